@@ -1,0 +1,45 @@
+"""Equality saturation for neural-network graphs in ONNX.
+
+The public names are loaded when first used (PEP 562), so that the import costs next to nothing::
+
+    import eqsat_opt
+
+    eqsat_opt.optimize("model.onnx")
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eqsat_opt.api import Result, bench, explain, optimize
+    from eqsat_opt.options import Options
+    from eqsat_opt.report import Report
+
+__all__ = ["Options", "Report", "Result", "__version__", "bench", "explain", "optimize"]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Options": "eqsat_opt.options",
+    "Report": "eqsat_opt.report",
+    "Result": "eqsat_opt.api",
+    "bench": "eqsat_opt.api",
+    "explain": "eqsat_opt.api",
+    "optimize": "eqsat_opt.api",
+}
+
+if not TYPE_CHECKING:  # a visible __getattr__ would make every misspelt name type-check
+
+    def __getattr__(name: str) -> object:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value: object = getattr(importlib.import_module(home), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

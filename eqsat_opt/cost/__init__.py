@@ -1,0 +1,1 @@
+"""Prices of kernels: metrics, bounds, measurements and their store."""

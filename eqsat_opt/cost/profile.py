@@ -1,0 +1,76 @@
+"""What the profile store holds: a measured kernel, and everything that its time depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from eqsat_opt.runtime.measure import Measurement
+
+__all__ = ["ProfileKey", "ProfileRow", "StoreStats"]
+
+
+@dataclass(frozen=True)
+class ProfileKey:
+    """Everything that a measured time depends on.
+
+    Attributes:
+        backend: Name and version, such as "onnxruntime 1.31.1".
+        kernel: Canonical signature of the kernel: operators, attributes, shapes, dtypes.
+        implementation: Which of the backend's ways to run it: algorithm, layout, options.
+        device: `DeviceFingerprint.id`.
+        threads: Number of threads.
+        protocol: `PROTOCOL_VERSION` of the measurement.
+    """
+
+    backend: str
+    kernel: str
+    implementation: str
+    device: str
+    threads: int
+    protocol: int
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One stored result.
+
+    Attributes:
+        key: What was measured.
+        measurement: The result; None if the kernel cannot be run there.
+        measured_at: Time of storing, ISO 8601 in UTC.
+    """
+
+    key: ProfileKey
+    measurement: Measurement | None
+    measured_at: str
+
+
+@dataclass(frozen=True)
+class StoreStats:
+    """What is in a store.
+
+    Attributes:
+        path: Its file.
+        size_bytes: Size of the file.
+        n_measurements: Number of entries that have a time.
+        n_failures: Number of kernels known not to run.
+        per_backend: Entries by backend.
+        per_device: Entries by device.
+        oldest: First and
+        newest: last time of storing; empty strings in an empty store.
+    """
+
+    path: str
+    size_bytes: int
+    n_measurements: int
+    n_failures: int
+    per_backend: Mapping[str, int]
+    per_device: Mapping[str, int]
+    oldest: str
+    newest: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as JSON values."""
+        return asdict(self)

@@ -1,0 +1,398 @@
+"""The profile store: measurements that outlive the process, shared by all processes of a user."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, astuple, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from platformdirs import user_cache_dir
+
+from eqsat_opt.cost.profile import ProfileKey, ProfileRow, StoreStats
+from eqsat_opt.errors import StoreError
+from eqsat_opt.runtime.measure import Measurement
+
+__all__ = ["CACHE_VARIABLE", "ProfileStore", "store_path"]
+
+CACHE_VARIABLE = "EQSAT_OPT_CACHE"
+"""Environment variable that names the folder of the store."""
+
+_FILE_NAME = "profile.sqlite3"
+_SCHEMA_VERSION = 1
+_TABLE = f"profile_v{_SCHEMA_VERSION}"
+_BUSY_TIMEOUT_S = 60.0
+_EXPORT_FORMAT = "eqsat-opt-profile"
+_KEY_COLUMNS = "backend, kernel, implementation, device, threads, protocol"
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS {_TABLE} (
+    backend TEXT NOT NULL,
+    kernel TEXT NOT NULL,
+    implementation TEXT NOT NULL,
+    device TEXT NOT NULL,
+    threads INTEGER NOT NULL,
+    protocol INTEGER NOT NULL,
+    measurement TEXT NOT NULL,
+    measured_at TEXT NOT NULL,
+    PRIMARY KEY ({_KEY_COLUMNS})
+)
+"""
+_MATCH = " AND ".join(f"{column.strip()} = ?" for column in _KEY_COLUMNS.split(","))
+
+_T = TypeVar("_T")
+
+
+def store_path() -> Path:
+    """File of the default store: in `$EQSAT_OPT_CACHE`, or in the user's cache folder."""
+    folder = os.environ.get(CACHE_VARIABLE) or user_cache_dir("eqsat-opt", appauthor=False)
+    return Path(folder).expanduser() / _FILE_NAME
+
+
+class ProfileStore:
+    """Measurements by `ProfileKey` in an SQLite file; safe under several processes and threads.
+
+    The file is opened on first use, and once more in a forked child. A damaged file is reported
+    and left as it is; `set_aside` moves it out of the way.
+
+    Args:
+        path: The file; its folder is made if need be. The default is `store_path()`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = store_path() if path is None else Path(path)
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._owner_pid = 0
+
+    def get_many(self, keys: Iterable[ProfileKey]) -> dict[ProfileKey, Measurement | None]:
+        """The stored results; a key without one is absent, a known failure is None.
+
+        Raises:
+            StoreError: the file cannot be read or is damaged.
+        """
+        query = f"SELECT measurement FROM {_TABLE} WHERE {_MATCH}"
+        found: dict[ProfileKey, Measurement | None] = {}
+        with self._open("read") as connection:
+            for key in keys:
+                row = connection.execute(query, astuple(key)).fetchone()
+                if row is not None:
+                    found[key] = self._decoded(row[0])
+        return found
+
+    def put_many(self, results: Mapping[ProfileKey, Measurement | None]) -> None:
+        """Store results, all or none; newer ones replace older ones.
+
+        Raises:
+            StoreError: the file cannot be written (read-only, disk full) or is damaged.
+        """
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._insert(
+            (*astuple(key), _encoded(measurement), now) for key, measurement in results.items()
+        )
+
+    def rows(self) -> list[ProfileRow]:
+        """All entries, sorted by key.
+
+        Raises:
+            StoreError: the file cannot be read or is damaged.
+        """
+        query = f"SELECT {_KEY_COLUMNS}, measurement, measured_at FROM {_TABLE}"
+        with self._open("read") as connection:
+            found = connection.execute(f"{query} ORDER BY {_KEY_COLUMNS}").fetchall()
+        return [ProfileRow(ProfileKey(*row[:6]), self._decoded(row[6]), row[7]) for row in found]
+
+    def stats(self) -> StoreStats:
+        """How much is stored, and for what.
+
+        Raises:
+            StoreError: the file cannot be read or is damaged.
+        """
+        with self._open("read") as connection:
+            total, failures, oldest, newest = connection.execute(
+                f"SELECT count(*), count(CASE WHEN measurement = 'null' THEN 1 END), "
+                f"coalesce(min(measured_at), ''), coalesce(max(measured_at), '') FROM {_TABLE}"
+            ).fetchone()
+            per_backend, per_device = (
+                dict(
+                    connection.execute(
+                        f"SELECT {column}, count(*) FROM {_TABLE} GROUP BY 1 ORDER BY 1"
+                    ).fetchall()
+                )
+                for column in ("backend", "device")
+            )
+        size = self.path.stat().st_size if self.path.exists() else 0
+        return StoreStats(
+            path=str(self.path),
+            size_bytes=size,
+            n_measurements=total - failures,
+            n_failures=failures,
+            per_backend=per_backend,
+            per_device=per_device,
+            oldest=oldest,
+            newest=newest,
+        )
+
+    def clear(self) -> int:
+        """Delete all entries; how many there were.
+
+        Raises:
+            StoreError: the file cannot be written or is damaged.
+        """
+        with self._open("write") as connection:
+            count = connection.execute(f"DELETE FROM {_TABLE}").rowcount
+        with self._open("read") as connection:
+            connection.execute("VACUUM")
+        return int(count)
+
+    def set_aside(self) -> Path | None:
+        """Rename the file, damaged or not, so that the next use starts an empty store.
+
+        Returns:
+            Its new name; None if there is no file.
+
+        Raises:
+            StoreError: the file cannot be renamed.
+        """
+        self.close()
+        if not self.path.exists():
+            return None
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+        target = self.path.with_name(f"{self.path.name}.{stamp}")
+        try:
+            os.replace(self.path, target)
+            for suffix in ("-wal", "-shm"):
+                with suppress(FileNotFoundError):
+                    os.replace(f"{self.path}{suffix}", f"{target}{suffix}")
+        except OSError as error:
+            raise StoreError(
+                f"cannot rename the profile store {self.path} ({error.strerror}); "
+                f"check the permissions, or choose another folder by {CACHE_VARIABLE}"
+            ) from error
+        return target
+
+    def export_json(self, path: str | os.PathLike[str]) -> int:
+        """Write all entries to a JSON file; how many.
+
+        Raises:
+            StoreError: the store cannot be read, or the file cannot be written.
+        """
+        rows = self.rows()
+        data = {
+            "format": _EXPORT_FORMAT,
+            "version": _SCHEMA_VERSION,
+            "rows": [
+                {
+                    **asdict(row.key),
+                    "measurement": row.measurement and row.measurement.to_json(),
+                    "measured_at": row.measured_at,
+                }
+                for row in rows
+            ],
+        }
+        _write_atomically(Path(path), json.dumps(data, indent=1) + "\n")
+        return len(rows)
+
+    def import_json(self, path: str | os.PathLike[str]) -> int:
+        """Add the entries of a file made by `export_json`, all or none; how many.
+
+        Raises:
+            StoreError: the file is not such an export, or the store cannot be written.
+        """
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+            if data["format"] != _EXPORT_FORMAT or data["version"] != _SCHEMA_VERSION:
+                raise ValueError("another format or version")
+            records = [_record(row) for row in data["rows"]]
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{path} is not an export of a profile store ({error}); "
+                "make one with `eqsat-opt profile export`"
+            ) from error
+        self._insert(records)
+        return len(records)
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None and self._owner_pid == os.getpid():
+                connection.close()
+
+    def __enter__(self) -> ProfileStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _insert(self, records: Iterable[tuple[Any, ...]]) -> None:
+        statement = f"INSERT OR REPLACE INTO {_TABLE} VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        rows = list(records)
+        if rows:
+            with self._open("write") as connection:
+                connection.executemany(statement, rows)
+
+    @contextmanager
+    def _open(self, purpose: str) -> Iterator[sqlite3.Connection]:
+        """The connection, in a transaction for writing; SQLite's errors become `StoreError`."""
+        with self._lock:
+            try:
+                connection = self._connected()
+                if purpose == "read":
+                    yield connection
+                    return
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+            except (sqlite3.Error, OSError) as error:
+                raise self._error(purpose, error) from error
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None or self._owner_pid != os.getpid():
+            self._connection = self._connect()
+            self._owner_pid = os.getpid()
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return self._prepared(str(self.path), _create_schema)
+        except (sqlite3.OperationalError, OSError):
+            # A shared store on a read-only disk is still worth reading.
+            if not self.path.is_file():
+                raise
+            readable = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
+            return self._prepared(readable, _check_schema)
+
+    @staticmethod
+    def _prepared(
+        location: str, prepare: Callable[[sqlite3.Connection], None]
+    ) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            location,
+            timeout=_BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=location.startswith("file:"),
+        )
+        try:
+            prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _decoded(self, text: str) -> Measurement | None:
+        try:
+            data = json.loads(text)
+            return None if data is None else Measurement.from_json(data)
+        except (TypeError, ValueError) as error:
+            raise self._damaged(str(error)) from error
+
+    def _error(self, purpose: str, error: Exception) -> StoreError:
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(
+            error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
+        ):
+            return self._damaged(str(error))
+        detail = error.strerror if isinstance(error, OSError) else str(error)
+        return StoreError(
+            f"cannot {purpose} the profile store {self.path} ({detail}); make room or check the "
+            f"permissions, or choose another folder by {CACHE_VARIABLE}"
+        )
+
+    def _damaged(self, detail: str) -> StoreError:
+        return StoreError(
+            f"the profile store {self.path} is damaged ({detail}); move it away "
+            f"(mv {self.path} {self.path}.damaged) and its kernels will be measured again"
+        )
+
+
+def _create_schema(connection: sqlite3.Connection) -> None:
+    _retry_while_locked(lambda: connection.execute("PRAGMA journal_mode=WAL").fetchone())
+    connection.execute("PRAGMA synchronous=NORMAL")
+    if not _has_table(connection):
+        connection.execute(_SCHEMA)
+
+
+def _check_schema(connection: sqlite3.Connection) -> None:
+    if not _has_table(connection):
+        raise sqlite3.OperationalError(f"it has no table {_TABLE} and is read-only")
+
+
+def _has_table(connection: sqlite3.Connection) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return connection.execute(query, (_TABLE,)).fetchone() is not None
+
+
+def _retry_while_locked(action: Callable[[], _T]) -> _T:
+    """SQLite does not wait by itself when processes switch a new file to WAL at the same time."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            return action()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _encoded(measurement: Measurement | None) -> str:
+    # JSON has no infinities, so a nonsensical time cannot be stored.
+    data = None if measurement is None else measurement.to_json()
+    return json.dumps(data, allow_nan=False, sort_keys=True)
+
+
+def _record(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A row of an export as a row of the table; ValueError, KeyError, TypeError if malformed."""
+    values: list[Any] = []
+    for field in fields(ProfileKey):
+        value = row[field.name]
+        if type(value) is not (int if field.type == "int" else str):
+            raise ValueError(f"{field.name} is not of type {field.type}")
+        values.append(value)
+    data = row["measurement"]
+    measurement = None if data is None else Measurement.from_json(data)
+    measured_at = datetime.fromisoformat(row["measured_at"]).isoformat()
+    return (*values, _encoded(measurement), measured_at)
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror or error}; choose another place"
+        ) from error
+    finally:
+        if temporary:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)

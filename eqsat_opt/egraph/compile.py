@@ -1,0 +1,211 @@
+"""Rules as egglog text: the e-graph's reader of the rule DSL.
+
+Sizes and attributes are computed in the rule's body; the head builds the right side, records who made each e-node
+and *wants* the union, which ruleset ``commit`` grants once both types are known and equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eqsat_opt.egraph.schema import Schema, key_of
+from eqsat_opt.egraph.typing import TYPED_OPS
+from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
+
+__all__ = ["BY_SCALE", "compile_rule"]
+
+BY_SCALE = 4096
+"""Provenance values are ``BY_SCALE * iteration + rule number``; smaller is earlier."""
+
+_LITERAL = 1 << 38
+
+
+class _Compiler:
+    """Collects the body facts and head actions of one directed rule."""
+
+    def __init__(self, rule: Rule, number: int, schema: Schema) -> None:
+        self.rule = rule
+        self.number = number
+        self.schema = schema
+        self.kinds = dict(rule.kinds)
+        self.body: list[str] = []
+        self.head: list[str] = []
+        self._shapes: set[str] = set()
+        self._fresh = 0
+        self._built: dict[int, str] = {}
+
+    def fresh(self, prefix: str) -> str:
+        self._fresh += 1
+        return f"{prefix}{self._fresh}_"
+
+    # Left side -----------------------------------------------------------------------------------------------------
+
+    def match(self, term: Term) -> str:
+        if isinstance(term, Var):
+            return f"v_{term.name}"
+        assert isinstance(term, Apply)
+        operands = [self.match(arg) for arg in term.args]
+        if term.op == MAP:
+            return f"(Map {self.match_attr(term.attrs['f'], 'str')} {operands[0]})"
+        if term.op in UNARY_FUNCTIONS:
+            return f'(Map "{self.function_key(term)}" {operands[0]})'
+        kinds = self.schema.attr_kinds(term.op)
+        columns = [self.match_attr(term.attrs[name], kind) for name, kind in kinds]
+        return f"({term.op} {' '.join([*operands, *columns])})".replace(" )", ")")
+
+    def match_attr(self, value: AttrPattern, kind: str) -> str:
+        if isinstance(value, tuple):
+            if all(part.kind == "literal" for part in value):
+                return f"(vec-of {' '.join(str(part.args[0]) for part in value)})"
+            vector = self.fresh("l")
+            self.body.append(f"(= {len(value)} (vec-length {vector}))")
+            self.body += [f"(= {self.match_attr(part, 'int')} (vec-get {vector} {i}))" for i, part in enumerate(value)]
+            return vector
+        if value.kind not in ("literal", "attr"):
+            raise RuleError(f"{self.rule.name}: the left side computes an attribute ({value}); bind it to a variable")
+        return self.value(value, kind)
+
+    def function_key(self, term: Apply) -> str:
+        literals = {}
+        for name, value in term.attrs.items():
+            if isinstance(value, tuple) or value.kind != "literal":
+                raise RuleError(f"{self.rule.name}: attributes of {term.op} must be literals in a rule")
+            literals[name] = value.args[0]
+        return key_of(term.op, attributes(**literals)).replace('"', "'")
+
+    # Sizes ---------------------------------------------------------------------------------------------------------
+
+    def shape(self, name: str) -> str:
+        if name not in self._shapes:
+            self._shapes.add(name)
+            self.body.append(f"(= s_{name} (shape v_{name}))")
+        return f"s_{name}"
+
+    def value(self, expression: Expr, kind: str = "int") -> str:
+        """An expression as text; shapes that it needs are joined in the body."""
+        match expression.kind:
+            case "literal":
+                (literal,) = expression.args
+                if kind == "float":
+                    return repr(float(literal))
+                return f'"{literal}"' if isinstance(literal, str) else str(literal)
+            case "attr":
+                return f"v_{expression.args[0]}"
+            case "dim":
+                return f"(vec-get {self.shape(expression.args[0])} {self.value(expression.args[1])})"
+            case "rank":
+                return f"(vec-length {self.shape(expression.args[0])})"
+            case "item":
+                base, index = expression.args
+                return f"(vec-get {self.value(base)} {self.value(index) if isinstance(index, Expr) else index})"
+            case "//":
+                return f"(/ {self.value(expression.args[0])} {self.value(expression.args[1])})"
+            case operator:
+                return f"({operator} {self.value(expression.args[0])} {self.value(expression.args[1])})"
+
+    def bound(self, expression: Expr, kind: str) -> str:
+        """A computed attribute, bound in the body so that a failure is no match."""
+        text = self.value(expression, kind)
+        if not text.startswith("("):
+            return text
+        name = self.fresh("e")
+        self.body.append(f"(= {name} {text})")
+        return name
+
+    def condition(self, condition: Condition) -> None:
+        args = condition.args
+        match condition.kind:
+            case "same-shape":
+                self.body.append(f"(= {self.shape(args[0])} {self.shape(args[1])})")
+            case "distinct":
+                self.body.append(f"(!= v_{args[0]} v_{args[1]})")
+            case "is-float":
+                self.body.append(f'(= "float32" (dtype v_{args[0]}))')
+            case "follows":
+                first, second = args
+                self.body += [
+                    f"(= hi_{first} (hi v_{first}))",
+                    f"(= lo_{second} (lo v_{second}))",
+                    f"(next-sibling hi_{first} lo_{second})",
+                    f"(atom v_{second})",
+                    f"(= lo_{first} (lo v_{first}))",
+                    f"(run-start lo_{first})",
+                ]
+            case "<" | "<=":
+                for leaf in (leaf for arg in args for leaf in arg.leaves() if leaf.kind == "dim"):
+                    size = self.value(leaf)
+                    self.body += [f"(<= 0 {size})", f"(< {size} {_LITERAL})"]
+                self.body.append(f"({condition.kind} {self.value(args[0])} {self.value(args[1])})")
+            case "==":
+                self.body.append(f"(= {self.value(args[0])} {self.value(args[1])})")
+            case "!=":
+                self.body.append(f"(!= {self.value(args[0])} {self.value(args[1])})")
+
+    # Right side ----------------------------------------------------------------------------------------------------
+
+    def build(self, term: Term) -> str:
+        if isinstance(term, Var):
+            return f"v_{term.name}"
+        if id(term) in self._built:
+            return self._built[id(term)]
+        assert isinstance(term, Apply)
+        operands = [self.build(arg) for arg in term.args]
+        if term.op == MAP:
+            function = term.attrs["f"]
+            assert isinstance(function, Expr)
+            name, columns = "Map", [self.value(function, "str"), *operands]
+        elif term.op in UNARY_FUNCTIONS:
+            name, columns = "Map", [f'"{self.function_key(term)}"', *operands]
+        else:
+            if term.op not in TYPED_OPS:
+                raise RuleError(
+                    f"{self.rule.name}: {term.op} has no typing rule in the e-graph, so it cannot stand on a right side"
+                )
+            attrs = [self.build_attr(term.attrs[key], kind) for key, kind in self.schema.attr_kinds(term.op)]
+            name, columns = term.op, [*operands, *attrs]
+        text, node = " ".join(columns), self.fresh("n")
+        self.head.append(f"(let {node} ({name} {text}))")
+        self.head.append(f"(set ({name}_by {text}) by_)")
+        self._built[id(term)] = node
+        return node
+
+    def build_attr(self, value: AttrPattern, kind: str) -> str:
+        if isinstance(value, Expr):
+            return self.bound(value, kind)
+        name = self.fresh("e")
+        self.body.append(f"(= {name} (vec-of {' '.join(self.value(part) for part in value)}))")
+        return name
+
+    def text(self) -> str:
+        roots = []
+        for i, root in enumerate(self.rule.lhs):
+            pattern = self.match(root)
+            roots.append(f"(= r{i}_ {pattern})")
+        for variable in {t.name for root in self.rule.lhs for t in root.walk() if isinstance(t, Var) and t.const}:
+            self.body.append(f"(const v_{variable})")
+        for condition in self.rule.when:
+            self.condition(condition)
+        self.body.append(f"(= by_ (+ (* {BY_SCALE} (now)) {self.number}))")
+        for i, root in enumerate(self.rule.rhs):
+            built = self.build(root)
+            self.head.append(f"(want r{i}_ {built})")
+        body, head = " ".join([*roots, *self.body]), " ".join(self.head)
+        return f'(rule ({body}) ({head}) :ruleset {self.rule.phase} :name "{self.rule.name}")'
+
+
+def compile_rule(rule: Rule, number: int, schema: Schema) -> str:
+    """The egglog command of one directed rule.
+
+    Raises:
+        RuleError: if an operator of the right side cannot be typed in the e-graph.
+    """
+    return _Compiler(rule, number, schema).text()
+
+
+def rule_numbers(rules: Sequence[Rule]) -> dict[str, int]:
+    """Stable numbers of rules, by name; 0 is the model itself."""
+    return {rule.name: i for i, rule in enumerate(rules, start=1)}

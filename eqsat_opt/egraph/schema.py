@@ -1,0 +1,111 @@
+"""How operators stand in the e-graph.
+
+* An operator that some rule mentions has a constructor of its own, with its attributes as columns.
+* Any elementwise unary function is ``(Map "name|attributes" x)``, so one rule serves them all.
+* Everything else, opaque nodes included, is ``(Node_k "key" x1 … xk)``: equal keys and operands are equal nodes, and
+  an opaque node's key is unique, so two of them never merge.
+* ``(Leaf i)`` is a graph input or a constant, ``(Out i t)`` an output of an opaque node, ``(Orig i)`` names the class of
+  the i-th loaded term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from eqsat_opt.ir.graph import Attrs
+from eqsat_opt.ir.ops import OPS
+from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import MAP, Apply
+
+__all__ = ["ALWAYS_TYPED", "SORTS", "Schema", "key_of"]
+
+SORTS = {"int": "i64", "float": "f64", "str": "String", "ints": "Ints"}
+
+ALWAYS_TYPED = (
+    "Add", "Sub", "Mul", "Div", "MatMul", "Conv", "Concat", "Slice", "Transpose", "Reshape", "Pad",
+    "Scalar", "IdentityKernel",
+)  # fmt: skip
+"""Operators with a constructor even if no rule names them: lowering and merging make them."""
+
+_ARITY = {"Conv": 2, "Concat": 2}
+"""Operands in the e-graph where the registry allows several counts: no bias, nested concatenation."""
+
+
+def key_of(op: str, attrs: Attrs) -> str:
+    """The text that identifies an operator and its attributes."""
+    return "|".join([op, *(f"{k}={v!r}" for k, v in attrs)])
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Which operators have constructors, and how many operands a generic node may have."""
+
+    typed: tuple[str, ...]
+    max_arity: int
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule], max_arity: int) -> Schema:
+        """The schema that ``rules`` need."""
+        mentioned = {
+            term.op
+            for rule in rules
+            for root in (*rule.lhs, *rule.rhs)
+            for term in root.walk()
+            if isinstance(term, Apply) and term.op != MAP and term.op not in UNARY_FUNCTIONS
+        }
+        return cls(tuple(sorted(mentioned | set(ALWAYS_TYPED))), max_arity)
+
+    def arity(self, op: str) -> int:
+        """Number of operands of a typed operator."""
+        return _ARITY.get(op, OPS[op].arity[1])
+
+    def attr_kinds(self, op: str) -> list[tuple[str, str]]:
+        """Attribute names and kinds of a typed operator, in column order."""
+        return sorted(OPS[op].attrs.items())
+
+    def columns(self, op: str) -> list[str]:
+        """Sorts of a typed constructor's columns: operands, then attributes."""
+        return ["T"] * self.arity(op) + [SORTS[kind] for _, kind in self.attr_kinds(op)]
+
+    def constructors(self) -> dict[str, list[str]]:
+        """Every constructor of e-nodes with its columns."""
+        table = {op: self.columns(op) for op in self.typed}
+        table["Map"] = ["String", "T"]
+        for arity in range(self.max_arity + 1):
+            table[f"Node_{arity}"] = ["String"] + ["T"] * arity
+        table["Leaf"] = ["i64"]
+        table["Out"] = ["i64", "T"]
+        return table
+
+    def declarations(self) -> list[str]:
+        """The commands that declare sorts, tables and rulesets."""
+        commands = [
+            "(sort T)",
+            "(sort Ints (Vec i64))",
+            "(constructor Orig (i64) T :unextractable)",
+            # No merge function: uniting tensors of different type is an error, which checks every rule for free.
+            "(function shape (T) Ints :no-merge)",
+            "(function dtype (T) String :no-merge)",
+            "(relation const (T))",
+            "(relation want (T T))",
+            "(function now () i64 :merge (max old new))",
+            "(function lo (T) i64 :merge (min old new))",
+            "(function hi (T) i64 :merge (max old new))",
+            "(relation atom (T))",
+            "(relation next-sibling (i64 i64))",
+            "(relation run-start (i64))",
+            "(relation broadcast-demand (Ints Ints))",
+            "(function broadcast (Ints Ints) Ints :no-merge)",
+            "(relation product-demand (Ints))",
+            "(function product (Ints) i64 :no-merge)",
+            *(f"(ruleset {name})" for name in _RULESETS),
+        ]
+        for name, columns in self.constructors().items():
+            commands.append(f"(constructor {name} ({' '.join(columns)}) T)")
+            commands.append(f"(function {name}_by ({' '.join(columns)}) i64 :merge (min old new))")
+        return commands
+
+
+_RULESETS: Sequence[str] = ("load", "typing", "commit", "simplify", "explore", "siblings", "algebra")

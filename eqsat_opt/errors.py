@@ -1,0 +1,55 @@
+"""Typed errors: each message is one line for a person and says what to do next."""
+
+from __future__ import annotations
+
+__all__ = [
+    "CheckFailed",
+    "EqsatError",
+    "ExtractionError",
+    "ModelError",
+    "OptionError",
+    "RuleError",
+    "RuntimeFailed",
+    "SaturationError",
+    "StoreError",
+]
+
+
+class EqsatError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+    exit_code = 1
+
+
+class ModelError(EqsatError):
+    """The given model cannot be read, is not valid ONNX, or cannot be written."""
+
+
+class OptionError(EqsatError):
+    """An option has a value that has no meaning."""
+
+
+class RuleError(EqsatError):
+    """A rewrite rule is malformed, or breaks an invariant of the e-graph."""
+
+
+class SaturationError(EqsatError):
+    """The e-graph engine failed or was stopped from outside."""
+
+
+class ExtractionError(EqsatError):
+    """An extraction problem is malformed or has no solution."""
+
+
+class RuntimeFailed(EqsatError):
+    """A backend refused a model or failed while running it."""
+
+
+class StoreError(EqsatError):
+    """The profile store cannot be read or written."""
+
+
+class CheckFailed(EqsatError):
+    """The optimised graph does not compute what the original computes; nothing was written."""
+
+    exit_code = 2

@@ -1,0 +1,172 @@
+"""The answer of an extraction, and the check that does not trust whoever made it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from eqsat_opt.errors import ExtractionError
+from eqsat_opt.extract.objective import Objective
+from eqsat_opt.extract.problem import Problem
+
+__all__ = ["Choice", "Extraction", "Status", "TracePoint", "active_order", "relative_gap", "totals"]
+
+Choice = Mapping[int, tuple[int, int]]
+"""Class to (e-node, number of the implementation within the e-node)."""
+
+Status = Literal["optimal", "feasible", "infeasible", "greedy"]
+
+_TOLERANCE = 1e-9  # float sums in another order; relative
+
+
+@dataclass(frozen=True)
+class TracePoint:
+    """Best cost and bound known at one moment of the run."""
+
+    stage: str
+    time_s: float
+    cost: float
+    lower_bound: float
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """A chosen implementation for every class that the roots need.
+
+    Attributes:
+        choice: class to (e-node, implementation), for the needed classes and no others.
+        cost: value of the objective, each class paid once.
+        lower_bound: no solution costs less (up to the rounding of float sums).
+        gap: `(cost - lower_bound) / cost`, 0 when proven.
+        status: `optimal` (gap at most 1e-6), `feasible` (searched, not proven), `greedy` (not
+            searched, not proven) or `infeasible` (proven; nothing is chosen, cost is infinite).
+        metrics: total of each metric.
+        objective: what was minimised.
+        trace: how cost and bound went over time.
+    """
+
+    choice: Choice
+    cost: float
+    lower_bound: float
+    gap: float
+    status: Status
+    metrics: Mapping[str, float]
+    objective: Objective
+    trace: tuple[TracePoint, ...] = field(default=(), compare=False)
+
+    def check(self, problem: Problem) -> float:
+        """Recompute the cost from the problem's arrays alone and compare all claims with it.
+
+        Returns:
+            The recomputed cost.
+
+        Raises:
+            ExtractionError: the choice is incomplete, cyclic, names a foreign e-node or
+                implementation, holds unneeded classes, breaks a limit, or a number is wrong.
+        """
+        if self.status == "infeasible":
+            if self.choice:
+                raise ExtractionError("an infeasible extraction must choose nothing")
+            return math.inf
+        order = active_order(problem, self.choice)
+        if len(order) != len(self.choice):
+            extra = next(c for c in self.choice if c not in set(order))
+            raise ExtractionError(f"class {extra} is chosen although no root needs it")
+        metrics = totals(problem, self.choice)
+        weights = self.objective.vector(problem.metrics)
+        cost = math.fsum(w * metrics[m] for w, m in zip(weights, problem.metrics, strict=True))
+        if not math.isclose(cost, self.cost, rel_tol=_TOLERANCE, abs_tol=1e-300):
+            raise ExtractionError(f"the claimed cost {self.cost} is {cost} when recomputed")
+        for name, value in metrics.items():
+            if not math.isclose(value, self.metrics[name], rel_tol=_TOLERANCE, abs_tol=1e-300):
+                raise ExtractionError(f"the claimed {name} {self.metrics[name]} is {value}")
+        for name, limit in self.objective.limits.items():
+            if metrics[name] > limit * (1 + _TOLERANCE):
+                raise ExtractionError(f"{name} is {metrics[name]}, above its limit {limit}")
+        if self.lower_bound > cost * (1 + _TOLERANCE):
+            raise ExtractionError(f"the lower bound {self.lower_bound} is above the cost {cost}")
+        return cost
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for `json.dumps`; infinities become `None`."""
+        return {
+            "choices": {str(c): [n, i] for c, (n, i) in sorted(self.choice.items())},
+            "cost": _finite(self.cost),
+            "lower_bound": _finite(self.lower_bound),
+            "gap": self.gap,
+            "status": self.status,
+            "metrics": dict(self.metrics),
+            "trace": [
+                [p.stage, p.time_s, _finite(p.cost), _finite(p.lower_bound)] for p in self.trace
+            ],
+        }
+
+    def __str__(self) -> str:
+        """One line for a person."""
+        if self.status == "infeasible":
+            return "infeasible: no choice computes the roots within the limits"
+        return (
+            f"{self.status}: cost {self.cost:.6g}, bound {self.lower_bound:.6g} "
+            f"(gap {self.gap:.2%}), {len(self.choice)} classes"
+        )
+
+
+def active_order(problem: Problem, choice: Choice) -> list[int]:
+    """Classes that the roots need under a choice, children before parents.
+
+    Raises:
+        ExtractionError: a needed class has no choice, the choice is cyclic, or an e-node or
+            implementation does not belong where it is used.
+    """
+    order: list[int] = []
+    entered: set[int] = set()
+    left: set[int] = set()
+    stack = [(root, False) for root in reversed(problem.roots)]
+    while stack:
+        cls, children_done = stack.pop()
+        if children_done:
+            left.add(cls)
+            order.append(cls)
+            continue
+        if cls in left:
+            continue
+        if cls in entered:
+            raise ExtractionError(f"the choice is cyclic: class {cls} needs itself")
+        entered.add(cls)
+        stack.append((cls, True))
+        node = _chosen_node(problem, choice, cls)
+        stack.extend((child, False) for child in problem.children(node) if child not in left)
+    return order
+
+
+def _chosen_node(problem: Problem, choice: Choice, cls: int) -> int:
+    if cls not in choice:
+        raise ExtractionError(f"the choice is incomplete: class {cls} is needed but not chosen")
+    node, impl = choice[cls]
+    if not 0 <= node < problem.n_nodes or int(problem.node_class[node]) != cls:
+        raise ExtractionError(f"class {cls} is computed by e-node {node}, which is not in it")
+    if not 0 <= impl < int(problem.impl_ptr[node + 1] - problem.impl_ptr[node]):
+        raise ExtractionError(f"e-node {node} has no implementation {impl}")
+    return node
+
+
+def totals(problem: Problem, choice: Choice) -> dict[str, float]:
+    """Total of each metric over the chosen implementations."""
+    rows = [problem.impl_cost[int(problem.impl_ptr[n]) + i] for n, i in choice.values()]
+    return {
+        name: math.fsum(float(row[column]) for row in rows)
+        for column, name in enumerate(problem.metrics)
+    }
+
+
+def relative_gap(cost: float, lower_bound: float) -> float:
+    """`(cost - lower_bound) / cost`, at least 0, and 0 for a cost of 0 or no solution."""
+    if not math.isfinite(cost) or cost <= 0:
+        return 0.0
+    return max(0.0, (cost - lower_bound) / cost)
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None

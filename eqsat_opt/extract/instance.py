@@ -1,0 +1,196 @@
+"""The scalar DAG-cost problem that the algorithms work on, in the plain lists inner loops want.
+
+An *option* is one e-node with one of its implementations. Without limits an e-node has one option,
+its cheapest implementation; with limits it has one for each implementation, because a dearer one
+may use less of what is limited.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import rustworkx as rx
+
+from eqsat_opt.extract.objective import Objective
+from eqsat_opt.extract.problem import FloatArray, Problem
+
+__all__ = [
+    "Instance",
+    "active_classes",
+    "dag_cost",
+    "from_problem",
+    "join",
+    "strong_components",
+]
+
+Children = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """Choose one option for every class that the roots need, acyclic, at least total cost.
+
+    Attributes:
+        members: options of each class.
+        option_class: class of each option.
+        children: distinct child classes of each option, ascending.
+        cost: cost of each option, not negative.
+        load: what each option uses of each limited metric; empty tuples without limits.
+        roots: classes that every solution contains.
+        class_ids: the problem's number of each class.
+        option_ids: the problem's row of `impl_cost` of each option.
+    """
+
+    members: list[list[int]]
+    option_class: list[int]
+    children: list[tuple[int, ...]]
+    cost: list[float]
+    load: list[tuple[float, ...]]
+    roots: tuple[int, ...]
+    class_ids: list[int]
+    option_ids: list[int]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.members)
+
+    @property
+    def n_options(self) -> int:
+        """Number of options."""
+        return len(self.option_class)
+
+    def evaluate(self, choice: Sequence[int]) -> float:
+        """DAG cost of a choice `[n_classes]` (-1: none); infinite when incomplete or cyclic."""
+        return dag_cost(self.children, self.cost, choice, self.roots)
+
+    def trivial_bound(self) -> float:
+        """Every solution pays at least the cheapest option of each root."""
+        return math.fsum(min(self.cost[i] for i in self.members[c]) for c in self.roots)
+
+    def shape(self) -> tuple[object, ...]:
+        """Equal for instances that are the same but for the numbers of classes and options."""
+        return (
+            tuple(self.option_class),
+            tuple(self.children),
+            tuple(self.cost),
+            tuple(self.load),
+            self.roots,
+        )
+
+
+def from_problem(problem: Problem, cost: FloatArray, objective: Objective) -> Instance:
+    """The instance of a problem under `cost [n_implementations]` and the objective's limits.
+
+    An infinite cost forbids an implementation; one that breaks a limit by itself is left out.
+    """
+    limited = [problem.metrics.index(name) for name in objective.limits]
+    owner = problem.implementation_node()
+    allowed = np.isfinite(cost)
+    for column, limit in zip(limited, objective.limits.values(), strict=True):
+        allowed &= problem.impl_cost[:, column] <= limit
+    rows = np.arange(problem.n_implementations) if limited else problem.cheapest(cost)
+    rows = rows[allowed[rows]]
+    options: list[int] = rows.tolist()
+    bounds, flat = problem.child_ptr.tolist(), problem.child_ix.tolist()
+    children = [tuple(sorted(set(flat[bounds[n] : bounds[n + 1]]))) for n in range(problem.n_nodes)]
+    nodes = owner[rows].tolist()
+    option_class = problem.node_class[nodes].tolist()
+    members: list[list[int]] = [[] for _ in range(problem.n_classes)]
+    for option, cls in enumerate(option_class):
+        members[cls].append(option)
+    return Instance(
+        members=members,
+        option_class=option_class,
+        children=[children[n] for n in nodes],
+        cost=cost[rows].tolist(),
+        load=[tuple(row) for row in problem.impl_cost[rows][:, limited].tolist()],
+        roots=problem.roots,
+        class_ids=list(range(problem.n_classes)),
+        option_ids=options,
+    )
+
+
+def join(parts: Sequence[Instance]) -> Instance:
+    """One instance made of independent ones, as needed when a limit couples them."""
+    class_base = option_base = 0
+    joined = Instance([], [], [], [], [], (), [], [])
+    roots: list[int] = []
+    for part in parts:
+        joined.members.extend([[i + option_base for i in m] for m in part.members])
+        joined.option_class.extend([c + class_base for c in part.option_class])
+        joined.children.extend([tuple(d + class_base for d in ch) for ch in part.children])
+        joined.cost.extend(part.cost)
+        joined.load.extend(part.load)
+        joined.class_ids.extend(part.class_ids)
+        joined.option_ids.extend(part.option_ids)
+        roots.extend(r + class_base for r in part.roots)
+        class_base += part.n_classes
+        option_base += part.n_options
+    return Instance(
+        joined.members,
+        joined.option_class,
+        joined.children,
+        joined.cost,
+        joined.load,
+        tuple(roots),
+        joined.class_ids,
+        joined.option_ids,
+    )
+
+
+def active_classes(
+    children: Children, choice: Sequence[int], roots: Iterable[int]
+) -> list[int] | None:
+    """Classes that a choice needs, children first; None when it is incomplete or cyclic."""
+    order: list[int] = []
+    state = bytearray(len(choice))  # 1: entered, 2: left
+    for root in roots:
+        if state[root]:
+            continue
+        stack = [root]
+        while stack:
+            cls = stack[-1]
+            if state[cls]:
+                stack.pop()
+                if state[cls] == 1:
+                    state[cls] = 2
+                    order.append(cls)
+                continue
+            if choice[cls] < 0:
+                return None
+            state[cls] = 1
+            for child in children[choice[cls]]:
+                if state[child] == 1:
+                    return None
+                if state[child] == 0:
+                    stack.append(child)
+    return order
+
+
+def dag_cost(
+    children: Children, cost: Sequence[float], choice: Sequence[int], roots: Iterable[int]
+) -> float:
+    """Cost of a choice with each needed class paid once; infinite if incomplete or cyclic."""
+    order = active_classes(children, choice, roots)
+    return math.inf if order is None else math.fsum(cost[choice[c]] for c in order)
+
+
+def strong_components(members: Sequence[Sequence[int]], children: Children) -> list[int]:
+    """Number of the strongly connected component of each class in the class graph.
+
+    Components are numbered with children before parents.
+    """
+    graph: rx.PyDiGraph[None, None] = rx.PyDiGraph(multigraph=False)
+    graph.add_nodes_from([None] * len(members))
+    graph.extend_from_edge_list(
+        [(c, d) for c, options in enumerate(members) for i in options for d in children[i]]
+    )
+    component = [0] * len(members)
+    for number, classes in enumerate(rx.strongly_connected_components(graph)):
+        for cls in classes:
+            component[cls] = number
+    return component

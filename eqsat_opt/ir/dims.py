@@ -1,0 +1,185 @@
+"""Symbolic dimensions: integer polynomials over named sizes, kept in one normal form.
+
+A dimension is a plain ``int`` or a :class:`SymDim`. Equal polynomials are equal objects, so shapes compare with
+``==``. What is no polynomial (a floor division that leaves a rest) becomes an atom of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import total_ordering
+
+__all__ = ["Dim", "SymDim", "as_dim", "dim_product", "encode_dim", "evaluate_dim", "floor_div", "sym"]
+
+Monomial = tuple[str, ...]
+"""Sorted names of the factors, with repetition; ``()`` is the constant term."""
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class SymDim:
+    """A polynomial with integer coefficients; construct with :func:`sym` and arithmetic."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __add__(self, other: Dim) -> Dim:
+        return _combine(_terms(self), _terms(other), 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Dim) -> Dim:
+        return _combine(_terms(self), _terms(other), -1)
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return _combine(_terms(other), _terms(self), -1)
+
+    def __mul__(self, other: Dim) -> Dim:
+        product: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in _terms(other).items():
+                monomial = tuple(sorted(left + right))
+                product[monomial] = product.get(monomial, 0) + a * b
+        return _normal(product)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floor_div(self, other)
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
+    def __lt__(self, other: SymDim) -> bool:
+        """A total order for sorting only; it says nothing about sizes."""
+        return self.terms < other.terms
+
+    def __str__(self) -> str:
+        parts = []
+        for monomial, coefficient in self.terms:
+            factors = "*".join(monomial)
+            if not monomial:
+                parts.append(str(coefficient))
+            elif coefficient == 1:
+                parts.append(factors)
+            else:
+                parts.append(f"{coefficient}*{factors}")
+        return " + ".join(parts)
+
+
+Dim = int | SymDim
+
+
+def sym(name: str) -> SymDim:
+    """The dimension that is called ``name``."""
+    return SymDim((((name,), 1),))
+
+
+def as_dim(value: int | str | SymDim) -> Dim:
+    """Turn an ONNX ``dim_value`` or ``dim_param`` into a dimension."""
+    return sym(value) if isinstance(value, str) else value
+
+
+def _terms(value: Dim) -> dict[Monomial, int]:
+    if isinstance(value, SymDim):
+        return dict(value.terms)
+    return {(): int(value)} if value else {}
+
+
+def _normal(terms: Mapping[Monomial, int]) -> Dim:
+    kept = tuple(sorted((m, c) for m, c in terms.items() if c))
+    if not kept:
+        return 0
+    if len(kept) == 1 and kept[0][0] == ():
+        return kept[0][1]
+    return SymDim(kept)
+
+
+def _combine(left: dict[Monomial, int], right: dict[Monomial, int], sign: int) -> Dim:
+    for monomial, coefficient in right.items():
+        left[monomial] = left.get(monomial, 0) + sign * coefficient
+    return _normal(left)
+
+
+def _divide_exactly(numerator: SymDim, monomial: Monomial, coefficient: int) -> Dim | None:
+    quotient: dict[Monomial, int] = {}
+    for term, value in numerator.terms:
+        rest = list(term)
+        for factor in monomial:
+            if factor not in rest:
+                return None
+            rest.remove(factor)
+        if value % coefficient:
+            return None
+        quotient[tuple(rest)] = value // coefficient
+    return _normal(quotient)
+
+
+def floor_div(numerator: Dim, denominator: Dim) -> Dim:
+    """``numerator // denominator``; exact where a monomial divides, else a new atom.
+
+    Raises:
+        ZeroDivisionError: if the denominator is the integer 0.
+    """
+    if isinstance(numerator, int) and isinstance(denominator, int):
+        return numerator // denominator
+    if denominator == 1:
+        return numerator
+    if numerator == denominator:
+        return 1
+    if isinstance(numerator, SymDim):
+        divisor = _terms(denominator)
+        if len(divisor) == 1:
+            ((monomial, coefficient),) = divisor.items()
+            exact = _divide_exactly(numerator, monomial, coefficient)
+            if exact is not None:
+                return exact
+    return sym(f"floor(({numerator})/({denominator}))")
+
+
+def dim_product(dims: Iterable[Dim]) -> Dim:
+    """The product of all dimensions (1 for none)."""
+    product: Dim = 1
+    for dim in dims:
+        product = product * dim
+    return product
+
+
+def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """The value of ``dim`` under ``sizes``.
+
+    Raises:
+        KeyError: if a name in ``dim`` has no size.
+    """
+    if isinstance(dim, int):
+        return dim
+    total = 0
+    for monomial, coefficient in dim.terms:
+        for name in monomial:
+            coefficient *= sizes[name]
+        total += coefficient
+    return total
+
+
+def _atom_code(name: str) -> int:
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    # Odd and large: never equal to a literal size, and products of two stay within 64 bits after wrapping.
+    return (int.from_bytes(digest, "little") & ((1 << 40) - 1)) | (1 << 39) | 1
+
+
+def encode_dim(dim: Dim) -> int:
+    """An integer that stands for ``dim`` in the e-graph.
+
+    Literals stand for themselves. A symbolic size is evaluated at pseudo-random 40-bit values of its atoms and
+    wrapped to a signed 64-bit integer, so sums and products agree with the engine's own arithmetic and two
+    different polynomials collide with negligible probability (identity testing, ARCHITECTURE §3.3).
+    """
+    if isinstance(dim, int):
+        return dim
+    total = 0
+    for monomial, coefficient in dim.terms:
+        for name in monomial:
+            coefficient *= _atom_code(name)
+        total += coefficient
+    return (total + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -1,0 +1,336 @@
+"""Read an ONNX model, whatever it is given as, and refuse what is not valid with one clear line.
+
+Weights stay where they are: external tensors are checked by their file's size and mapped when somebody reads them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir
+from google.protobuf.message import DecodeError
+
+from eqsat_opt.errors import ModelError
+from eqsat_opt.ir.sparse import hide_sparse
+
+__all__ = ["ModelSource", "load_model", "topological_nodes"]
+
+ModelSource = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
+
+_BITS = {
+    code: onnx_ir.DataType(code).bitwidth
+    for code in onnx.TensorProto.DataType.values()
+    if code not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
+}
+_TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+
+
+def load_model(source: ModelSource) -> onnx_ir.Model:
+    """The model as onnx-ir sees it; ``source`` is not changed.
+
+    Args:
+        source: a path, or a model in either of the two in-memory forms. The relative paths of external data count
+            from the folder of the file, or from the working directory for a ``ModelProto``.
+
+    Raises:
+        ModelError: the file cannot be read, or the model is not valid ONNX.
+    """
+    if isinstance(source, onnx_ir.Model):
+        topological_nodes(source.graph)
+        _check_external(source, None)
+        return source
+    if isinstance(source, onnx.ModelProto):
+        return _from_proto(source, "the model", os.getcwd())
+    path = os.fspath(source)
+    return _from_proto(_read(path), path, os.path.dirname(os.path.abspath(path)))
+
+
+def _read(path: str) -> onnx.ModelProto:
+    try:
+        return onnx.load(path, load_external_data=False)
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        raise ModelError(f"cannot read {path}: {reason}") from error
+    except (DecodeError, ValueError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} is truncated or not an ONNX model") from error
+    except Exception as error:  # text and JSON formats raise parser errors of their own
+        raise ModelError(f"{path} is not an ONNX model: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _from_proto(proto: onnx.ModelProto, name: str, base: str) -> onnx_ir.Model:
+    _check_envelope(proto, name)
+    hidden = hide_sparse(proto)
+    _check_graph(hidden.graph, set())
+    try:
+        model = onnx_ir.from_proto(hidden)
+    except Exception as error:
+        cause = error.__cause__ or error
+        raise ModelError(f"{name} is not a valid ONNX model: {_first_line(cause)}") from error
+    onnx_ir.external_data.set_base_dir(model.graph, base)
+    topological_nodes(model.graph)
+    _check_external(model, base)
+    return model
+
+
+def _check_envelope(proto: onnx.ModelProto, name: str) -> None:
+    if proto.ir_version <= 0 or not proto.HasField("graph"):
+        raise ModelError(f"{name} is truncated or not an ONNX model: it has no graph")
+    if proto.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{name} has IR version {proto.ir_version}; the installed onnx knows {onnx.IR_VERSION}: upgrade onnx"
+        )
+    if not proto.graph.output:
+        raise ModelError(f"{name} has an empty graph: it has no outputs")
+    versions = {o.domain or "ai.onnx": o.version for o in proto.opset_import}
+    if not versions:
+        raise ModelError(f"{name} imports no operator set")
+    if len(versions) != len(proto.opset_import) and len(set(versions.values())) > 1:
+        raise ModelError(f"{name} imports one operator set twice")
+    version, known = versions.get("ai.onnx", 1), onnx.defs.onnx_opset_version()
+    if not 1 <= version <= known:
+        raise ModelError(
+            f"{name} uses operator set {version}; the installed onnx knows 1 to {known}: upgrade onnx"
+        )
+
+
+def _check_graph(graph: onnx.GraphProto, outer: set[str]) -> None:
+    """Single definitions, defined reads, sane interfaces and complete tensors, in nested graphs too."""
+    inputs = [value.name for value in graph.input]
+    _require_unique(inputs, "graph input")
+    _require_unique([t.name for t in graph.initializer], "initializer")
+    for value in (*graph.input, *graph.output):
+        _check_value(value)
+    for tensor in graph.initializer:
+        if not tensor.name:
+            raise ModelError("an initializer has no name")
+        _check_tensor(tensor)
+    defined = set(inputs) | {t.name for t in graph.initializer}
+    produced = [name for node in graph.node for name in node.output if name]
+    _require_unique(produced, "value")
+    for name in produced:
+        if name in defined:
+            raise ModelError(f"value {name!r} is defined twice")
+    visible = outer.union(defined, produced)
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in visible:
+                raise ModelError(f"node {_label(node)} reads {name!r}, which nothing defines")
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                _check_tensor(attribute.t)
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                _check_graph(attribute.g, visible)
+            elif attribute.type == onnx.AttributeProto.GRAPHS:
+                for nested in attribute.graphs:
+                    _check_graph(nested, visible)
+    for value in graph.output:
+        if value.name not in visible:
+            raise ModelError(f"graph output {value.name!r} is never defined")
+
+
+def _label(node: onnx.NodeProto) -> str:
+    return f"{node.name!r} ({node.op_type})" if node.name else node.op_type
+
+
+def _require_unique(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ModelError(f"{what} {name!r} is defined twice")
+        seen.add(name)
+
+
+def _check_value(value: onnx.ValueInfoProto) -> None:
+    if not value.name:
+        raise ModelError("a graph input or output has no name")
+    if not value.type.HasField("tensor_type"):
+        return
+    code = value.type.tensor_type.elem_type
+    if code not in _BITS and code != onnx.TensorProto.STRING:
+        raise ModelError(f"value {value.name!r} has the unknown element type {code}")
+    for dim in value.type.tensor_type.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value < 0:
+            raise ModelError(
+                f"value {value.name!r} has the dimension {dim.dim_value}; name unknown sizes instead"
+            )
+
+
+def _check_tensor(tensor: onnx.TensorProto) -> None:
+    label = f"tensor {tensor.name!r}" if tensor.name else "an attribute tensor"
+    size = 1
+    for dim in tensor.dims:
+        if dim < 0:
+            raise ModelError(f"{label} has the dimension {dim}")
+        size *= dim
+    code = tensor.data_type
+    if code not in _BITS and code != onnx.TensorProto.STRING:
+        raise ModelError(f"{label} has the unknown element type {code}")
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        return
+    if code == onnx.TensorProto.STRING:
+        found, expected = len(tensor.string_data), size
+    elif tensor.HasField("raw_data"):
+        found, expected = len(tensor.raw_data), _byte_count(size, code)
+    else:
+        found = sum(len(getattr(tensor, field)) for field in _TYPED_FIELDS)
+        expected = _typed_count(size, code)
+    if found != expected:
+        unit = "bytes" if tensor.HasField("raw_data") else "elements"
+        raise ModelError(f"{label} has {found} {unit} of data where its dimensions need {expected}")
+
+
+def _byte_count(size: int, code: int) -> int:
+    return (size * _BITS[code] + 7) // 8
+
+
+def _typed_count(size: int, code: int) -> int:
+    if code in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
+        return 2 * size
+    per_entry = {4: 2, 2: 4}.get(_BITS[code], 1)
+    return -(-size // per_entry)
+
+
+def _external_tensors(model: onnx_ir.Model) -> Iterator[onnx_ir.ExternalTensor]:
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, onnx_ir.ExternalTensor):
+                yield value.const_value
+        for node in graph:
+            for attribute in node.attributes.values():
+                if isinstance(attribute.value, onnx_ir.ExternalTensor):
+                    yield attribute.value
+
+
+def _check_external(model: onnx_ir.Model, base: str | None) -> None:
+    sizes: dict[str, int] = {}
+    for tensor in _external_tensors(model):
+        folder = base if base is not None else os.fspath(tensor.base_dir) or os.getcwd()
+        location = os.fspath(tensor.location)
+        label = f"external data {location!r} of tensor {tensor.name!r}"
+        if location not in sizes:
+            sizes[location] = _external_size(location, folder, label)
+        expected = _byte_count(tensor.size, tensor.dtype.value)
+        if tensor.length is not None and tensor.length != expected:
+            raise ModelError(f"{label} has {tensor.length} bytes where its dimensions need {expected}")
+        if (tensor.offset or 0) < 0 or (tensor.offset or 0) + expected > sizes[location]:
+            raise ModelError(f"{label} ends before byte {(tensor.offset or 0) + expected}: the file is truncated")
+
+
+def _external_size(location: str, folder: str, label: str) -> int:
+    if os.path.isabs(location) or Path(os.path.normpath(location)).parts[:1] == ("..",):
+        raise ModelError(f"{label} lies outside the model's folder")
+    path = os.path.join(folder, location)
+    root = os.path.realpath(folder)
+    if os.path.commonpath([root, os.path.realpath(path)]) != root:
+        raise ModelError(f"{label} is a link that leaves the model's folder")
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        reason = "is missing" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ModelError(f"{label} {reason}") from error
+    if not os.path.isfile(path):
+        raise ModelError(f"{label} is not a file")
+    if status.st_nlink > 1:
+        # onnx-ir refuses to map such a file: a hard link can smuggle in a file of another owner.
+        raise ModelError(f"{label} has several hard links; copy the file")
+    return status.st_size
+
+
+def topological_nodes(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
+    """The nodes in an order in which every value is defined before it is read; the given order where it is one.
+
+    Raises:
+        ModelError: a value is defined by nothing or twice, or the nodes form a cycle.
+    """
+    nodes = list(graph)
+    defined = {v.name for v in graph.inputs} | set(graph.initializers)
+    producer: dict[Any, int] = {}
+    for index, node in enumerate(nodes):
+        for value in node.outputs:
+            if value.name in producer or (value.name and value.name in defined):
+                raise ModelError(f"value {value.name!r} is defined twice")
+            if value.name:
+                producer[value.name] = index
+    reads = [node_reads(node) for node in nodes]
+    for node, names in zip(nodes, reads, strict=True):
+        for name in names:
+            if name not in producer and name not in defined:
+                raise ModelError(f"node {node.name!r} ({node.op_type}) reads {name!r}, which nothing defines")
+    if all(producer.get(name, -1) < i for i, names in enumerate(reads) for name in names):
+        return nodes
+    return [nodes[i] for i in _sorted_indices(reads, producer)]
+
+
+def _sorted_indices(reads: list[list[str]], producer: dict[Any, int]) -> list[int]:
+    """Depth-first order of the nodes, in which a node follows all that it reads."""
+    order: list[int] = []
+    state = [0] * len(reads)  # 0 new, 1 on the current path, 2 done
+    for root in range(len(reads)):
+        stack = [root]
+        while stack:
+            index = stack[-1]
+            waiting = [producer[n] for n in reads[index] if n in producer and state[producer[n]] != 2]
+            if state[index] == 2 or not waiting:
+                stack.pop()
+                if state[index] != 2:
+                    state[index] = 2
+                    order.append(index)
+                continue
+            if state[index] == 1 and any(state[w] == 1 for w in waiting):
+                raise ModelError("the graph has a cycle, so no order of its nodes can run")
+            state[index] = 1
+            stack.extend(waiting)
+    return order
+
+
+def node_reads(node: onnx_ir.Node) -> list[str]:
+    """Every value that a node reads, and what its subgraphs read from outside."""
+    names = [v.name for v in node.inputs if v is not None and v.name]
+    return [*names, *captured_values(node)]
+
+
+def captured_values(node: onnx_ir.Node) -> list[str]:
+    """Names of the outer values that the subgraphs of ``node`` read, in order, without repetition."""
+    graphs = [
+        graph
+        for attribute in node.attributes.values()
+        for graph in _graphs_of(attribute)
+    ]
+    if not graphs:
+        return []
+    found: dict[str, None] = {}
+    for graph in graphs:
+        _collect_captures(graph, set(), found)
+    return list(found)
+
+
+def _graphs_of(attribute: onnx_ir.Attr) -> list[onnx_ir.Graph]:
+    if attribute.type == onnx_ir.AttributeType.GRAPH:
+        return [attribute.as_graph()]
+    if attribute.type == onnx_ir.AttributeType.GRAPHS:
+        return list(attribute.as_graphs())
+    return []
+
+
+def _collect_captures(graph: onnx_ir.Graph, inner: set[Any], found: dict[str, None]) -> None:
+    inner = inner | {id(v) for v in graph.inputs} | {id(v) for v in graph.initializers.values()}
+    for node in graph:
+        inner.update(id(v) for v in node.outputs)
+    for node in graph:
+        for value in node.inputs:
+            if value is not None and value.name and id(value) not in inner:
+                found[value.name] = None
+        for attribute in node.attributes.values():
+            for nested in _graphs_of(attribute):
+                _collect_captures(nested, inner, found)
+    for value in graph.outputs:
+        if value.name and id(value) not in inner:
+            found[value.name] = None

@@ -1,0 +1,36 @@
+"""The operator registry; importing this package fills it."""
+
+from __future__ import annotations
+
+from eqsat_opt.ir.ops import linear, movement, normalisation, pointwise, reduction, window
+from eqsat_opt.ir.ops._base import (
+    OPS,
+    Array,
+    AttrKind,
+    AttrMap,
+    Domain,
+    IllTyped,
+    Op,
+    broadcast_shapes,
+    get_op,
+    is_known,
+)
+
+__all__ = [
+    "OPS",
+    "Array",
+    "AttrKind",
+    "AttrMap",
+    "Domain",
+    "IllTyped",
+    "Op",
+    "broadcast_shapes",
+    "get_op",
+    "is_known",
+    "linear",
+    "movement",
+    "normalisation",
+    "pointwise",
+    "reduction",
+    "window",
+]

@@ -1,0 +1,139 @@
+"""What an operator is: one definition that types, evaluates, counts and maps to ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.ir.dims import Dim, dim_product
+from eqsat_opt.ir.types import TensorType
+
+__all__ = [
+    "OPS",
+    "Array",
+    "AttrKind",
+    "AttrMap",
+    "Domain",
+    "IllTyped",
+    "Op",
+    "broadcast_shapes",
+    "get_op",
+    "is_known",
+    "register",
+    "require",
+]
+
+Array = npt.NDArray[Any]
+AttrMap = Mapping[str, Any]
+AttrKind = Literal["int", "float", "str", "ints"]
+OpClass = Literal["pointwise", "contraction", "reduction", "window", "movement"]
+
+
+class IllTyped(Exception):
+    """The operator is not defined on operands of these types."""
+
+
+class Domain(Protocol):
+    """The numbers that an evaluation runs on (float, exact integer, prime field).
+
+    Data movement needs no domain; whatever computes goes through these methods. ``apply`` is a nonlinear scalar
+    function by name; a field may replace it by a random function.
+    """
+
+    name: str
+
+    def add(self, a: Array, b: Array) -> Array: ...
+    def sub(self, a: Array, b: Array) -> Array: ...
+    def mul(self, a: Array, b: Array) -> Array: ...
+    def div(self, a: Array, b: Array) -> Array: ...
+    def matmul(self, a: Array, b: Array) -> Array: ...
+    def sum(self, a: Array, axes: tuple[int, ...]) -> Array: ...
+    def maximum(self, a: Array, axes: tuple[int, ...]) -> Array: ...
+    def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array: ...
+    def constant(self, value: float, like: Array) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operator with exactly one output.
+
+    Attributes:
+        name: as ONNX calls it, where ONNX has it.
+        arity: least and greatest number of inputs.
+        attrs: attribute name to kind; every node carries all of them.
+        kind: what bounds its cost and which generic rules apply.
+        type_fn: operand types and attributes to the result type; raises :class:`IllTyped`.
+        eval_fn: ``(domain, operands, attributes) -> result``.
+        flops: ``(operand types, result type, attributes) -> number of floating point operations``.
+        commutative: whether the two operands may be exchanged.
+        onnx: ONNX operator type, where it maps one to one with the same attribute names, and since which opset.
+    """
+
+    name: str
+    arity: tuple[int, int]
+    attrs: Mapping[str, AttrKind]
+    kind: OpClass
+    type_fn: Callable[[Sequence[TensorType], AttrMap], TensorType]
+    eval_fn: Callable[[Domain, Sequence[Array], AttrMap], Array]
+    flops: Callable[[Sequence[TensorType], TensorType, AttrMap], Dim]
+    commutative: bool = False
+    onnx_since: int = 1
+
+
+OPS: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Add an operator to the registry; a name is defined once."""
+    if op.name in OPS:
+        raise ValueError(f"operator {op.name} is registered twice")
+    OPS[op.name] = op
+    return op
+
+
+def get_op(name: str) -> Op:
+    """The operator called ``name``."""
+    return OPS[name]
+
+
+def is_known(name: str) -> bool:
+    """Whether the registry defines ``name``."""
+    return name in OPS
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise :class:`IllTyped` unless ``condition`` holds."""
+    if not condition:
+        raise IllTyped(message)
+
+
+def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """ONNX multidirectional broadcasting; a symbolic dimension only meets itself or 1."""
+    rank = max(len(s) for s in shapes)
+    result: list[Dim] = []
+    for axis in range(-rank, 0):
+        size: Dim = 1
+        for shape in shapes:
+            if -axis > len(shape):
+                continue
+            dim = shape[axis]
+            if size == 1:
+                size = dim
+            elif dim != 1 and dim != size:
+                raise IllTyped(f"shapes {shapes} do not broadcast")
+        result.append(size)
+    return tuple(result)
+
+
+def elements(type_: TensorType) -> Dim:
+    """Number of elements, the FLOP count of most pointwise operators."""
+    return dim_product(type_.shape)
+
+
+def as_array(value: Any, dtype: Any) -> Array:
+    """A NumPy array of ``dtype``."""
+    return np.asarray(value, dtype=dtype)

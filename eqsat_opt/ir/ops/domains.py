@@ -1,0 +1,230 @@
+"""Number domains that operators evaluate on: floating point, and a prime field for exact checks."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.ir.ops._base import Array, AttrMap
+
+__all__ = ["FLOAT", "FieldDomain", "FloatDomain"]
+
+
+def _erf(x: Array) -> Array:
+    # math.erf is exact to the last bits; vectorised calls are only made on small tensors.
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.where(x >= 0, 1.0 / (1.0 + np.exp(-np.abs(x))), 1.0 - 1.0 / (1.0 + np.exp(-np.abs(x))))
+
+
+def _gelu(x: Array, approximate: str) -> Array:
+    if approximate == "tanh":
+        return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))
+
+
+_UNARY: dict[str, Callable[[Array], Array]] = {
+    "Relu": lambda x: np.maximum(x, 0),
+    "Sigmoid": _sigmoid,
+    "Tanh": np.tanh,
+    "Erf": _erf,
+    "Exp": np.exp,
+    "Log": np.log,
+    "Sqrt": np.sqrt,
+    "Abs": np.abs,
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Round": np.rint,
+    "Sign": np.sign,
+    "Sin": np.sin,
+    "Cos": np.cos,
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Softplus": lambda x: np.logaddexp(x, 0.0),
+    "HardSwish": lambda x: x * np.clip(x / 6.0 + 0.5, 0.0, 1.0),
+    "Mish": lambda x: x * np.tanh(np.logaddexp(x, 0.0)),
+    "Not": np.logical_not,
+    "IsNaN": np.isnan,
+}
+_WITH_ATTRS: dict[str, Callable[[Array, AttrMap], Array]] = {
+    "Gelu": lambda x, a: _gelu(x, a["approximate"]),
+    "HardSigmoid": lambda x, a: np.clip(a["alpha"] * x + a["beta"], 0.0, 1.0),
+    "Elu": lambda x, a: np.where(x < 0, a["alpha"] * np.expm1(np.minimum(x, 0)), x),
+    "Celu": lambda x, a: np.maximum(x, 0) + np.minimum(0, a["alpha"] * np.expm1(x / a["alpha"])),
+    "Selu": lambda x, a: a["gamma"] * np.where(x > 0, x, a["alpha"] * np.expm1(np.minimum(x, 0))),
+    "LeakyRelu": lambda x, a: np.where(x < 0, a["alpha"] * x, x),
+    "ThresholdedRelu": lambda x, a: np.where(x > a["alpha"], x, 0),
+    "Clip": lambda x, a: _clip(x, a["min"], a["max"]),
+}
+
+
+def _clip(x: Array, low: float, high: float) -> Array:
+    if x.dtype.kind in "iu":
+        info = np.iinfo(x.dtype)
+        low, high = max(low, info.min), min(high, info.max)
+        return np.clip(x, x.dtype.type(low), x.dtype.type(high))
+    return np.minimum(np.maximum(x, low), high)
+
+
+_BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "Pow": lambda a, b: np.power(a, b.astype(a.dtype) if a.dtype.kind == "f" else b),
+    "Min": np.minimum,
+    "Max": np.maximum,
+    "PRelu": lambda a, b: np.where(a < 0, b * a, a),
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "Less": np.less,
+    "GreaterOrEqual": np.greater_equal,
+    "LessOrEqual": np.less_equal,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+}
+
+
+def _wide(a: Array) -> Array:
+    """Half types compute in float32, as every CPU runtime does."""
+    return a.astype(np.float32) if a.dtype.itemsize == 2 and a.dtype.kind not in "iub" else a
+
+
+class FloatDomain:
+    """IEEE arithmetic with NumPy; integers use their own wrapping arithmetic."""
+
+    name = "float"
+
+    def add(self, a: Array, b: Array) -> Array:
+        """Elementwise sum."""
+        return np.asarray(a + b)
+
+    def sub(self, a: Array, b: Array) -> Array:
+        """Elementwise difference."""
+        return np.asarray(a - b)
+
+    def mul(self, a: Array, b: Array) -> Array:
+        """Elementwise product."""
+        return np.asarray(a * b)
+
+    def div(self, a: Array, b: Array) -> Array:
+        """Elementwise quotient; integers truncate towards zero, as in ONNX."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if a.dtype.kind in "iu":
+                return np.asarray((np.sign(a) * np.sign(b) * (np.abs(a) // np.maximum(np.abs(b), 1))).astype(a.dtype))
+            return np.asarray(a / b)
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        """Matrix product over the last two axes."""
+        return np.asarray(np.matmul(_wide(a), _wide(b)).astype(a.dtype))
+
+    def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        """Sum over ``axes``, which are kept with size 1."""
+        return np.asarray(np.sum(_wide(a), axis=axes, keepdims=True).astype(a.dtype))
+
+    def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        """Greatest element over ``axes``, which are kept with size 1."""
+        return np.asarray(np.max(a, axis=axes, keepdims=True))
+
+    def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
+        """A scalar function by operator name."""
+        first = operands[0]
+        with np.errstate(all="ignore"):
+            if len(operands) == 2:
+                return np.asarray(_BINARY[function](*operands))
+            if function in _UNARY:
+                result = _UNARY[function](_wide(first))
+            else:
+                result = _WITH_ATTRS[function](_wide(first), attrs)
+        return np.asarray(result if result.dtype == np.bool_ else result.astype(first.dtype))
+
+    def constant(self, value: float, like: Array) -> Array:
+        """A scalar of the element type of ``like``."""
+        return np.asarray(value, dtype=like.dtype)
+
+
+FLOAT = FloatDomain()
+
+
+class FieldDomain:
+    """Integers modulo a prime below 2^31; nonlinear functions are random functions, equal for equal arguments.
+
+    An identity that holds here at random values holds as an identity of rational functions except with a
+    probability of about degree/p (Schwartz-Zippel); see rules.md §3.
+    """
+
+    name = "field"
+
+    def __init__(self, prime: int = 2**31 - 1, seed: int = 0) -> None:
+        self.prime = prime
+        self.seed = seed
+
+    def random(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Uniform elements, never 0."""
+        return rng.integers(1, self.prime, size=shape, dtype=np.int64)
+
+    def add(self, a: Array, b: Array) -> Array:
+        """Sum modulo p."""
+        return (a + b) % self.prime
+
+    def sub(self, a: Array, b: Array) -> Array:
+        """Difference modulo p."""
+        return (a - b) % self.prime
+
+    def mul(self, a: Array, b: Array) -> Array:
+        """Product modulo p; both operands are below 2^31, so it fits."""
+        return (a * b) % self.prime
+
+    def div(self, a: Array, b: Array) -> Array:
+        """Quotient modulo p."""
+        return self.mul(a, self._power(b, self.prime - 2))
+
+    def _power(self, base: Array, exponent: int) -> Array:
+        result = np.ones_like(base)
+        while exponent:
+            if exponent & 1:
+                result = self.mul(result, base)
+            base = self.mul(base, base)
+            exponent >>= 1
+        return result
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        """Matrix product modulo p, reduced after every addend."""
+        left, right = np.broadcast_arrays(a[..., :, :, None], b[..., None, :, :]) if a.ndim > 1 and b.ndim > 1 else (
+            a[..., :, None] if b.ndim > 1 else a,
+            b,
+        )  # fmt: skip
+        axis = -2 if b.ndim > 1 else -1
+        return np.asarray(np.sum(self.mul(left, right), axis=axis) % self.prime)
+
+    def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        """Sum modulo p over ``axes``, which are kept."""
+        return np.asarray(np.sum(a, axis=axes, keepdims=True) % self.prime)
+
+    def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        """Greatest representative: a stand-in for any total order."""
+        return np.asarray(np.max(a, axis=axes, keepdims=True))
+
+    def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
+        """A random function of the operands, keyed by name, attributes and seed."""
+        text = f"{function}{sorted(attrs.items())}{self.seed}"
+        key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
+        mixed: Any = np.uint64(key)
+        for operand in np.broadcast_arrays(*operands):
+            mixed = _mix(mixed ^ operand.astype(np.uint64))
+        return np.asarray(mixed % np.uint64(self.prime)).astype(np.int64)
+
+    def constant(self, value: float, like: Array) -> Array:
+        """The field element of a rational literal."""
+        numerator, denominator = value.as_integer_ratio() if isinstance(value, float) else (int(value), 1)
+        return np.asarray(numerator * pow(denominator, -1, self.prime) % self.prime, dtype=np.int64)
+
+
+def _mix(x: Any) -> Any:
+    """The finaliser of splitmix64 (Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))

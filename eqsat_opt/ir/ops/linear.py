@@ -1,0 +1,178 @@
+"""Contractions: matrix products and convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim, dim_product, floor_div
+from eqsat_opt.ir.ops._base import (
+    Array,
+    AttrKind,
+    AttrMap,
+    Domain,
+    Op,
+    broadcast_shapes,
+    register,
+    require,
+)
+from eqsat_opt.ir.types import TensorType
+
+__all__ = ["window_size", "window_view"]
+
+
+def _matmul_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    a, b = inputs
+    require(a.dtype == b.dtype and a.dtype not in ("string", "bool"), f"MatMul of {a} and {b}")
+    require(a.rank >= 1 and b.rank >= 1, "MatMul of a scalar")
+    left = a.shape if a.rank > 1 else (1, *a.shape)
+    right = b.shape if b.rank > 1 else (*b.shape, 1)
+    require(left[-1] == right[-2], f"inner sizes differ: {a} and {b}")
+    shape = list(broadcast_shapes(left[:-2], right[:-2]) if left[:-2] or right[:-2] else ())
+    shape += [left[-2]] if a.rank > 1 else []
+    shape += [right[-1]] if b.rank > 1 else []
+    return TensorType(a.dtype, tuple(shape))
+
+
+def _matmul_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
+    return dim_product(output.shape) * inputs[0].shape[-1] * 2
+
+
+register(
+    Op("MatMul", (2, 2), {}, "contraction", _matmul_type, lambda d, x, _a: d.matmul(x[0], x[1]), _matmul_flops)
+)  # fmt: skip
+
+
+def window_size(size: Dim, kernel: Dim, stride: int, before: int, after: int, dilation: int, ceil: int = 0) -> Dim:
+    """Positions of a sliding window along one axis (ONNX Conv and pools)."""
+    span = size + before + after - (dilation * (kernel - 1) + 1)
+    if stride == 1:
+        return span + 1
+    if not ceil:
+        return floor_div(span, stride) + 1
+    count = floor_div(span + stride - 1, stride) + 1
+    # ONNX drops a last window that would start in the padding after the data.
+    if isinstance(count, int) and isinstance(size, int) and (count - 1) * stride >= size + before:
+        count -= 1
+    return count
+
+
+def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> Array:
+    """All windows: [N, C, *data] to [N, C, *positions, *kernel], padded with ``fill``."""
+    n_axes = len(kernel)
+    pads, strides, dilations = attrs["pads"], attrs["strides"], attrs["dilations"]
+    after = list(pads[n_axes:])
+    if attrs.get("ceil"):
+        # Ceil mode may need windows that reach beyond the padding: extend it with the same fill.
+        for i in range(n_axes):
+            count = window_size(x.shape[2 + i], kernel[i], strides[i], pads[i], pads[n_axes + i], dilations[i], 1)
+            need = (int(count) - 1) * strides[i] + dilations[i] * (kernel[i] - 1) + 1  # type: ignore[arg-type]
+            after[i] += max(0, need - x.shape[2 + i] - pads[i] - after[i])
+    widths = [(0, 0), (0, 0), *((pads[i], after[i]) for i in range(n_axes))]
+    padded = np.pad(x, widths, constant_values=fill)
+    extents = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
+    view = np.lib.stride_tricks.sliding_window_view(padded, extents, axis=tuple(range(2, 2 + n_axes)))  # type: ignore[call-overload]
+    index = (slice(None),) * 2 + tuple(slice(None, None, s) for s in strides) + tuple(slice(None, None, d) for d in dilations)
+    return np.asarray(view[index])
+
+
+_CONV_ATTRS: dict[str, AttrKind] = {"strides": "ints", "pads": "ints", "dilations": "ints", "group": "int"}
+
+
+def _check_conv(inputs: Sequence[TensorType], attrs: AttrMap) -> int:
+    x, w = inputs[:2]
+    n_axes = x.rank - 2
+    require(x.dtype == w.dtype and n_axes >= 1 and w.rank == x.rank, f"convolution of {x} with {w}")
+    require(len(attrs["strides"]) == n_axes and len(attrs["pads"]) == 2 * n_axes, "attributes do not fit the rank")
+    require(attrs["group"] >= 1 and len(attrs["dilations"]) == n_axes, "attributes do not fit the rank")
+    return n_axes
+
+
+def _conv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    x, w = inputs[:2]
+    n_axes = _check_conv(inputs, attrs)
+    require(x.shape[1] == w.shape[1] * attrs["group"], f"channels of {x} do not fit {w}, group {attrs['group']}")
+    require(not isinstance(w.shape[0], int) or w.shape[0] % attrs["group"] == 0, "outputs do not divide into groups")
+    if len(inputs) == 3:
+        require(inputs[2].shape == (w.shape[0],), "bias does not fit")
+    sizes = [
+        window_size(x.shape[2 + i], w.shape[2 + i], attrs["strides"][i], attrs["pads"][i],
+                    attrs["pads"][n_axes + i], attrs["dilations"][i])
+        for i in range(n_axes)
+    ]  # fmt: skip
+    require(all(not isinstance(s, int) or s > 0 for s in sizes), "the kernel is larger than the data")
+    return TensorType(x.dtype, (x.shape[0], w.shape[0], *sizes))
+
+
+def _conv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    x, w = operands[:2]
+    group, n_axes = attrs["group"], x.ndim - 2
+    windows = window_view(x, w.shape[2:], attrs, 0)
+    n, positions = x.shape[0], windows.shape[2 : 2 + n_axes]
+    order = (0, 1, *range(2, 2 + n_axes), *range(2 + n_axes, 2 + 2 * n_axes))
+    inner = w.shape[1] * int(np.prod(w.shape[2:]))
+    # [N, G, positions, C/G * kernel] @ [G, C/G * kernel, O/G]
+    data = windows.transpose(order).reshape(n, group, w.shape[1], *positions, -1)
+    data = np.moveaxis(data, 2, -2).reshape(n, group, int(np.prod(positions)), inner)
+    kernel = w.reshape(group, w.shape[0] // group, inner).transpose(0, 2, 1)
+    result = domain.matmul(data, kernel[None])
+    result = result.transpose(0, 1, 3, 2).reshape(n, w.shape[0], *positions)
+    if len(operands) == 3:
+        result = domain.add(result, operands[2].reshape(1, -1, *(1,) * n_axes))
+    return result
+
+
+def _conv_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
+    w = inputs[1]
+    return dim_product(output.shape) * dim_product(w.shape[1:]) * 2 + (dim_product(output.shape) if len(inputs) == 3 else 0)
+
+
+register(Op("Conv", (2, 3), _CONV_ATTRS, "contraction", _conv_type, _conv, _conv_flops))
+
+
+def _deconv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    x, w = inputs[:2]
+    n_axes = _check_conv(inputs, attrs)
+    require(x.shape[1] == w.shape[0], f"channels of {x} do not fit {w}")
+    sizes = [
+        (x.shape[2 + i] - 1) * attrs["strides"][i] + attrs["output_padding"][i]
+        + (w.shape[2 + i] - 1) * attrs["dilations"][i] + 1 - attrs["pads"][i] - attrs["pads"][n_axes + i]
+        for i in range(n_axes)
+    ]  # fmt: skip
+    return TensorType(x.dtype, (x.shape[0], w.shape[1] * attrs["group"], *sizes))
+
+
+def _deconv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    """A transposed convolution is the convolution of the stretched data with the flipped kernel."""
+    x, w = operands[:2]
+    n_axes, group = x.ndim - 2, attrs["group"]
+    kernel, strides, dilations, pads = w.shape[2:], attrs["strides"], attrs["dilations"], attrs["pads"]
+    stretched = np.zeros(
+        (*x.shape[:2], *((s - 1) * t + 1 for s, t in zip(x.shape[2:], strides, strict=True))), dtype=x.dtype
+    )
+    stretched[(slice(None), slice(None), *(slice(None, None, s) for s in strides))] = x
+    span = [d * (k - 1) for k, d in zip(kernel, dilations, strict=True)]
+    before = [span[i] - pads[i] for i in range(n_axes)]
+    after = [span[i] - pads[n_axes + i] + attrs["output_padding"][i] for i in range(n_axes)]
+    # A negative width crops: padding wider than the kernel removes data.
+    widths = [(0, 0), (0, 0), *((max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True))]
+    stretched = np.pad(stretched, widths)
+    crop = tuple(slice(max(-b, 0), stretched.shape[2 + i] - max(-a, 0)) for i, (b, a) in enumerate(zip(before, after, strict=True)))
+    stretched = stretched[(slice(None), slice(None), *crop)]
+    flipped = w[(slice(None), slice(None), *(slice(None, None, -1),) * n_axes)]
+    swapped = flipped.reshape(group, w.shape[0] // group, w.shape[1], *kernel).swapaxes(1, 2)
+    weights = swapped.reshape(group * w.shape[1], w.shape[0] // group, *kernel)
+    plain = {"strides": (1,) * n_axes, "pads": (0,) * 2 * n_axes, "dilations": dilations, "group": group}
+    return _conv(domain, [stretched, weights, *operands[2:]], plain)
+
+
+def _deconv_flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
+    return dim_product(inputs[0].shape) * dim_product(inputs[1].shape[1:]) * 2
+
+
+register(
+    Op("ConvTranspose", (2, 3), {**_CONV_ATTRS, "output_padding": "ints"}, "contraction",
+       _deconv_type, _deconv, _deconv_flops)
+)  # fmt: skip

@@ -1,0 +1,165 @@
+"""Operators that move data and compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim
+from eqsat_opt.ir.ops._base import Array, AttrMap, Domain, IllTyped, Op, broadcast_shapes, register, require
+from eqsat_opt.ir.types import TensorType, numpy_dtype
+
+__all__: list[str] = []
+
+
+def _no_flops(_inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
+    return 0
+
+
+def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    first, axis = inputs[0], attrs["axis"]
+    require(0 <= axis < first.rank, f"axis {axis} of {first}")
+    total: Dim = 0
+    for operand in inputs:
+        same = operand.rank == first.rank and operand.dtype == first.dtype
+        require(same and all(i == axis or d == first.shape[i] for i, d in enumerate(operand.shape)), f"concat {inputs}")
+        total = total + operand.shape[axis]
+    return TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
+
+
+register(
+    Op("Concat", (1, 1 << 20), {"axis": "int"}, "movement", _concat_type,
+       lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]), _no_flops, onnx_since=4)
+)  # fmt: skip
+
+
+def _slice_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    (x,) = inputs
+    axis, lo, hi = attrs["axis"], attrs["lo"], attrs["hi"]
+    require(0 <= axis < x.rank and 0 <= lo < hi, f"slice {axis}: {lo}:{hi} of {x}")
+    size = x.shape[axis]
+    require(isinstance(size, int) and hi <= size, f"slice {lo}:{hi} of {x}")
+    return TensorType(x.dtype, (*x.shape[:axis], hi - lo, *x.shape[axis + 1 :]))
+
+
+def _slice(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    index = [slice(None)] * operands[0].ndim
+    index[attrs["axis"]] = slice(attrs["lo"], attrs["hi"])
+    return operands[0][tuple(index)]
+
+
+register(
+    Op("Slice", (1, 1), {"axis": "int", "lo": "int", "hi": "int"}, "movement", _slice_type, _slice, _no_flops)
+)
+
+
+def _transpose_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    (x,) = inputs
+    require(sorted(attrs["perm"]) == list(range(x.rank)), f"permutation {attrs['perm']} of {x}")
+    return TensorType(x.dtype, tuple(x.shape[p] for p in attrs["perm"]))
+
+
+register(
+    Op("Transpose", (1, 1), {"perm": "ints"}, "movement", _transpose_type,
+       lambda _d, x, a: x[0].transpose(a["perm"]), _no_flops)
+)  # fmt: skip
+
+
+def _reshape_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    result = TensorType(inputs[0].dtype, tuple(attrs["shape"]))
+    require(result.size == inputs[0].size, f"reshape of {inputs[0]} to {result}")
+    return result
+
+
+register(
+    Op("Reshape", (1, 1), {"shape": "ints"}, "movement", _reshape_type,
+       lambda _d, x, a: x[0].reshape(a["shape"]), _no_flops, onnx_since=5)
+)  # fmt: skip
+
+
+def _expand_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    (x,) = inputs
+    shape = tuple(attrs["shape"])
+    try:
+        fits = broadcast_shapes(x.shape, shape) == shape
+    except IllTyped:
+        fits = False
+    require(fits, f"{x} does not expand to {shape}")
+    return TensorType(x.dtype, shape)
+
+
+register(
+    Op("Expand", (1, 1), {"shape": "ints"}, "movement", _expand_type,
+       lambda _d, x, a: np.broadcast_to(x[0], a["shape"]), _no_flops, onnx_since=8)
+)  # fmt: skip
+
+
+def _pad_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    (x,) = inputs
+    pads = attrs["pads"]
+    require(len(pads) == 2 * x.rank, f"{len(pads)} pads for {x}")
+    shape = tuple(d + pads[i] + pads[x.rank + i] for i, d in enumerate(x.shape))
+    require(all(not isinstance(d, int) or d > 0 for d in shape), "padding removes everything")
+    return TensorType(x.dtype, shape)
+
+
+def _pad(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    (x,) = operands
+    pads, rank = attrs["pads"], x.ndim
+    cropped = x[tuple(slice(max(-pads[i], 0), x.shape[i] - max(-pads[rank + i], 0)) for i in range(rank))]
+    widths = [(max(pads[i], 0), max(pads[rank + i], 0)) for i in range(rank)]
+    return np.pad(cropped, widths, constant_values=domain.constant(attrs["value"], x))
+
+
+register(
+    Op("Pad", (1, 1), {"pads": "ints", "value": "float"}, "movement", _pad_type, _pad, _no_flops, onnx_since=2)
+)
+
+
+def _gather_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    data, indices = inputs
+    axis = attrs["axis"]
+    require(0 <= axis < data.rank and indices.dtype in ("int32", "int64"), f"gather {indices} from {data}")
+    return TensorType(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
+
+
+def _gather(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    return np.take(operands[0], operands[1], axis=attrs["axis"])
+
+
+register(Op("Gather", (2, 2), {"axis": "int"}, "movement", _gather_type, _gather, _no_flops))
+
+
+def _scalar_type(_inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    return TensorType(attrs["dtype"], ())
+
+
+def _scalar(domain: Domain, _operands: Sequence[Array], attrs: AttrMap) -> Array:
+    like = np.zeros((), dtype=numpy_dtype(attrs["dtype"]) if domain.name == "float" else np.int64)
+    return domain.constant(attrs["value"], like)
+
+
+register(
+    Op("Scalar", (0, 0), {"value": "float", "dtype": "str"}, "movement", _scalar_type, _scalar, _no_flops)
+)
+
+
+def _identity_type(_inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    channels = attrs["channels"]
+    require(attrs["height"] % 2 == 1 and attrs["width"] % 2 == 1, "an even kernel has no centre")
+    return TensorType(attrs["dtype"], (channels, channels, attrs["height"], attrs["width"]))
+
+
+def _identity_kernel(domain: Domain, _operands: Sequence[Array], attrs: AttrMap) -> Array:
+    channels, height, width = attrs["channels"], attrs["height"], attrs["width"]
+    dtype = numpy_dtype(attrs["dtype"]) if domain.name == "float" else np.dtype(np.int64)
+    kernel = np.zeros((channels, channels, height, width), dtype=dtype)
+    kernel[range(channels), range(channels), height // 2, width // 2] = 1
+    return kernel
+
+
+register(
+    Op("IdentityKernel", (0, 0), {"channels": "int", "height": "int", "width": "int", "dtype": "str"}, "movement",
+       _identity_type, _identity_kernel, _no_flops)
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""Normalisations with a scale and a shift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim, dim_product
+from eqsat_opt.ir.ops._base import Array, AttrMap, Domain, IllTyped, Op, broadcast_shapes, register, require
+from eqsat_opt.ir.types import TensorType
+
+__all__: list[str] = []
+
+
+def _layer_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    x = inputs[0]
+    require(0 <= attrs["axis"] < x.rank, f"axis {attrs['axis']} of {x}")
+    for parameter in inputs[1:]:
+        try:
+            fits = broadcast_shapes(x.shape, parameter.shape) == x.shape
+        except IllTyped:
+            fits = False
+        require(fits, f"parameter {parameter} does not broadcast to {x}")
+    return x
+
+
+def _mean(domain: Domain, x: Array, axes: tuple[int, ...]) -> Array:
+    total = domain.sum(x, axes)
+    count = int(np.prod([x.shape[a] for a in axes]))
+    return domain.div(total, np.broadcast_to(domain.constant(count, x), total.shape))
+
+
+def _inverse_deviation(domain: Domain, centred: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    variance = _mean(domain, domain.mul(centred, centred), axes)
+    deviation = domain.apply("Sqrt", {}, domain.add(variance, domain.constant(epsilon, centred)))
+    return domain.div(np.broadcast_to(domain.constant(1, centred), deviation.shape), deviation)
+
+
+def _trailing(x: Array, axis: int) -> tuple[int, ...]:
+    return tuple(range(axis, x.ndim))
+
+
+def _layer(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    x, scale = operands[:2]
+    axes = _trailing(x, attrs["axis"])
+    wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
+    centred = domain.sub(wide, _mean(domain, wide, axes))
+    normal = domain.mul(centred, _inverse_deviation(domain, centred, axes, attrs["epsilon"])).astype(x.dtype)
+    scaled = domain.mul(normal, scale)
+    return domain.add(scaled, operands[2]) if len(operands) == 3 else scaled
+
+
+def _rms(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    x, scale = operands
+    axes = _trailing(x, attrs["axis"])
+    wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
+    normal = domain.mul(wide, _inverse_deviation(domain, wide, axes, attrs["epsilon"])).astype(x.dtype)
+    return domain.mul(normal, scale)
+
+
+def _per_channel(x: Array, parameter: Array) -> Array:
+    return parameter.reshape(1, -1, *(1,) * (x.ndim - 2))
+
+
+def _batch(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    x, scale, shift, mean, variance = operands
+    deviation = domain.apply("Sqrt", {}, domain.add(variance, domain.constant(attrs["epsilon"], variance)))
+    factor = domain.div(scale, deviation)
+    offset = domain.sub(shift, domain.mul(mean, factor))
+    return domain.add(domain.mul(x, _per_channel(x, factor)), _per_channel(x, offset))
+
+
+def _instance(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    x, scale, shift = operands
+    axes = tuple(range(2, x.ndim))
+    centred = domain.sub(x, _mean(domain, x, axes))
+    normal = domain.mul(centred, _inverse_deviation(domain, centred, axes, attrs["epsilon"]))
+    return domain.add(domain.mul(normal, _per_channel(x, scale)), _per_channel(x, shift))
+
+
+def _channel_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    x = inputs[0]
+    require(x.rank >= 2 and all(p.shape == (x.shape[1],) for p in inputs[1:]), f"parameters do not fit {x}")
+    return x
+
+
+def _flops(per_element: int) -> object:
+    def flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
+        return dim_product(output.shape) * per_element
+
+    return flops
+
+
+register(
+    Op("LayerNormalization", (2, 3), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type, _layer,
+       _flops(8), onnx_since=17)  # type: ignore[arg-type]
+)  # fmt: skip
+register(
+    Op("RMSNormalization", (2, 2), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type, _rms,
+       _flops(5), onnx_since=23)  # type: ignore[arg-type]
+)  # fmt: skip
+register(
+    Op("BatchNormalization", (5, 5), {"epsilon": "float"}, "pointwise", _channel_type, _batch, _flops(2), onnx_since=7)  # type: ignore[arg-type]
+)
+register(
+    Op("InstanceNormalization", (3, 3), {"epsilon": "float"}, "reduction", _channel_type, _instance, _flops(8), onnx_since=6)  # type: ignore[arg-type]
+)

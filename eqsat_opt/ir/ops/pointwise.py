@@ -1,0 +1,143 @@
+"""Operators that compute each element on its own, with ONNX broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim
+from eqsat_opt.ir.ops._base import (
+    Array,
+    AttrKind,
+    AttrMap,
+    Domain,
+    Op,
+    broadcast_shapes,
+    elements,
+    register,
+    require,
+)
+from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
+
+__all__ = ["COMPARISONS", "UNARY_FUNCTIONS"]
+
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+_COST = {"Exp": 8, "Log": 8, "Sigmoid": 10, "Tanh": 10, "Erf": 10, "Gelu": 14, "Softplus": 16, "Mish": 20, "Pow": 10}
+"""Rough FLOPs per element of what is no single instruction."""
+
+
+def _same(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    require(inputs[0].dtype != "string", "arithmetic on strings")
+    return inputs[0]
+
+
+def _boolean(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    return TensorType("bool", broadcast_shapes(*(i.shape for i in inputs)))
+
+
+def _broadcast(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    require(all(i.dtype == inputs[0].dtype for i in inputs), f"element types differ: {inputs}")
+    require(inputs[0].dtype != "string", "arithmetic on strings")
+    return TensorType(inputs[0].dtype, broadcast_shapes(*(i.shape for i in inputs)))
+
+
+def _pow(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    return TensorType(inputs[0].dtype, broadcast_shapes(*(i.shape for i in inputs)))
+
+
+def _prelu(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    result = _broadcast(inputs, _attrs)
+    require(result.shape == inputs[0].shape, "PRelu broadcasts the slope only")
+    return result
+
+
+def _flops(name: str) -> object:
+    per_element = _COST.get(name, 1)
+
+    def flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
+        return elements(output) * per_element
+
+    return flops
+
+
+def _applied(name: str) -> object:
+    def evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+        return domain.apply(name, attrs, *operands)
+
+    return evaluate
+
+
+UNARY_FUNCTIONS: dict[str, tuple[dict[str, AttrKind], int]] = {
+    "Relu": ({}, 6), "Sigmoid": ({}, 6), "Tanh": ({}, 6), "Erf": ({}, 9), "Exp": ({}, 6), "Log": ({}, 6),
+    "Sqrt": ({}, 6), "Abs": ({}, 6), "Floor": ({}, 6), "Ceil": ({}, 6), "Round": ({}, 11), "Sign": ({}, 9),
+    "Sin": ({}, 7), "Cos": ({}, 7), "Softsign": ({}, 1), "Softplus": ({}, 1), "HardSwish": ({}, 14),
+    "Mish": ({}, 18), "Gelu": ({"approximate": "str"}, 20), "HardSigmoid": ({"alpha": "float", "beta": "float"}, 6),
+    "Elu": ({"alpha": "float"}, 6), "Celu": ({"alpha": "float"}, 12), "LeakyRelu": ({"alpha": "float"}, 6),
+    "Selu": ({"alpha": "float", "gamma": "float"}, 6), "ThresholdedRelu": ({"alpha": "float"}, 10),
+    "Clip": ({"min": "float", "max": "float"}, 6),
+}  # fmt: skip
+"""Elementwise f with its attributes and first opset; every law of an arbitrary f holds for each."""
+
+for _name, (_attrs, _since) in UNARY_FUNCTIONS.items():
+    register(
+        Op(_name, (1, 1), _attrs, "pointwise", _same, _applied(_name), _flops(_name), onnx_since=_since)  # type: ignore[arg-type]
+    )
+
+for _name in ("Not", "IsNaN"):
+    register(Op(_name, (1, 1), {}, "pointwise", _boolean, _applied(_name), _flops(_name)))  # type: ignore[arg-type]
+
+_ARITHMETIC = {
+    "Add": lambda d, x, _a: d.add(*x),
+    "Sub": lambda d, x, _a: d.sub(*x),
+    "Mul": lambda d, x, _a: d.mul(*x),
+    "Div": lambda d, x, _a: d.div(*x),
+}
+for _name, _evaluate in _ARITHMETIC.items():
+    register(
+        Op(_name, (2, 2), {}, "pointwise", _broadcast, _evaluate, _flops(_name), _name in ("Add", "Mul"), 7)  # type: ignore[arg-type]
+    )
+
+register(
+    Op("Neg", (1, 1), {}, "pointwise", _same, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]), _flops("Neg"), onnx_since=6)  # type: ignore[arg-type]
+)  # fmt: skip
+register(
+    Op("Reciprocal", (1, 1), {}, "pointwise", _same,
+       lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
+       _flops("Reciprocal"), onnx_since=6)  # type: ignore[arg-type]
+)  # fmt: skip
+
+for _name in ("Min", "Max"):
+    register(Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(_name), True, 8))  # type: ignore[arg-type]
+register(Op("Pow", (2, 2), {}, "pointwise", _pow, _applied("Pow"), _flops("Pow"), onnx_since=7))  # type: ignore[arg-type]
+register(Op("PRelu", (2, 2), {}, "pointwise", _prelu, _applied("PRelu"), _flops("PRelu"), onnx_since=7))  # type: ignore[arg-type]
+
+COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
+for _name, _since in zip((*COMPARISONS, "And", "Or", "Xor"), (7, 7, 7, 12, 12, 7, 7, 7), strict=True):
+    register(Op(_name, (2, 2), {}, "pointwise", _boolean, _applied(_name), _flops(_name), onnx_since=_since))  # type: ignore[arg-type]
+
+
+def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    condition, left, right = inputs
+    require(condition.dtype == "bool" and left.dtype == right.dtype, f"Where on {inputs}")
+    return TensorType(left.dtype, broadcast_shapes(condition.shape, left.shape, right.shape))
+
+
+register(
+    Op("Where", (3, 3), {}, "pointwise", _where_type, lambda _d, x, _a: np.where(*x), _flops("Where"), onnx_since=9)  # type: ignore[arg-type]
+)  # fmt: skip
+
+
+def _cast_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    require(attrs["to"] in DTYPE_CODES and "string" not in (attrs["to"], inputs[0].dtype), "Cast from or to strings")
+    return TensorType(attrs["to"], inputs[0].shape)
+
+
+def _cast(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    if domain.name != "float":
+        return domain.apply("Cast", attrs, operands[0])
+    with np.errstate(all="ignore"):
+        return operands[0].astype(numpy_dtype(attrs["to"]))
+
+
+register(Op("Cast", (1, 1), {"to": "str"}, "pointwise", _cast_type, _cast, _flops("Cast"), onnx_since=6))  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""Reductions over axes, and softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim, dim_product
+from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Domain, Op, register, require
+from eqsat_opt.ir.types import TensorType
+
+__all__ = ["REDUCTIONS"]
+
+_ATTRS: dict[str, AttrKind] = {"axes": "ints", "keepdims": "int"}
+
+
+def _reduce_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    (x,) = inputs
+    axes = attrs["axes"]
+    require(bool(axes) and all(0 <= a < x.rank for a in axes), f"axes {axes} of {x}")
+    if attrs["keepdims"]:
+        return TensorType(x.dtype, tuple(1 if i in axes else d for i, d in enumerate(x.shape)))
+    return TensorType(x.dtype, tuple(d for i, d in enumerate(x.shape) if i not in axes))
+
+
+def _finish(x: Array, kept: Array, attrs: AttrMap) -> Array:
+    if attrs["keepdims"]:
+        return kept
+    return kept.reshape(tuple(s for i, s in enumerate(x.shape) if i not in attrs["axes"]))
+
+
+def _sum(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    return _finish(operands[0], domain.sum(operands[0], attrs["axes"]), attrs)
+
+
+def _mean(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    (x,) = operands
+    count = int(np.prod([x.shape[a] for a in attrs["axes"]]))
+    total = domain.sum(x, attrs["axes"])
+    return _finish(x, domain.div(total, np.broadcast_to(domain.constant(count, x), total.shape)), attrs)
+
+
+def _max(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    return _finish(operands[0], domain.maximum(operands[0], attrs["axes"]), attrs)
+
+
+def _min(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    return _finish(operands[0], operands[0].min(axis=attrs["axes"], keepdims=True), attrs)
+
+
+def _prod(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    (x,) = operands
+    return _finish(x, x.prod(axis=attrs["axes"], keepdims=True, dtype=x.dtype), attrs)
+
+
+def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
+    return dim_product(inputs[0].shape)
+
+
+REDUCTIONS = {"ReduceSum": _sum, "ReduceMean": _mean, "ReduceMax": _max, "ReduceMin": _min, "ReduceProd": _prod}
+for _name, _evaluate in REDUCTIONS.items():
+    register(Op(_name, (1, 1), _ATTRS, "reduction", _reduce_type, _evaluate, _flops))
+
+
+def _softmax_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    require(0 <= attrs["axis"] < inputs[0].rank, f"axis {attrs['axis']} of {inputs[0]}")
+    return inputs[0]
+
+
+def _softmax(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    (x,) = operands
+    axes = (attrs["axis"],)
+    shifted = domain.sub(x, domain.maximum(x, axes)) if domain.name == "float" else x
+    exponentials = domain.apply("Exp", {}, shifted)
+    total = domain.sum(exponentials, axes)
+    return domain.div(exponentials, np.broadcast_to(total, x.shape))
+
+
+def _log_softmax(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    (x,) = operands
+    axes = (attrs["axis"],)
+    shifted = domain.sub(x, domain.maximum(x, axes)) if domain.name == "float" else x
+    total = domain.sum(domain.apply("Exp", {}, shifted), axes)
+    return domain.sub(shifted, domain.apply("Log", {}, np.broadcast_to(total, x.shape)))
+
+
+def _softmax_flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
+    return dim_product(output.shape) * 12
+
+
+register(Op("Softmax", (1, 1), {"axis": "int"}, "reduction", _softmax_type, _softmax, _softmax_flops))
+register(Op("LogSoftmax", (1, 1), {"axis": "int"}, "reduction", _softmax_type, _log_softmax, _softmax_flops))

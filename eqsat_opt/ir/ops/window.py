@@ -1,0 +1,110 @@
+"""Pools and local response normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim, dim_product
+from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Domain, Op, elements, register, require
+from eqsat_opt.ir.ops.linear import window_size, window_view
+from eqsat_opt.ir.types import TensorType
+
+__all__: list[str] = []
+
+_POOL_ATTRS: dict[str, AttrKind] = {
+    "kernel": "ints", "strides": "ints", "pads": "ints", "dilations": "ints", "ceil": "int",
+}  # fmt: skip
+
+
+def _pool_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    (x,) = inputs
+    n_axes = x.rank - 2
+    require(n_axes >= 1 and len(attrs["kernel"]) == n_axes == len(attrs["strides"]), f"pool of {x}")
+    sizes = [
+        window_size(x.shape[2 + i], attrs["kernel"][i], attrs["strides"][i], attrs["pads"][i],
+                    attrs["pads"][n_axes + i], attrs["dilations"][i], attrs["ceil"])
+        for i in range(n_axes)
+    ]  # fmt: skip
+    require(all(not isinstance(s, int) or s > 0 for s in sizes), "the kernel is larger than the data")
+    return TensorType(x.dtype, (*x.shape[:2], *sizes))
+
+
+def _kernel_axes(x: Array) -> tuple[int, ...]:
+    n_axes = x.ndim - 2
+    return tuple(range(2 + n_axes, 2 + 2 * n_axes))
+
+
+def _max_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    (x,) = operands
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    axes = _kernel_axes(x)
+    windows = window_view(x, attrs["kernel"], attrs, lowest)
+    return domain.maximum(windows, axes).reshape(windows.shape[: axes[0]])
+
+
+def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    (x,) = operands
+    axes, n_axes = _kernel_axes(x), x.ndim - 2
+    total = domain.sum(window_view(x, attrs["kernel"], attrs, 0), axes)
+    total = total.reshape(total.shape[: axes[0]])
+    inside = np.ones((1, 1, *x.shape[2:]), dtype=np.int64)
+    if attrs["count_include_pad"]:
+        # Padding counts, what ceil mode adds beyond it does not.
+        widths = [(0, 0), (0, 0), *((attrs["pads"][i], attrs["pads"][n_axes + i]) for i in range(n_axes))]
+        inside = np.pad(inside, widths, constant_values=1)
+        beyond = {**attrs, "pads": (0,) * 2 * n_axes}
+        if attrs["ceil"]:
+            positions = total.shape[2:]
+            need = [(p - 1) * s + d * (k - 1) + 1 for p, s, d, k in
+                    zip(positions, attrs["strides"], attrs["dilations"], attrs["kernel"], strict=True)]  # fmt: skip
+            widths = [(0, 0), (0, 0), *((0, max(0, n - inside.shape[2 + i])) for i, n in enumerate(need))]
+            inside = np.pad(inside, widths)
+            beyond = {**beyond, "ceil": 0}
+        count = window_view(inside, attrs["kernel"], beyond, 0)
+    else:
+        count = window_view(inside, attrs["kernel"], attrs, 0)
+    count = count.sum(axis=axes)
+    if domain.name == "float":
+        return domain.div(total, np.maximum(count, 1).astype(x.dtype))
+    return domain.div(total, np.broadcast_to(count, total.shape).astype(x.dtype))
+
+
+def _pool_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMap) -> Dim:
+    return elements(output) * dim_product(attrs["kernel"])
+
+
+register(Op("MaxPool", (1, 1), _POOL_ATTRS, "window", _pool_type, _max_pool, _pool_flops))
+register(
+    Op("AveragePool", (1, 1), {**_POOL_ATTRS, "count_include_pad": "int"}, "window", _pool_type, _average_pool, _pool_flops)
+)
+
+
+def _lrn(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    """x / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
+    (x,) = operands
+    size = attrs["size"]
+    before = (size - 1) // 2
+    squares = domain.mul(x, x)
+    padded = np.pad(squares, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=1)
+    total = domain.sum(windows, (windows.ndim - 1,))[..., 0]
+    scale = domain.mul(domain.constant(attrs["alpha"], x), domain.constant(1.0 / size, x))
+    base = domain.add(domain.constant(attrs["bias"], x), domain.mul(scale, total))
+    return domain.div(x, domain.apply("Pow", {}, base, np.broadcast_to(domain.constant(attrs["beta"], x), base.shape)))
+
+
+def _lrn_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    require(inputs[0].rank >= 2, "LRN needs a channel axis")
+    return inputs[0]
+
+
+def _lrn_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMap) -> Dim:
+    return elements(output) * (attrs["size"] + 14)
+
+
+register(
+    Op("LRN", (1, 1), {"size": "int", "alpha": "float", "beta": "float", "bias": "float"}, "window",
+       _lrn_type, _lrn, _lrn_flops)
+)  # fmt: skip

@@ -1,0 +1,121 @@
+"""Carry sparse tensors through onnx-ir, which has no place for them.
+
+Every sparse tensor of a model becomes a dense ``uint8`` attribute that holds its serialised bytes, and a sparse
+initializer becomes a ``Constant`` node with such an attribute; :func:`restore_sparse` undoes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import onnx
+
+__all__ = ["hide_sparse", "restore_sparse", "sparse_tensor_of"]
+
+_TENSOR = "eqsat_opt.sparse_tensor"
+_INITIALIZER = "eqsat_opt.sparse_initializer"
+_KINDS = {onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS}
+
+
+def _node_lists(model: onnx.ModelProto) -> Iterator[Any]:
+    """The graphs and functions of a model, nested graphs included."""
+    pending: list[Any] = [model.graph, *model.functions]
+    while pending:
+        owner = pending.pop()
+        yield owner
+        for node in owner.node:
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    pending.append(attribute.g)
+                elif attribute.type == onnx.AttributeProto.GRAPHS:
+                    pending.extend(attribute.graphs)
+
+
+def _has_sparse(model: onnx.ModelProto) -> bool:
+    return any(
+        (isinstance(owner, onnx.GraphProto) and len(owner.sparse_initializer))
+        or any(a.type in _KINDS for n in owner.node for a in n.attribute)
+        for owner in _node_lists(model)
+    )
+
+
+def _packed(tensor: onnx.SparseTensorProto, marker: str) -> onnx.TensorProto:
+    data = tensor.SerializeToString(deterministic=True)
+    return onnx.TensorProto(
+        name=marker, data_type=onnx.TensorProto.UINT8, dims=[len(data)], raw_data=data
+    )
+
+
+def _hide_attribute(attribute: onnx.AttributeProto) -> None:
+    if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+        attribute.t.CopyFrom(_packed(attribute.sparse_tensor, _TENSOR))
+        attribute.ClearField("sparse_tensor")
+        attribute.type = onnx.AttributeProto.TENSOR
+    else:
+        attribute.tensors.extend(_packed(t, _TENSOR) for t in attribute.sparse_tensors)
+        attribute.ClearField("sparse_tensors")
+        attribute.type = onnx.AttributeProto.TENSORS
+
+
+def hide_sparse(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model without sparse tensors; a copy where there are any, else ``model`` itself."""
+    if not _has_sparse(model):
+        return model
+    hidden = onnx.ModelProto()
+    hidden.CopyFrom(model)
+    for owner in _node_lists(hidden):
+        for node in owner.node:
+            for attribute in node.attribute:
+                if attribute.type in _KINDS:
+                    _hide_attribute(attribute)
+        if not isinstance(owner, onnx.GraphProto):
+            continue
+        constants = []
+        for sparse in owner.sparse_initializer:
+            constant = onnx.NodeProto(op_type="Constant", output=[sparse.values.name])
+            attribute = constant.attribute.add(
+                name="sparse_value", type=onnx.AttributeProto.TENSOR
+            )
+            attribute.t.CopyFrom(_packed(sparse, _INITIALIZER))
+            constants.append(constant)
+        nodes = list(owner.node)
+        del owner.node[:], owner.sparse_initializer[:]
+        owner.node.extend([*constants, *nodes])
+    return hidden
+
+
+def restore_sparse(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Put the sparse tensors that :func:`hide_sparse` hid back, in place; returns ``model``."""
+    for owner in _node_lists(model):
+        initializers = []
+        for index, node in enumerate(owner.node):
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.TENSOR:
+                    if attribute.t.name == _INITIALIZER:
+                        initializers.append(index)
+                    elif attribute.t.name == _TENSOR:
+                        attribute.sparse_tensor.ParseFromString(attribute.t.raw_data)
+                        attribute.ClearField("t")
+                        attribute.type = onnx.AttributeProto.SPARSE_TENSOR
+                elif attribute.type == onnx.AttributeProto.TENSORS and any(
+                    t.name == _TENSOR for t in attribute.tensors
+                ):
+                    for tensor in attribute.tensors:
+                        attribute.sparse_tensors.add().ParseFromString(tensor.raw_data)
+                    attribute.ClearField("tensors")
+                    attribute.type = onnx.AttributeProto.SPARSE_TENSORS
+        for index in initializers:
+            sparse = owner.sparse_initializer.add()
+            sparse.ParseFromString(owner.node[index].attribute[0].t.raw_data)
+            sparse.values.name = owner.node[index].output[0]
+        for index in reversed(initializers):
+            del owner.node[index]
+    return model
+
+
+def sparse_tensor_of(data: bytes, name: str) -> onnx.SparseTensorProto | None:
+    """The sparse tensor that hides in an attribute tensor called ``name``, if one does."""
+    if name not in (_TENSOR, _INITIALIZER):
+        return None
+    return onnx.SparseTensorProto.FromString(data)

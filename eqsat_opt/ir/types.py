@@ -1,0 +1,88 @@
+"""Value types: element type and shape, as ONNX has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim, SymDim, dim_product
+
+__all__ = ["DTYPE_CODES", "DTYPE_NAMES", "OtherType", "TensorType", "ValueType", "numpy_dtype"]
+
+DTYPE_CODES: dict[str, int] = {
+    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8,
+    "bool": 9, "float16": 10, "float64": 11, "uint32": 12, "uint64": 13, "complex64": 14, "complex128": 15,
+    "bfloat16": 16,
+}  # fmt: skip
+"""Element type names to ``onnx.TensorProto.DataType`` codes; every other type makes a value opaque."""
+
+DTYPE_NAMES: dict[int, str] = {code: name for name, code in DTYPE_CODES.items()}
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy element type; strings are objects."""
+    if dtype == "bfloat16":
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(object) if dtype == "string" else np.dtype(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and shape of a tensor; ``shape`` has one :data:`Dim` per axis."""
+
+    dtype: str
+    shape: tuple[Dim, ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every dimension is a literal."""
+        return not any(isinstance(d, SymDim) for d in self.shape)
+
+    @property
+    def size(self) -> Dim:
+        """Number of elements."""
+        return dim_product(self.shape)
+
+    @property
+    def bytes(self) -> Dim:
+        """Number of bytes of the elements."""
+        return self.size * numpy_dtype(self.dtype).itemsize
+
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as integers.
+
+        Raises:
+            ValueError: if a dimension is symbolic.
+        """
+        if not self.is_static:
+            raise ValueError(f"{self} has symbolic dimensions; give sizes with --input-shape")
+        return tuple(int(d) for d in self.shape)  # type: ignore[arg-type]
+
+    def static_size(self) -> int:
+        """Number of elements of a static shape."""
+        return prod(self.static_shape())
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherType:
+    """What no rule may touch: sequences, optionals, sparse tensors, unknown ranks, exotic element types."""
+
+    text: str = "unknown"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+ValueType = TensorType | OtherType

@@ -1,0 +1,1 @@
+"""The rulebook, one module per family; a rule reads as its equation."""

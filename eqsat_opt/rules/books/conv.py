@@ -1,0 +1,106 @@
+"""Convolutions: siblings, kernel enlarging, residuals, linearity, folded scales.
+
+Pads, strides, dilations and groups are explicit operands of every equation; what a variable repeats must be equal.
+"""
+
+from __future__ import annotations
+
+from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Tensor, Weight, rule
+from eqsat_opt.rules.term import concat, distinct, follows, is_float, ops, slice_
+
+__all__: list[str] = []
+
+
+@rule("conv/merge-siblings", phase=Phase.SIBLINGS)
+def merge_siblings(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints):
+    """Convolutions of one input become one with the filters side by side; groups would interleave them."""
+    both = ops.Conv(x, concat(w, v, axis=0), strides=s, pads=p, dilations=d, group=1)
+    return (
+        (
+            ops.Conv(x, w, strides=s, pads=p, dilations=d, group=1),
+            ops.Conv(x, v, strides=s, pads=p, dilations=d, group=1),
+        ),
+        (slice_(both, 1, 0, w.dim(0)), slice_(both, 1, w.dim(0), w.dim(0) + v.dim(0))),
+        follows(w, v),
+        w.rank == 4,
+        w.dim(2) == v.dim(2),
+        w.dim(3) == v.dim(3),
+    )
+
+
+@rule("conv/enlarge-kernel", numerics=Numerics.REASSOCIATE)
+def enlarge_kernel(x: Tensor, w: Weight, v: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int):
+    """A 1 x 1 convolution is a centred 3 x 3 one, if a 3 x 3 sibling is there to merge with."""
+    small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)
+    large = ops.Conv(x, v, strides=s, pads=(c, e, c, e), dilations=(1, 1), group=1)
+    padded = ops.Pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
+    return (
+        (small, large),
+        (ops.Conv(x, padded, strides=s, pads=(c, e, c, e), dilations=(1, 1), group=1), large),
+        w.dim(2) == 1,
+        w.dim(3) == 1,
+        v.dim(2) == 3,
+        v.dim(3) == 3,
+        (c == a + 1).because("the pads must grow with the kernel"),
+        e == b + 1,
+    )
+
+
+@rule("conv/residual-identity", numerics=Numerics.REFACTOR)
+def residual_identity(x: Tensor, w: Weight, p: Int, q: Int):
+    """conv(x, w) + x = conv(x, w + I): the shortcut is a weight."""
+    identity = ops.IdentityKernel(channels=w.dim(0), height=w.dim(2), width=w.dim(3), dtype="float32")
+    attrs = {"strides": (1, 1), "pads": (p, q, p, q), "dilations": (1, 1), "group": 1}
+    return (
+        ops.Conv(x, w, **attrs) + x,
+        ops.Conv(x, w + identity, **attrs),
+        w.dim(0) == w.dim(1),
+        (w.dim(2) == 2 * p + 1).because("the identity sits in the centre of an odd kernel"),
+        w.dim(3) == 2 * q + 1,
+    )
+
+
+@rule("conv/linear-in-weight", numerics=Numerics.REFACTOR)
+def linear_in_weight(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints, g: Int):
+    """Two convolutions of one input that are added are one with the sum of the weights."""
+    attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
+    return ops.Conv(x, w, **attrs) + ops.Conv(x, v, **attrs), ops.Conv(x, w + v, **attrs), w.shape == v.shape
+
+
+@rule("conv/linear-in-data", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def linear_in_data(x: Tensor, y: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int):
+    """One weight on two inputs that are added needs one convolution."""
+    attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
+    return ops.Conv(x, w, **attrs) + ops.Conv(y, w, **attrs), ops.Conv(x + y, w, **attrs), x.shape == y.shape
+
+
+@rule("conv/block-sum", numerics=Numerics.REASSOCIATE)
+def block_sum(x: Tensor, w: Weight, y: Tensor, v: Weight, s: Ints, p: Ints, d: Ints):
+    """conv(x, w) + conv(y, v) is one convolution of stacked channels."""
+    attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
+    return (
+        ops.Conv(x, w, **attrs) + ops.Conv(y, v, **attrs),
+        ops.Conv(concat(x, y, axis=1), concat(w, v, axis=1), **attrs),
+        distinct(x, y),
+        w.rank == 4,
+        w.dim(2) == v.dim(2),
+        w.dim(3) == v.dim(3),
+    )
+
+
+@rule("conv/fold-scale", numerics=Numerics.REFACTOR)
+def fold_scale(x: Tensor, w: Weight, f: Weight, s: Ints, p: Ints, d: Ints, g: Int):
+    """A factor per output channel belongs into the weight."""
+    attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
+    per_output = ops.Reshape(f, shape=(f.dim(1), 1, 1, 1))
+    return (
+        ops.Conv(x, w, **attrs) * f,
+        ops.Conv(x, w * per_output, **attrs),
+        f.rank == 4,
+        w.rank == 4,
+        f.dim(1) == w.dim(0),
+        f.dim(0) == 1,
+        f.dim(2) == 1,
+        f.dim(3) == 1,
+        is_float(x),
+    )

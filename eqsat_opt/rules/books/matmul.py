@@ -1,0 +1,101 @@
+"""Matrix products: associativity, linearity, siblings, recurrent batching, low-rank adapters."""
+
+from __future__ import annotations
+
+from eqsat_opt.rules.rule import Int, Numerics, Phase, Tensor, Weight, rule
+from eqsat_opt.rules.term import concat, distinct, follows, slice_
+
+__all__: list[str] = []
+
+
+@rule("matmul/assoc", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def assoc(x: Tensor, y: Tensor, z: Tensor):
+    """Products of matrices reassociate: weight chains fold, linear attention drops its L x L matrix."""
+    return (x @ y) @ z, x @ (y @ z), x.rank >= 2, y.rank >= 2, z.rank >= 2
+
+
+@rule("matmul/distribute-right", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def distribute_right(x: Tensor, y: Tensor, z: Tensor):
+    """x(y + z) = xy + xz; read backwards it folds a low-rank adapter into its weight (LoRA)."""
+    return x @ (y + z), x @ y + x @ z, y.shape == z.shape
+
+
+@rule("matmul/distribute-left", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def distribute_left(x: Tensor, y: Tensor, z: Tensor):
+    """(x + y)z = xz + yz: two products with one weight become one."""
+    return (x + y) @ z, x @ z + y @ z, x.shape == y.shape
+
+
+@rule("matmul/merge-weights", phase=Phase.SIBLINGS)
+def merge_weights(x: Tensor, w: Weight, v: Weight):
+    """Products that share the data become one with the weights side by side (query, key, value)."""
+    both = x @ concat(w, v, axis=1)
+    last = x.rank - 1
+    return (
+        (x @ w, x @ v),
+        (slice_(both, last, 0, w.dim(1)), slice_(both, last, w.dim(1), w.dim(1) + v.dim(1))),
+        follows(w, v),
+        x.rank >= 2,
+        (w.rank == 2).because("only plain weight matrices are merged"),
+        v.rank == 2,
+    )
+
+
+@rule("matmul/batch-steps", phase=Phase.SIBLINGS)
+def batch_steps(x: Tensor, y: Tensor, w: Weight):
+    """Products with one weight become one product on stacked rows: all time steps of a recurrent net at once."""
+    both = concat(x, y, axis=0) @ w
+    return (
+        (x @ w, y @ w),
+        (slice_(both, 0, 0, x.dim(0)), slice_(both, 0, x.dim(0), x.dim(0) + y.dim(0))),
+        follows(x, y).because("only values that do not depend on each other's products are stacked"),
+        x.rank == 2,
+        y.rank == 2,
+        w.rank == 2,
+    )
+
+
+@rule("matmul/block-sum", numerics=Numerics.REASSOCIATE)
+def block_sum(x: Tensor, y: Weight, z: Tensor, w: Weight):
+    """xy + zw is one product of blocks (recurrent cells: input and state)."""
+    return (
+        x @ y + z @ w,
+        concat(x, z, axis=1) @ concat(y, w, axis=0),
+        x.rank == 2,
+        z.rank == 2,
+        y.rank == 2,
+        w.rank == 2,
+        distinct(x, z),
+    )
+
+
+@rule("matmul/merge-operands", phase=Phase.SIBLINGS)
+def merge_addends(m: Tensor, a: Weight, b: Weight, axis: Int, lo: Int, mid: Int, hi: Int):
+    """Biases of merged products are added before the products are taken apart."""
+    whole = slice_(m, axis, lo, hi) + concat(a, b, axis=axis)
+    return (
+        (slice_(m, axis, lo, mid) + a, slice_(m, axis, mid, hi) + b),
+        (slice_(whole, axis, 0, mid - lo), slice_(whole, axis, mid - lo, hi - lo)),
+        a.rank == m.rank,
+        b.rank == m.rank,
+        a.dim(axis) == mid - lo,
+        b.dim(axis) == hi - mid,
+    )
+
+
+@rule("matmul/scale-left", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def scale_left(x: Tensor, y: Tensor, s: Tensor):
+    """A scalar factor moves between a product and its left operand."""
+    return (x * s) @ y, (x @ y) * s, s.rank == 0, x.rank >= 2, y.rank >= 2
+
+
+@rule("matmul/scale-right", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def scale_right(x: Tensor, y: Tensor, s: Tensor):
+    """A scalar factor moves between a product and its right operand, where a weight swallows it."""
+    return x @ (y * s), (x @ y) * s, s.rank == 0, x.rank >= 2, y.rank >= 2
+
+
+@rule("matmul/bias-through-weight", numerics=Numerics.REFACTOR)
+def bias_through(x: Tensor, b: Weight, w: Weight):
+    """(x + b)w = xw + bw with a constant bw, so that weight chains with biases fold as well."""
+    return (x + b) @ w, x @ w + b @ w, x.rank >= 2, b.rank == x.rank, w.rank == 2

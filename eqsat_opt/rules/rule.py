@@ -1,0 +1,209 @@
+"""The rule object and the decorator that makes one from a function."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eqsat_opt.errors import RuleError
+from eqsat_opt.rules.term import Apply, Condition, Expr, Function, Term, Var
+
+__all__ = ["Float", "Func", "Int", "Ints", "Numerics", "Phase", "Rule", "Tensor", "Weight", "directed", "rule"]
+
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
+
+
+class Numerics(enum.IntEnum):
+    """How far a rewrite may move the floating point result; a user's class admits all classes below it."""
+
+    BITEXACT = 0
+    REASSOCIATE = 1
+    REFACTOR = 2
+    RELAXED = 3
+
+    @classmethod
+    def parse(cls, text: str) -> Numerics:
+        """From the option's spelling."""
+        return cls[text.upper()]
+
+
+class Phase(enum.StrEnum):
+    """The ruleset in which a rule runs."""
+
+    SIMPLIFY = "simplify"
+    EXPLORE = "explore"
+    SIBLINGS = "siblings"
+    ALGEBRA = "algebra"
+
+
+class Tensor:
+    """Annotation: any tensor."""
+
+
+class Weight:
+    """Annotation: a tensor that is known at compile time."""
+
+
+class Int:
+    """Annotation: an integer attribute."""
+
+
+class Ints:
+    """Annotation: a list attribute."""
+
+
+class Float:
+    """Annotation: a float attribute."""
+
+
+class Func:
+    """Annotation: any elementwise unary function."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An equation, read left to right, or both ways where ``bidirectional``.
+
+    Attributes:
+        name: ``family/name``, stable for ever.
+        lhs, rhs: one term per root; roots of one rule are replaced together.
+        when: conditions beyond the typing of both sides.
+        kinds: variable name to annotation.
+        numerics: class of the floating point change.
+        phase: where it runs.
+        doc: what it says and when it pays.
+    """
+
+    name: str
+    lhs: tuple[Term, ...]
+    rhs: tuple[Term, ...]
+    when: tuple[Condition, ...]
+    kinds: tuple[tuple[str, str], ...]
+    numerics: Numerics
+    phase: Phase
+    bidirectional: bool
+    doc: str
+
+    @property
+    def family(self) -> str:
+        """The part of the name before the slash."""
+        return self.name.split("/")[0]
+
+    def __str__(self) -> str:
+        arrow = "=" if self.bidirectional else "=>"
+        sides = ", ".join(map(str, self.lhs)), ", ".join(map(str, self.rhs))
+        conditions = f"   when {', '.join(map(str, self.when))}" if self.when else ""
+        return f"{sides[0]} {arrow} {sides[1]}{conditions}"
+
+
+def _tuple(value: object) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _parameter(name: str, annotation: str) -> object:
+    match annotation:
+        case "Tensor":
+            return Var(name)
+        case "Weight":
+            return Var(name, const=True)
+        case "Int" | "Ints" | "Float":
+            return Expr("attr", (name,))
+        case "Func":
+            return Function(name)
+        case _:
+            raise RuleError(f"parameter {name!r} needs an annotation: Tensor, Weight, Int, Ints, Float or Func")
+
+
+def rule(
+    name: str,
+    *,
+    numerics: Numerics = Numerics.BITEXACT,
+    phase: Phase = Phase.EXPLORE,
+    bidirectional: bool = False,
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a :class:`Rule` of a function whose parameters are the pattern variables.
+
+    The function returns ``lhs, rhs, *conditions``; a side with several roots is a tuple.
+
+    Raises:
+        RuleError: if the name is not ``family/name``, a variable is unbound or an operator unknown.
+    """
+    if not _NAME.fullmatch(name):
+        raise RuleError(f"rule name {name!r} is not of the form family/kebab-case")
+
+    def make(function: Callable[..., Any]) -> Rule:
+        kinds = tuple((p.name, _annotation(p)) for p in inspect.signature(function).parameters.values())
+        returned = function(*(_parameter(n, k) for n, k in kinds))
+        if not isinstance(returned, tuple) or len(returned) < 2:
+            raise RuleError(f"{name}: a rule returns lhs, rhs and its conditions")
+        lhs, rhs, *when = returned
+        made = Rule(
+            name, _tuple(lhs), _tuple(rhs), tuple(when), kinds, numerics, phase, bidirectional,
+            inspect.cleandoc(function.__doc__ or ""),
+        )  # fmt: skip
+        for one in directed([made]):
+            _check(one)
+        return made
+
+    return make
+
+
+def _annotation(parameter: inspect.Parameter) -> str:
+    annotation = parameter.annotation
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+
+
+def _names(terms: Sequence[Term]) -> set[str]:
+    """Tensor and attribute variables that a match of ``terms`` binds."""
+    bound: set[str] = set()
+    for term in (t for root in terms for t in root.walk()):
+        if isinstance(term, Var):
+            bound.add(term.name)
+        elif isinstance(term, Apply):
+            for value in term.attrs.values():
+                for part in _tuple(value):
+                    if part.kind == "attr":
+                        bound.add(part.args[0])
+    return bound
+
+
+def _used(rule: Rule) -> set[str]:
+    used: set[str] = set()
+    expressions: list[Expr] = []
+    for term in (t for root in rule.rhs for t in root.walk()):
+        if isinstance(term, Var):
+            used.add(term.name)
+        elif isinstance(term, Apply):
+            expressions += [e for v in term.attrs.values() for e in _tuple(v)]
+    for condition in rule.when:
+        expressions += [a for a in condition.args if isinstance(a, Expr)]
+        used |= {a for a in condition.args if isinstance(a, str)}
+    for leaf in (leaf for e in expressions for leaf in e.leaves()):
+        used.add(leaf.args[0])
+    return used
+
+
+def _check(rule: Rule) -> None:
+    if len(rule.lhs) != len(rule.rhs):
+        raise RuleError(f"{rule.name}: {len(rule.lhs)} roots on the left, {len(rule.rhs)} on the right")
+    if any(isinstance(root, Var) for root in rule.lhs):
+        raise RuleError(f"{rule.name}: the left side is a bare variable, so it would match everything")
+    unbound = _used(rule) - _names(rule.lhs)
+    if unbound:
+        raise RuleError(f"{rule.name}: {', '.join(sorted(unbound))} is not bound by the left side")
+
+
+def directed(rules: Sequence[Rule]) -> list[Rule]:
+    """Every rule once per direction; the reverse of ``f/n`` is called ``f/n-reversed``."""
+    result = []
+    for one in rules:
+        result.append(replace(one, bidirectional=False))
+        if one.bidirectional:
+            result.append(
+                replace(one, name=f"{one.name}-reversed", lhs=one.rhs, rhs=one.lhs, bidirectional=False)
+            )
+    return result

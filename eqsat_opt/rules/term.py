@@ -1,0 +1,302 @@
+"""Pattern terms, symbolic sizes and conditions: plain data that every reader of a rule interprets.
+
+Nothing here is an opaque function, so one rule prints as an egglog rule, matches on a graph, evaluates on arrays and
+renders as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.ops import get_op, is_known
+
+__all__ = [
+    "MAP",
+    "Apply",
+    "Condition",
+    "Expr",
+    "Function",
+    "Size",
+    "Term",
+    "Var",
+    "concat",
+    "distinct",
+    "follows",
+    "is_float",
+    "ops",
+    "slice_",
+]
+
+MAP = "Map"
+"""Pseudo-operator of patterns: any elementwise unary function, bound by name."""
+
+SizeKind = Literal["literal", "attr", "dim", "rank", "+", "-", "*", "//", "item"]
+ConditionKind = Literal["==", "!=", "<", "<=", "same-shape", "distinct", "follows", "is-float"]
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """A symbolic attribute or size: a literal, an attribute variable, an extent, or arithmetic on those.
+
+    ``==`` and ``<`` build conditions, so expressions compare by identity elsewhere.
+    """
+
+    kind: SizeKind
+    args: tuple[Any, ...]
+
+    def __add__(self, other: Size) -> Expr:
+        return Expr("+", (self, expr(other)))
+
+    def __sub__(self, other: Size) -> Expr:
+        return Expr("-", (self, expr(other)))
+
+    def __rsub__(self, other: Size) -> Expr:
+        return Expr("-", (expr(other), self))
+
+    def __mul__(self, other: Size) -> Expr:
+        return Expr("*", (self, expr(other)))
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Size) -> Expr:
+        return Expr("//", (self, expr(other)))
+
+    def __getitem__(self, index: int) -> Expr:
+        """Element ``index`` of a list attribute."""
+        return Expr("item", (self, index))
+
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]
+        return Condition("==", (self, expr(other)))
+
+    def __ne__(self, other: object) -> Condition:  # type: ignore[override]
+        return Condition("!=", (self, expr(other)))
+
+    def __lt__(self, other: Size) -> Condition:
+        return Condition("<", (self, expr(other)))
+
+    def __le__(self, other: Size) -> Condition:
+        return Condition("<=", (self, expr(other)))
+
+    def __gt__(self, other: Size) -> Condition:
+        return Condition("<", (expr(other), self))
+
+    def __ge__(self, other: Size) -> Condition:
+        return Condition("<=", (expr(other), self))
+
+    __hash__ = object.__hash__
+
+    def leaves(self) -> Iterator[Expr]:
+        """Every attribute variable, extent and rank below this expression."""
+        if self.kind in ("attr", "dim", "rank"):
+            yield self
+            return
+        for arg in self.args:
+            if isinstance(arg, Expr):
+                yield from arg.leaves()
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "literal" | "attr":
+                return str(self.args[0])
+            case "dim":
+                return f"{self.args[0]}.dim({self.args[1]})"
+            case "rank":
+                return f"{self.args[0]}.rank"
+            case "item":
+                return f"{self.args[0]}[{self.args[1]}]"
+            case _:
+                return f"({self.args[0]} {self.kind} {self.args[1]})"
+
+
+Size = int | Expr
+
+
+def expr(value: object) -> Expr:
+    """Lift a literal."""
+    return value if isinstance(value, Expr) else Expr("literal", (value,))
+
+
+AttrPattern = Expr | tuple[Expr, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A guard on sizes or operands, with the reason that ``explain`` shows when it fails."""
+
+    kind: ConditionKind
+    args: tuple[Any, ...]
+    reason: str = ""
+
+    def because(self, reason: str) -> Condition:
+        """The same condition with a reason for people."""
+        return replace(self, reason=reason)
+
+    def __bool__(self) -> bool:
+        raise RuleError("a condition of a rule is symbolic; return it from the rule instead of testing it")
+
+    def __str__(self) -> str:
+        if self.kind in ("same-shape", "distinct", "follows"):
+            return f"{self.kind}({', '.join(map(str, self.args))})"
+        if self.kind == "is-float":
+            return f"{self.args[0]} is floating point"
+        return f"{self.args[0]} {self.kind} {self.args[1]}"
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A pattern: a variable or an operator applied to patterns."""
+
+    def __add__(self, other: Term) -> Term:
+        return ops.Add(self, other)
+
+    def __sub__(self, other: Term) -> Term:
+        return ops.Sub(self, other)
+
+    def __mul__(self, other: Term) -> Term:
+        return ops.Mul(self, other)
+
+    def __truediv__(self, other: Term) -> Term:
+        return ops.Div(self, other)
+
+    def __matmul__(self, other: Term) -> Term:
+        return ops.MatMul(self, other)
+
+    def walk(self) -> Iterator[Term]:
+        """This term and all below it, operands first."""
+        yield self
+
+    def variables(self) -> set[str]:
+        """Names of the tensor variables."""
+        return {t.name for t in self.walk() if isinstance(t, Var)}
+
+
+class _Shape:
+    """``x.shape == y.shape`` in a rule."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]
+        assert isinstance(other, _Shape)
+        return Condition("same-shape", (self.name, other.name))
+
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, eq=False)
+class Var(Term):
+    """A tensor variable; ``const`` demands a compile-time constant."""
+
+    name: str
+    const: bool = False
+
+    def dim(self, axis: Size) -> Expr:
+        """The extent along ``axis``."""
+        return Expr("dim", (self.name, expr(axis)))
+
+    @property
+    def rank(self) -> Expr:
+        """The number of axes."""
+        return Expr("rank", (self.name,))
+
+    @property
+    def shape(self) -> _Shape:
+        """The whole shape, to compare with another."""
+        return _Shape(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Apply(Term):
+    """An operator of the registry, or :data:`MAP` with its function as attribute ``f``."""
+
+    op: str
+    args: tuple[Term, ...]
+    attrs: Mapping[str, AttrPattern]
+
+    def walk(self) -> Iterator[Term]:
+        """Operands first."""
+        for arg in self.args:
+            yield from arg.walk()
+        yield self
+
+    def __str__(self) -> str:
+        infix = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "MatMul": "@"}.get(self.op)
+        if infix:
+            return f"({self.args[0]} {infix} {self.args[1]})"
+        if self.op == MAP:
+            return f"{self.attrs['f']}({self.args[0]})"
+        attrs = [f"{k}={_show(v)}" for k, v in self.attrs.items()]
+        return f"{self.op}({', '.join([*map(str, self.args), *attrs])})"
+
+
+def _show(value: AttrPattern) -> str:
+    return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A variable that stands for any elementwise unary function."""
+
+    name: str
+
+    def __call__(self, operand: Term) -> Term:
+        return Apply(MAP, (operand,), {"f": Expr("attr", (self.name,))})
+
+
+class _Ops:
+    """``ops.Conv(x, w, strides=s, …)`` builds a pattern and checks it against the registry."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if not is_known(name):
+            raise RuleError(f"unknown operator {name!r}; the registry in eqsat_opt.ir.ops lists what rules may use")
+        op = get_op(name)
+
+        def build(*args: Term, **attrs: object) -> Term:
+            if not op.arity[0] <= len(args) <= op.arity[1]:
+                raise RuleError(f"{name} takes {op.arity[0]} to {op.arity[1]} operands, not {len(args)}")
+            if set(attrs) != set(op.attrs):
+                raise RuleError(f"{name} needs exactly the attributes {sorted(op.attrs)}, not {sorted(attrs)}")
+            patterns: dict[str, AttrPattern] = {
+                key: tuple(expr(v) for v in value) if isinstance(value := attrs[key], tuple) else expr(value)
+                for key in op.attrs
+            }
+            return Apply(name, args, patterns)
+
+        return build
+
+
+ops = _Ops()
+
+
+def concat(x: Term, y: Term, axis: Size) -> Term:
+    """Binary concatenation, as the e-graph holds it."""
+    return ops.Concat(x, y, axis=axis)  # type: ignore[no-any-return]
+
+
+def slice_(x: Term, axis: Size, lo: Size, hi: Size) -> Term:
+    """``x[lo:hi]`` along ``axis``."""
+    return ops.Slice(x, axis=axis, lo=lo, hi=hi)  # type: ignore[no-any-return]
+
+
+def follows(first: Var, second: Var) -> Condition:
+    """``second`` is the weight right after ``first`` among its siblings: merging only in order keeps growth linear."""
+    return Condition("follows", (first.name, second.name))
+
+
+def distinct(x: Var, y: Var) -> Condition:
+    """The two operands are different values."""
+    return Condition("distinct", (x.name, y.name))
+
+
+def is_float(x: Var) -> Condition:
+    """The elements are floating point numbers."""
+    return Condition("is-float", (x.name,))

@@ -1,0 +1,216 @@
+"""Random inputs for any model signature, for checks, races and kernel measurements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto
+
+from eqsat_opt.errors import ModelError, OptionError
+from eqsat_opt.runtime.source import ModelSource, read_structure
+
+__all__ = ["InputSpec", "input_specs", "random_inputs"]
+
+_MAX_ELEMENTS = 2**31
+_WORDS = ("a", "bc", "def", "ghij")
+# Indices, ids and masks are all valid when they are 0 or 1, whatever they select from.
+_SAFE_INDEX_BOUND = 2
+_INDEX_TYPES = (TensorProto.INT32, TensorProto.INT64)
+_ELEMENT_TYPES = {value: name for name, value in TensorProto.DataType.items()}
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input that has to be fed.
+
+    Attributes:
+        name: Name in the graph.
+        elem_type: `TensorProto.DataType` of the elements.
+        shape: One entry per axis: a size, the name of a symbolic dim, or None; None if even the
+            rank is unknown.
+        is_sequence: The value is a list of such tensors.
+        index_bound: Integers must lie in [0, index_bound) if known to be indices.
+    """
+
+    name: str
+    elem_type: int
+    shape: tuple[int | str | None, ...] | None
+    is_sequence: bool = False
+    index_bound: int | None = None
+
+
+def input_specs(model: ModelSource) -> tuple[InputSpec, ...]:
+    """The inputs of `model` that have no default value, in order.
+
+    Raises:
+        ModelError: the model cannot be read, or an input is a map or a sparse tensor.
+    """
+    graph = read_structure(model).graph
+    defaults = {tensor.name for tensor in graph.initializer}
+    defaults.update(tensor.values.name for tensor in graph.sparse_initializer)
+    bounds = _index_bounds(graph)
+    return tuple(
+        _spec(value, bounds.get(value.name)) for value in graph.input if value.name not in defaults
+    )
+
+
+def random_inputs(
+    model_or_signature: ModelSource | Sequence[InputSpec],
+    seed: int,
+    dims: Mapping[str, int] | None = None,
+) -> dict[str, Any]:
+    """Draw a value for each input: the same seed and signature give the same values.
+
+    Floats are N(0, 1). Integers that index a table of known size cover it; other 32- and 64-bit
+    integers are 0 or 1, so that they are valid as indices, ids and masks; narrower ones are data
+    and cover their range up to ±128. A symbolic dim has one size wherever its name occurs.
+
+    Args:
+        model_or_signature: A model, or the specs of its inputs.
+        seed: Seed of the generator.
+        dims: Sizes of symbolic dims by name; the others get a small default.
+
+    Raises:
+        ModelError: an input has a type for which no value can be made, or an absurd size.
+        OptionError: `dims` names no symbolic dim of the model, or gives a negative size.
+    """
+    specs = (
+        input_specs(model_or_signature)
+        if isinstance(model_or_signature, onnx.ModelProto | str | bytes)
+        or not isinstance(model_or_signature, Sequence)
+        else tuple(model_or_signature)
+    )
+    sizes = _symbolic_sizes(specs, dims or {})
+    generator = np.random.default_rng(seed)
+    feeds: dict[str, Any] = {}
+    for spec in specs:
+        shape = _concrete_shape(spec, sizes)
+        if spec.is_sequence:
+            feeds[spec.name] = [_draw(spec, shape, generator) for _ in range(2)]
+        else:
+            feeds[spec.name] = _draw(spec, shape, generator)
+    return feeds
+
+
+def _spec(value: onnx.ValueInfoProto, index_bound: int | None) -> InputSpec:
+    type_ = value.type
+    if type_.HasField("optional_type"):
+        type_ = type_.optional_type.elem_type
+    is_sequence = type_.HasField("sequence_type")
+    if is_sequence:
+        type_ = type_.sequence_type.elem_type
+    if not type_.HasField("tensor_type"):
+        kind = type_.WhichOneof("value") or "untyped value"
+        raise ModelError(f"input {value.name!r} is a {kind}; give its value yourself")
+    tensor = type_.tensor_type
+    shape = tuple(_dim(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
+    return InputSpec(value.name, tensor.elem_type, shape, is_sequence, index_bound)
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return dim.dim_value
+    return dim.dim_param or None
+
+
+def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
+    """Integer inputs that (after casts) only index constant tables → size of the smallest."""
+    table_shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    alias = {value.name: value.name for value in graph.input}
+    bounds: dict[str, int] = {}
+    other_uses: set[str] = set()
+    for node in graph.node:
+        for position, name in enumerate(node.input):
+            source = alias.get(name)
+            if source is None:
+                continue
+            if node.op_type in ("Cast", "Identity"):
+                alias[node.output[0]] = source
+            elif node.op_type == "Gather" and position == 1 and node.input[0] in table_shapes:
+                shape = table_shapes[node.input[0]]
+                axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+                if -len(shape) <= axis < len(shape):
+                    bounds[source] = min(shape[axis], bounds.get(source, shape[axis]))
+            else:
+                other_uses.add(source)
+    return {name: bound for name, bound in bounds.items() if name not in other_uses}
+
+
+def _symbolic_sizes(specs: Iterable[InputSpec], dims: Mapping[str, int]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for spec in specs:
+        for axis, dim in enumerate(spec.shape or ()):
+            if isinstance(dim, str):
+                sizes.setdefault(dim, _default_size(spec, axis))
+    for name, size in dims.items():
+        if name not in sizes:
+            known = ", ".join(sorted(sizes)) or "none"
+            raise OptionError(f"no input has a symbolic dim {name!r}; symbolic dims: {known}")
+        if size < 0:
+            raise OptionError(f"dim {name!r} cannot be {size}; give a size of 0 or more")
+        sizes[name] = size
+    return sizes
+
+
+def _default_size(spec: InputSpec, axis: int) -> int:
+    if axis == 0:
+        return 2
+    # An image smaller than this vanishes in the strides of usual networks.
+    return 32 if len(spec.shape or ()) >= 4 and axis >= 2 else 4
+
+
+def _concrete_shape(spec: InputSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    if spec.shape is None:
+        return (4,)
+    shape = tuple(
+        dim
+        if isinstance(dim, int)
+        else sizes[dim]
+        if isinstance(dim, str)
+        else _default_size(spec, axis)
+        for axis, dim in enumerate(spec.shape)
+    )
+    if math.prod(shape) > _MAX_ELEMENTS:
+        raise ModelError(f"input {spec.name!r} of shape {shape} is too large; give smaller dims")
+    return shape
+
+
+def _draw(
+    spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator
+) -> npt.NDArray[Any]:
+    element = spec.elem_type
+    if element == TensorProto.STRING:
+        return generator.choice(np.array(_WORDS, dtype=object), size=shape)
+    if element == TensorProto.BOOL:
+        return generator.integers(0, 2, size=shape).astype(np.bool_)
+    try:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
+    except (KeyError, TypeError) as error:
+        raise ModelError(f"input {spec.name!r} has no valid element type ({element})") from error
+    if "INT" in _ELEMENT_TYPES[element]:
+        low, high = _integer_range(spec, dtype)
+        return np.asarray(generator.integers(low, high, size=shape)).astype(dtype)
+    if element in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+        real, imaginary = generator.standard_normal((2, *shape))
+        return np.asarray(real + 1j * imaginary).astype(dtype)
+    wide = np.float64 if element == TensorProto.DOUBLE else np.float32
+    return np.asarray(generator.standard_normal(shape, dtype=wide)).astype(dtype)
+
+
+def _integer_range(spec: InputSpec, dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Half-open range of the values to draw."""
+    if spec.index_bound is not None:
+        return 0, max(spec.index_bound, 1)
+    if spec.elem_type in _INDEX_TYPES:
+        return 0, _SAFE_INDEX_BOUND
+    name = _ELEMENT_TYPES[spec.elem_type]
+    bits = min(dtype.itemsize * 8, 8)
+    if name.endswith(("4", "2")) and dtype.itemsize == 1:  # INT4, UINT4, INT2, UINT2
+        bits = int(name[-1])
+    return (0, 2**bits) if name.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1))

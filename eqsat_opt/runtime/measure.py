@@ -1,0 +1,262 @@
+"""The timing protocol: how long one call takes on a machine that is not idle.
+
+Interference only ever adds time, so the minimum is the estimator; samples come in bursts spread in
+time so that one busy moment of the machine cannot spoil them all; one thread is timed by the
+processor time of the process, which does not count the time that others had the core.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Literal, Protocol, TypeAlias
+
+try:
+    import resource
+except ImportError:  # not a POSIX system: preemptions are not counted
+    resource = None  # type: ignore[assignment]
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "SYSTEM_CLOCK",
+    "Clock",
+    "ClockKind",
+    "Measurement",
+    "Sample",
+    "clean_samples",
+    "clock_kind",
+    "measure",
+    "runs_per_sample",
+    "take_sample",
+]
+
+PROTOCOL_VERSION = 1
+"""Raised whenever a change here makes older figures incomparable."""
+
+ClockKind: TypeAlias = Literal["cpu", "wall"]
+
+# Reading the processor clock costs up to 1 µs: below 1 % of a sample of this length.
+_MIN_SAMPLE_US = 100.0
+_MAX_RUNS_PER_SAMPLE = 1 << 20
+_BURSTS = 3
+_BURST_SAMPLES = 7
+_BURST_GAP_S = 0.002
+_WARM_UPS = 2
+_AGREEMENT = 0.02
+
+
+class Clock(Protocol):
+    """What a measurement reads; replaced in tests."""
+
+    def wall_ns(self) -> int:
+        """Time passed."""
+
+    def cpu_ns(self) -> int:
+        """Processor time of the whole process."""
+
+    def preemptions(self) -> int:
+        """Involuntary context switches of the process so far."""
+
+    def cpu_step_ns(self) -> int:
+        """Smallest step of `cpu_ns`."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+
+
+class _SystemClock:
+    def wall_ns(self) -> int:
+        return time.perf_counter_ns()
+
+    def cpu_ns(self) -> int:
+        return time.process_time_ns()
+
+    def preemptions(self) -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw if resource else 0
+
+    def cpu_step_ns(self) -> int:
+        return _observed_cpu_step_ns()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+SYSTEM_CLOCK: Clock = _SystemClock()
+
+
+@lru_cache(maxsize=1)
+def _observed_cpu_step_ns() -> int:
+    # Some sandboxes claim nanoseconds and advance by whole scheduler ticks.
+    reads = [time.process_time_ns() for _ in range(1000)]
+    steps = [later - earlier for earlier, later in pairwise(reads)]
+    return min((step for step in steps if step > 0), default=10_000_000)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One timed group of runs; times are per run."""
+
+    wall_us: float
+    cpu_us: float
+    preempted: bool
+
+    def time_us(self, kind: ClockKind) -> float:
+        return self.cpu_us if kind == "cpu" else self.wall_us
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Time of one call.
+
+    Attributes:
+        time_us: The estimate: minimum of all samples, less `overhead_us`.
+        p20_us: 20th percentile of the samples that were not preempted, less `overhead_us`.
+        median_us: Their median, less `overhead_us`.
+        n: Number of samples.
+        n_preempted: How many of them suffered an involuntary context switch.
+        clock: Which clock the times are of: "cpu" for one thread, otherwise "wall".
+        wall_us: Minimum of wall time, nothing subtracted.
+        cpu_us: Minimum of processor time of the process, nothing subtracted.
+        overhead_us: What was subtracted for calling the executor.
+        layout: Layout in which the data was: "plain", "blocked" (onnxruntime's NCHWc), or "alias"
+            for work that only renames a buffer and is never timed.
+    """
+
+    time_us: float
+    p20_us: float
+    median_us: float
+    n: int
+    n_preempted: int
+    clock: ClockKind
+    wall_us: float
+    cpu_us: float
+    overhead_us: float = 0.0
+    layout: str = "plain"
+
+    def to_json(self) -> dict[str, Any]:
+        """A flat mapping of numbers and strings."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
+        """Inverse of `to_json`.
+
+        Raises:
+            ValueError: a field is missing, unknown, or of the wrong type.
+        """
+        types: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float)}
+        names = {field.name for field in fields(cls)}
+        if not isinstance(data, Mapping) or set(data) != names:
+            raise ValueError(f"a measurement has exactly the fields {', '.join(sorted(names))}")
+        for field in fields(cls):
+            if isinstance(data[field.name], bool) or not isinstance(
+                data[field.name], types.get(str(field.type), (str,))
+            ):
+                raise ValueError(f"field {field.name} of a measurement is not a {field.type}")
+        return cls(**data)
+
+
+def measure(
+    call: Callable[[], object],
+    *,
+    threads: int,
+    budget_s: float = 0.3,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Measurement:
+    """Time `call` until the two lowest burst minima agree within 2 %, or the budget is spent.
+
+    At least one sample is taken however slow the call is, and at least 21 within the budget.
+
+    Args:
+        call: What to time; it is also called for warming up.
+        threads: Number of threads that it uses; 1 selects processor time.
+        budget_s: Time for sampling, after warming up.
+        clock: Source of times.
+    """
+    start = clock.wall_ns()
+    for _ in range(_WARM_UPS):
+        call()
+        if _seconds_since(start, clock) > budget_s:
+            break
+    runs = runs_per_sample(call, clock)
+
+    samples: list[Sample] = []
+    minima: list[float] = []
+    kind: ClockKind | None = None
+    deadline = clock.wall_ns() + round(budget_s * 1e9)
+    while True:
+        burst: list[Sample] = []
+        while len(burst) < _BURST_SAMPLES and (not samples or clock.wall_ns() < deadline):
+            burst.append(take_sample(call, runs, clock))
+            samples.append(burst[-1])
+        kind = kind or clock_kind(threads, samples[0].wall_us * runs, clock)
+        if burst:
+            minima.append(min(sample.time_us(kind) for sample in burst))
+        if clock.wall_ns() >= deadline or (len(minima) >= _BURSTS and _agree(minima)):
+            return _summary(samples, kind)
+        clock.sleep(_BURST_GAP_S)
+
+
+def runs_per_sample(call: Callable[[], object], clock: Clock = SYSTEM_CLOCK) -> int:
+    """How many runs make a sample long enough for the clocks (0.1 ms)."""
+    runs = 1
+    while runs < _MAX_RUNS_PER_SAMPLE:
+        # Twice, because one interruption would make a short run look long.
+        length_us = min(take_sample(call, runs, clock).wall_us for _ in range(2)) * runs
+        if length_us >= _MIN_SAMPLE_US:
+            break
+        grow = 1.2 * _MIN_SAMPLE_US / max(length_us, 1e-3)
+        runs = math.ceil(runs * min(max(grow, 1.2), 10.0))
+    return runs
+
+
+def take_sample(call: Callable[[], object], runs: int, clock: Clock = SYSTEM_CLOCK) -> Sample:
+    """Time `runs` consecutive runs."""
+    preemptions = clock.preemptions()
+    wall = clock.wall_ns()
+    cpu = clock.cpu_ns()
+    for _ in range(runs):
+        call()
+    cpu = clock.cpu_ns() - cpu
+    wall = clock.wall_ns() - wall
+    return Sample(wall / runs / 1e3, cpu / runs / 1e3, clock.preemptions() > preemptions)
+
+
+def clock_kind(threads: int, sample_us: float, clock: Clock = SYSTEM_CLOCK) -> ClockKind:
+    """Processor time for one thread where that clock is fine enough, otherwise wall time."""
+    fine = clock.cpu_step_ns() <= 0.01 * sample_us * 1e3
+    return "cpu" if threads == 1 and fine else "wall"
+
+
+def clean_samples(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """The samples that were not preempted, or all when those are too few to speak for them."""
+    clean = [sample for sample in samples if not sample.preempted]
+    return clean if 2 * len(clean) >= len(samples) else samples
+
+
+def _agree(minima: Sequence[float]) -> bool:
+    lowest, second = sorted(minima)[:2]
+    return second <= lowest * (1 + _AGREEMENT)
+
+
+def _seconds_since(start_ns: int, clock: Clock) -> float:
+    return (clock.wall_ns() - start_ns) / 1e9
+
+
+def _summary(samples: Sequence[Sample], kind: ClockKind) -> Measurement:
+    times = sorted(sample.time_us(kind) for sample in clean_samples(samples))
+    return Measurement(
+        time_us=min(sample.time_us(kind) for sample in samples),
+        p20_us=times[int(0.2 * (len(times) - 1))],
+        median_us=statistics.median(times),
+        n=len(samples),
+        n_preempted=sum(sample.preempted for sample in samples),
+        clock=kind,
+        wall_us=min(sample.wall_us for sample in samples),
+        cpu_us=min(sample.cpu_us for sample in samples),
+    )

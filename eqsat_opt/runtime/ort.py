@@ -1,0 +1,253 @@
+"""The embedded executor: one whole-graph onnxruntime session on the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx import TensorProto
+
+from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.runtime.source import Feeds, ModelSource
+
+__all__ = ["OptimizationLevel", "OrtOptions", "OrtSession", "ort_optimized", "ort_version"]
+
+OptimizationLevel: TypeAlias = Literal["all", "extended", "basic", "disabled"]
+
+_LEVELS = {
+    "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "disabled": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
+# Errors come back as exceptions as well, so even these need not reach standard error.
+_LOG_FATAL_ONLY = 4
+# onnxruntime's Python binding has no NumPy type for these and takes their raw bits instead.
+_RAW_TYPES: dict[str, tuple[int, type[Any], type[Any]]] = {
+    "tensor(bfloat16)": (TensorProto.BFLOAT16, ml_dtypes.bfloat16, np.uint16),
+    "tensor(float8e4m3fn)": (TensorProto.FLOAT8E4M3FN, ml_dtypes.float8_e4m3fn, np.uint8),
+    "tensor(float8e4m3fnuz)": (TensorProto.FLOAT8E4M3FNUZ, ml_dtypes.float8_e4m3fnuz, np.uint8),
+    "tensor(float8e5m2)": (TensorProto.FLOAT8E5M2, ml_dtypes.float8_e5m2, np.uint8),
+    "tensor(float8e5m2fnuz)": (TensorProto.FLOAT8E5M2FNUZ, ml_dtypes.float8_e5m2fnuz, np.uint8),
+}
+_ERROR_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+_MAX_DETAIL = 400
+
+
+@dataclass(frozen=True)
+class OrtOptions:
+    """How onnxruntime runs a graph.
+
+    Attributes:
+        threads: Threads within an operator; operators run one after another.
+        level: onnxruntime's own graph optimisation.
+        disabled_optimizers: Names of its graph transformers to leave out.
+        spinning: Idle threads wait actively: faster alone on a machine, slower on a busy one.
+
+    Raises:
+        OptionError: no threads, or an unknown level.
+    """
+
+    threads: int
+    level: OptimizationLevel = "all"
+    disabled_optimizers: tuple[str, ...] = ()
+    spinning: bool = True
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise OptionError(f"threads must be 1 or more, not {self.threads}")
+        if self.level not in _LEVELS:
+            levels = ", ".join(get_args(OptimizationLevel))
+            raise OptionError(f"no optimisation level {self.level!r}; choose one of {levels}")
+
+
+class OrtSession:
+    """A model loaded into onnxruntime.
+
+    A model given as a path is loaded by path, so external weights stay mapped. A session keeps no
+    reference to the given model.
+
+    Raises:
+        RuntimeFailed: onnxruntime refuses the model.
+    """
+
+    def __init__(self, model: ModelSource, options: OrtOptions) -> None:
+        self.options = options
+        self._session = _load(model, options, _session_options(options))
+        self._input_types = {value.name: value.type for value in self._session.get_inputs()}
+        self._output_types = {value.name: value.type for value in self._session.get_outputs()}
+        self._bound: Callable[[], None] | None = None
+
+    @property
+    def input_names(self) -> Sequence[str]:
+        """Inputs that have to be fed, in the model's order."""
+        return tuple(self._input_types)
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        """Outputs, in the model's order."""
+        return tuple(self._output_types)
+
+    def run(self, feeds: Feeds) -> list[Any]:
+        """All outputs, in order; fresh arrays (lists for sequences, None for absent optionals).
+
+        Raises:
+            RuntimeFailed: an input is missing or does not fit, or a kernel failed.
+        """
+        types = {*self._input_types.values(), *self._output_types.values()}
+        try:
+            if types.isdisjoint(_RAW_TYPES):
+                return list(self._session.run(None, dict(feeds)))
+            values = {name: self._ort_value(name, value) for name, value in feeds.items()}
+            results = self._session.run_with_ort_values(None, values)
+            return [_to_numpy(result) for result in results]
+        except Exception as error:  # onnxruntime raises unrelated types
+            raise _failure("onnxruntime failed while running the model", error) from error
+
+    def bind(self, feeds: Feeds) -> Callable[[], None]:
+        """Fix the inputs, for runs that cost only a few µs of dispatch and return nothing.
+
+        Strings, sequences and optionals cannot be bound; such a model is run the plain way.
+
+        Returns:
+            The same as `run_bound`, with one Python call less.
+
+        Raises:
+            RuntimeFailed: an input is missing or does not fit.
+        """
+        types = (*self._input_types.values(), *self._output_types.values())
+        if all(type_.startswith("tensor(") and type_ != "tensor(string)" for type_ in types):
+            self._bound = self._bind_memory(feeds)
+        else:
+            self._bound = partial(self._run_and_drop, dict(feeds))
+        return self._bound
+
+    def run_bound(self) -> None:
+        """Run on the inputs of the last `bind`.
+
+        Raises:
+            RuntimeFailed: nothing was bound, or a kernel failed.
+        """
+        if self._bound is None:
+            raise RuntimeFailed("no inputs are bound; call bind(feeds) first")
+        self._bound()
+
+    def _run_and_drop(self, feeds: Feeds) -> None:
+        self.run(feeds)
+
+    def _bind_memory(self, feeds: Feeds) -> Callable[[], None]:
+        missing = [name for name in self._input_types if name not in feeds]
+        if missing:
+            raise RuntimeFailed(f"no value is given for input {missing[0]!r}")
+        binding = self._session.io_binding()
+        try:
+            values = {name: self._ort_value(name, feeds[name]) for name in self._input_types}
+            for name, value in values.items():
+                binding.bind_ortvalue_input(name, value)
+            for name in self._output_types:
+                binding.bind_output(name, "cpu")
+        except Exception as error:
+            raise _failure("onnxruntime cannot take the inputs", error) from error
+        run = self._session.run_with_iobinding
+
+        # The binding points into the memory of `values` without owning it.
+        def run_bound(_keep: object = values) -> None:
+            try:
+                run(binding)
+            except Exception as error:
+                raise _failure("onnxruntime failed while running the model", error) from error
+
+        return run_bound
+
+    def _ort_value(self, name: str, value: Any) -> Any:
+        array = np.asarray(value)
+        if not array.flags.c_contiguous:
+            array = array.copy(order="C")
+        raw = _RAW_TYPES.get(self._input_types.get(name, ""))
+        if raw is None:
+            return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        element, dtype, bits = raw
+        as_bits = array.astype(dtype, copy=False).view(bits)
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(as_bits, element)
+
+
+def ort_version() -> str:
+    """Version of the installed onnxruntime, as it belongs in a profile key."""
+    return str(onnxruntime.__version__)
+
+
+def ort_optimized(model: ModelSource, options: OrtOptions) -> onnx.ModelProto:
+    """The graph that onnxruntime really runs, specific to this machine.
+
+    Raises:
+        RuntimeFailed: onnxruntime refuses the model or cannot write the result.
+    """
+    with tempfile.TemporaryDirectory(prefix="eqsat-opt-") as folder:
+        path = Path(folder) / "optimized.onnx"
+        session_options = _session_options(options)
+        session_options.optimized_model_filepath = str(path)
+        _load(model, options, session_options)
+        try:
+            return onnx.load_model(path)
+        except Exception as error:
+            raise _failure("cannot read back onnxruntime's optimised model", error) from error
+
+
+def _session_options(options: OrtOptions) -> onnxruntime.SessionOptions:
+    result = onnxruntime.SessionOptions()
+    result.log_severity_level = _LOG_FATAL_ONLY
+    result.intra_op_num_threads = options.threads
+    result.inter_op_num_threads = 1
+    result.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    result.graph_optimization_level = _LEVELS[options.level]
+    result.add_session_config_entry(
+        "session.intra_op.allow_spinning", "1" if options.spinning else "0"
+    )
+    return result
+
+
+def _load(
+    model: ModelSource, options: OrtOptions, session_options: onnxruntime.SessionOptions
+) -> onnxruntime.InferenceSession:
+    try:
+        if isinstance(model, onnx.ModelProto):
+            source: str | bytes = model.SerializeToString()
+        else:
+            source = model if isinstance(model, bytes) else os.fspath(model)
+        return onnxruntime.InferenceSession(
+            source,
+            session_options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=list(options.disabled_optimizers) or None,
+        )
+    except Exception as error:
+        raise _failure("onnxruntime refuses the model", error) from error
+
+
+def _to_numpy(value: Any) -> npt.NDArray[Any]:
+    raw = _RAW_TYPES.get(value.data_type())
+    if raw is None:
+        return np.asarray(value.numpy())
+    _, dtype, bits = raw
+    data = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    array: npt.NDArray[Any] = np.frombuffer(data, dtype=bits).reshape(value.shape()).copy()
+    return array.view(dtype)
+
+
+def _failure(what: str, error: Exception) -> RuntimeFailed:
+    detail = " ".join(_ERROR_PREFIX.sub("", str(error)).split()) or type(error).__name__
+    if len(detail) > _MAX_DETAIL:
+        detail = detail[: _MAX_DETAIL - 1] + "…"
+    return RuntimeFailed(f"{what}: {detail}")

@@ -1,0 +1,101 @@
+"""BERT: a real encoder, TASO's benchmark form with live attention, and a deep one for scale."""
+
+from __future__ import annotations
+
+from onnx import ModelProto
+
+from eqsat_opt.zoo._builder import GraphBuilder, Value
+from eqsat_opt.zoo._encoder import encoder_layer
+
+__all__ = ["bert", "bert_deep", "bert_taso"]
+
+
+def bert(
+    seed: int,
+    *,
+    layers: int = 6,
+    hidden: int = 768,
+    heads: int = 12,
+    feed_forward: int = 3072,
+    tokens: int = 128,
+) -> ModelProto:
+    """Build the encoder of BERT: embeddings (1, tokens, hidden) to the same shape.
+
+    Post-norm layers with LayerNormalization nodes, erf GELU, softmax attention without a mask.
+    """
+    b = GraphBuilder("bert", seed)
+    x = b.layer_norm(b.input("embeddings", (1, tokens, hidden)))
+    for _ in range(layers):
+        x = encoder_layer(
+            b,
+            x,
+            heads=heads,
+            feed_forward=feed_forward,
+            activation=b.gelu,
+            linear=b.linear,
+            branch_gain=(2 * layers) ** -0.5,
+        )
+    return b.model({"hidden": x})
+
+
+def bert_deep(
+    seed: int,
+    *,
+    layers: int = 200,
+    hidden: int = 64,
+    heads: int = 4,
+    feed_forward: int = 256,
+    tokens: int = 16,
+) -> ModelProto:
+    """Build a narrow and very deep encoder of 28 operators per layer, rectified feed-forward."""
+    b = GraphBuilder("bert_deep", seed)
+    x = b.input("embeddings", (1, tokens, hidden))
+    for _ in range(layers):
+        x = encoder_layer(
+            b,
+            x,
+            heads=heads,
+            feed_forward=feed_forward,
+            activation=b.relu,
+            linear=b.linear,
+            branch_gain=(2 * layers) ** -0.5,
+        )
+    return b.model({"hidden": x})
+
+
+def bert_taso(
+    seed: int,
+    *,
+    layers: int = 8,
+    hidden: int = 1024,
+    heads: int = 16,
+    tokens: int = 64,
+) -> ModelProto:
+    """Build the BERT of TASO `examples/bert.py` with its attention brought to life.
+
+    Embeddings (tokens, hidden) to the same shape; no softmax, scale, bias, norm or feed-forward.
+    Two corrections: keys are transposed, and the last product of a layer takes x + attention
+    where the script takes x alone, which leaves the attention unused. Attention is small beside x:
+    it is cubic in x, and layers of bare cubics would be chaotic.
+    """
+    b = GraphBuilder("bert_taso", seed)
+    x = b.relu(b.input("embeddings", (tokens, hidden)))
+    for _ in range(layers):
+        attended = b.add(x, _linear_attention(b, x, heads))
+        x = b.matmul(attended, b.projection(attended, hidden, centred=True))
+    return b.model({"hidden": x})
+
+
+def _linear_attention(b: GraphBuilder, x: Value, heads: int) -> Value:
+    tokens, hidden = x.shape
+    size = hidden // heads
+    value_gain = 0.3 / (tokens * size) ** 0.5
+    query, key, value = (
+        b.reshape(
+            b.matmul(x, b.projection(x, hidden, gain=gain, centred=True)), (tokens, heads, size)
+        )
+        for gain in (1.0, 1.0, value_gain)
+    )
+    logits = b.matmul(b.transpose(query, 1, 0, 2), b.transpose(key, 1, 2, 0))
+    mixed = b.matmul(logits, b.transpose(value, 1, 0, 2))
+    return b.reshape(b.transpose(mixed, 1, 0, 2), (tokens, hidden))

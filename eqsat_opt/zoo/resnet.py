@@ -1,0 +1,105 @@
+"""Residual networks: ResNet-50, folded and with batch normalization, and ResNeXt-50."""
+
+from __future__ import annotations
+
+from onnx import ModelProto
+
+from eqsat_opt.zoo._builder import Convolution, GraphBuilder, Value
+
+__all__ = ["resnet50", "resnet50_bn", "resnext50"]
+
+_BLOCKS = (3, 4, 6, 3)
+
+
+def resnet50(
+    seed: int,
+    *,
+    image_size: int = 224,
+    width: int = 64,
+    blocks: tuple[int, ...] = _BLOCKS,
+    classes: int = 1000,
+) -> ModelProto:
+    """Build ResNet-50 with batch normalization folded into the convolutions.
+
+    Image (1, 3, 224, 224) to scores (1, classes); torchvision's bottleneck, stride on the 3×3.
+    """
+    b = GraphBuilder("resnet50", seed)
+    return _bottleneck_net(b, b.conv, image_size, width, blocks, classes)
+
+
+def resnet50_bn(
+    seed: int,
+    *,
+    image_size: int = 224,
+    width: int = 64,
+    blocks: tuple[int, ...] = _BLOCKS,
+    classes: int = 1000,
+) -> ModelProto:
+    """Build ResNet-50 with explicit BatchNormalization nodes; otherwise as `resnet50`."""
+    b = GraphBuilder("resnet50_bn", seed)
+    return _bottleneck_net(b, b.conv_bn, image_size, width, blocks, classes)
+
+
+def resnext50(
+    seed: int,
+    *,
+    image_size: int = 224,
+    width: int = 128,
+    blocks: tuple[int, ...] = _BLOCKS,
+    groups: int = 32,
+) -> ModelProto:
+    """Build ResNeXt-50 (32 groups) in TASO's form.
+
+    Image (1, 3, 224, 224) to features (1, 2048, 7, 7): no head, and the projecting shortcuts are
+    rectified. TASO `examples/resnext50.py`.
+    """
+    b = GraphBuilder("resnext50", seed)
+    x = b.input("image", (1, 3, image_size, image_size))
+    x = b.max_pool(b.relu(b.conv(x, width // 2, 7, stride=2)), 3, 2)
+    for stage, n_blocks in enumerate(blocks):
+        for block in range(n_blocks):
+            channels = width * 2**stage
+            stride = 2 if stage > 0 and block == 0 else 1
+            y = b.relu(b.conv(x, channels, 1))
+            y = b.relu(b.conv(y, channels, 3, stride=stride, groups=groups))
+            y = b.conv(y, 2 * channels, 1, gain=n_blocks**-0.5)
+            if block == 0:
+                x = b.relu(b.conv(x, 2 * channels, 1, stride=stride))
+            x = b.relu(b.add(x, y))
+    return b.model({"features": x})
+
+
+def _bottleneck_net(
+    b: GraphBuilder,
+    conv: Convolution,
+    image_size: int,
+    width: int,
+    blocks: tuple[int, ...],
+    classes: int,
+) -> ModelProto:
+    x = b.input("image", (1, 3, image_size, image_size))
+    x = b.max_pool(b.relu(conv(x, width, 7, stride=2)), 3, 2)
+    for stage, n_blocks in enumerate(blocks):
+        for block in range(n_blocks):
+            stride = 2 if stage > 0 and block == 0 else 1
+            # The branches of a stage add up along the identity shortcuts.
+            branch_gain = n_blocks**-0.5
+            x = _bottleneck(b, conv, x, width * 2**stage, stride, branch_gain, project=block == 0)
+    return b.model({"scores": b.classifier(x, classes)})
+
+
+def _bottleneck(
+    b: GraphBuilder,
+    conv: Convolution,
+    x: Value,
+    channels: int,
+    stride: int,
+    branch_gain: float,
+    *,
+    project: bool,
+) -> Value:
+    y = b.relu(conv(x, channels, 1))
+    y = b.relu(conv(y, channels, 3, stride=stride))
+    y = conv(y, 4 * channels, 1, gain=branch_gain)
+    shortcut = conv(x, 4 * channels, 1, stride=stride) if project else x
+    return b.relu(b.add(y, shortcut))

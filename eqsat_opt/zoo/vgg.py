@@ -1,0 +1,30 @@
+"""VGG-19: the plain chain of 3×3 convolutions."""
+
+from __future__ import annotations
+
+from onnx import ModelProto
+
+from eqsat_opt.zoo._builder import GraphBuilder
+
+__all__ = ["vgg19"]
+
+
+def vgg19(
+    seed: int,
+    *,
+    image_size: int = 224,
+    width: int = 64,
+    hidden: int = 4096,
+    classes: int = 1000,
+) -> ModelProto:
+    """Build VGG-19: image (1, 3, 224, 224) to scores (1, classes), torchvision's topology."""
+    b = GraphBuilder("vgg19", seed)
+    x = b.input("image", (1, 3, image_size, image_size))
+    for multiple, n_convs in ((1, 2), (2, 2), (4, 4), (8, 4), (8, 4)):
+        for _ in range(n_convs):
+            x = b.relu(b.conv(x, multiple * width, 3))
+        x = b.max_pool(x, 2, 2, pad=0)
+    x = b.flatten(x)
+    for _ in range(2):
+        x = b.relu(b.gemm(x, hidden))
+    return b.model({"scores": b.gemm(x, classes)})

@@ -1,0 +1,90 @@
+"""The shape of the package: a light import, honest public names, links that only readers use."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eqsat_opt
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "eqsat_opt"
+LINKS = ("extract", "rules", "runtime")
+HEAVY = ("egglog", "numpy", "onnx", "onnx_ir", "onnxruntime", "ortools", "rich", "typer")
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run `code` in a fresh interpreter whose first import path is the repository root."""
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def settings() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def modules() -> list[str]:
+    """Every module of the package, without importing any of them."""
+    paths = (path.relative_to(ROOT).with_suffix("") for path in PACKAGE.rglob("*.py"))
+    names = (".".join(path.parts).removesuffix(".__init__") for path in paths)
+    return sorted(name for name in names if not name.endswith("__main__"))
+
+
+def test_import_is_light() -> None:
+    done = python("import eqsat_opt, json, sys; print(json.dumps(sorted(sys.modules)))")
+    assert done.returncode == 0, done.stderr
+    loaded = set(json.loads(done.stdout))
+    assert "eqsat_opt" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("name", modules())
+def test_public_names_exist(name: str) -> None:
+    module = importlib.import_module(name)
+    public = module.__all__
+    assert len(set(public)) == len(public), f"{name}.__all__ repeats a name"
+    missing = [public_name for public_name in public if not hasattr(module, public_name)]
+    assert not missing, f"{name}.__all__ promises {missing}"
+
+
+def test_lazy_face_lists_what_it_serves() -> None:
+    assert set(eqsat_opt.__all__) <= set(dir(eqsat_opt))
+    with pytest.raises(AttributeError, match="no attribute 'optimise'"):
+        _ = eqsat_opt.optimise  # type: ignore[attr-defined]
+
+
+def test_version_is_the_one_of_the_distribution() -> None:
+    assert settings()["project"]["version"] == eqsat_opt.__version__
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_links_are_relative(name: str) -> None:
+    link = ROOT / name
+    if not link.is_symlink():
+        pytest.skip(f"{name} is no link: this checkout was made without support for links")
+    assert os.readlink(link) == f"eqsat_opt/{name}"
+    assert link.resolve() == PACKAGE / name
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_links_cannot_be_imported(name: str) -> None:
+    done = python(f"import {name}")
+    assert done.returncode == 1
+    assert f"ImportError: import eqsat_opt.{name}" in done.stderr
+
+
+def test_every_room_has_an_import_contract() -> None:
+    rooms = {f"eqsat_opt.{module.name}" for module in pkgutil.iter_modules([str(PACKAGE)])}
+    contracts = settings()["tool"]["importlinter"]["contracts"]
+    guarded = {module for contract in contracts for module in contract["protected_modules"]}
+    assert rooms - guarded <= {"eqsat_opt.errors", "eqsat_opt.__main__"}
