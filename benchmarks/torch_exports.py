@@ -21,12 +21,14 @@ import platform
 import re
 import signal
 import statistics
+import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +42,8 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime import OrtOptions, OrtSession, race, random_inputs
 
 app = typer.Typer(add_completion=False, help=__doc__)
-console = Console()
+# A pipe has no width of its own, and the default cuts the tables.
+console = Console(width=None if sys.stdout.isatty() else 140)
 
 # Exporter and its arguments, by the name in the file's name.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -53,6 +56,7 @@ OURS = "eqsat-opt"
 
 _EXPORT_RECORD = "exports.json"
 _EXPORT_LIMIT_S = 600.0
+_EXIT_LIMIT_S = 5.0
 # Largest |difference| of an output relative to its largest value: ten times what folding
 # normalisations costs in float32, a hundredth of what a wrong rewrite does.
 _TOLERANCE = 1e-4
@@ -75,20 +79,38 @@ def attempt(task: Callable[..., Any], *args: Any, limit_s: float) -> Attempt:
     """Run `task(*args)` in a fresh silent process, so that a crash or a hang is only a result."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_run_and_send, args=(sender, task, args), daemon=True)
+    process = context.Process(target=_run_and_send, args=(sender, task, args))
     process.start()
     sender.close()
+    grace_s = 0.0
     try:
-        outcome = receiver.recv() if receiver.poll(limit_s) else Attempt(failure="timed out")
+        if not receiver.poll(limit_s):
+            return Attempt(failure=f"stopped after {limit_s:.0f} s")
+        grace_s = _EXIT_LIMIT_S
+        outcome = receiver.recv()
     except EOFError:
-        process.join()
+        process.join(grace_s)
         outcome = Attempt(failure=f"crashed ({_exit_reason(process.exitcode)})")
-    process.kill()
-    process.join()
+    finally:
+        process.join(grace_s)
+        if process.is_alive():
+            _kill(process)
     return outcome if isinstance(outcome, Attempt) else Attempt(failure="sent no result")
 
 
+def _kill(process: BaseProcess) -> None:
+    """End a process and those that it started."""
+    try:
+        if process.pid:
+            os.killpg(process.pid, signal.SIGKILL)
+    except (AttributeError, OSError):  # no process groups here, or its own is not made yet
+        process.kill()
+    process.join()
+
+
 def _run_and_send(sender: Connection, task: Callable[..., Any], args: Sequence[Any]) -> None:
+    if hasattr(os, "setsid"):
+        os.setsid()
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)
@@ -163,15 +185,17 @@ def build(
         raise typer.BadParameter(f"no model {unknown[0]!r}; there are {', '.join(MODELS)}")
     folder.mkdir(parents=True, exist_ok=True)
     record = _read_record(folder)
-    table = Table("export", "operators", "MB", "error against PyTorch", "seconds", "note")
+    table = Table("export", "operators", "MB", "error against PyTorch", "seconds")
     for name in only or MODELS:
         for variant in VARIANTS:
             key = f"{name}.{variant}"
             record[key] = _build_one(folder, name, variant)
             table.add_row(*_build_row(key, record[key]))
-            console.print(f"{key}: {record[key].get('failure') or 'done'}", markup=False)
+            console.print(f"{key}: {record[key].get('failure', 'done')}", markup=False)
             _write_text(folder / _EXPORT_RECORD, json.dumps(record, indent=1) + "\n")
     console.print(table)
+    for line in _missing(record):
+        console.print(line, markup=False)
 
 
 def _build_one(folder: Path, name: str, variant: str) -> dict[str, Any]:
@@ -190,9 +214,17 @@ def _build_one(folder: Path, name: str, variant: str) -> dict[str, Any]:
 
 def _build_row(key: str, entry: Mapping[str, Any]) -> list[str]:
     if "failure" in entry:
-        return [key, "", "", "", "", f"not exported: {entry['failure']}"]
+        return [key, "–", "–", "–", "–"]
     sizes = [str(entry["nodes"]), f"{entry['bytes'] / 1e6:.0f}"]
-    return [key, *sizes, f"{entry['max_rel_error']:.1e}", f"{entry['seconds']:.1f}", ""]
+    return [key, *sizes, f"{entry['max_rel_error']:.1e}", f"{entry['seconds']:.1f}"]
+
+
+def _missing(record: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [
+        f"{name} is missing, PyTorch cannot export it: {entry['failure']}"
+        for name, entry in record.items()
+        if "failure" in entry
+    ]
 
 
 def _read_record(folder: Path) -> dict[str, dict[str, Any]]:
@@ -352,7 +384,7 @@ def compare(
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    footnotes = _footnotes(comparisons, _read_record(folder), threads)
+    footnotes = _footnotes(comparisons, threads) + _missing(_read_record(folder))
     for line in footnotes:
         console.print(line, markup=False)
     if markdown:
@@ -491,14 +523,12 @@ def _mean_text(values: Sequence[float | None]) -> str:
     return f"{statistics.geometric_mean(known):.2f}×" if known else "–"
 
 
-def _footnotes(
-    comparisons: Mapping[str, Comparison], record: Mapping[str, Mapping[str, Any]], threads: int
-) -> list[str]:
+def _footnotes(comparisons: Mapping[str, Comparison], threads: int) -> list[str]:
     verdicts = [comparison.verdict for comparison in comparisons.values()]
     good = sum(verdict in ("faster", "equal") for verdict in verdicts)
     lines = [
-        f"Speedups over onnxruntime running the export as it is, {threads} thread(s), "
-        f"{_environment(threads)['versions']['onnxruntime']}; "
+        f"Speedups over onnxruntime {importlib.metadata.version('onnxruntime')} running the "
+        f"export as it is, {threads} thread(s); "
         f"{OURS} is at least as fast as the best other, within the noise, on {good} of "
         f"{len(verdicts)}.",
     ]
@@ -506,9 +536,6 @@ def _footnotes(
         for optimiser, candidate in comparison.candidates.items():
             if candidate.failure:
                 lines.append(f"{name}, {optimiser}: {candidate.failure}")
-    for name, entry in record.items():
-        if "failure" in entry:
-            lines.append(f"{name} is missing, PyTorch cannot export it: {entry['failure']}")
     return lines
 
 

@@ -1,1 +1,7 @@
-"""Prices of kernels: metrics, bounds, measurements and their store."""
+"""What kernels cost: metrics, lower bounds, measured prices and the store that keeps them."""
+
+from __future__ import annotations
+
+from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, kernel_metrics, parse_objective
+
+__all__ = ["LAUNCH_US", "METRICS", "kernel_metrics", "parse_objective"]

@@ -63,17 +63,24 @@ class _Compiler:
                 return f"(vec-of {' '.join(str(part.args[0]) for part in value)})"
             vector = self.fresh("l")
             self.body.append(f"(= {len(value)} (vec-length {vector}))")
-            self.body += [f"(= {self.match_attr(part, 'int')} (vec-get {vector} {i}))" for i, part in enumerate(value)]
+            self.body += [
+                f"(= {self.match_attr(part, 'int')} (vec-get {vector} {i}))"
+                for i, part in enumerate(value)
+            ]
             return vector
         if value.kind not in ("literal", "attr"):
-            raise RuleError(f"{self.rule.name}: the left side computes an attribute ({value}); bind it to a variable")
+            raise RuleError(
+                f"{self.rule.name}: the left side computes an attribute ({value}); bind it to a variable"
+            )
         return self.value(value, kind)
 
     def function_key(self, term: Apply) -> str:
         literals = {}
         for name, value in term.attrs.items():
             if isinstance(value, tuple) or value.kind != "literal":
-                raise RuleError(f"{self.rule.name}: attributes of {term.op} must be literals in a rule")
+                raise RuleError(
+                    f"{self.rule.name}: attributes of {term.op} must be literals in a rule"
+                )
             literals[name] = value.args[0]
         return key_of(term.op, attributes(**literals)).replace('"', "'")
 
@@ -96,7 +103,9 @@ class _Compiler:
             case "attr":
                 return f"v_{expression.args[0]}"
             case "dim":
-                return f"(vec-get {self.shape(expression.args[0])} {self.value(expression.args[1])})"
+                return (
+                    f"(vec-get {self.shape(expression.args[0])} {self.value(expression.args[1])})"
+                )
             case "rank":
                 return f"(vec-length {self.shape(expression.args[0])})"
             case "item":
@@ -165,7 +174,10 @@ class _Compiler:
                 raise RuleError(
                     f"{self.rule.name}: {term.op} has no typing rule in the e-graph, so it cannot stand on a right side"
                 )
-            attrs = [self.build_attr(term.attrs[key], kind) for key, kind in self.schema.attr_kinds(term.op)]
+            attrs = [
+                self.build_attr(term.attrs[key], kind)
+                for key, kind in self.schema.attr_kinds(term.op)
+            ]
             name, columns = term.op, [*operands, *attrs]
         text, node = " ".join(columns), self.fresh("n")
         self.head.append(f"(let {node} ({name} {text}))")
@@ -185,7 +197,9 @@ class _Compiler:
         for i, root in enumerate(self.rule.lhs):
             pattern = self.match(root)
             roots.append(f"(= r{i}_ {pattern})")
-        for variable in {t.name for root in self.rule.lhs for t in root.walk() if isinstance(t, Var) and t.const}:
+        for variable in {
+            t.name for root in self.rule.lhs for t in root.walk() if isinstance(t, Var) and t.const
+        }:
             self.body.append(f"(const v_{variable})")
         for condition in self.rule.when:
             self.condition(condition)

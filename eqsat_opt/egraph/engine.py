@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from egglog.bindings import EGraph, EggSmolError
+from egglog.bindings import EggSmolError, EGraph
 
 from eqsat_opt.errors import SaturationError
 
@@ -47,7 +47,9 @@ class Engine:
                 raise SaturationError(f"e-graph engine failed: {error}") from error
         return results
 
-    def load_table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], action: str) -> list[str]:
+    def load_table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], action: str
+    ) -> list[str]:
         """Commands that read ``rows`` from a file and run ``action`` on each; columns are called ``a0, a1, …``."""
         self._tables += 1
         relation = f"row{self._tables}"

@@ -108,4 +108,12 @@ class Schema:
         return commands
 
 
-_RULESETS: Sequence[str] = ("load", "typing", "commit", "simplify", "explore", "siblings", "algebra")
+_RULESETS: Sequence[str] = (
+    "load",
+    "typing",
+    "commit",
+    "simplify",
+    "explore",
+    "siblings",
+    "algebra",
+)

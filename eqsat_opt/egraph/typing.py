@@ -17,7 +17,9 @@ _LITERAL = 1 << 38
 """Sizes below this are literal; encoded symbolic sizes lie far above or are negative."""
 
 
-def _rule(name: str, body: str, shape: str, dtype: str = "t", result: str = "r", extra: str = "") -> str:
+def _rule(
+    name: str, body: str, shape: str, dtype: str = "t", result: str = "r", extra: str = ""
+) -> str:
     head = f"(set (shape {result}) {shape}) (set (dtype {result}) {dtype}) {extra}"
     return f'(rule ({body}) ({head}) :ruleset typing :name "type-{name}")'
 
@@ -55,7 +57,7 @@ def _binary_rules(op: str) -> list[str]:
     operands = f"(= r ({op} x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
     return [
         _rule(f"{op}-same", f"{operands} (= a b)", "a"),
-        f"(rule ({operands} (!= a b)) ((broadcast-demand a b)) :ruleset typing :name \"type-{op}-demand\")",
+        f'(rule ({operands} (!= a b)) ((broadcast-demand a b)) :ruleset typing :name "type-{op}-demand")',
         _rule(f"{op}-broadcast", f"{operands} (!= a b) (= s (broadcast a b))", "s"),
     ]
 
@@ -63,7 +65,9 @@ def _binary_rules(op: str) -> list[str]:
 def _matmul_rules() -> list[str]:
     operands = "(= r (MatMul x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y)) (= n (vec-length a))"
     inner = "(= k (vec-get a (- n 1)))"
-    batched = f"{operands} (> n 1) (> (vec-length b) 2) {inner} (= k (vec-get b (- (vec-length b) 2)))"
+    batched = (
+        f"{operands} (> n 1) (> (vec-length b) 2) {inner} (= k (vec-get b (- (vec-length b) 2)))"
+    )
     batches = "(= c (vec-pop (vec-pop a))) (= d (vec-pop (vec-pop b)))"
     columns = "(= p (vec-get b (- (vec-length b) 1)))"
     return [
@@ -139,7 +143,9 @@ def _pad_rules() -> list[str]:
     rules = []
     for rank in range(1, 6):
         body = f"(= r (Pad x p v)) (= a (shape x)) (= t (dtype x)) (= {rank} (vec-length a)) (= {2 * rank} (vec-length p))"
-        sizes = " ".join(f"(+ (vec-get a {i}) (+ (vec-get p {i}) (vec-get p {i + rank})))" for i in range(rank))
+        sizes = " ".join(
+            f"(+ (vec-get a {i}) (+ (vec-get p {i}) (vec-get p {i + rank})))" for i in range(rank)
+        )
         rules.append(_rule(f"Pad-{rank}d", f"{body} (= s (vec-of {sizes}))", "s"))
     return rules
 
@@ -193,10 +199,12 @@ def _const_rules(schema: Schema) -> list[str]:
         arity = schema.arity(op)
         if not arity:
             continue
-        columns = [f"x{i}" for i in range(arity)] + [f"c{i}" for i in range(len(schema.attr_kinds(op)))]
+        columns = [f"x{i}" for i in range(arity)] + [
+            f"c{i}" for i in range(len(schema.attr_kinds(op)))
+        ]
         operands = " ".join(f"(const x{i})" for i in range(arity))
         rules.append(
-            f"(rule ((= r ({op} {' '.join(columns)})) {operands}) ((const r)) :ruleset typing :name \"const-{op}\")"
+            f'(rule ((= r ({op} {" ".join(columns)})) {operands}) ((const r)) :ruleset typing :name "const-{op}")'
         )
     return rules
 

@@ -15,7 +15,7 @@ from eqsat_opt.extract.problem import FloatArray, IntArray, Problem
 
 __all__ = ["alternatives"]
 
-_PENALTY = 0.15  # added to the price of an implementation for each solution that used it
+_PENALTY = 0.05  # added to the price of an implementation for each solution that used it
 
 
 def alternatives(
@@ -49,7 +49,7 @@ def alternatives(
     found = {_key(extraction): extraction}
     forbidden = _replaceable(problem, cost, extraction)
     for attempt in range(4 * k):
-        if len(found) > 2 * k or time.perf_counter() > deadline:
+        if len(found) > k or time.perf_counter() > deadline:
             break
         if attempt % 2 == 0:
             prices = cost * (1 + _PENALTY * used)
@@ -74,7 +74,7 @@ def alternatives(
         used[_rows(problem, other)] += 1
         found.setdefault(_key(other), other)
     del found[_key(extraction)]
-    return tuple(sorted(found.values(), key=lambda e: e.cost)[:k])
+    return tuple(sorted(found.values(), key=lambda e: e.cost))
 
 
 def _key(extraction: Extraction) -> tuple[tuple[int, tuple[int, int]], ...]:

@@ -1,4 +1,4 @@
-"""Branch and bound for parts so small that starting the solver would take longer than the search."""
+"""Branch and bound for parts so small that starting the solver would take longer."""
 
 from __future__ import annotations
 

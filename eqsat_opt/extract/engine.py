@@ -35,10 +35,11 @@ from eqsat_opt.extract.parts import (
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.simplify import Reduction, simplify
 
-__all__ = ["extract", "price", "raise_choice", "solve_priced", "value_of"]
+__all__ = ["Solution", "conclude", "extract", "price", "raise_choice", "solve_priced", "value_of"]
 
 _METHODS = ("auto", "greedy", "local", "exact")
 _PROVEN = 1e-6  # relative gap that counts as optimal: float sums and the solver's integers
+_STEP = 1e-3  # of the cost: smaller movements of the bound are not reported
 _TIE = 1e-12  # relative difference below which the incumbent stays
 
 Rows = Mapping[int, int]
@@ -54,7 +55,10 @@ class Solution:
 
 
 class _Recorder:
-    """Keeps the best cost and bound seen and tells the caller whenever one of them moves."""
+    """Keeps the best cost and bound seen and tells the caller when one of them moves.
+
+    Small steps of the bound are passed over: with hundreds of parts there are hundreds of them.
+    """
 
     def __init__(self, progress: Callable[[TracePoint], None] | None) -> None:
         self._start = time.perf_counter()
@@ -63,10 +67,15 @@ class _Recorder:
         self._cost, self._bound = math.inf, 0.0
 
     def note(self, stage: str, cost: float, lower_bound: float) -> None:
-        moved = cost < self._cost or lower_bound > self._bound
         self._cost = min(self._cost, cost)
         self._bound = max(self._bound, min(lower_bound, self._cost))
-        if moved or not self.trace:
+        last = self.trace[-1] if self.trace else None
+        if (
+            last is None
+            or self._cost < last.cost
+            or self._bound - last.lower_bound > _STEP * self._cost
+            or (stage == "result" and self._bound > last.lower_bound)
+        ):
             point = TracePoint(stage, time.perf_counter() - self._start, self._cost, self._bound)
             self.trace.append(point)
             if self._progress is not None:
@@ -101,7 +110,7 @@ def extract(
         seed: of local search and solver.
         deterministic: equal choices from run to run unless the time limit strikes; the solver takes
             several times as long to prove hard problems.
-        progress: called whenever the best cost or the bound moves.
+        progress: called when the best cost falls or the bound rises noticeably.
 
     Returns:
         The best solution found with a lower bound; status `infeasible` if it is proven that there

@@ -106,7 +106,7 @@ def solve_exactly(
 
 
 def _choice_variables(model: Any, instance: Instance) -> tuple[list[Any], list[Any]]:
-    """x of each option, y (is it needed?) of each class: None for a root, which always is."""
+    """Make x of each option, y (is it needed?) of each class: None for a root, which always is."""
     x = [model.new_bool_var("") for _ in instance.option_class]
     y: list[Any] = [None] * instance.n_classes
     roots = set(instance.roots)

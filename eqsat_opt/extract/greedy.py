@@ -15,7 +15,7 @@ import numpy as np
 
 from eqsat_opt.extract.instance import Instance
 
-__all__ = ["class_parents", "cheapest_trees", "sharing_greedy", "tree_greedy"]
+__all__ = ["cheapest_trees", "class_parents", "sharing_greedy", "tree_greedy"]
 
 
 def cheapest_trees(

@@ -19,7 +19,7 @@ def necessity(
     *,
     work: int,
 ) -> list[int] | None:
-    """Greatest solution of D(c) = {c} ∪ ∩ over options ∪ over children d of D(d).
+    """Greatest solution of D(c) = {c} | (& over options of | over children d of D(d)).
 
     Every acyclic derivation of `c` contains all of `D(c)`, by induction on its height. An option
     whose children need `c` itself can never compute `c` and does not count.

@@ -1,4 +1,4 @@
-"""Solve the independent parts of a simplified problem, each by the cheapest means that proves it."""
+"""Solve the independent parts of a problem, each by the cheapest means that proves it."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _greedies(part: Instance, capacity: Sequence[float]) -> list[list[int] | Non
                 c
                 + multiplier
                 * scale
-                * sum(l / (k or 1.0) for l, k in zip(load, capacity, strict=True))
+                * sum(used / (limit or 1.0) for used, limit in zip(load, capacity, strict=True))
                 for c, load in zip(part.cost, part.load, strict=True)
             ]
             choices.append(cheapest_trees(part.members, part.option_class, part.children, cost)[1])

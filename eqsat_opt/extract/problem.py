@@ -27,7 +27,7 @@ class Problem:
         node_class: `[n_nodes]`, the class of each e-node.
         child_ptr: `[n_nodes + 1]`, row pointers into `child_ix`.
         child_ix: `[n_edges]`, the child classes of each e-node.
-        impl_ptr: `[n_nodes + 1]`, row pointers into `impl_cost`; every e-node has an implementation.
+        impl_ptr: `[n_nodes + 1]`, row pointers into `impl_cost`; no row is empty.
         impl_cost: `[n_implementations, n_metrics]`, non-negative and finite.
         metrics: names of the columns of `impl_cost`.
         roots: the classes that must be computed; duplicates are dropped.

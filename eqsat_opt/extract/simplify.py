@@ -2,8 +2,9 @@
 
 Cheap rules run first and until nothing changes; what they settle cuts the instance into connected
 parts, and the rules that need necessity sets then work on each part alone, so their bit sets stay
-short. Each rule keeps at least one optimal solution of the instance that it is applied to, on cyclic
-graphs too; costs must not be negative. Rules that compare options compare every limited metric.
+short. Each rule keeps at least one optimal solution of the instance that it is applied to, on
+cyclic graphs too; costs must not be negative. Rules that compare options compare every limited
+metric.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Reduction:
             not to be needed may be among them.
         cost: cost of the settled classes that every solution pays.
         load: what they use of each limited metric.
-        parts: independent instances; an optimum of each, with `settled`, is an optimum of the whole.
+        parts: independent instances; their optima and `settled` make an optimum of the whole.
     """
 
     settled: Mapping[int, int]

@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import total_ordering
 
-__all__ = ["Dim", "SymDim", "as_dim", "dim_product", "encode_dim", "evaluate_dim", "floor_div", "sym"]
+__all__ = [
+    "Dim",
+    "SymDim",
+    "as_dim",
+    "dim_product",
+    "encode_dim",
+    "evaluate_dim",
+    "floor_div",
+    "sym",
+]
 
 Monomial = tuple[str, ...]
 """Sorted names of the factors, with repetition; ``()`` is the constant term."""

@@ -144,7 +144,10 @@ class Graph:
 
     def operator_counts(self) -> Counter[str]:
         """How many nodes of each operator there are."""
-        return Counter(n.payload.op_type if n.op == OPAQUE and n.payload is not None else n.op for n in self.nodes)
+        return Counter(
+            n.payload.op_type if n.op == OPAQUE and n.payload is not None else n.op
+            for n in self.nodes
+        )
 
     def with_nodes(self, nodes: tuple[Node, ...], **changes: Any) -> Graph:
         """The same graph with other nodes."""
@@ -170,7 +173,9 @@ class Graph:
         for node in self.nodes:
             for name in node.reads:
                 if name not in defined:
-                    raise ModelError(f"value {name!r} is read by {node.op} {node.name!r} before it is defined")
+                    raise ModelError(
+                        f"value {name!r} is read by {node.op} {node.name!r} before it is defined"
+                    )
             for name in node.outputs:
                 if name and name in defined:
                     raise ModelError(f"value {name!r} is defined twice")
@@ -187,5 +192,7 @@ class Graph:
         for node in self.nodes:
             attrs = ", ".join(f"{k}={v}" for k, v in node.attrs)
             left = ", ".join(f"{n}: {self.types[n]}" for n in node.outputs if n)
-            lines.append(f"{left} = {node.op}({', '.join(node.inputs)}{'; ' + attrs if attrs else ''})")
+            lines.append(
+                f"{left} = {node.op}({', '.join(node.inputs)}{'; ' + attrs if attrs else ''})"
+            )
         return "\n".join([*lines, f"outputs {', '.join(self.outputs)}"])

@@ -196,7 +196,7 @@ class OpaqueTyper:
         for name in dict.fromkeys(names):
             array = constant(name)
             if array is not None and array.dtype != object:
-                data[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
+                data[name] = onnx.numpy_helper.from_array(np.array(array), name)
         try:
             return dict(
                 onnx.shape_inference.infer_node_outputs(

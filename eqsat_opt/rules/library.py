@@ -25,7 +25,10 @@ def _rules_of(module: ModuleType) -> list[Rule]:
 
 def families() -> dict[str, list[Rule]]:
     """Family name to its rules, in the order of the book."""
-    return {name: _rules_of(importlib.import_module(f"eqsat_opt.rules.books.{name}")) for name in FAMILIES}
+    return {
+        name: _rules_of(importlib.import_module(f"eqsat_opt.rules.books.{name}"))
+        for name in FAMILIES
+    }
 
 
 def default_rules(numerics: Numerics = Numerics.REASSOCIATE) -> list[Rule]:
@@ -36,7 +39,9 @@ def default_rules(numerics: Numerics = Numerics.REASSOCIATE) -> list[Rule]:
 def _load_file(path: Path) -> list[Rule]:
     spec = importlib.util.spec_from_file_location(f"eqsat_opt_rulebook_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise RuleError(f"no rule file {str(path)!r}; give a Python file that defines rules with @rule")
+        raise RuleError(
+            f"no rule file {str(path)!r}; give a Python file that defines rules with @rule"
+        )
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

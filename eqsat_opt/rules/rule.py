@@ -7,12 +7,25 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from eqsat_opt.errors import RuleError
 from eqsat_opt.rules.term import Apply, Condition, Expr, Function, Term, Var
 
-__all__ = ["Float", "Func", "Int", "Ints", "Numerics", "Phase", "Rule", "Tensor", "Weight", "directed", "rule"]
+__all__ = [
+    "Float",
+    "Func",
+    "Int",
+    "Ints",
+    "Numerics",
+    "Phase",
+    "Rule",
+    "Sides",
+    "Tensor",
+    "Weight",
+    "directed",
+    "rule",
+]
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -40,27 +53,31 @@ class Phase(enum.StrEnum):
     ALGEBRA = "algebra"
 
 
-class Tensor:
+Sides: TypeAlias = tuple[Any, ...]
+"""What the function of a rule returns: left side, right side, conditions."""
+
+
+class Tensor(Var):
     """Annotation: any tensor."""
 
 
-class Weight:
+class Weight(Var):
     """Annotation: a tensor that is known at compile time."""
 
 
-class Int:
+class Int(Expr):
     """Annotation: an integer attribute."""
 
 
-class Ints:
+class Ints(Expr):
     """Annotation: a list attribute."""
 
 
-class Float:
+class Float(Expr):
     """Annotation: a float attribute."""
 
 
-class Func:
+class Func(Function):
     """Annotation: any elementwise unary function."""
 
 
@@ -115,7 +132,9 @@ def _parameter(name: str, annotation: str) -> object:
         case "Func":
             return Function(name)
         case _:
-            raise RuleError(f"parameter {name!r} needs an annotation: Tensor, Weight, Int, Ints, Float or Func")
+            raise RuleError(
+                f"parameter {name!r} needs an annotation: Tensor, Weight, Int, Ints, Float or Func"
+            )
 
 
 def rule(
@@ -124,7 +143,7 @@ def rule(
     numerics: Numerics = Numerics.BITEXACT,
     phase: Phase = Phase.EXPLORE,
     bidirectional: bool = False,
-) -> Callable[[Callable[..., Any]], Rule]:
+) -> Callable[[Callable[..., Sides]], Rule]:
     """Make a :class:`Rule` of a function whose parameters are the pattern variables.
 
     The function returns ``lhs, rhs, *conditions``; a side with several roots is a tuple.
@@ -135,8 +154,10 @@ def rule(
     if not _NAME.fullmatch(name):
         raise RuleError(f"rule name {name!r} is not of the form family/kebab-case")
 
-    def make(function: Callable[..., Any]) -> Rule:
-        kinds = tuple((p.name, _annotation(p)) for p in inspect.signature(function).parameters.values())
+    def make(function: Callable[..., Sides]) -> Rule:
+        kinds = tuple(
+            (p.name, _annotation(p)) for p in inspect.signature(function).parameters.values()
+        )
         returned = function(*(_parameter(n, k) for n, k in kinds))
         if not isinstance(returned, tuple) or len(returned) < 2:
             raise RuleError(f"{name}: a rule returns lhs, rhs and its conditions")
@@ -189,9 +210,13 @@ def _used(rule: Rule) -> set[str]:
 
 def _check(rule: Rule) -> None:
     if len(rule.lhs) != len(rule.rhs):
-        raise RuleError(f"{rule.name}: {len(rule.lhs)} roots on the left, {len(rule.rhs)} on the right")
+        raise RuleError(
+            f"{rule.name}: {len(rule.lhs)} roots on the left, {len(rule.rhs)} on the right"
+        )
     if any(isinstance(root, Var) for root in rule.lhs):
-        raise RuleError(f"{rule.name}: the left side is a bare variable, so it would match everything")
+        raise RuleError(
+            f"{rule.name}: the left side is a bare variable, so it would match everything"
+        )
     unbound = _used(rule) - _names(rule.lhs)
     if unbound:
         raise RuleError(f"{rule.name}: {', '.join(sorted(unbound))} is not bound by the left side")
@@ -204,6 +229,8 @@ def directed(rules: Sequence[Rule]) -> list[Rule]:
         result.append(replace(one, bidirectional=False))
         if one.bidirectional:
             result.append(
-                replace(one, name=f"{one.name}-reversed", lhs=one.rhs, rhs=one.lhs, bidirectional=False)
+                replace(
+                    one, name=f"{one.name}-reversed", lhs=one.rhs, rhs=one.lhs, bidirectional=False
+                )
             )
     return result

@@ -65,7 +65,7 @@ class Expr:
     def __floordiv__(self, other: Size) -> Expr:
         return Expr("//", (self, expr(other)))
 
-    def __getitem__(self, index: int) -> Expr:
+    def __getitem__(self, index: Size) -> Expr:
         """Element ``index`` of a list attribute."""
         return Expr("item", (self, index))
 
@@ -136,7 +136,9 @@ class Condition:
         return replace(self, reason=reason)
 
     def __bool__(self) -> bool:
-        raise RuleError("a condition of a rule is symbolic; return it from the rule instead of testing it")
+        raise RuleError(
+            "a condition of a rule is symbolic; return it from the rule instead of testing it"
+        )
 
     def __str__(self) -> str:
         if self.kind in ("same-shape", "distinct", "follows"):
@@ -257,16 +259,24 @@ class _Ops:
         if name.startswith("_"):
             raise AttributeError(name)
         if not is_known(name):
-            raise RuleError(f"unknown operator {name!r}; the registry in eqsat_opt.ir.ops lists what rules may use")
+            raise RuleError(
+                f"unknown operator {name!r}; the registry in eqsat_opt.ir.ops lists what rules may use"
+            )
         op = get_op(name)
 
         def build(*args: Term, **attrs: object) -> Term:
             if not op.arity[0] <= len(args) <= op.arity[1]:
-                raise RuleError(f"{name} takes {op.arity[0]} to {op.arity[1]} operands, not {len(args)}")
+                raise RuleError(
+                    f"{name} takes {op.arity[0]} to {op.arity[1]} operands, not {len(args)}"
+                )
             if set(attrs) != set(op.attrs):
-                raise RuleError(f"{name} needs exactly the attributes {sorted(op.attrs)}, not {sorted(attrs)}")
+                raise RuleError(
+                    f"{name} needs exactly the attributes {sorted(op.attrs)}, not {sorted(attrs)}"
+                )
             patterns: dict[str, AttrPattern] = {
-                key: tuple(expr(v) for v in value) if isinstance(value := attrs[key], tuple) else expr(value)
+                key: tuple(expr(v) for v in value)
+                if isinstance(value := attrs[key], tuple)
+                else expr(value)
                 for key in op.attrs
             }
             return Apply(name, args, patterns)

@@ -1,6 +1,7 @@
 """Run and measure models: executors, input generation, the timing protocol, and the final race.
 
-Every name is loaded on first use, so importing this package does not import onnxruntime.
+Every name is loaded on first use, so importing this package does not import onnxruntime. The
+functions `measure` and `race` are named as their modules, and imported from there.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ if not __name__.startswith("eqsat_opt."):
 if TYPE_CHECKING:
     from eqsat_opt.runtime.inputs import InputSpec, input_specs, random_inputs
     from eqsat_opt.runtime.kernels import measure_kernel, session_overhead_us
-    from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement, measure
+    from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
     from eqsat_opt.runtime.onnx_backend import OrtBackend, RunnerBackend, RunnerRep
     from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-    from eqsat_opt.runtime.race import RaceEntry, RaceResult, race, race_prepared
+    from eqsat_opt.runtime.race import RaceEntry, RaceResult, race_prepared
     from eqsat_opt.runtime.source import ModelSource, Runner
     from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
 
@@ -35,10 +36,8 @@ __all__ = [
     "RunnerBackend",
     "RunnerRep",
     "input_specs",
-    "measure",
     "measure_kernel",
     "measure_kernels",
-    "race",
     "race_prepared",
     "random_inputs",
     "session_overhead_us",
@@ -59,10 +58,8 @@ _HOME = {
     "RunnerBackend": "onnx_backend",
     "RunnerRep": "onnx_backend",
     "input_specs": "inputs",
-    "measure": "measure",
     "measure_kernel": "kernels",
     "measure_kernels": "workers",
-    "race": "race",
     "race_prepared": "race",
     "random_inputs": "inputs",
     "session_overhead_us": "kernels",
@@ -77,3 +74,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

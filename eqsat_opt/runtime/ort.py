@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import tempfile
@@ -12,14 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime
-from onnx import TensorProto
 
 from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.runtime.ort_values import RAW_TYPES, from_ort_value, to_ort_value
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
 __all__ = ["OptimizationLevel", "OrtOptions", "OrtSession", "ort_optimized", "ort_version"]
@@ -34,15 +31,11 @@ _LEVELS = {
 }
 # Errors come back as exceptions as well, so even these need not reach standard error.
 _LOG_FATAL_ONLY = 4
-# onnxruntime's Python binding has no NumPy type for these and takes their raw bits instead.
-_RAW_TYPES: dict[str, tuple[int, type[Any], type[Any]]] = {
-    "tensor(bfloat16)": (TensorProto.BFLOAT16, ml_dtypes.bfloat16, np.uint16),
-    "tensor(float8e4m3fn)": (TensorProto.FLOAT8E4M3FN, ml_dtypes.float8_e4m3fn, np.uint8),
-    "tensor(float8e4m3fnuz)": (TensorProto.FLOAT8E4M3FNUZ, ml_dtypes.float8_e4m3fnuz, np.uint8),
-    "tensor(float8e5m2)": (TensorProto.FLOAT8E5M2, ml_dtypes.float8_e5m2, np.uint8),
-    "tensor(float8e5m2fnuz)": (TensorProto.FLOAT8E5M2FNUZ, ml_dtypes.float8_e5m2fnuz, np.uint8),
-}
-_ERROR_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+# Its error code, and the C++ source line and signature that it puts before the message.
+_ERROR_CLUTTER = re.compile(
+    r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : "
+    r"|/onnxruntime_src/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? "
+)
 _MAX_DETAIL = 400
 
 
@@ -108,11 +101,12 @@ class OrtSession:
         """
         types = {*self._input_types.values(), *self._output_types.values()}
         try:
-            if types.isdisjoint(_RAW_TYPES):
-                return list(self._session.run(None, dict(feeds)))
+            if types.isdisjoint(RAW_TYPES):
+                values = {name: _without_scalars(value) for name, value in feeds.items()}
+                return list(self._session.run(None, values))
             values = {name: self._ort_value(name, value) for name, value in feeds.items()}
             results = self._session.run_with_ort_values(None, values)
-            return [_to_numpy(result) for result in results]
+            return [from_ort_value(result) for result in results]
         except Exception as error:  # onnxruntime raises unrelated types
             raise _failure("onnxruntime failed while running the model", error) from error
 
@@ -172,15 +166,7 @@ class OrtSession:
         return run_bound
 
     def _ort_value(self, name: str, value: Any) -> Any:
-        array = np.asarray(value)
-        if not array.flags.c_contiguous:
-            array = array.copy(order="C")
-        raw = _RAW_TYPES.get(self._input_types.get(name, ""))
-        if raw is None:
-            return onnxruntime.OrtValue.ortvalue_from_numpy(array)
-        element, dtype, bits = raw
-        as_bits = array.astype(dtype, copy=False).view(bits)
-        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(as_bits, element)
+        return to_ort_value(np.asarray(value), self._input_types.get(name, ""))
 
 
 def ort_version() -> str:
@@ -236,18 +222,13 @@ def _load(
         raise _failure("onnxruntime refuses the model", error) from error
 
 
-def _to_numpy(value: Any) -> npt.NDArray[Any]:
-    raw = _RAW_TYPES.get(value.data_type())
-    if raw is None:
-        return np.asarray(value.numpy())
-    _, dtype, bits = raw
-    data = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
-    array: npt.NDArray[Any] = np.frombuffer(data, dtype=bits).reshape(value.shape()).copy()
-    return array.view(dtype)
+def _without_scalars(value: Any) -> Any:
+    # A NumPy scalar is an array to everybody but onnxruntime.
+    return np.asarray(value) if isinstance(value, np.generic) else value
 
 
 def _failure(what: str, error: Exception) -> RuntimeFailed:
-    detail = " ".join(_ERROR_PREFIX.sub("", str(error)).split()) or type(error).__name__
+    detail = " ".join(_ERROR_CLUTTER.sub("", str(error)).split()) or type(error).__name__
     if len(detail) > _MAX_DETAIL:
         detail = detail[: _MAX_DETAIL - 1] + "…"
     return RuntimeFailed(f"{what}: {detail}")

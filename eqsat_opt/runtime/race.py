@@ -75,7 +75,8 @@ class RaceResult:
     """Outcome of a race.
 
     Attributes:
-        winner: Name of the fastest entrant; of the original unless another beats `threshold`.
+        winner: Name of the fastest entrant that beats the original by more than `threshold`, and
+            both of its twins in every build; otherwise of the original.
         original: Name of the original.
         entries: All entrants in the order given.
         noise: Root mean square of the relative difference between the original and its twin.
@@ -273,11 +274,18 @@ class _Track:
             noise = max(noise, _SINGLE_BUILD_NOISE)
         threshold = max(tie, noise)
         entries = {name: self._entry(lane, pairs) for name, lane in self._lanes.items()}
-        finished = [entry for entry in entries.values() if not entry.note]
-        best = min(finished, key=lambda entry: entry.ratio)
         name = self._original.name
+        # Luck of sessions passes the threshold alone 4 times as often (simulated, 3 builds).
+        faster = {
+            entry.name: entry.ratio
+            for entry in entries.values()
+            if not entry.note
+            and entry.name != name
+            and entry.ratio < 1 - threshold
+            and all(time < min(pair) for time, pair in zip(entry.session_us, pairs, strict=True))
+        }
         return RaceResult(
-            winner=best.name if best.ratio < 1 - threshold else name,
+            winner=min(faster, key=faster.__getitem__, default=name),
             original=name,
             entries=entries,
             noise=noise,

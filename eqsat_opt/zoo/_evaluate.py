@@ -8,15 +8,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
-from onnx import helper
+from onnx import NodeProto, helper
 
-__all__ = ["IR_VERSION", "OPSET", "Attribute", "NodeEvaluator"]
+__all__ = ["IR_VERSION", "OPSET", "Attribute", "NodeEvaluator", "make_node"]
 
 OPSET = 17
 IR_VERSION = 8
 
 Attribute = int | float | str | tuple[int, ...]
 _Key = tuple[Any, ...]
+
+
+def make_node(
+    op_type: str,
+    inputs: Sequence[str],
+    output: str,
+    attributes: Mapping[str, Attribute],
+) -> NodeProto:
+    """Return a node of the default domain, named after its only output."""
+    node = helper.make_node(op_type, inputs, [output], name=output)
+    node.attribute.extend(helper.make_attribute(*item) for item in sorted(attributes.items()))
+    return node
 
 
 class NodeEvaluator:
@@ -61,7 +73,7 @@ class NodeEvaluator:
             )
             for i, array in enumerate(inputs)
         ]
-        node = helper.make_node(op_type, [value.name for value in values], ["y"], **attributes)
+        node = make_node(op_type, [value.name for value in values], "y", attributes)
         graph = helper.make_graph(
             [node], op_type, values, [helper.make_empty_tensor_value_info("y")]
         )

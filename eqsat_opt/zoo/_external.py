@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import tempfile
@@ -15,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.zoo._evaluate import IR_VERSION, OPSET
+from eqsat_opt.zoo._tracer import Array
 
 __all__ = ["save_external", "synthetic_large"]
 
@@ -97,9 +99,7 @@ def synthetic_large(
         staged_model.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _he_rows(
-    rng: np.random.Generator, width: int
-) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+def _he_rows(rng: np.random.Generator, width: int) -> Iterator[Array]:
     """Rows of a (width, width) weight that keeps the deviation through a rectifier."""
     rows = max(1, _CHUNK_BYTES // (4 * width))
     scale = np.float32((2 / width) ** 0.5)
@@ -125,13 +125,16 @@ def _pad_to(position: int, alignment: int) -> int:
 @contextmanager
 def _staged(path: Path) -> Iterator[tuple[Path, Path]]:
     """Names for a model and its data in a directory of their own, moved to `path` at the end."""
-    data_name = path.name + ".data"
+    data_path = path.with_name(path.name + ".data")
     try:
+        for target in (path, data_path):
+            if target.is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{target.name} is a folder")
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as staging:
-            staged_model, staged_data = Path(staging, path.name), Path(staging, data_name)
+            staged_model, staged_data = Path(staging, path.name), Path(staging, data_path.name)
             yield staged_model, staged_data
             if staged_data.exists():
-                os.replace(staged_data, path.with_name(data_name))
+                os.replace(staged_data, data_path)
             os.replace(staged_model, path)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror}; check the folder and its free space"

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, TensorProto, helper
 
-from eqsat_opt.zoo._evaluate import IR_VERSION, OPSET, Attribute, NodeEvaluator
+from eqsat_opt.zoo._evaluate import IR_VERSION, OPSET, Attribute, NodeEvaluator, make_node
 
 __all__ = ["Array", "Tracer", "Value"]
 
@@ -89,9 +89,7 @@ class Tracer:
         """Add a node whose output for the sample input is already known."""
         name = self._fresh(op_type.lower())
         self._graph.node.append(
-            helper.make_node(
-                op_type, [value.name for value in inputs], [name], name=name, **attributes
-            )
+            make_node(op_type, [value.name for value in inputs], name, attributes)
         )
         return Value(name, sample)
 

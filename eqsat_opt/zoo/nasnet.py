@@ -40,7 +40,7 @@ def _squeeze(b: GraphBuilder, x: Value, channels: int) -> Value:
 
 
 def _separable(b: GraphBuilder, x: Value, kernel: int, stride: int = 1) -> Value:
-    """One depthwise and one 1×1 convolution with no activation between or after."""
+    """One depthwise and one 1x1 convolution with no activation between or after."""
     channels = x.shape[1]
     return b.conv(b.conv(x, channels, kernel, stride=stride, groups=channels), channels, 1)
 

@@ -17,8 +17,8 @@ def sru(seed: int, *, steps: int = 20, hidden: int = 512) -> ModelProto:
     """Build one layer of the simple recurrent unit over `steps` time steps.
 
     Inputs x0 … and the first state c0, each (1, hidden), to the outputs h0 … and the last state.
-    Per step, with the same three weights: f = σ(xW₂), r = σ(xW₃), c = f·c + f·xW₁,
-    h = r·c + r·x (11 operators). MetaFlow `code/sru.h`; note f where the SRU paper has 1 − f.
+    Per step, with the same three weights: f = sigmoid(xW₂), r = sigmoid(xW₃), c = f·c + f·xW₁,
+    h = r·c + r·x (11 operators). MetaFlow `code/sru.h`; note f where the SRU paper has 1 - f.
     """
     b = GraphBuilder("sru", seed)
     xs = [b.input(f"x{step}", (1, hidden)) for step in range(steps)]

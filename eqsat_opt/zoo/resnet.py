@@ -21,7 +21,7 @@ def resnet50(
 ) -> ModelProto:
     """Build ResNet-50 with batch normalization folded into the convolutions.
 
-    Image (1, 3, 224, 224) to scores (1, classes); torchvision's bottleneck, stride on the 3×3.
+    Image (1, 3, 224, 224) to scores (1, classes); torchvision's bottleneck, stride on the 3x3.
     """
     b = GraphBuilder("resnet50", seed)
     return _bottleneck_net(b, b.conv, image_size, width, blocks, classes)

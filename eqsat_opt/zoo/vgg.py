@@ -1,4 +1,4 @@
-"""VGG-19: the plain chain of 3×3 convolutions."""
+"""VGG-19: the plain chain of 3x3 convolutions."""
 
 from __future__ import annotations
 

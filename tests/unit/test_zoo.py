@@ -34,7 +34,7 @@ OPERATOR_COUNTS: dict[str, dict[str, int]] = {
     "vgg19": {"Conv": 16, "MaxPool": 5, "Gemm": 3},
     "alexnet": {"Conv": 5, "LRN": 2, "MaxPool": 3, "Gemm": 3},
     "bert": {"MatMul": 6 * 8, "Softmax": 6, "Erf": 6, "LayerNormalization": 13},
-    "bert_taso": {"MatMul": 8 * 6, "Add": 8, "Relu": 1, "Softmax": 0},
+    "bert_taso": {"MatMul": 8 * 6, "Add": 8, "Tanh": 8, "Relu": 1, "Softmax": 0},
     "bert_deep": {"Softmax": 200, "LayerNormalization": 400},
     "sru": {"MatMul": 20 * 3, "Sigmoid": 20 * 2, "Mul": 20 * 4, "Add": 20 * 2},
     "nasrnn": {"MatMul": 5 * 16},

@@ -20,7 +20,9 @@ def _erf(x: Array) -> Array:
 
 
 def _sigmoid(x: Array) -> Array:
-    return np.where(x >= 0, 1.0 / (1.0 + np.exp(-np.abs(x))), 1.0 - 1.0 / (1.0 + np.exp(-np.abs(x))))
+    return np.where(
+        x >= 0, 1.0 / (1.0 + np.exp(-np.abs(x))), 1.0 - 1.0 / (1.0 + np.exp(-np.abs(x)))
+    )
 
 
 def _gelu(x: Array, approximate: str) -> Array:
@@ -113,7 +115,11 @@ class FloatDomain:
         """Elementwise quotient; integers truncate towards zero, as in ONNX."""
         with np.errstate(divide="ignore", invalid="ignore"):
             if a.dtype.kind in "iu":
-                return np.asarray((np.sign(a) * np.sign(b) * (np.abs(a) // np.maximum(np.abs(b), 1))).astype(a.dtype))
+                return np.asarray(
+                    (np.sign(a) * np.sign(b) * (np.abs(a) // np.maximum(np.abs(b), 1))).astype(
+                        a.dtype
+                    )
+                )
             return np.asarray(a / b)
 
     def matmul(self, a: Array, b: Array) -> Array:
@@ -218,7 +224,9 @@ class FieldDomain:
 
     def constant(self, value: float, like: Array) -> Array:
         """The field element of a rational literal."""
-        numerator, denominator = value.as_integer_ratio() if isinstance(value, float) else (int(value), 1)
+        numerator, denominator = (
+            value.as_integer_ratio() if isinstance(value, float) else (int(value), 1)
+        )
         return np.asarray(numerator * pow(denominator, -1, self.prime) % self.prime, dtype=np.int64)
 
 

@@ -45,7 +45,9 @@ register(
 )  # fmt: skip
 
 
-def window_size(size: Dim, kernel: Dim, stride: int, before: int, after: int, dilation: int, ceil: int = 0) -> Dim:
+def window_size(
+    size: Dim, kernel: Dim, stride: int, before: int, after: int, dilation: int, ceil: int = 0
+) -> Dim:
     """Positions of a sliding window along one axis (ONNX Conv and pools)."""
     span = size + before + after - (dilation * (kernel - 1) + 1)
     if stride == 1:
@@ -67,34 +69,58 @@ def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> A
     if attrs.get("ceil"):
         # Ceil mode may need windows that reach beyond the padding: extend it with the same fill.
         for i in range(n_axes):
-            count = window_size(x.shape[2 + i], kernel[i], strides[i], pads[i], pads[n_axes + i], dilations[i], 1)
+            count = window_size(
+                x.shape[2 + i], kernel[i], strides[i], pads[i], pads[n_axes + i], dilations[i], 1
+            )
             need = (int(count) - 1) * strides[i] + dilations[i] * (kernel[i] - 1) + 1  # type: ignore[arg-type]
             after[i] += max(0, need - x.shape[2 + i] - pads[i] - after[i])
     widths = [(0, 0), (0, 0), *((pads[i], after[i]) for i in range(n_axes))]
     padded = np.pad(x, widths, constant_values=fill)
     extents = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
-    view = np.lib.stride_tricks.sliding_window_view(padded, extents, axis=tuple(range(2, 2 + n_axes)))  # type: ignore[call-overload]
-    index = (slice(None),) * 2 + tuple(slice(None, None, s) for s in strides) + tuple(slice(None, None, d) for d in dilations)
+    view = np.lib.stride_tricks.sliding_window_view(
+        padded, extents, axis=tuple(range(2, 2 + n_axes))
+    )  # type: ignore[call-overload]
+    index = (
+        (slice(None),) * 2
+        + tuple(slice(None, None, s) for s in strides)
+        + tuple(slice(None, None, d) for d in dilations)
+    )
     return np.asarray(view[index])
 
 
-_CONV_ATTRS: dict[str, AttrKind] = {"strides": "ints", "pads": "ints", "dilations": "ints", "group": "int"}
+_CONV_ATTRS: dict[str, AttrKind] = {
+    "strides": "ints",
+    "pads": "ints",
+    "dilations": "ints",
+    "group": "int",
+}
 
 
 def _check_conv(inputs: Sequence[TensorType], attrs: AttrMap) -> int:
     x, w = inputs[:2]
     n_axes = x.rank - 2
     require(x.dtype == w.dtype and n_axes >= 1 and w.rank == x.rank, f"convolution of {x} with {w}")
-    require(len(attrs["strides"]) == n_axes and len(attrs["pads"]) == 2 * n_axes, "attributes do not fit the rank")
-    require(attrs["group"] >= 1 and len(attrs["dilations"]) == n_axes, "attributes do not fit the rank")
+    require(
+        len(attrs["strides"]) == n_axes and len(attrs["pads"]) == 2 * n_axes,
+        "attributes do not fit the rank",
+    )
+    require(
+        attrs["group"] >= 1 and len(attrs["dilations"]) == n_axes, "attributes do not fit the rank"
+    )
     return n_axes
 
 
 def _conv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     x, w = inputs[:2]
     n_axes = _check_conv(inputs, attrs)
-    require(x.shape[1] == w.shape[1] * attrs["group"], f"channels of {x} do not fit {w}, group {attrs['group']}")
-    require(not isinstance(w.shape[0], int) or w.shape[0] % attrs["group"] == 0, "outputs do not divide into groups")
+    require(
+        x.shape[1] == w.shape[1] * attrs["group"],
+        f"channels of {x} do not fit {w}, group {attrs['group']}",
+    )
+    require(
+        not isinstance(w.shape[0], int) or w.shape[0] % attrs["group"] == 0,
+        "outputs do not divide into groups",
+    )
     if len(inputs) == 3:
         require(inputs[2].shape == (w.shape[0],), "bias does not fit")
     sizes = [
@@ -102,7 +128,9 @@ def _conv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
                     attrs["pads"][n_axes + i], attrs["dilations"][i])
         for i in range(n_axes)
     ]  # fmt: skip
-    require(all(not isinstance(s, int) or s > 0 for s in sizes), "the kernel is larger than the data")
+    require(
+        all(not isinstance(s, int) or s > 0 for s in sizes), "the kernel is larger than the data"
+    )
     return TensorType(x.dtype, (x.shape[0], w.shape[0], *sizes))
 
 
@@ -126,7 +154,9 @@ def _conv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 def _conv_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
     w = inputs[1]
-    return dim_product(output.shape) * dim_product(w.shape[1:]) * 2 + (dim_product(output.shape) if len(inputs) == 3 else 0)
+    return dim_product(output.shape) * dim_product(w.shape[1:]) * 2 + (
+        dim_product(output.shape) if len(inputs) == 3 else 0
+    )
 
 
 register(Op("Conv", (2, 3), _CONV_ATTRS, "contraction", _conv_type, _conv, _conv_flops))
@@ -148,9 +178,15 @@ def _deconv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     """A transposed convolution is the convolution of the stretched data with the flipped kernel."""
     x, w = operands[:2]
     n_axes, group = x.ndim - 2, attrs["group"]
-    kernel, strides, dilations, pads = w.shape[2:], attrs["strides"], attrs["dilations"], attrs["pads"]
+    kernel, strides, dilations, pads = (
+        w.shape[2:],
+        attrs["strides"],
+        attrs["dilations"],
+        attrs["pads"],
+    )
     stretched = np.zeros(
-        (*x.shape[:2], *((s - 1) * t + 1 for s, t in zip(x.shape[2:], strides, strict=True))), dtype=x.dtype
+        (*x.shape[:2], *((s - 1) * t + 1 for s, t in zip(x.shape[2:], strides, strict=True))),
+        dtype=x.dtype,
     )
     stretched[(slice(None), slice(None), *(slice(None, None, s) for s in strides))] = x
     span = [d * (k - 1) for k, d in zip(kernel, dilations, strict=True)]
@@ -159,12 +195,20 @@ def _deconv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     # A negative width crops: padding wider than the kernel removes data.
     widths = [(0, 0), (0, 0), *((max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True))]
     stretched = np.pad(stretched, widths)
-    crop = tuple(slice(max(-b, 0), stretched.shape[2 + i] - max(-a, 0)) for i, (b, a) in enumerate(zip(before, after, strict=True)))
+    crop = tuple(
+        slice(max(-b, 0), stretched.shape[2 + i] - max(-a, 0))
+        for i, (b, a) in enumerate(zip(before, after, strict=True))
+    )
     stretched = stretched[(slice(None), slice(None), *crop)]
     flipped = w[(slice(None), slice(None), *(slice(None, None, -1),) * n_axes)]
     swapped = flipped.reshape(group, w.shape[0] // group, w.shape[1], *kernel).swapaxes(1, 2)
     weights = swapped.reshape(group * w.shape[1], w.shape[0] // group, *kernel)
-    plain = {"strides": (1,) * n_axes, "pads": (0,) * 2 * n_axes, "dilations": dilations, "group": group}
+    plain = {
+        "strides": (1,) * n_axes,
+        "pads": (0,) * 2 * n_axes,
+        "dilations": dilations,
+        "group": group,
+    }
     return _conv(domain, [stretched, weights, *operands[2:]], plain)
 
 

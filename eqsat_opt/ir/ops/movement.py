@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat_opt.ir.dims import Dim
-from eqsat_opt.ir.ops._base import Array, AttrMap, Domain, IllTyped, Op, broadcast_shapes, register, require
+from eqsat_opt.ir.ops._base import (
+    Array,
+    AttrMap,
+    Domain,
+    IllTyped,
+    Op,
+    broadcast_shapes,
+    register,
+    require,
+)
 from eqsat_opt.ir.types import TensorType, numpy_dtype
 
 __all__: list[str] = []
@@ -23,7 +32,10 @@ def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     total: Dim = 0
     for operand in inputs:
         same = operand.rank == first.rank and operand.dtype == first.dtype
-        require(same and all(i == axis or d == first.shape[i] for i, d in enumerate(operand.shape)), f"concat {inputs}")
+        require(
+            same and all(i == axis or d == first.shape[i] for i, d in enumerate(operand.shape)),
+            f"concat {inputs}",
+        )
         total = total + operand.shape[axis]
     return TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
 
@@ -50,7 +62,15 @@ def _slice(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 
 register(
-    Op("Slice", (1, 1), {"axis": "int", "lo": "int", "hi": "int"}, "movement", _slice_type, _slice, _no_flops)
+    Op(
+        "Slice",
+        (1, 1),
+        {"axis": "int", "lo": "int", "hi": "int"},
+        "movement",
+        _slice_type,
+        _slice,
+        _no_flops,
+    )
 )
 
 
@@ -107,20 +127,34 @@ def _pad_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 def _pad(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
     pads, rank = attrs["pads"], x.ndim
-    cropped = x[tuple(slice(max(-pads[i], 0), x.shape[i] - max(-pads[rank + i], 0)) for i in range(rank))]
+    cropped = x[
+        tuple(slice(max(-pads[i], 0), x.shape[i] - max(-pads[rank + i], 0)) for i in range(rank))
+    ]
     widths = [(max(pads[i], 0), max(pads[rank + i], 0)) for i in range(rank)]
     return np.pad(cropped, widths, constant_values=domain.constant(attrs["value"], x))
 
 
 register(
-    Op("Pad", (1, 1), {"pads": "ints", "value": "float"}, "movement", _pad_type, _pad, _no_flops, onnx_since=2)
+    Op(
+        "Pad",
+        (1, 1),
+        {"pads": "ints", "value": "float"},
+        "movement",
+        _pad_type,
+        _pad,
+        _no_flops,
+        onnx_since=2,
+    )
 )
 
 
 def _gather_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     data, indices = inputs
     axis = attrs["axis"]
-    require(0 <= axis < data.rank and indices.dtype in ("int32", "int64"), f"gather {indices} from {data}")
+    require(
+        0 <= axis < data.rank and indices.dtype in ("int32", "int64"),
+        f"gather {indices} from {data}",
+    )
     return TensorType(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
 
 
@@ -141,7 +175,15 @@ def _scalar(domain: Domain, _operands: Sequence[Array], attrs: AttrMap) -> Array
 
 
 register(
-    Op("Scalar", (0, 0), {"value": "float", "dtype": "str"}, "movement", _scalar_type, _scalar, _no_flops)
+    Op(
+        "Scalar",
+        (0, 0),
+        {"value": "float", "dtype": "str"},
+        "movement",
+        _scalar_type,
+        _scalar,
+        _no_flops,
+    )
 )
 
 

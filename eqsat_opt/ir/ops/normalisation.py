@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat_opt.ir.dims import Dim, dim_product
-from eqsat_opt.ir.ops._base import Array, AttrMap, Domain, IllTyped, Op, broadcast_shapes, register, require
+from eqsat_opt.ir.ops._base import (
+    Array,
+    AttrMap,
+    Domain,
+    IllTyped,
+    Op,
+    broadcast_shapes,
+    register,
+    require,
+)
 from eqsat_opt.ir.types import TensorType
 
 __all__: list[str] = []
@@ -31,7 +40,9 @@ def _mean(domain: Domain, x: Array, axes: tuple[int, ...]) -> Array:
     return domain.div(total, np.broadcast_to(domain.constant(count, x), total.shape))
 
 
-def _inverse_deviation(domain: Domain, centred: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+def _inverse_deviation(
+    domain: Domain, centred: Array, axes: tuple[int, ...], epsilon: float
+) -> Array:
     variance = _mean(domain, domain.mul(centred, centred), axes)
     deviation = domain.apply("Sqrt", {}, domain.add(variance, domain.constant(epsilon, centred)))
     return domain.div(np.broadcast_to(domain.constant(1, centred), deviation.shape), deviation)
@@ -46,7 +57,9 @@ def _layer(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     axes = _trailing(x, attrs["axis"])
     wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
     centred = domain.sub(wide, _mean(domain, wide, axes))
-    normal = domain.mul(centred, _inverse_deviation(domain, centred, axes, attrs["epsilon"])).astype(x.dtype)
+    normal = domain.mul(
+        centred, _inverse_deviation(domain, centred, axes, attrs["epsilon"])
+    ).astype(x.dtype)
     scaled = domain.mul(normal, scale)
     return domain.add(scaled, operands[2]) if len(operands) == 3 else scaled
 
@@ -55,7 +68,9 @@ def _rms(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     x, scale = operands
     axes = _trailing(x, attrs["axis"])
     wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
-    normal = domain.mul(wide, _inverse_deviation(domain, wide, axes, attrs["epsilon"])).astype(x.dtype)
+    normal = domain.mul(wide, _inverse_deviation(domain, wide, axes, attrs["epsilon"])).astype(
+        x.dtype
+    )
     return domain.mul(normal, scale)
 
 
@@ -65,7 +80,9 @@ def _per_channel(x: Array, parameter: Array) -> Array:
 
 def _batch(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     x, scale, shift, mean, variance = operands
-    deviation = domain.apply("Sqrt", {}, domain.add(variance, domain.constant(attrs["epsilon"], variance)))
+    deviation = domain.apply(
+        "Sqrt", {}, domain.add(variance, domain.constant(attrs["epsilon"], variance))
+    )
     factor = domain.div(scale, deviation)
     offset = domain.sub(shift, domain.mul(mean, factor))
     return domain.add(domain.mul(x, _per_channel(x, factor)), _per_channel(x, offset))
@@ -81,7 +98,10 @@ def _instance(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arra
 
 def _channel_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     x = inputs[0]
-    require(x.rank >= 2 and all(p.shape == (x.shape[1],) for p in inputs[1:]), f"parameters do not fit {x}")
+    require(
+        x.rank >= 2 and all(p.shape == (x.shape[1],) for p in inputs[1:]),
+        f"parameters do not fit {x}",
+    )
     return x
 
 
@@ -101,8 +121,26 @@ register(
        _flops(5), onnx_since=23)  # type: ignore[arg-type]
 )  # fmt: skip
 register(
-    Op("BatchNormalization", (5, 5), {"epsilon": "float"}, "pointwise", _channel_type, _batch, _flops(2), onnx_since=7)  # type: ignore[arg-type]
+    Op(
+        "BatchNormalization",
+        (5, 5),
+        {"epsilon": "float"},
+        "pointwise",
+        _channel_type,
+        _batch,
+        _flops(2),
+        onnx_since=7,
+    )  # type: ignore[arg-type]
 )
 register(
-    Op("InstanceNormalization", (3, 3), {"epsilon": "float"}, "reduction", _channel_type, _instance, _flops(8), onnx_since=6)  # type: ignore[arg-type]
+    Op(
+        "InstanceNormalization",
+        (3, 3),
+        {"epsilon": "float"},
+        "reduction",
+        _channel_type,
+        _instance,
+        _flops(8),
+        onnx_since=6,
+    )  # type: ignore[arg-type]
 )

@@ -23,7 +23,17 @@ from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
 __all__ = ["COMPARISONS", "UNARY_FUNCTIONS"]
 
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-_COST = {"Exp": 8, "Log": 8, "Sigmoid": 10, "Tanh": 10, "Erf": 10, "Gelu": 14, "Softplus": 16, "Mish": 20, "Pow": 10}
+_COST = {
+    "Exp": 8,
+    "Log": 8,
+    "Sigmoid": 10,
+    "Tanh": 10,
+    "Erf": 10,
+    "Gelu": 14,
+    "Softplus": 16,
+    "Mish": 20,
+    "Pow": 10,
+}
 """Rough FLOPs per element of what is no single instruction."""
 
 
@@ -81,7 +91,16 @@ UNARY_FUNCTIONS: dict[str, tuple[dict[str, AttrKind], int]] = {
 
 for _name, (_attrs, _since) in UNARY_FUNCTIONS.items():
     register(
-        Op(_name, (1, 1), _attrs, "pointwise", _same, _applied(_name), _flops(_name), onnx_since=_since)  # type: ignore[arg-type]
+        Op(
+            _name,
+            (1, 1),
+            _attrs,
+            "pointwise",
+            _same,
+            _applied(_name),
+            _flops(_name),
+            onnx_since=_since,
+        )  # type: ignore[arg-type]
     )
 
 for _name in ("Not", "IsNaN"):
@@ -95,7 +114,17 @@ _ARITHMETIC = {
 }
 for _name, _evaluate in _ARITHMETIC.items():
     register(
-        Op(_name, (2, 2), {}, "pointwise", _broadcast, _evaluate, _flops(_name), _name in ("Add", "Mul"), 7)  # type: ignore[arg-type]
+        Op(
+            _name,
+            (2, 2),
+            {},
+            "pointwise",
+            _broadcast,
+            _evaluate,
+            _flops(_name),
+            _name in ("Add", "Mul"),
+            7,
+        )  # type: ignore[arg-type]
     )
 
 register(
@@ -108,13 +137,30 @@ register(
 )  # fmt: skip
 
 for _name in ("Min", "Max"):
-    register(Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(_name), True, 8))  # type: ignore[arg-type]
+    register(
+        Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(_name), True, 8)
+    )  # type: ignore[arg-type]
 register(Op("Pow", (2, 2), {}, "pointwise", _pow, _applied("Pow"), _flops("Pow"), onnx_since=7))  # type: ignore[arg-type]
-register(Op("PRelu", (2, 2), {}, "pointwise", _prelu, _applied("PRelu"), _flops("PRelu"), onnx_since=7))  # type: ignore[arg-type]
+register(
+    Op("PRelu", (2, 2), {}, "pointwise", _prelu, _applied("PRelu"), _flops("PRelu"), onnx_since=7)
+)  # type: ignore[arg-type]
 
 COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
-for _name, _since in zip((*COMPARISONS, "And", "Or", "Xor"), (7, 7, 7, 12, 12, 7, 7, 7), strict=True):
-    register(Op(_name, (2, 2), {}, "pointwise", _boolean, _applied(_name), _flops(_name), onnx_since=_since))  # type: ignore[arg-type]
+for _name, _since in zip(
+    (*COMPARISONS, "And", "Or", "Xor"), (7, 7, 7, 12, 12, 7, 7, 7), strict=True
+):
+    register(
+        Op(
+            _name,
+            (2, 2),
+            {},
+            "pointwise",
+            _boolean,
+            _applied(_name),
+            _flops(_name),
+            onnx_since=_since,
+        )
+    )  # type: ignore[arg-type]
 
 
 def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
@@ -129,7 +175,10 @@ register(
 
 
 def _cast_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
-    require(attrs["to"] in DTYPE_CODES and "string" not in (attrs["to"], inputs[0].dtype), "Cast from or to strings")
+    require(
+        attrs["to"] in DTYPE_CODES and "string" not in (attrs["to"], inputs[0].dtype),
+        "Cast from or to strings",
+    )
     return TensorType(attrs["to"], inputs[0].shape)
 
 
@@ -140,4 +189,6 @@ def _cast(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
         return operands[0].astype(numpy_dtype(attrs["to"]))
 
 
-register(Op("Cast", (1, 1), {"to": "str"}, "pointwise", _cast_type, _cast, _flops("Cast"), onnx_since=6))  # type: ignore[arg-type]
+register(
+    Op("Cast", (1, 1), {"to": "str"}, "pointwise", _cast_type, _cast, _flops("Cast"), onnx_since=6)
+)  # type: ignore[arg-type]

@@ -38,7 +38,9 @@ def _mean(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
     count = int(np.prod([x.shape[a] for a in attrs["axes"]]))
     total = domain.sum(x, attrs["axes"])
-    return _finish(x, domain.div(total, np.broadcast_to(domain.constant(count, x), total.shape)), attrs)
+    return _finish(
+        x, domain.div(total, np.broadcast_to(domain.constant(count, x), total.shape)), attrs
+    )
 
 
 def _max(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
@@ -58,7 +60,13 @@ def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -
     return dim_product(inputs[0].shape)
 
 
-REDUCTIONS = {"ReduceSum": _sum, "ReduceMean": _mean, "ReduceMax": _max, "ReduceMin": _min, "ReduceProd": _prod}
+REDUCTIONS = {
+    "ReduceSum": _sum,
+    "ReduceMean": _mean,
+    "ReduceMax": _max,
+    "ReduceMin": _min,
+    "ReduceProd": _prod,
+}
 for _name, _evaluate in REDUCTIONS.items():
     register(Op(_name, (1, 1), _ATTRS, "reduction", _reduce_type, _evaluate, _flops))
 
@@ -89,5 +97,17 @@ def _softmax_flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: At
     return dim_product(output.shape) * 12
 
 
-register(Op("Softmax", (1, 1), {"axis": "int"}, "reduction", _softmax_type, _softmax, _softmax_flops))
-register(Op("LogSoftmax", (1, 1), {"axis": "int"}, "reduction", _softmax_type, _log_softmax, _softmax_flops))
+register(
+    Op("Softmax", (1, 1), {"axis": "int"}, "reduction", _softmax_type, _softmax, _softmax_flops)
+)
+register(
+    Op(
+        "LogSoftmax",
+        (1, 1),
+        {"axis": "int"},
+        "reduction",
+        _softmax_type,
+        _log_softmax,
+        _softmax_flops,
+    )
+)

@@ -27,7 +27,9 @@ def _pool_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
                     attrs["pads"][n_axes + i], attrs["dilations"][i], attrs["ceil"])
         for i in range(n_axes)
     ]  # fmt: skip
-    require(all(not isinstance(s, int) or s > 0 for s in sizes), "the kernel is larger than the data")
+    require(
+        all(not isinstance(s, int) or s > 0 for s in sizes), "the kernel is larger than the data"
+    )
     return TensorType(x.dtype, (*x.shape[:2], *sizes))
 
 
@@ -52,14 +54,22 @@ def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> 
     inside = np.ones((1, 1, *x.shape[2:]), dtype=np.int64)
     if attrs["count_include_pad"]:
         # Padding counts, what ceil mode adds beyond it does not.
-        widths = [(0, 0), (0, 0), *((attrs["pads"][i], attrs["pads"][n_axes + i]) for i in range(n_axes))]
+        widths = [
+            (0, 0),
+            (0, 0),
+            *((attrs["pads"][i], attrs["pads"][n_axes + i]) for i in range(n_axes)),
+        ]
         inside = np.pad(inside, widths, constant_values=1)
         beyond = {**attrs, "pads": (0,) * 2 * n_axes}
         if attrs["ceil"]:
             positions = total.shape[2:]
             need = [(p - 1) * s + d * (k - 1) + 1 for p, s, d, k in
                     zip(positions, attrs["strides"], attrs["dilations"], attrs["kernel"], strict=True)]  # fmt: skip
-            widths = [(0, 0), (0, 0), *((0, max(0, n - inside.shape[2 + i])) for i, n in enumerate(need))]
+            widths = [
+                (0, 0),
+                (0, 0),
+                *((0, max(0, n - inside.shape[2 + i])) for i, n in enumerate(need)),
+            ]
             inside = np.pad(inside, widths)
             beyond = {**beyond, "ceil": 0}
         count = window_view(inside, attrs["kernel"], beyond, 0)
@@ -77,12 +87,20 @@ def _pool_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMa
 
 register(Op("MaxPool", (1, 1), _POOL_ATTRS, "window", _pool_type, _max_pool, _pool_flops))
 register(
-    Op("AveragePool", (1, 1), {**_POOL_ATTRS, "count_include_pad": "int"}, "window", _pool_type, _average_pool, _pool_flops)
+    Op(
+        "AveragePool",
+        (1, 1),
+        {**_POOL_ATTRS, "count_include_pad": "int"},
+        "window",
+        _pool_type,
+        _average_pool,
+        _pool_flops,
+    )
 )
 
 
 def _lrn(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    """x / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
+    """X / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
     (x,) = operands
     size = attrs["size"]
     before = (size - 1) // 2
@@ -92,7 +110,12 @@ def _lrn(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     total = domain.sum(windows, (windows.ndim - 1,))[..., 0]
     scale = domain.mul(domain.constant(attrs["alpha"], x), domain.constant(1.0 / size, x))
     base = domain.add(domain.constant(attrs["bias"], x), domain.mul(scale, total))
-    return domain.div(x, domain.apply("Pow", {}, base, np.broadcast_to(domain.constant(attrs["beta"], x), base.shape)))
+    return domain.div(
+        x,
+        domain.apply(
+            "Pow", {}, base, np.broadcast_to(domain.constant(attrs["beta"], x), base.shape)
+        ),
+    )
 
 
 def _lrn_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:

@@ -5,14 +5,14 @@ Pads, strides, dilations and groups are explicit operands of every equation; wha
 
 from __future__ import annotations
 
-from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Tensor, Weight, rule
+from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Sides, Tensor, Weight, rule
 from eqsat_opt.rules.term import concat, distinct, follows, is_float, ops, slice_
 
 __all__: list[str] = []
 
 
 @rule("conv/merge-siblings", phase=Phase.SIBLINGS)
-def merge_siblings(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints):
+def merge_siblings(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
     """Convolutions of one input become one with the filters side by side; groups would interleave them."""
     both = ops.Conv(x, concat(w, v, axis=0), strides=s, pads=p, dilations=d, group=1)
     return (
@@ -29,7 +29,9 @@ def merge_siblings(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints):
 
 
 @rule("conv/enlarge-kernel", numerics=Numerics.REASSOCIATE)
-def enlarge_kernel(x: Tensor, w: Weight, v: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int):
+def enlarge_kernel(
+    x: Tensor, w: Weight, v: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int
+) -> Sides:
     """A 1 x 1 convolution is a centred 3 x 3 one, if a 3 x 3 sibling is there to merge with."""
     small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)
     large = ops.Conv(x, v, strides=s, pads=(c, e, c, e), dilations=(1, 1), group=1)
@@ -47,9 +49,11 @@ def enlarge_kernel(x: Tensor, w: Weight, v: Weight, s: Ints, a: Int, b: Int, c: 
 
 
 @rule("conv/residual-identity", numerics=Numerics.REFACTOR)
-def residual_identity(x: Tensor, w: Weight, p: Int, q: Int):
+def residual_identity(x: Tensor, w: Weight, p: Int, q: Int) -> Sides:
     """conv(x, w) + x = conv(x, w + I): the shortcut is a weight."""
-    identity = ops.IdentityKernel(channels=w.dim(0), height=w.dim(2), width=w.dim(3), dtype="float32")
+    identity = ops.IdentityKernel(
+        channels=w.dim(0), height=w.dim(2), width=w.dim(3), dtype="float32"
+    )
     attrs = {"strides": (1, 1), "pads": (p, q, p, q), "dilations": (1, 1), "group": 1}
     return (
         ops.Conv(x, w, **attrs) + x,
@@ -61,21 +65,29 @@ def residual_identity(x: Tensor, w: Weight, p: Int, q: Int):
 
 
 @rule("conv/linear-in-weight", numerics=Numerics.REFACTOR)
-def linear_in_weight(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints, g: Int):
+def linear_in_weight(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """Two convolutions of one input that are added are one with the sum of the weights."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
-    return ops.Conv(x, w, **attrs) + ops.Conv(x, v, **attrs), ops.Conv(x, w + v, **attrs), w.shape == v.shape
+    return (
+        ops.Conv(x, w, **attrs) + ops.Conv(x, v, **attrs),
+        ops.Conv(x, w + v, **attrs),
+        w.shape == v.shape,
+    )
 
 
 @rule("conv/linear-in-data", bidirectional=True, numerics=Numerics.REASSOCIATE)
-def linear_in_data(x: Tensor, y: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int):
+def linear_in_data(x: Tensor, y: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """One weight on two inputs that are added needs one convolution."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
-    return ops.Conv(x, w, **attrs) + ops.Conv(y, w, **attrs), ops.Conv(x + y, w, **attrs), x.shape == y.shape
+    return (
+        ops.Conv(x, w, **attrs) + ops.Conv(y, w, **attrs),
+        ops.Conv(x + y, w, **attrs),
+        x.shape == y.shape,
+    )
 
 
 @rule("conv/block-sum", numerics=Numerics.REASSOCIATE)
-def block_sum(x: Tensor, w: Weight, y: Tensor, v: Weight, s: Ints, p: Ints, d: Ints):
+def block_sum(x: Tensor, w: Weight, y: Tensor, v: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
     """conv(x, w) + conv(y, v) is one convolution of stacked channels."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
     return (
@@ -89,7 +101,7 @@ def block_sum(x: Tensor, w: Weight, y: Tensor, v: Weight, s: Ints, p: Ints, d: I
 
 
 @rule("conv/fold-scale", numerics=Numerics.REFACTOR)
-def fold_scale(x: Tensor, w: Weight, f: Weight, s: Ints, p: Ints, d: Ints, g: Int):
+def fold_scale(x: Tensor, w: Weight, f: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """A factor per output channel belongs into the weight."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     per_output = ops.Reshape(f, shape=(f.dim(1), 1, 1, 1))

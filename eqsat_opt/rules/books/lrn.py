@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from eqsat_opt.rules.rule import Float, Int, Numerics, Tensor, rule
+from eqsat_opt.rules.rule import Float, Int, Numerics, Sides, Tensor, rule
 from eqsat_opt.rules.term import Expr, Term, Var, is_float, ops
 
 __all__: list[str] = []
 
 
 def _base(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
-    """k + a * mean of x² over n neighbouring channels: a pool along the channel axis of [N, 1, C, H*W]."""
+    """K + a * mean of x² over n neighbouring channels: a pool along the channel axis of [N, 1, C, H*W]."""
     plane = ops.Reshape(x * x, shape=(x.dim(0), 1, x.dim(1), x.dim(2) * x.dim(3)))
     mean = ops.AveragePool(
         plane, kernel=(n, 1), strides=(1, 1), pads=((n - 1) // 2, 0, n // 2, 0), dilations=(1, 1), ceil=0,
@@ -20,14 +20,19 @@ def _base(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
 
 
 @rule("lrn/three-quarters", numerics=Numerics.REASSOCIATE)
-def three_quarters(x: Tensor, n: Int, a: Float, k: Float):
+def three_quarters(x: Tensor, n: Int, a: Float, k: Float) -> Sides:
     """The usual exponent 3/4 is two square roots."""
     root = ops.Sqrt(_base(x, n, a, k))
-    return ops.LRN(x, size=n, alpha=a, beta=0.75, bias=k), x / (root * ops.Sqrt(root)), x.rank == 4, is_float(x)
+    return (
+        ops.LRN(x, size=n, alpha=a, beta=0.75, bias=k),
+        x / (root * ops.Sqrt(root)),
+        x.rank == 4,
+        is_float(x),
+    )
 
 
 @rule("lrn/power", numerics=Numerics.REASSOCIATE)
-def power(x: Tensor, n: Int, a: Float, e: Float, k: Float):
+def power(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
     """Any other exponent is a power."""
     exponent = ops.Scalar(value=e, dtype="float32")
     return (

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from eqsat_opt.rules.rule import Int, Numerics, Phase, Tensor, Weight, rule
+from eqsat_opt.rules.rule import Int, Numerics, Phase, Sides, Tensor, Weight, rule
 from eqsat_opt.rules.term import concat, distinct, follows, slice_
 
 __all__: list[str] = []
 
 
 @rule("matmul/assoc", bidirectional=True, numerics=Numerics.REASSOCIATE)
-def assoc(x: Tensor, y: Tensor, z: Tensor):
+def assoc(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     """Products of matrices reassociate: weight chains fold, linear attention drops its L x L matrix."""
     return (x @ y) @ z, x @ (y @ z), x.rank >= 2, y.rank >= 2, z.rank >= 2
 
 
 @rule("matmul/distribute-right", bidirectional=True, numerics=Numerics.REASSOCIATE)
-def distribute_right(x: Tensor, y: Tensor, z: Tensor):
+def distribute_right(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     """x(y + z) = xy + xz; read backwards it folds a low-rank adapter into its weight (LoRA)."""
     return x @ (y + z), x @ y + x @ z, y.shape == z.shape
 
 
 @rule("matmul/distribute-left", bidirectional=True, numerics=Numerics.REASSOCIATE)
-def distribute_left(x: Tensor, y: Tensor, z: Tensor):
+def distribute_left(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     """(x + y)z = xz + yz: two products with one weight become one."""
     return (x + y) @ z, x @ z + y @ z, x.shape == y.shape
 
 
 @rule("matmul/merge-weights", phase=Phase.SIBLINGS)
-def merge_weights(x: Tensor, w: Weight, v: Weight):
+def merge_weights(x: Tensor, w: Weight, v: Weight) -> Sides:
     """Products that share the data become one with the weights side by side (query, key, value)."""
     both = x @ concat(w, v, axis=1)
     last = x.rank - 1
@@ -42,13 +42,15 @@ def merge_weights(x: Tensor, w: Weight, v: Weight):
 
 
 @rule("matmul/batch-steps", phase=Phase.SIBLINGS)
-def batch_steps(x: Tensor, y: Tensor, w: Weight):
+def batch_steps(x: Tensor, y: Tensor, w: Weight) -> Sides:
     """Products with one weight become one product on stacked rows: all time steps of a recurrent net at once."""
     both = concat(x, y, axis=0) @ w
     return (
         (x @ w, y @ w),
         (slice_(both, 0, 0, x.dim(0)), slice_(both, 0, x.dim(0), x.dim(0) + y.dim(0))),
-        follows(x, y).because("only values that do not depend on each other's products are stacked"),
+        follows(x, y).because(
+            "only values that do not depend on each other's products are stacked"
+        ),
         x.rank == 2,
         y.rank == 2,
         w.rank == 2,
@@ -56,8 +58,8 @@ def batch_steps(x: Tensor, y: Tensor, w: Weight):
 
 
 @rule("matmul/block-sum", numerics=Numerics.REASSOCIATE)
-def block_sum(x: Tensor, y: Weight, z: Tensor, w: Weight):
-    """xy + zw is one product of blocks (recurrent cells: input and state)."""
+def block_sum(x: Tensor, y: Weight, z: Tensor, w: Weight) -> Sides:
+    """Xy + zw is one product of blocks (recurrent cells: input and state)."""
     return (
         x @ y + z @ w,
         concat(x, z, axis=1) @ concat(y, w, axis=0),
@@ -70,7 +72,7 @@ def block_sum(x: Tensor, y: Weight, z: Tensor, w: Weight):
 
 
 @rule("matmul/merge-operands", phase=Phase.SIBLINGS)
-def merge_addends(m: Tensor, a: Weight, b: Weight, axis: Int, lo: Int, mid: Int, hi: Int):
+def merge_addends(m: Tensor, a: Weight, b: Weight, axis: Int, lo: Int, mid: Int, hi: Int) -> Sides:
     """Biases of merged products are added before the products are taken apart."""
     whole = slice_(m, axis, lo, hi) + concat(a, b, axis=axis)
     return (
@@ -84,18 +86,18 @@ def merge_addends(m: Tensor, a: Weight, b: Weight, axis: Int, lo: Int, mid: Int,
 
 
 @rule("matmul/scale-left", bidirectional=True, numerics=Numerics.REASSOCIATE)
-def scale_left(x: Tensor, y: Tensor, s: Tensor):
+def scale_left(x: Tensor, y: Tensor, s: Tensor) -> Sides:
     """A scalar factor moves between a product and its left operand."""
     return (x * s) @ y, (x @ y) * s, s.rank == 0, x.rank >= 2, y.rank >= 2
 
 
 @rule("matmul/scale-right", bidirectional=True, numerics=Numerics.REASSOCIATE)
-def scale_right(x: Tensor, y: Tensor, s: Tensor):
+def scale_right(x: Tensor, y: Tensor, s: Tensor) -> Sides:
     """A scalar factor moves between a product and its right operand, where a weight swallows it."""
     return x @ (y * s), (x @ y) * s, s.rank == 0, x.rank >= 2, y.rank >= 2
 
 
 @rule("matmul/bias-through-weight", numerics=Numerics.REFACTOR)
-def bias_through(x: Tensor, b: Weight, w: Weight):
+def bias_through(x: Tensor, b: Weight, w: Weight) -> Sides:
     """(x + b)w = xw + bw with a constant bw, so that weight chains with biases fold as well."""
     return (x + b) @ w, x @ w + b @ w, x.rank >= 2, b.rank == x.rank, w.rank == 2

@@ -1,0 +1,46 @@
+"""What a kernel costs, metric by metric, and the objectives a user may name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eqsat_opt.errors import OptionError
+from eqsat_opt.ir.kernel import Kernel
+
+__all__ = ["LAUNCH_US", "METRICS", "kernel_metrics", "parse_objective"]
+
+METRICS = ("time_us", "flops", "bytes", "launches", "weight_bytes")
+"""Columns of every extraction problem. ``bytes`` is traffic, ``weight_bytes`` what the model holds."""
+
+LAUNCH_US = 0.29
+"""Cost of one more node inside an onnxruntime session (cpu_runtime.md §2), which isolated timings leave out."""
+
+_NAMES = {"time": "time_us", **{name: name for name in METRICS}}
+
+
+def kernel_metrics(kernel: Kernel, time_us: float) -> tuple[float, ...]:
+    """The metrics of one run of ``kernel``, in the order of :data:`METRICS`; sizes must be literal."""
+    return time_us, float(int(kernel.flops)), float(int(kernel.bytes)), 1.0, 0.0  # type: ignore[arg-type]
+
+
+def parse_objective(text: str | Mapping[str, float]) -> dict[str, float]:
+    """Weights by metric from ``time``, ``flops`` … or ``time=1,flops=1e-6``.
+
+    Raises:
+        OptionError: for an unknown metric or a weight that is no number.
+    """
+    if not isinstance(text, str):
+        parts = list(text.items())
+    else:
+        parts = []
+        for part in text.split(","):
+            name, _, weight = part.partition("=")
+            try:
+                parts.append((name.strip(), float(weight) if weight else 1.0))
+            except ValueError:
+                raise OptionError(f"objective weight {weight!r} is no number; write for instance time=1,flops=1e-6") from None
+    unknown = [name for name, _ in parts if name not in _NAMES]
+    if unknown:
+        hint = " (no energy meter is supported on this target yet)" if unknown[0] in ("energy", "power") else ""
+        raise OptionError(f"unknown objective {unknown[0]!r}{hint}; choose from {', '.join(sorted(_NAMES))}")
+    return {_NAMES[name]: weight for name, weight in parts}

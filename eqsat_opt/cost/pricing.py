@@ -1,0 +1,122 @@
+"""Prices of kernels: measured where the store knows them or the caller asks for it, a lower bound elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from eqsat_opt.cost.device import device_fingerprint
+from eqsat_opt.cost.metrics import LAUNCH_US
+from eqsat_opt.cost.profile import ProfileKey
+from eqsat_opt.cost.roofline import BANDWIDTH_PROBE, DEFAULT_ROOFLINE, PEAK_PROBE, Roofline, calibrated
+from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.errors import EqsatError
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.onnx_export import export_kernel
+from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
+from eqsat_opt.runtime.ort import ort_version
+from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
+
+__all__ = ["Price", "Pricer"]
+
+_log = logging.getLogger(__name__)
+_IMPLEMENTATION = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Time of one kernel inside a session, and whether it was measured or is only a lower bound."""
+
+    time_us: float
+    measured: bool
+
+
+class Pricer:
+    """Looks kernels up, measures them on request and remembers the answers for the run.
+
+    Args:
+        store: the profile store; ``None`` keeps measurements for this run only.
+        threads: threads per session.
+        refresh: measure again what the store already knows.
+    """
+
+    def __init__(self, store: ProfileStore | None, threads: int, *, refresh: bool = False) -> None:
+        self._store = store
+        self._threads = threads
+        self._refresh = refresh
+        self._backend = f"onnxruntime {ort_version()}"
+        self._device = device_fingerprint().id
+        self._known: dict[str, Price] = {}
+        self._worker: KernelWorker | None = None
+        self._roofline: Roofline = DEFAULT_ROOFLINE
+        self.n_measured = 0
+
+    def _key(self, signature: str) -> ProfileKey:
+        return ProfileKey(
+            self._backend, signature, _IMPLEMENTATION, self._device, self._threads, PROTOCOL_VERSION
+        )
+
+    def calibrate(self) -> None:
+        """Fit the roofline to this device by measuring its two probes, once per store."""
+        probes = (PEAK_PROBE, BANDWIDTH_PROBE)
+        self.recall(probes)
+        self.measure(probes)
+        prices = [self._known[p.signature] for p in probes]
+        if all(price.measured for price in prices):
+            self._roofline = calibrated(*(max(price.time_us - LAUNCH_US, 0.05) for price in prices))
+
+    def recall(self, kernels: Iterable[Kernel]) -> None:
+        """Take over what the store knows."""
+        if self._store is None or self._refresh:
+            return
+        keys = {self._key(s): s for s in {k.signature for k in kernels} if s not in self._known}
+        for key, measurement in self._store.get_many(keys).items():
+            self._remember(keys[key], measurement)
+
+    def price(self, kernel: Kernel) -> Price:
+        """The measured time, or the lower bound."""
+        known = self._known.get(kernel.signature)
+        return known if known is not None else Price(self._roofline.bound_us(kernel) + LAUNCH_US, measured=False)
+
+    def is_known(self, kernel: Kernel) -> bool:
+        """Whether measuring would tell nothing new."""
+        return kernel.signature in self._known
+
+    def measure(self, kernels: Iterable[Kernel], progress: Callable[[int, int], None] | None = None) -> None:
+        """Measure what is not known yet, and store it."""
+        todo = {k.signature: k for k in kernels if not self.is_known(k)}
+        models: dict[str, bytes] = {}
+        for signature, kernel in todo.items():
+            try:
+                models[signature] = export_kernel(kernel)
+            except EqsatError as error:
+                _log.info("%s cannot be measured: %s", kernel, error)
+                self._remember_bound(kernel)
+        if not models:
+            return
+        if self._worker is None:
+            self._worker = KernelWorker()
+        results = measure_kernels(list(models.values()), self._threads, progress, worker=self._worker)
+        measured = dict(zip(models, results, strict=True))
+        for signature, measurement in measured.items():
+            if measurement is None:
+                self._remember_bound(todo[signature])
+            else:
+                self._remember(signature, measurement)
+                self.n_measured += 1
+        if self._store is not None:
+            self._store.put_many({self._key(s): m for s, m in measured.items()})
+
+    def _remember(self, signature: str, measurement: Measurement | None) -> None:
+        if measurement is not None:
+            self._known[signature] = Price(measurement.time_us + LAUNCH_US, measured=True)
+
+    def _remember_bound(self, kernel: Kernel) -> None:
+        self._known[kernel.signature] = Price(self._roofline.bound_us(kernel) + LAUNCH_US, measured=False)
+
+    def close(self) -> None:
+        """End the measuring process."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None

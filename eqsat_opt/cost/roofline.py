@@ -1,0 +1,54 @@
+"""An analytic lower bound on a kernel's time: no kernel beats the arithmetic and the memory of its device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.types import TensorType
+
+__all__ = ["BANDWIDTH_PROBE", "DEFAULT_ROOFLINE", "PEAK_PROBE", "Roofline", "calibrated"]
+
+_HEADROOM = 1.5
+"""How much better than a probe the best kernel may be; a bound must never exceed a true time."""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Peak arithmetic and peak traffic.
+
+    Attributes:
+        flops_per_us: floating point operations per microsecond.
+        bytes_per_us: bytes per microsecond, out of a cache.
+    """
+
+    flops_per_us: float
+    bytes_per_us: float
+
+    def bound_us(self, kernel: Kernel) -> float:
+        """No run of ``kernel`` takes less; 0 for what only renames a buffer."""
+        if all(step.op == "Reshape" for step in kernel.steps):
+            return 0.0
+        flops, size = float(int(kernel.flops)), float(int(kernel.bytes))  # type: ignore[arg-type]
+        return max(flops / self.flops_per_us, size / self.bytes_per_us)
+
+
+DEFAULT_ROOFLINE = Roofline(300e3, 200e3)
+"""300 GFLOP/s and 200 GB/s: above one core of any present CPU, so a bound where nothing was measured."""
+
+
+def _probe(op: str, shapes: list[tuple[int, ...]]) -> Kernel:
+    operands = tuple(Operand(TensorType("float32", shape), const=i > 0) for i, shape in enumerate(shapes))
+    return Kernel(operands, (Step(op, attributes(), tuple(range(len(shapes)))),), (len(shapes),))
+
+
+PEAK_PROBE = _probe("MatMul", [(256, 512), (512, 512)])
+BANDWIDTH_PROBE = _probe("Relu", [(32, 1024)])
+
+
+def calibrated(peak_us: float, bandwidth_us: float) -> Roofline:
+    """The roofline of a device from the times of the two probes."""
+    flops = float(int(PEAK_PROBE.flops)) * _HEADROOM / peak_us  # type: ignore[arg-type]
+    size = float(int(BANDWIDTH_PROBE.bytes)) * _HEADROOM / bandwidth_us  # type: ignore[arg-type]
+    return Roofline(flops, size)

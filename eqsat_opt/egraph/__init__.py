@@ -1,0 +1,18 @@
+"""The e-graph: schema, loading, saturation and the frozen result; the only room that knows egglog."""
+
+from __future__ import annotations
+
+from eqsat_opt.egraph.frozen import EClasses
+from eqsat_opt.egraph.lowering import Lowered, TermNode, lower
+from eqsat_opt.egraph.saturate import Budget, Saturation, SaturationReport, saturate
+
+__all__ = [
+    "Budget",
+    "EClasses",
+    "Lowered",
+    "Saturation",
+    "SaturationReport",
+    "TermNode",
+    "lower",
+    "saturate",
+]

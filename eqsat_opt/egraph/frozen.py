@@ -1,0 +1,328 @@
+"""The frozen e-graph: canonical NumPy arrays that everything downstream reads.
+
+The engine's own numbers differ from run to run. Here classes are numbered by what they are: those of the model's
+terms first, then new ones in rounds, ordered by their smallest node over classes that already have a number. Equal
+e-graphs therefore freeze to equal arrays.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.egraph.compile import BY_SCALE
+from eqsat_opt.egraph.engine import Engine
+from eqsat_opt.egraph.loading import generic_key
+from eqsat_opt.egraph.lowering import LEAF, OUT, Lowered
+from eqsat_opt.egraph.schema import Schema
+from eqsat_opt.ir.dims import Dim, SymDim, encode_dim
+from eqsat_opt.ir.graph import OPAQUE, Attrs
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops._base import IllTyped
+from eqsat_opt.ir.types import OtherType, TensorType, ValueType
+
+__all__ = ["EClasses", "freeze"]
+
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class EClasses:
+    """All e-nodes and e-classes.
+
+    Attributes:
+        class_of: [nodes] class of each e-node; nodes are sorted by class.
+        op, attrs: operator and attributes of each e-node.
+        child_ptr, child_ix: CSR: classes of the operands of each e-node.
+        types: type of each class.
+        is_const: [classes] whether the class is known at compile time.
+        origin: [nodes] 0 for nodes of the model, else ``iteration * BY_SCALE + rule number``.
+        rule_names: rule number to name.
+        term_class: [terms] class of each loaded term; -1 never happens.
+    """
+
+    class_of: IntArray
+    op: tuple[str, ...]
+    attrs: tuple[Attrs, ...]
+    child_ptr: IntArray
+    child_ix: IntArray
+    types: tuple[ValueType, ...]
+    is_const: npt.NDArray[np.bool_]
+    origin: npt.NDArray[np.int64]
+    rule_names: Mapping[int, str]
+    term_class: IntArray
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of e-nodes."""
+        return len(self.op)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of e-classes."""
+        return len(self.types)
+
+    def children(self, node: int) -> tuple[int, ...]:
+        """Operand classes of an e-node."""
+        return self._children[node]
+
+    @cached_property
+    def _children(self) -> list[tuple[int, ...]]:
+        flat, ptr = self.child_ix.tolist(), self.child_ptr.tolist()
+        return [tuple(flat[a:b]) for a, b in zip(ptr, ptr[1:], strict=False)]
+
+    @cached_property
+    def nodes_of(self) -> list[range]:
+        """The e-nodes of each class."""
+        bounds = np.searchsorted(self.class_of, np.arange(self.n_classes + 1)).tolist()
+        return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+
+    @cached_property
+    def parents(self) -> list[list[int]]:
+        """The e-nodes that read each class, each once."""
+        result: list[list[int]] = [[] for _ in range(self.n_classes)]
+        for node, children in enumerate(self._children):
+            for child in dict.fromkeys(children):
+                result[child].append(node)
+        return result
+
+    def rule_of(self, node: int) -> str | None:
+        """The rule that made an e-node, ``None`` for the model's own."""
+        value = int(self.origin[node])
+        return self.rule_names[value % BY_SCALE] if value else None
+
+    def fingerprint(self) -> int:
+        """A hash of the structure; equal e-graphs have equal fingerprints."""
+        return hash(
+            (self.class_of.tobytes(), self.op, self.attrs, self.child_ix.tobytes(), self.types)
+        )
+
+
+class _Decoder:
+    """Reads the engine's values."""
+
+    def __init__(self, engine: Engine, lowered: Lowered) -> None:
+        self.engine = engine
+        self._cache: dict[tuple[str, Any], Any] = {}
+        self._dims: dict[int, Dim] = {}
+        for term in lowered.terms:
+            if isinstance(term.type, TensorType):
+                for dim in term.type.shape:
+                    if isinstance(dim, SymDim):
+                        self._dims[encode_dim(dim)] = dim
+
+    def dim(self, code: int) -> Dim | None:
+        """A size by its code; ``None`` if it is symbolic and none of the model's."""
+        return code if -(1 << 38) < code < 1 << 38 else self._dims.get(code)
+
+    def attr(self, value: Any, kind: str) -> Any:
+        """A column by attribute kind; ``None`` if a size in it cannot be named."""
+        key = (kind, value)
+        if key not in self._cache:
+            self._cache[key] = self._attr(value, kind)
+        return self._cache[key]
+
+    def _attr(self, value: Any, kind: str) -> Any:
+        if kind == "int":
+            return self.engine.i64(value)
+        if kind == "float":
+            return self.engine.f64(value)
+        if kind == "str":
+            return self.engine.string(value)
+        dims = tuple(self.dim(self.engine.i64(v)) for v in self.engine.vector(value))
+        return None if any(d is None for d in dims) else dims
+
+
+@dataclass
+class _Raw:
+    """One row: class value, operator, attributes, operand values, provenance."""
+
+    cls: Any
+    op: str
+    attrs: Attrs
+    children: tuple[Any, ...]
+    origin: int
+
+
+def _rows(
+    engine: Engine, schema: Schema, lowered: Lowered, decoder: _Decoder, tables: Mapping[str, Any]
+) -> list[_Raw]:
+    keys = {generic_key(t): (t.op, t.attrs) for t in lowered.terms}
+    relu_like: dict[str, tuple[str, Attrs]] = {}
+    rows: list[_Raw] = []
+    for name in schema.constructors():
+        if name not in tables:
+            continue
+        by = {tuple(r.inputs): engine.i64(r.output) for r in tables[f"{name}_by"].rows}
+        for row in tables[name].rows:
+            inputs = list(row.inputs)
+            origin = by.get(tuple(inputs), 0)
+            if name == "Leaf":
+                rows.append(_Raw(row.output, LEAF, (("index", engine.i64(inputs[0])),), (), origin))
+            elif name == "Out":
+                rows.append(
+                    _Raw(row.output, OUT, (("index", engine.i64(inputs[0])),), (inputs[1],), origin)
+                )
+            elif name == "Map" or name.startswith("Node_"):
+                key = decoder.attr(inputs[0], "str")
+                op, attrs = keys.get(key) or relu_like.setdefault(key, _parse_key(key))
+                rows.append(_Raw(row.output, op, attrs, tuple(inputs[1:]), origin))
+            else:
+                arity = schema.arity(name)
+                values = [
+                    (key, decoder.attr(value, kind))
+                    for (key, kind), value in zip(
+                        schema.attr_kinds(name), inputs[arity:], strict=True
+                    )
+                ]
+                if all(value is not None for _, value in values):
+                    rows.append(
+                        _Raw(row.output, name, tuple(values), tuple(inputs[:arity]), origin)
+                    )
+    return rows
+
+
+def _parse_key(key: str) -> tuple[str, Attrs]:
+    """An elementwise function that only a rule names; its attributes are literals."""
+    op, *parts = key.split("|")
+    attrs = []
+    for part in parts:
+        name, _, text = part.partition("=")
+        attrs.append((name, float(text) if get_op(op).attrs[name] == "float" else text.strip("'")))
+    return op, tuple(attrs)
+
+
+def _types(engine: Engine, decoder: _Decoder, tables: Mapping[str, Any]) -> dict[Any, ValueType]:
+    dtypes = (
+        {r.inputs[0]: engine.string(r.output) for r in tables["dtype"].rows}
+        if "dtype" in tables
+        else {}
+    )
+    types: dict[Any, ValueType] = {}
+    for row in tables["shape"].rows if "shape" in tables else ():
+        shape = decoder.attr(row.output, "ints")
+        if shape is not None and row.inputs[0] in dtypes:
+            types[row.inputs[0]] = TensorType(dtypes[row.inputs[0]], shape)
+    return types
+
+
+def _attr_key(attrs: Attrs) -> str:
+    return repr(attrs)
+
+
+def _number_classes(rows: list[_Raw], first: dict[Any, int]) -> dict[Any, int]:
+    """Canonical numbers: the given ones, then round by round by smallest node."""
+    numbers = dict(first)
+    pending: dict[Any, list[_Raw]] = defaultdict(list)
+    for row in rows:
+        if row.cls not in numbers:
+            pending[row.cls].append(row)
+    while pending:
+        ready: list[tuple[Any, Any]] = []
+        for cls, nodes in pending.items():
+            keys = [
+                (node.op, tuple(numbers[c] for c in node.children), _attr_key(node.attrs))
+                for node in nodes
+                if all(c in numbers for c in node.children)
+            ]
+            if keys:
+                ready.append((min(keys), cls))
+        if not ready:
+            break  # Only classes without any node over known ones are left; nothing can read them.
+        ready.sort(key=lambda item: item[0])
+        for _, cls in ready:
+            numbers[cls] = len(numbers)
+            del pending[cls]
+    return numbers
+
+
+def freeze(
+    engine: Engine, schema: Schema, lowered: Lowered, rule_names: Mapping[int, str]
+) -> EClasses:
+    """Read the engine's tables into canonical arrays.
+
+    Nodes that do not type, whose symbolic sizes cannot be named, or that read their own class are left out.
+    """
+    tables = engine.tables()
+    decoder = _Decoder(engine, lowered)
+    types = _types(engine, decoder, tables)
+    rows = _rows(engine, schema, lowered, decoder, tables)
+    origins = {engine.i64(r.inputs[0]): r.output for r in tables["Orig"].rows}
+    first: dict[Any, int] = {}
+    for number in range(len(lowered.terms)):
+        first.setdefault(origins[number], len(first))
+    untyped = {cls for cls in first if cls not in types}
+
+    def usable(row: _Raw) -> bool:
+        known = row.cls in types or row.cls in untyped
+        return (
+            known
+            and row.cls not in row.children
+            and all(c in types or c in untyped for c in row.children)
+        )
+
+    rows = [row for row in rows if usable(row)]
+    numbers = _number_classes(rows, first)
+    rows = [row for row in rows if row.cls in numbers and all(c in numbers for c in row.children)]
+    used = sorted({numbers[row.cls] for row in rows})
+    dense = {number: i for i, number in enumerate(used)}
+    numbers = {cls: dense[number] for cls, number in numbers.items() if number in dense}
+
+    def key(row: _Raw) -> Any:
+        return (
+            numbers[row.cls],
+            row.origin != 0,
+            row.op,
+            tuple(numbers[c] for c in row.children),
+            _attr_key(row.attrs),
+        )
+
+    rows.sort(key=key)
+    by_class: dict[int, ValueType] = {
+        number: types.get(cls, OtherType()) for cls, number in numbers.items()
+    }
+    constant = {r.inputs[0] for r in tables["const"].rows} if "const" in tables else set()
+    flat = [numbers[c] for row in rows for c in row.children]
+    ptr = np.zeros(len(rows) + 1, dtype=np.int32)
+    np.cumsum([len(row.children) for row in rows], out=ptr[1:])
+    is_const = np.zeros(len(used), dtype=np.bool_)
+    is_const[[numbers[c] for c in constant if c in numbers]] = True
+    eclasses = EClasses(
+        np.array([numbers[row.cls] for row in rows], dtype=np.int32),
+        tuple(row.op for row in rows),
+        tuple(row.attrs for row in rows),
+        ptr,
+        np.array(flat, dtype=np.int32),
+        tuple(by_class[i] for i in range(len(used))),
+        is_const,
+        np.array([row.origin for row in rows], dtype=np.int64),
+        dict(rule_names),
+        np.array([numbers[origins[i]] for i in range(len(lowered.terms))], dtype=np.int32),
+    )
+    _check_types(eclasses)
+    return eclasses
+
+
+def _check_types(eclasses: EClasses) -> None:
+    """Every new node must have the type of its class by the registry's own typing, symbolic sizes included."""
+    for node in np.flatnonzero(eclasses.origin).tolist():
+        op, expected = eclasses.op[node], eclasses.types[int(eclasses.class_of[node])]
+        if op in (LEAF, OUT, OPAQUE) or not isinstance(expected, TensorType):
+            continue
+        operands = [eclasses.types[c] for c in eclasses.children(node)]
+        try:
+            actual = get_op(op).type_fn(operands, dict(eclasses.attrs[node]))  # type: ignore[arg-type]
+        except IllTyped as error:
+            raise AssertionError(
+                f"rule {eclasses.rule_of(node)} made an ill-typed {op}: {error}"
+            ) from error
+        if actual != expected:
+            raise AssertionError(
+                f"rule {eclasses.rule_of(node)} made {op} of type {actual} in a class of {expected}"
+            )

@@ -1,0 +1,251 @@
+"""From a graph to the terms that the e-graph holds.
+
+A term is flat: operator, attributes, operand numbers. What the e-graph does not know as such is decomposed here:
+a convolution's bias becomes an addition, an n-ary concatenation nests to the left, broadcast operands are brought to
+the rank of their partner, and uniform constants become scalar literals, so that one equation meets every spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim
+from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node, attributes
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops._base import IllTyped
+from eqsat_opt.ir.types import OtherType, TensorType, ValueType
+
+__all__ = ["LEAF", "OUT", "Lowered", "TermNode", "lower"]
+
+LEAF = "Leaf"
+OUT = "Out"
+_UNIFORM_LIMIT = 1 << 14
+"""Constants up to this many elements are looked at for being uniform; larger ones are never read."""
+_BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max"})
+
+
+@dataclass(frozen=True, slots=True)
+class TermNode:
+    """One loaded term.
+
+    Attributes:
+        op: registry name, :data:`OPAQUE`, :data:`LEAF` or :data:`OUT`.
+        attrs: all attributes; ``index`` for leaves, outputs and opaque nodes.
+        children: numbers of earlier terms.
+        type: type of the value; ``OtherType`` for the tuple of an opaque node.
+        sources: names of the nodes it came from.
+    """
+
+    op: str
+    attrs: Attrs
+    children: tuple[int, ...]
+    type: ValueType
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The terms of a graph, in topological order, and what their leaves and opaque nodes mean.
+
+    Attributes:
+        graph: where it came from.
+        terms: each used by later ones through its position.
+        value: value name to term.
+        leaf_names: leaf index to value name (an input or a constant).
+        constants: constant handles by name, the ones made here too.
+        opaque: opaque index to node.
+    """
+
+    graph: Graph
+    terms: tuple[TermNode, ...]
+    value: Mapping[str, int]
+    leaf_names: tuple[str, ...]
+    constants: Mapping[str, Constant]
+    opaque: tuple[Node, ...]
+
+    def constant(self, term: int) -> Constant | None:
+        """The handle of a constant leaf."""
+        node = self.terms[term]
+        return self.constants.get(self.leaf_names[node.attrs[0][1]]) if node.op == LEAF else None  # type: ignore[index]
+
+
+@dataclass
+class _Lowering:
+    graph: Graph
+    terms: list[TermNode] = field(default_factory=list)
+    index: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    value: dict[str, int] = field(default_factory=dict)
+    leaf_names: list[str] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    opaque: list[Node] = field(default_factory=list)
+
+    def add(
+        self,
+        op: str,
+        attrs: Attrs,
+        children: Sequence[int],
+        type_: ValueType,
+        sources: tuple[str, ...] = (),
+    ) -> int:
+        key = (op, attrs, tuple(children))
+        if key not in self.index:
+            self.index[key] = len(self.terms)
+            self.terms.append(TermNode(op, attrs, tuple(children), type_, sources))
+        return self.index[key]
+
+    def apply(
+        self, op: str, children: Sequence[int], sources: tuple[str, ...] = (), **attrs: Any
+    ) -> int:
+        types = [self.terms[c].type for c in children]
+        result = get_op(op).type_fn(types, attrs)  # type: ignore[arg-type]
+        return self.add(op, attributes(**attrs), children, result, sources)
+
+    def leaf(self, name: str, type_: ValueType) -> int:
+        self.leaf_names.append(name)
+        return self.add(LEAF, attributes(index=len(self.leaf_names) - 1), (), type_)
+
+    def constant(self, name: str, handle: Constant) -> int:
+        self.constants[name] = handle
+        return self.leaf(name, handle.type)
+
+    # Operands of broadcasting operators ----------------------------------------------------------------------------
+
+    def scalar_of(self, term: int) -> float | None:
+        """The value of a small uniform float32 constant."""
+        node = self.terms[term]
+        if node.op != LEAF or not isinstance(node.type, TensorType) or node.type.dtype != "float32":
+            return None
+        handle = self.constants.get(self.leaf_names[int(node.attrs[0][1])])  # type: ignore[arg-type]
+        if handle is None or not 0 < handle.type.static_size() <= _UNIFORM_LIMIT:
+            return None
+        array = np.asarray(handle.load())
+        first = array.reshape(-1)[0]
+        if (
+            not np.isfinite(first)
+            or not bool((array == first).all())
+            or (first == 0 and np.signbit(array).any())
+        ):
+            return None
+        return float(first)
+
+    def reshaped(self, term: int, shape: tuple[Dim, ...]) -> int:
+        """The operand with leading axes of size 1, as a constant of its own where it is one."""
+        type_ = self.terms[term].type
+        assert isinstance(type_, TensorType)
+        if type_.shape == shape:
+            return term
+        handle = self.lowered_constant(term)
+        if handle is None:
+            return self.apply("Reshape", [term], shape=shape)
+        name = f"{self.leaf_names[int(self.terms[term].attrs[0][1])]}:{'x'.join(map(str, shape))}"  # type: ignore[arg-type]
+        if name in self.value:
+            return self.value[name]
+        static = tuple(int(d) for d in shape)  # type: ignore[arg-type]
+        reshaped = Constant(
+            TensorType(type_.dtype, shape),
+            f"{handle.digest}:{static}",
+            lambda: handle.load().reshape(static),
+        )
+        self.value[name] = self.constant(name, reshaped)
+        return self.value[name]
+
+    def lowered_constant(self, term: int) -> Constant | None:
+        node = self.terms[term]
+        return (
+            self.constants.get(self.leaf_names[int(node.attrs[0][1])]) if node.op == LEAF else None
+        )  # type: ignore[arg-type]
+
+    def broadcast_operands(self, node: Node, children: list[int]) -> list[int]:
+        result = self.graph.tensor_type(node.output)
+        assert result is not None
+        ranks = [t.rank for c in children if isinstance(t := self.terms[c].type, TensorType)]
+        aligned = []
+        for i, child in enumerate(children):
+            value = self.scalar_of(child)
+            other = self.terms[children[1 - i]].type
+            assert isinstance(other, TensorType)
+            if (
+                value is not None
+                and other.shape == result.shape
+                and self.scalar_of(children[1 - i]) is None
+            ):
+                aligned.append(self.apply("Scalar", [], value=value, dtype=result.dtype))
+                continue
+            type_ = self.terms[child].type
+            assert isinstance(type_, TensorType)
+            missing = max(ranks) - type_.rank
+            if missing and type_.rank and self.lowered_constant(child) is not None:
+                child = self.reshaped(child, (1,) * missing + type_.shape)
+            aligned.append(child)
+        return aligned
+
+    # Nodes ---------------------------------------------------------------------------------------------------------
+
+    def node(self, node: Node) -> None:
+        children = [self.value[name] for name in node.reads]
+        sources = node.sources or ((node.name,) if node.name else ())
+        if node.op == OPAQUE:
+            self.opaque.append(node)
+            bundle = self.add(
+                OPAQUE,
+                attributes(index=len(self.opaque) - 1),
+                children,
+                OtherType("outputs"),
+                sources,
+            )
+            for i, name in enumerate(node.outputs):
+                if name:
+                    self.value[name] = self.add(
+                        OUT, attributes(index=i), [bundle], self.graph.types[name]
+                    )
+            return
+        attrs = dict(node.attrs)
+        if node.op == "Conv" and len(children) == 3:
+            result = self.graph.tensor_type(node.output)
+            assert result is not None
+            conv = self.add("Conv", node.attrs, children[:2], result, sources)
+            channels = result.shape[1]
+            bias = self.reshaped(children[2], (1, channels, *(1,) * (result.rank - 2)))
+            term = self.add("Add", (), [conv, bias], result, sources)
+        elif node.op == "Concat":
+            term = children[0]
+            for child in children[1:]:
+                term = self.apply("Concat", [term, child], sources, **attrs)
+        elif node.op in _BROADCASTING:
+            term = self.add(
+                node.op,
+                node.attrs,
+                self.broadcast_operands(node, children),
+                self.graph.types[node.output],
+                sources,
+            )
+        else:
+            term = self.add(node.op, node.attrs, children, self.graph.types[node.output], sources)
+        self.value[node.output] = term
+
+
+def lower(graph: Graph) -> Lowered:
+    """Decompose ``graph`` into terms; equal terms become one."""
+    state = _Lowering(graph)
+    for name in graph.inputs:
+        state.value[name] = state.leaf(name, graph.types[name])
+    digests: dict[str, int] = {}
+    for name, handle in graph.constants.items():
+        key = f"{handle.type}:{handle.digest}"
+        if key not in digests:
+            digests[key] = state.constant(name, handle)
+        state.value[name] = digests[key]
+    for node in graph.nodes:
+        try:
+            state.node(node)
+        except IllTyped as error:
+            raise AssertionError(f"lowering broke the types of {node}: {error}") from error
+    return Lowered(
+        graph, tuple(state.terms), MappingProxyType(state.value), tuple(state.leaf_names),
+        MappingProxyType(state.constants), tuple(state.opaque),
+    )  # fmt: skip

@@ -1,0 +1,210 @@
+"""Saturation: rules compiled once, a graph loaded, rulesets run in phases until nothing changes or a budget ends it.
+
+A single step of the engine cannot be interrupted, so budgets act between small steps; the hard deadline is a child
+process (:mod:`eqsat_opt.egraph.worker`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from eqsat_opt.egraph.compile import compile_rule, rule_numbers
+from eqsat_opt.egraph.engine import Engine
+from eqsat_opt.egraph.frozen import EClasses, freeze
+from eqsat_opt.egraph.loading import load
+from eqsat_opt.egraph.lowering import Lowered, lower
+from eqsat_opt.egraph.schema import Schema
+from eqsat_opt.egraph.siblings import find_siblings
+from eqsat_opt.egraph.typing import typing_rules
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.rules.rule import Phase, Rule, directed
+
+__all__ = ["Budget", "Saturation", "SaturationReport", "saturate"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop; counts make a run repeatable, seconds do not.
+
+    Attributes:
+        nodes: e-nodes.
+        iterations: rounds of all phases.
+        time_s: seconds of saturation.
+        algebra_iterations: rounds in which associativity and commutativity run; they never saturate.
+        match_limit: matches per algebra rule and round before the scheduler bans it for a while.
+    """
+
+    nodes: int = 50_000
+    iterations: int = 16
+    time_s: float = 30.0
+    algebra_iterations: int = 2
+    match_limit: int = 1_000
+
+
+@dataclass(frozen=True)
+class SaturationReport:
+    """What saturation did.
+
+    Attributes:
+        enodes, eclasses: size at the end.
+        enodes_loaded: size of the model.
+        iterations: rounds that ran.
+        stopped_by: ``saturated``, ``nodes``, ``iterations`` or ``time``.
+        matches: rule name to number of matches.
+        time_s: seconds for compiling, loading, saturating and freezing.
+    """
+
+    enodes: int
+    eclasses: int
+    enodes_loaded: int
+    iterations: int
+    stopped_by: str
+    matches: dict[str, int] = field(default_factory=dict)
+    time_s: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.enodes_loaded} -> {self.enodes} e-nodes in {self.eclasses} e-classes, "
+            f"{self.iterations} iterations, {self.stopped_by}"
+        )
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """A saturated e-graph, read out."""
+
+    lowered: Lowered
+    eclasses: EClasses
+    report: SaturationReport
+
+
+class _Run:
+    """One e-graph being saturated."""
+
+    def __init__(
+        self, schema: Schema, budget: Budget, progress: Callable[[str], None] | None
+    ) -> None:
+        self.schema = schema
+        self.budget = budget
+        self.progress = progress
+        self.engine = Engine()
+        self.matches: Counter[str] = Counter()
+        self.names = [name for name in schema.constructors()]
+        self.started = time.perf_counter()
+
+    def size(self) -> int:
+        sizes = self.engine.sizes()
+        return sum(sizes.get(name, 0) for name in self.names)
+
+    def step(self, command: str) -> bool:
+        """Run one schedule; whether it changed anything."""
+        (output,) = self.engine.run([command])
+        report = output.report
+        for name, count in report.num_matches_per_rule.items():
+            self.matches[name] += count
+        return bool(report.updated)
+
+    def settle(self) -> bool:
+        """Type what is new, then unite what has equal types, until nothing moves."""
+        self.step("(run-schedule (saturate (run typing)))")
+        return self.step("(run-schedule (saturate (run commit) (saturate (run typing))))")
+
+    def iterate(self, phases: Sequence[Phase], iteration: int) -> tuple[bool, str | None]:
+        """One round; whether it changed anything, and the budget that ended it."""
+        self.engine.run([f"(set (now) {iteration})"])
+        changed = False
+        for phase in phases:
+            if phase is Phase.ALGEBRA:
+                limit = self.budget.match_limit
+                command = (
+                    f"(run-schedule (let-scheduler back-off_ (back-off :match-limit {limit} :ban-length 2))"
+                    f" (run-with back-off_ {phase}))"
+                )
+            else:
+                command = f"(run-schedule (run {phase}))"
+            changed |= self.step(command)
+            changed |= self.settle()
+            size = self.size()
+            if size > self.budget.nodes:
+                return changed, "nodes"
+            if time.perf_counter() - self.started > self.budget.time_s:
+                return changed, "time"
+        return changed, None
+
+    def saturate(self) -> tuple[int, str]:
+        """Run all rounds; how many, and what stopped them."""
+        for iteration in range(1, self.budget.iterations + 1):
+            phases = [Phase.SIMPLIFY, Phase.EXPLORE, Phase.SIBLINGS]
+            with_algebra = iteration <= self.budget.algebra_iterations
+            if with_algebra:
+                phases.append(Phase.ALGEBRA)
+            changed, stop = self.iterate(phases, iteration)
+            if self.progress is not None:
+                self.progress(f"iteration {iteration}: {self.size()} e-nodes")
+            if stop is not None:
+                return iteration, stop
+            if not changed and not with_algebra:
+                return iteration, "saturated"
+        return self.budget.iterations, "iterations"
+
+
+def saturate(
+    graph: Graph,
+    rules: Sequence[Rule],
+    budget: Budget | None = None,
+    *,
+    progress: Callable[[str], None] | None = None,
+) -> Saturation:
+    """Load ``graph``, apply ``rules`` and read the e-graph out.
+
+    Raises:
+        RuleError: if a rule cannot be compiled.
+        SaturationError: if the engine fails, for instance because a rule unites tensors of different type.
+    """
+    budget = budget or Budget()
+    clock = time.perf_counter
+    times: dict[str, float] = {}
+    start = clock()
+    lowered = lower(graph)
+    times["lower"] = clock() - start
+
+    start = clock()
+    one_way = directed(rules)
+    numbers = rule_numbers(one_way)
+    arity = max([len(term.children) for term in lowered.terms], default=0)
+    schema = Schema.of(one_way, max(arity, 3))
+    run = _Run(schema, budget, progress)
+    try:
+        compiled = [compile_rule(rule, numbers[rule.name], schema) for rule in one_way]
+        run.engine.run([*schema.declarations(), *typing_rules(schema), *compiled, "(set (now) 0)"])
+        times["compile"] = clock() - start
+
+        start = clock()
+        load(run.engine, schema, lowered, find_siblings(lowered))
+        loaded = run.size()
+        times["load"] = clock() - start
+
+        start = clock()
+        run.started = start
+        run.settle()
+        iterations, stopped_by = run.saturate()
+        times["saturate"] = clock() - start
+
+        start = clock()
+        eclasses = freeze(run.engine, schema, lowered, {n: name for name, n in numbers.items()})
+        times["freeze"] = clock() - start
+    finally:
+        run.engine.close()
+    names = {rule.name for rule in one_way}
+    report = SaturationReport(
+        eclasses.n_nodes, eclasses.n_classes, loaded, iterations, stopped_by,
+        {name: count for name, count in sorted(run.matches.items()) if count and name in names}, times,
+    )  # fmt: skip
+    _log.info("%s", report)
+    return Saturation(lowered, eclasses, report)

@@ -1,0 +1,165 @@
+"""Evaluate what is known before a model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir
+
+from eqsat_opt.ir.dims import SymDim, floor_div
+from eqsat_opt.ir.graph import Constant, Node
+from eqsat_opt.ir.handles import Splat, derived_constant, splat_constant
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops.domains import FLOAT
+from eqsat_opt.ir.types import TensorType, numpy_dtype
+
+__all__ = [
+    "evaluate",
+    "evaluate_opaque",
+    "fold",
+    "is_deterministic",
+    "is_exact",
+    "shape_values",
+]
+
+Array = npt.NDArray[Any]
+
+_RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout"}
+)
+_EXACT = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Floor", "Ceil", "Relu", "Not", "IsNaN", "Min", "Max", "Equal", "Greater",
+     "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Where", "Cast", "Sqrt"}
+)  # fmt: skip
+"""Pointwise operators for which IEEE 754 leaves one result, so that folding keeps every bit."""
+
+
+def is_deterministic(node: onnx_ir.Node) -> bool:
+    """Whether an ONNX node gives the same result each time, as far as its operator tells."""
+    return node.domain == "" and node.op_type not in _RANDOM
+
+
+def is_exact(node: Node) -> bool:
+    """Whether every implementation of the operator agrees to the last bit."""
+    return get_op(node.op).kind == "movement" or node.op in _EXACT
+
+
+def evaluate(node: Node, operands: Sequence[Array], type_: TensorType) -> Array:
+    """The value of a registry node, in its element type."""
+    with np.errstate(all="ignore"):
+        result = get_op(node.op).eval_fn(FLOAT, operands, dict(node.attrs))
+    return np.asarray(result).astype(numpy_dtype(type_.dtype), copy=False)
+
+
+def fold(node: Node, operands: Sequence[Constant], type_: TensorType) -> Constant:
+    """The constant that a registry node on constants is; computed when it is loaded.
+
+    Where all operands are splats of a pointwise or shape-only operator, so is the result.
+    """
+    if _keeps_splats(node) and all(isinstance(o.source, Splat) or o.type.size == 1 for o in operands):
+        scalars = [np.asarray(o.source.value if isinstance(o.source, Splat) else o.load()) for o in operands]
+        if node.op in ("Expand", "Reshape", "Transpose", "Slice"):
+            value = scalars[0].reshape(())
+        else:
+            value = evaluate(node, [s.reshape(()) for s in scalars], TensorType(type_.dtype, ()))
+        return splat_constant(value, type_.static_shape())
+    recipe = (node.op, str(node.attrs), *(o.digest for o in operands))
+    return derived_constant(type_, lambda: evaluate(node, [o.load() for o in operands], type_), recipe)
+
+
+def _keeps_splats(node: Node) -> bool:
+    if node.op in ("Expand", "Reshape", "Transpose", "Slice"):
+        return True
+    return get_op(node.op).kind == "pointwise" and node.op != "BatchNormalization"
+
+
+def evaluate_opaque(node: onnx_ir.Node, operands: Sequence[Array | None], opset: int) -> list[Array] | None:
+    """Outputs of a standard node by onnx's reference implementation, ``None`` if that fails."""
+    from onnx.reference import ReferenceEvaluator  # slow to import, rarely needed
+
+    proto = onnx_ir.to_proto(node)
+    for index in range(len(proto.input)):
+        proto.input[index] = f"i{index}" if operands[index] is not None else ""
+    graph = onnx.helper.make_graph(
+        [proto],
+        "constant",
+        [onnx.ValueInfoProto(name=name) for name in proto.input if name],
+        [onnx.ValueInfoProto(name=name) for name in proto.output if name],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
+    feeds = {f"i{i}": o for i, o in enumerate(operands) if o is not None}
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(model).run(None, feeds)
+    except Exception:  # the reference implementation is not complete and raises whatever it meets
+        return None
+    arrays = iter(results)
+    return [np.asarray(next(arrays)) if name else np.zeros(0) for name in proto.output]
+
+
+def shape_values(node: Node, operands: Sequence[Array]) -> Array | None:
+    """The value of a node on integer tensors whose elements are dimensions.
+
+    Args:
+        node: a registry node.
+        operands: arrays of objects: ints, bools and :class:`~eqsat_opt.ir.dims.SymDim`.
+
+    Returns:
+        An array of objects, ``None`` where an element cannot be told.
+    """
+    arithmetic = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
+    if node.op in arithmetic:
+        return np.asarray(arithmetic[node.op](*operands), dtype=object)
+    if node.op == "Div":
+        return _object_array(_quotient, operands)
+    if node.op == "Equal":
+        return _object_array(_equal, operands)
+    if node.op == "Where":
+        if any(not isinstance(c, (bool, int, np.bool_)) for c in operands[0].reshape(-1)):
+            return None
+        return np.asarray(np.where(operands[0].astype(bool), *operands[1:]), dtype=object)
+    if node.op == "Cast":
+        return operands[0] if node.attr("to") in ("int64", "int32") else None
+    if node.op == "ReduceProd":
+        return _reduced(node, operands[0])
+    if get_op(node.op).kind == "movement" and node.op != "Pad":
+        indices = [o.astype(np.int64) if node.op == "Gather" and i else o for i, o in enumerate(operands)]
+        attrs = dict(node.attrs)
+        if isinstance(attrs.get("shape"), tuple) and any(isinstance(d, SymDim) for d in attrs["shape"]):
+            return None
+        return np.asarray(get_op(node.op).eval_fn(FLOAT, indices, attrs), dtype=object)
+    return None
+
+
+def _reduced(node: Node, operand: Array) -> Array:
+    result = np.multiply.reduce(operand, axis=node.attr("axes"), keepdims=bool(node.attr("keepdims")))
+    return np.asarray(result, dtype=object)
+
+
+def _object_array(function: Any, operands: Sequence[Array]) -> Array | None:
+    result = np.asarray(np.frompyfunc(function, 2, 1)(*operands), dtype=object)
+    return None if any(v is None for v in result.reshape(-1)) else result
+
+
+def _quotient(left: Any, right: Any) -> Any:
+    if isinstance(right, SymDim):
+        return 1 if left == right else None
+    if right <= 0 or (isinstance(left, int) and left < 0):
+        return None
+    return floor_div(left, right)
+
+
+def _equal(left: Any, right: Any) -> bool | None:
+    """Sizes are not negative; otherwise two different polynomials may meet."""
+    if left == right:
+        return True
+    if isinstance(left, SymDim) and isinstance(right, SymDim):
+        return None
+    if not isinstance(left, SymDim) and not isinstance(right, SymDim):
+        return False
+    size, literal = (left, right) if isinstance(left, SymDim) else (right, left)
+    return False if literal < 0 and all(c > 0 for _, c in size.terms) else None

@@ -1,0 +1,142 @@
+"""Handles on constants: what makes two of them equal, and how their bytes are found when somebody needs them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir
+
+from eqsat_opt.ir.graph import Constant
+from eqsat_opt.ir.types import DTYPE_NAMES, TensorType, numpy_dtype
+
+__all__ = [
+    "Splat",
+    "array_constant",
+    "derived_constant",
+    "splat_constant",
+    "splat_value",
+    "tensor_constant",
+]
+
+Array = npt.NDArray[Any]
+
+_EXTERNAL_HASHED_BYTES = 1 << 16
+"""External tensors above this are identified by their place in the file, so that no page of theirs is touched."""
+
+_KEPT_BYTES = 1 << 20
+"""Computed arrays up to this are kept; larger ones live only as long as somebody holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Splat:
+    """The source of a constant whose elements are all equal; it leaves as a ConstantOfShape.
+
+    Attributes:
+        value: the scalar, of the constant's element type.
+    """
+
+    value: Any
+
+
+def _digest(*parts: bytes | str) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()
+
+
+def _nbytes(type_: TensorType) -> int:
+    return type_.static_size() * numpy_dtype(type_.dtype).itemsize
+
+
+def array_constant(array: Array) -> Constant:
+    """A constant that is already in memory."""
+    array = np.asarray(array)
+    type_ = TensorType(DTYPE_NAMES[onnx_ir.DataType.from_numpy(array.dtype).value], array.shape)
+    return Constant(type_, _digest(str(type_), array.tobytes()), lambda: array)
+
+
+def splat_constant(value: Array, shape: tuple[int, ...]) -> Constant:
+    """A constant of which every element is the scalar ``value``; it takes no memory."""
+    scalar = np.asarray(value).reshape(())
+    dtype = DTYPE_NAMES[onnx_ir.DataType.from_numpy(scalar.dtype).value]
+    type_ = TensorType(dtype, shape)
+    return Constant(
+        type_,
+        _digest("splat", str(type_), scalar.tobytes()),
+        lambda: np.broadcast_to(scalar, shape),
+        Splat(scalar),
+    )
+
+
+def tensor_constant(tensor: Any) -> Constant | None:
+    """The handle on an onnx-ir tensor, ``None`` where its element type is not one of ours."""
+    dtype = DTYPE_NAMES.get(tensor.dtype.value)
+    if dtype is None:
+        return None
+    type_ = TensorType(dtype, tuple(int(d) for d in tensor.shape))
+    if dtype == "string":
+        return Constant(type_, _digest(str(type_), *tensor.string_data()), tensor.numpy, tensor)
+    if isinstance(tensor, onnx_ir.ExternalTensor) and _nbytes(type_) > _EXTERNAL_HASHED_BYTES:
+        place = (os.path.realpath(tensor.path), str(tensor.offset or 0), str(tensor.length or ""))
+        return Constant(type_, _digest("external", str(type_), *place), tensor.numpy, tensor)
+    return Constant(type_, _digest(str(type_), _content(tensor)), tensor.numpy, tensor)
+
+
+def _content(tensor: Any) -> bytes:
+    if isinstance(tensor, onnx_ir.TensorProtoTensor) and tensor.raw.HasField("raw_data"):
+        return tensor.raw.raw_data
+    return np.ascontiguousarray(tensor.numpy()).tobytes()
+
+
+def derived_constant(
+    type_: TensorType, compute: Callable[[], Array], recipe: Iterable[str], source: Any = None
+) -> Constant:
+    """A constant that is computed when it is first loaded.
+
+    Args:
+        type_: a static type; what ``compute`` returns is converted to its element type.
+        compute: makes the array.
+        recipe: operator, attributes and operand digests: all that determines the contents.
+        source: as in :class:`~eqsat_opt.ir.graph.Constant`.
+    """
+    shape, dtype = type_.static_shape(), numpy_dtype(type_.dtype)
+    kept: list[Array] = []
+    alive: list[weakref.ref[Array]] = []
+
+    def load() -> Array:
+        if kept:
+            return kept[0]
+        array = alive[0]() if alive else None
+        if array is None:
+            array = np.asarray(compute()).astype(dtype, copy=False).reshape(shape)
+            array.flags.writeable = False
+            if array.nbytes <= _KEPT_BYTES:
+                kept.append(array)
+            else:
+                alive[:] = [weakref.ref(array)]
+        return array
+
+    return Constant(type_, _digest("derived", str(type_), *recipe), load, source)
+
+
+def splat_value(constant: Constant, limit: int = 1024) -> Any:
+    """The scalar that every element equals, ``None`` if they differ or there are more than ``limit`` to look at."""
+    if isinstance(constant.source, Splat):
+        return constant.source.value
+    size = constant.type.static_size()
+    if not 0 < size <= limit or constant.type.dtype == "string":
+        return None
+    array = np.asarray(constant.load())
+    first = array.reshape(-1)[0]
+    same = array.tobytes() == np.full_like(array, first).tobytes()
+    return np.asarray(first) if same else None

@@ -1,0 +1,159 @@
+"""A kernel: a few operator applications that a backend runs at once, closed over typed operands.
+
+Kernels are what is priced. Their signature says everything that the time depends on and nothing else, so equal work in
+different models shares one measurement.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.ir.dims import Dim, evaluate_dim
+from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.types import TensorType, numpy_dtype
+
+__all__ = ["Kernel", "Operand", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What a kernel reads.
+
+    Attributes:
+        type: its tensor type.
+        const: whether it is known when the session is built, so that a runtime packs it beforehand.
+        value: the literal, for scalars on whose value the time depends.
+    """
+
+    type: TensorType
+    const: bool
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operator application; ``operands`` below the operand count are operands, the rest earlier steps."""
+
+    op: str
+    attrs: Attrs
+    operands: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Steps in order; ``outputs`` are numbered like operands of steps."""
+
+    operands: tuple[Operand, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+
+    @cached_property
+    def types(self) -> tuple[TensorType, ...]:
+        """Types of all operands and steps."""
+        types = [operand.type for operand in self.operands]
+        for step in self.steps:
+            types.append(get_op(step.op).type_fn([types[i] for i in step.operands], dict(step.attrs)))
+        return tuple(types)
+
+    @cached_property
+    def signature(self) -> str:
+        """Canonical JSON of steps, operand types, constness and literals."""
+        value: dict[str, Any] = {
+            "operands": [[str(o.type), o.const, o.value] for o in self.operands],
+            "steps": [[s.op, {k: _plain(v) for k, v in s.attrs}, list(s.operands)] for s in self.steps],
+            "outputs": list(self.outputs),
+        }
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+    @property
+    def name(self) -> str:
+        """The operators, for people: ``Conv+Add+Relu``."""
+        return "+".join(step.op for step in self.steps)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all sizes are literal, so that it can be measured as it is."""
+        return all(type_.is_static for type_ in self.types)
+
+    @property
+    def flops(self) -> Dim:
+        """Floating point operations of all steps."""
+        total: Dim = 0
+        for i, step in enumerate(self.steps, start=len(self.operands)):
+            operands = [self.types[j] for j in step.operands]
+            total = total + get_op(step.op).flops(operands, self.types[i], dict(step.attrs))
+        return total
+
+    @property
+    def bytes(self) -> Dim:
+        """Bytes that must be read and written at least: operands and outputs, nothing in between."""
+        total: Dim = 0
+        for type_ in (*(o.type for o in self.operands), *(self.types[i] for i in self.outputs)):
+            total = total + type_.bytes
+        return total
+
+    def with_sizes(self, sizes: dict[str, int]) -> Kernel:
+        """The same kernel with symbolic dimensions replaced."""
+
+        def fix(type_: TensorType) -> TensorType:
+            return TensorType(type_.dtype, tuple(evaluate_dim(d, sizes) for d in type_.shape))
+
+        def attr(value: Any) -> Any:
+            return tuple(evaluate_dim(v, sizes) for v in value) if isinstance(value, tuple) else value
+
+        operands = tuple(Operand(fix(o.type), o.const, o.value) for o in self.operands)
+        steps = tuple(Step(s.op, tuple((k, attr(v)) for k, v in s.attrs), s.operands) for s in self.steps)
+        return Kernel(operands, steps, self.outputs)
+
+    def to_graph(self) -> Graph:
+        """A graph of its own with seeded random weights, to be exported and measured."""
+        inputs: list[str] = []
+        constants: dict[str, Constant] = {}
+        types: dict[str, Any] = {}
+        names: list[str] = []
+        for i, operand in enumerate(self.operands):
+            names.append(name := f"x{i}")
+            types[name] = operand.type
+            if operand.const:
+                array = _weight(operand, i)
+                digest = hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
+                constants[name] = Constant(operand.type, digest, _loader(array))
+            else:
+                inputs.append(name)
+        nodes = []
+        for i, step in enumerate(self.steps, start=len(self.operands)):
+            names.append(name := f"y{i}")
+            types[name] = self.types[i]
+            nodes.append(Node(step.op, tuple(names[j] for j in step.operands), (name,), step.attrs, name=f"n{i}"))
+        return Graph(tuple(inputs), tuple(names[i] for i in self.outputs), tuple(nodes), constants, types)
+
+    def __str__(self) -> str:
+        shapes = ", ".join(f"{o.type}{'!' if o.const else ''}" for o in self.operands)
+        return f"{self.name}({shapes})"
+
+
+def _plain(value: Any) -> Any:
+    return [v if isinstance(v, int) else str(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _weight(operand: Operand, index: int) -> npt.NDArray[Any]:
+    shape, dtype = operand.type.static_shape(), numpy_dtype(operand.type.dtype)
+    if operand.value is not None:
+        return np.full(shape, operand.value, dtype=dtype)
+    rng = np.random.default_rng(index)
+    if dtype.kind in "iub":
+        return rng.integers(0, 2, size=shape).astype(dtype)
+    # Positive and near 1, so that divisions, roots and logarithms stay ordinary numbers.
+    return rng.uniform(0.5, 1.5, size=shape).astype(dtype)
+
+
+def _loader(array: npt.NDArray[Any]) -> Any:
+    return lambda: array

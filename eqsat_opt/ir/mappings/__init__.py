@@ -1,0 +1,7 @@
+"""Readers and writers by family; importing this package fills the tables of :mod:`eqsat_opt.ir.onnx_mapping`."""
+
+from __future__ import annotations
+
+from eqsat_opt.ir.mappings import constants, elementwise, linear, movement, normalisation, reduction, window
+
+__all__ = ["constants", "elementwise", "linear", "movement", "normalisation", "reduction", "window"]

@@ -1,0 +1,42 @@
+"""Constants, and operators whose result is known when the model is read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eqsat_opt.ir.onnx_mapping import Array, Call, ReadContext, expect, literal_ints, reads, scalar
+
+__all__: list[str] = []
+
+
+@reads("Constant")
+def _read_constant(call: Call, context: ReadContext) -> None:
+    """The forms other than ``value``, which the importer keeps as a handle."""
+    ((form, value),) = call.attrs.items()
+    if form in ("value_float", "value_floats"):
+        array: Array = np.asarray(value, np.float32)
+    else:
+        expect(form in ("value_int", "value_ints"))
+        array = np.asarray(value, np.int64)
+    context.constant(array, call.outputs[0])
+
+
+@reads("ConstantOfShape")
+def _read_constant_of_shape(call: Call, context: ReadContext) -> None:
+    shape = literal_ints(context.dims(call.inputs[0]))
+    value = call.get("value", np.zeros(1, np.float32))
+    context.splat(np.asarray(value).reshape(()), shape, call.outputs[0])
+
+
+@reads("Identity")
+def _read_identity(call: Call, context: ReadContext) -> None:
+    context.alias(call.inputs[0], call.outputs[0])
+
+
+@reads("Dropout")
+def _read_dropout(call: Call, context: ReadContext) -> None:
+    """Only in inference mode and when nobody asks for the mask."""
+    expect(len(call.outputs) == 1)
+    training = call.input(2)
+    expect(training is None or not scalar(context.array(training)))
+    context.alias(call.inputs[0], call.outputs[0])

@@ -1,0 +1,207 @@
+"""Pointwise operators."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.ops import OPS
+from eqsat_opt.ir.onnx_mapping import (
+    Call,
+    ReadContext,
+    WriteContext,
+    dtype_name,
+    expect,
+    reads,
+    refuse,
+    scalar,
+    writes,
+)
+from eqsat_opt.ir.types import DTYPE_CODES, numpy_dtype
+
+__all__: list[str] = []
+
+_PLAIN = (
+    "Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Neg", "Abs", "Reciprocal", "Floor", "Ceil", "Round",
+    "Sign", "Sin", "Cos", "Softsign", "Softplus", "Not", "IsNaN", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Equal",
+    "Greater", "Less", "And", "Or", "Xor", "Where",
+)  # fmt: skip
+"""Same name, no attributes, in every opset that has them."""
+
+_LOWERED = ("HardSwish", "Mish", "GreaterOrEqual", "LessOrEqual")
+"""The same, but older opsets lack them."""
+
+_DEFAULTS: dict[str, dict[str, float | str]] = {
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
+    "Elu": {"alpha": 1.0},
+    "Celu": {"alpha": 1.0},
+    "LeakyRelu": {"alpha": 0.01},
+    "ThresholdedRelu": {"alpha": 1.0},
+    "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+    "Gelu": {"approximate": "none"},
+}
+"""Attributes with the defaults of ONNX."""
+
+_SINCE = {"Erf": 9, "Sign": 9, "IsNaN": 9, "Where": 9, "Round": 11, "ThresholdedRelu": 10}
+
+
+@reads(*_PLAIN, *_LOWERED)
+def _read_plain(call: Call, context: ReadContext) -> None:
+    context.emit(call.op_type, call.inputs, call.outputs[0])
+
+
+@writes(*_PLAIN)
+def _write_plain(node: Node, context: WriteContext) -> None:
+    if context.opset < _SINCE.get(node.op, 1):
+        refuse(node, context.opset)
+    context.op(node.op, node.inputs, node.output)
+
+
+@reads(*_DEFAULTS)
+def _read_with_attributes(call: Call, context: ReadContext) -> None:
+    attrs = {name: call.get(name, default) for name, default in _DEFAULTS[call.op_type].items()}
+    context.emit(call.op_type, call.inputs, call.outputs[0], **attrs)
+
+
+@writes("HardSigmoid", "Elu", "LeakyRelu", "ThresholdedRelu", "Selu")
+def _write_with_attributes(node: Node, context: WriteContext) -> None:
+    if context.opset < _SINCE.get(node.op, 1):
+        refuse(node, context.opset)
+    context.op(node.op, node.inputs, node.output, **dict(node.attrs))
+
+
+def _scalar(context: WriteContext, like: str, value: float) -> str:
+    return context.constant(np.asarray(value, dtype=numpy_dtype(context.type(like).dtype)))
+
+
+@writes("Gelu")
+def _write_gelu(node: Node, context: WriteContext) -> None:
+    """x/2 (1 + erf(x/√2)), or the tanh formula, before opset 20."""
+    (x,) = node.inputs
+    if context.opset >= 20:
+        context.op("Gelu", [x], node.output, approximate=node.attr("approximate"))
+        return
+    one, half = _scalar(context, x, 1.0), _scalar(context, x, 0.5)
+    if node.attr("approximate") == "tanh":
+        cube = context.op("Mul", [x, context.op("Mul", [x, x])])
+        inner = context.op("Add", [x, context.op("Mul", [cube, _scalar(context, x, 0.044715)])])
+        gate = context.op("Tanh", [context.op("Mul", [inner, _scalar(context, x, math.sqrt(2 / math.pi))])])
+    else:
+        if context.opset < 9:
+            refuse(node, context.opset)
+        gate = context.op("Erf", [context.op("Div", [x, _scalar(context, x, math.sqrt(2))])])
+    context.op("Mul", [context.op("Mul", [x, half]), context.op("Add", [gate, one])], node.output)
+
+
+@writes("HardSwish")
+def _write_hard_swish(node: Node, context: WriteContext) -> None:
+    if context.opset >= 14:
+        context.op("HardSwish", node.inputs, node.output)
+        return
+    gate = context.op("HardSigmoid", node.inputs, alpha=1 / 6, beta=0.5)
+    context.op("Mul", [node.inputs[0], gate], node.output)
+
+
+@writes("Mish")
+def _write_mish(node: Node, context: WriteContext) -> None:
+    if context.opset >= 18:
+        context.op("Mish", node.inputs, node.output)
+        return
+    gate = context.op("Tanh", [context.op("Softplus", node.inputs)])
+    context.op("Mul", [node.inputs[0], gate], node.output)
+
+
+@writes("Celu")
+def _write_celu(node: Node, context: WriteContext) -> None:
+    (x,), alpha = node.inputs, node.attr("alpha")
+    if context.opset >= 12:
+        context.op("Celu", [x], node.output, alpha=alpha)
+        return
+    factor = _scalar(context, x, alpha)
+    unit = context.op("Elu", [context.op("Div", [x, factor])], alpha=1.0)
+    context.op("Mul", [unit, factor], node.output)
+
+
+@writes("GreaterOrEqual", "LessOrEqual")
+def _write_weak_comparison(node: Node, context: WriteContext) -> None:
+    if context.opset >= 12:
+        context.op(node.op, node.inputs, node.output)
+        return
+    # Not the negation of the opposite comparison, which differs on NaN.
+    strict = context.op(node.op.removesuffix("OrEqual"), node.inputs)
+    context.op("Or", [strict, context.op("Equal", node.inputs)], node.output)
+
+
+@reads("Min", "Max", "Sum", "Mean")
+def _read_variadic(call: Call, context: ReadContext) -> None:
+    op = {"Sum": "Add", "Mean": "Add"}.get(call.op_type, call.op_type)
+    mean = call.op_type == "Mean" and len(call.inputs) > 1
+    if len(call.inputs) == 1:
+        context.alias(call.inputs[0], call.outputs[0])
+        return
+    total = call.inputs[0]
+    for index, operand in enumerate(call.inputs[1:], start=2):
+        last = index == len(call.inputs) and not mean
+        total = context.emit(op, [total, operand], call.outputs[0] if last else None)
+    if mean:
+        count = context.constant(np.asarray(len(call.inputs), numpy_dtype(context.type(total).dtype)))
+        context.emit("Div", [total, count], call.outputs[0])
+
+
+@writes("Min", "Max")
+def _write_extremum(node: Node, context: WriteContext) -> None:
+    context.op(node.op, node.inputs, node.output)
+
+
+@reads("Clip")
+def _read_clip(call: Call, context: ReadContext) -> None:
+    bounds: list[Any] = [-math.inf, math.inf]
+    for index, name in enumerate(("min", "max")):
+        operand = call.input(index + 1)
+        if context.opset >= 11 and operand is not None:
+            bounds[index] = scalar(context.array(operand))
+        elif context.opset < 11 and name in call.attrs:
+            bounds[index] = call.attrs[name]
+            limit = np.finfo(np.float32).max
+            # Opset 6 spells "no bound" as the extreme value of float32.
+            if abs(bounds[index]) >= limit and (bounds[index] < 0) == (index == 0):
+                bounds[index] = math.copysign(math.inf, bounds[index])
+    expect(all(float(b) == b and not math.isnan(b) for b in bounds))
+    context.emit("Clip", call.inputs[:1], call.outputs[0], min=float(bounds[0]), max=float(bounds[1]))
+
+
+@writes("Clip")
+def _write_clip(node: Node, context: WriteContext) -> None:
+    (x,) = node.inputs
+    low, high = node.attr("min"), node.attr("max")
+    if context.opset < 11:
+        given = {k: v for k, v in (("min", low), ("max", high)) if math.isfinite(v)}
+        context.op("Clip", [x], node.output, **given)
+        return
+    operands = [x]
+    for bound, open_bound in ((low, -math.inf), (high, math.inf)):
+        operands.append("" if bound == open_bound else _scalar(context, x, bound))
+    while not operands[-1]:
+        operands.pop()
+    context.op("Clip", operands, node.output)
+
+
+@reads("Cast")
+def _read_cast(call: Call, context: ReadContext) -> None:
+    context.emit("Cast", call.inputs, call.outputs[0], to=dtype_name(call.attrs["to"]))
+
+
+@reads("CastLike")
+def _read_cast_like(call: Call, context: ReadContext) -> None:
+    context.emit("Cast", call.inputs[:1], call.outputs[0], to=context.type(call.inputs[1]).dtype)
+
+
+@writes("Cast")
+def _write_cast(node: Node, context: WriteContext) -> None:
+    context.op("Cast", node.inputs, node.output, to=DTYPE_CODES[node.attr("to")])
+
+
+assert all(name in OPS for name in (*_PLAIN, *_LOWERED, *_DEFAULTS))

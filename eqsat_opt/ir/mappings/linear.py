@@ -1,0 +1,92 @@
+"""Matrix products and convolutions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim
+from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.onnx_mapping import Call, ReadContext, WriteContext, expect, literal_ints, reads, writes
+from eqsat_opt.ir.types import numpy_dtype
+
+__all__ = ["resolve_pads"]
+
+
+def resolve_pads(
+    call: Call, sizes: tuple[Dim, ...], kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The pads of a window, begins then ends, with ``auto_pad`` resolved."""
+    mode = call.get("auto_pad", "NOTSET")
+    axes = len(kernel)
+    if mode == "NOTSET":
+        pads = tuple(call.get("pads", (0,) * 2 * axes))
+        expect(len(pads) == 2 * axes and min(pads, default=0) >= 0)
+        return pads
+    if mode == "VALID":
+        return (0,) * 2 * axes
+    expect(mode in ("SAME_UPPER", "SAME_LOWER"))
+    begins, ends = [], []
+    for size, k, stride, dilation in zip(literal_ints(sizes), kernel, strides, dilations, strict=True):
+        total = max((-(-size // stride) - 1) * stride + dilation * (k - 1) + 1 - size, 0)
+        small, large = total // 2, total - total // 2
+        begins.append(small if mode == "SAME_UPPER" else large)
+        ends.append(large if mode == "SAME_UPPER" else small)
+    return (*begins, *ends)
+
+
+@reads("MatMul")
+def _read_matmul(call: Call, context: ReadContext) -> None:
+    context.emit("MatMul", call.inputs, call.outputs[0])
+
+
+@writes("MatMul")
+def _write_matmul(node: Node, context: WriteContext) -> None:
+    context.op("MatMul", node.inputs, node.output)
+
+
+@reads("Gemm")
+def _read_gemm(call: Call, context: ReadContext) -> None:
+    """alpha A'B' + beta C."""
+    left, right = call.inputs[:2]
+    dtype = context.type(left).dtype
+    alpha, beta = call.get("alpha", 1.0), call.get("beta", 1.0)
+    expect(dtype.startswith(("float", "bfloat")) or (alpha == 1 and beta == 1))
+    expect(context.type(left).rank == 2 and context.type(right).rank == 2)
+    if call.get("transA", 0):
+        left = context.emit("Transpose", [left], perm=(1, 0))
+    if call.get("transB", 0):
+        right = context.emit("Transpose", [right], perm=(1, 0))
+    bias = call.input(2) if beta else None
+    last = call.outputs[0]
+    result = context.emit("MatMul", [left, right], last if alpha == 1 and bias is None else None)
+    if alpha != 1:
+        factor = context.constant(np.asarray(alpha, numpy_dtype(dtype)))
+        result = context.emit("Mul", [result, factor], last if bias is None else None)
+    if bias is not None:
+        if beta != 1:
+            bias = context.emit("Mul", [bias, context.constant(np.asarray(beta, numpy_dtype(dtype)))])
+        context.emit("Add", [result, bias], last)
+
+
+@reads("Conv", "ConvTranspose")
+def _read_conv(call: Call, context: ReadContext) -> None:
+    x, weight = context.type(call.inputs[0]), context.type(call.inputs[1])
+    kernel = literal_ints(weight.shape[2:])
+    axes = len(kernel)
+    expect(axes == x.rank - 2 and axes >= 1)
+    expect(tuple(call.get("kernel_shape", kernel)) == kernel)
+    strides = tuple(call.get("strides", (1,) * axes))
+    dilations = tuple(call.get("dilations", (1,) * axes))
+    attrs = {"strides": strides, "dilations": dilations, "group": call.get("group", 1)}
+    if call.op_type == "ConvTranspose":
+        expect("output_shape" not in call.attrs and call.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"))
+        attrs["output_padding"] = tuple(call.get("output_padding", (0,) * axes))
+    attrs["pads"] = resolve_pads(call, x.shape[2:], kernel, strides, dilations)
+    operands = [name for name in call.inputs if name]
+    context.emit(call.op_type, operands, call.outputs[0], **attrs)
+
+
+@writes("Conv", "ConvTranspose")
+def _write_conv(node: Node, context: WriteContext) -> None:
+    kernel = literal_ints(context.type(node.inputs[1]).shape[2:])
+    context.op(node.op, node.inputs, node.output, kernel_shape=kernel, **dict(node.attrs))

@@ -1,0 +1,349 @@
+"""Operators that move data; every change of shape is one Reshape inside."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim, dim_product, floor_div
+from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.onnx_mapping import (
+    Call,
+    ReadContext,
+    WriteContext,
+    expect,
+    literal_ints,
+    normal_axis,
+    reads,
+    refuse,
+    scalar,
+    writes,
+)
+from eqsat_opt.ir.types import numpy_dtype
+
+__all__ = ["expand_target", "reshape_target", "unsqueezed_axes"]
+
+_MAX = 2**31 - 1
+
+
+def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
+    """The constant operand of a Reshape to ``shape``: 0 copies a dimension, one -1 stands for the rest."""
+    target: list[int] = []
+    for axis, dim in enumerate(shape):
+        if axis < len(source) and dim == source[axis]:
+            target.append(dim if isinstance(dim, int) else 0)
+        elif isinstance(dim, int):
+            if dim == 0:
+                return None
+            target.append(dim)
+        else:
+            target.append(-1)
+    return tuple(target) if target.count(-1) <= 1 and (-1 not in target or 0 not in shape) else None
+
+
+def expand_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
+    """The constant operand of an Expand to ``shape``: 1 keeps a symbolic dimension."""
+    target: list[int] = []
+    for axis, dim in enumerate(shape):
+        own = axis - len(shape) + len(source)
+        if isinstance(dim, int):
+            target.append(dim)
+        elif own >= 0 and source[own] == dim:
+            target.append(1)
+        else:
+            return None
+    return tuple(target)
+
+
+def unsqueezed_axes(short: tuple[Dim, ...], long: tuple[Dim, ...]) -> tuple[int, ...] | None:
+    """The axes of size 1 that turn ``short`` into ``long``, if nothing else differs."""
+    axes: list[int] = []
+    position = 0
+    for axis, dim in enumerate(long):
+        if position < len(short) and dim == short[position]:
+            position += 1
+        elif dim == 1:
+            axes.append(axis)
+        else:
+            return None
+    return tuple(axes) if position == len(short) and axes else None
+
+
+def _emit_reshape(call: Call, context: ReadContext, shape: tuple[Dim, ...]) -> None:
+    x = context.type(call.inputs[0])
+    expect(context.is_expressible(x, shape, "Reshape"))
+    context.emit("Reshape", call.inputs[:1], call.outputs[0], shape=shape)
+
+
+@reads("Reshape")
+def _read_reshape(call: Call, context: ReadContext) -> None:
+    x, wanted = context.type(call.inputs[0]), list(context.dims(call.inputs[1]))
+    if not call.get("allowzero", 0):
+        for axis, dim in enumerate(wanted):
+            if dim == 0:
+                expect(axis < x.rank)
+                wanted[axis] = x.shape[axis]
+    if -1 in wanted:
+        rest = dim_product(d for d in wanted if d != -1)
+        expect(wanted.count(-1) == 1 and rest != 0)
+        wanted[wanted.index(-1)] = floor_div(x.size, rest)
+    _emit_reshape(call, context, tuple(wanted))
+
+
+@reads("Flatten")
+def _read_flatten(call: Call, context: ReadContext) -> None:
+    x = context.type(call.inputs[0])
+    axis = call.get("axis", 1)
+    axis = axis + x.rank if axis < 0 else axis
+    _emit_reshape(call, context, (dim_product(x.shape[:axis]), dim_product(x.shape[axis:])))
+
+
+def _axes(call: Call, context: ReadContext) -> tuple[int, ...] | None:
+    operand = call.input(1)
+    if operand is not None:
+        return tuple(int(a) for a in context.array(operand).reshape(-1))
+    return tuple(call.attrs["axes"]) if "axes" in call.attrs else None
+
+
+@reads("Squeeze")
+def _read_squeeze(call: Call, context: ReadContext) -> None:
+    x, axes = context.type(call.inputs[0]), _axes(call, context)
+    if axes is None:
+        expect(x.is_static)
+        axes = tuple(i for i, d in enumerate(x.shape) if d == 1)
+    drop = {normal_axis(a, x.rank) for a in axes}
+    expect(all(x.shape[i] == 1 for i in drop))
+    _emit_reshape(call, context, tuple(d for i, d in enumerate(x.shape) if i not in drop))
+
+
+@reads("Unsqueeze")
+def _read_unsqueeze(call: Call, context: ReadContext) -> None:
+    x, axes = context.type(call.inputs[0]), _axes(call, context)
+    expect(axes is not None)
+    rank = x.rank + len(axes or ())
+    new = {normal_axis(a, rank) for a in axes or ()}
+    expect(len(new) == rank - x.rank)
+    rest = iter(x.shape)
+    _emit_reshape(call, context, tuple(1 if i in new else next(rest) for i in range(rank)))
+
+
+def _write_axes(context: WriteContext, op: str, x: str, axes: tuple[int, ...], out: str) -> None:
+    if context.opset >= 13:
+        context.op(op, [x, context.constant(np.asarray(axes, np.int64))], out)
+    else:
+        context.op(op, [x], out, axes=axes)
+
+
+@writes("Reshape")
+def _write_reshape(node: Node, context: WriteContext) -> None:
+    (x,), shape = node.inputs, tuple(node.attr("shape"))
+    source = context.type(x).shape
+    axes = unsqueezed_axes(source, shape)
+    if axes:
+        _write_axes(context, "Unsqueeze", x, axes, node.output)
+        return
+    target = reshape_target(source, shape)
+    if target is not None:
+        context.op("Reshape", [x, context.constant(np.asarray(target, np.int64))], node.output)
+        return
+    axes = unsqueezed_axes(shape, source)
+    if axes:
+        _write_axes(context, "Squeeze", x, axes, node.output)
+        return
+    context.op("Reshape", [x, context.shape_value(shape)], node.output)
+
+
+@reads("Expand")
+def _read_expand(call: Call, context: ReadContext) -> None:
+    x, wanted = context.type(call.inputs[0]), context.dims(call.inputs[1])
+    rank = max(x.rank, len(wanted))
+    source = (1,) * (rank - x.rank) + x.shape
+    wanted = (1,) * (rank - len(wanted)) + wanted
+    shape = tuple(s if w == 1 else w for s, w in zip(source, wanted, strict=True))
+    expect(context.is_expressible(x, shape, "Expand"))
+    context.emit("Expand", call.inputs[:1], call.outputs[0], shape=shape)
+
+
+@writes("Expand")
+def _write_expand(node: Node, context: WriteContext) -> None:
+    (x,), shape = node.inputs, tuple(node.attr("shape"))
+    if context.opset < 8:
+        refuse(node, context.opset)
+    target = expand_target(context.type(x).shape, shape)
+    operand = context.shape_value(shape) if target is None else context.constant(np.asarray(target, np.int64))
+    context.op("Expand", [x, operand], node.output)
+
+
+@reads("Transpose")
+def _read_transpose(call: Call, context: ReadContext) -> None:
+    rank = context.type(call.inputs[0]).rank
+    perm = tuple(call.get("perm", tuple(reversed(range(rank)))))
+    context.emit("Transpose", call.inputs, call.outputs[0], perm=perm)
+
+
+@writes("Transpose")
+def _write_transpose(node: Node, context: WriteContext) -> None:
+    context.op("Transpose", node.inputs, node.output, perm=node.attr("perm"))
+
+
+@reads("Concat")
+def _read_concat(call: Call, context: ReadContext) -> None:
+    axis = normal_axis(call.attrs["axis"], context.type(call.inputs[0]).rank)
+    context.emit("Concat", call.inputs, call.outputs[0], axis=axis)
+
+
+@writes("Concat")
+def _write_concat(node: Node, context: WriteContext) -> None:
+    context.op("Concat", node.inputs, node.output, axis=node.attr("axis"))
+
+
+def _slice_bounds(call: Call, context: ReadContext) -> list[tuple[int, int, int]]:
+    """Axis, start and end as the model gives them."""
+    if context.opset >= 10:
+        starts, ends = (context.array(call.inputs[i]).reshape(-1).tolist() for i in (1, 2))
+        axes_operand, steps_operand = call.input(3), call.input(4)
+        axes = context.array(axes_operand).reshape(-1).tolist() if axes_operand else list(range(len(starts)))
+        if steps_operand:
+            expect(all(s == 1 for s in context.array(steps_operand).reshape(-1).tolist()))
+    else:
+        starts, ends = list(call.attrs["starts"]), list(call.attrs["ends"])
+        axes = list(call.get("axes", range(len(starts))))
+    return list(zip(axes, starts, ends, strict=True))
+
+
+@reads("Slice")
+def _read_slice(call: Call, context: ReadContext) -> None:
+    x = context.type(call.inputs[0])
+    cuts: list[tuple[int, int, int]] = []
+    for raw_axis, start, end in _slice_bounds(call, context):
+        axis = normal_axis(raw_axis, x.rank)
+        size = x.shape[axis]
+        if start == 0 and end >= _MAX:
+            continue
+        (length,) = literal_ints([size])
+        low = min(max(start + length if start < 0 else start, 0), length)
+        high = min(max(end + length if end < 0 else end, 0), length)
+        expect(low < high)
+        if (low, high) != (0, length):
+            cuts.append((axis, low, high))
+    if not cuts:
+        context.alias(call.inputs[0], call.outputs[0])
+    value = call.inputs[0]
+    for index, (axis, low, high) in enumerate(cuts, start=1):
+        out = call.outputs[0] if index == len(cuts) else None
+        value = context.emit("Slice", [value], out, axis=axis, lo=low, hi=high)
+
+
+@writes("Slice")
+def _write_slice(node: Node, context: WriteContext) -> None:
+    axis, low, high = node.attr("axis"), node.attr("lo"), node.attr("hi")
+    if context.opset < 10:
+        context.op("Slice", node.inputs, node.output, axes=(axis,), starts=(low,), ends=(high,))
+        return
+    bounds = [context.constant(np.asarray([value], np.int64)) for value in (low, high, axis)]
+    context.op("Slice", [*node.inputs, *bounds], node.output)
+
+
+def _emit_parts(context: ReadContext, x: str, axis: int, sizes: list[int], outputs: tuple[str, ...]) -> None:
+    (total,) = literal_ints([context.type(x).shape[axis]])
+    expect(sum(sizes) == total and len(sizes) >= len(outputs) and min(sizes) > 0)
+    low = 0
+    for size, out in zip(sizes, outputs, strict=False):
+        if out and size == total:
+            context.alias(x, out)
+        elif out:
+            context.emit("Slice", [x], out, axis=axis, lo=low, hi=low + size)
+        low += size
+
+
+def _even_sizes(total: int, parts: int) -> list[int]:
+    chunk = -(-total // parts)
+    return [min(chunk, total - i * chunk) for i in range(parts)]
+
+
+@reads("Split")
+def _read_split(call: Call, context: ReadContext) -> None:
+    x = context.type(call.inputs[0])
+    axis = normal_axis(call.get("axis", 0), x.rank)
+    operand = call.input(1)
+    if operand is not None:
+        sizes = [int(s) for s in context.array(operand).reshape(-1)]
+    elif "split" in call.attrs:
+        sizes = list(call.attrs["split"])
+    else:
+        (total,) = literal_ints([x.shape[axis]])
+        sizes = _even_sizes(total, call.get("num_outputs", len(call.outputs)))
+    _emit_parts(context, call.inputs[0], axis, sizes, call.outputs)
+
+
+@reads("SequenceAt")
+def _read_sequence_at(call: Call, context: ReadContext) -> None:
+    """One part of a split whose sequence is only a detour, as exporters write it."""
+    split = context.sequence(call.inputs[0])
+    index = int(scalar(context.array(call.inputs[1])))
+    if split is None or split.op_type != "SplitToSequence":
+        expect(False)
+        return
+    x = context.type(split.inputs[0])
+    axis = normal_axis(split.get("axis", 0), x.rank)
+    (total,) = literal_ints([x.shape[axis]])
+    sizes_operand = split.input(1)
+    expect(sizes_operand is not None)
+    sizes = context.array(sizes_operand or "")
+    if sizes.ndim == 0:
+        chunk = int(sizes)
+        expect(chunk > 0)
+        parts = [min(chunk, total - low) for low in range(0, total, chunk)]
+    else:
+        parts = [int(s) for s in sizes]
+    expect(-len(parts) <= index < len(parts))
+    outputs = [""] * len(parts)
+    outputs[index] = call.outputs[0]
+    _emit_parts(context, split.inputs[0], axis, parts, tuple(outputs))
+
+
+@reads("Pad")
+def _read_pad(call: Call, context: ReadContext) -> None:
+    x = context.type(call.inputs[0])
+    expect(call.get("mode", "constant") == "constant")
+    value: float | int = call.get("value", 0.0)
+    if context.opset >= 11:
+        pads = [int(p) for p in context.array(call.inputs[1]).reshape(-1)]
+        operand = call.input(2)
+        value = scalar(context.array(operand)) if operand else 0
+    else:
+        pads = list(call.attrs["pads"])
+    axes_operand = call.input(3)
+    if axes_operand is not None:
+        axes = [normal_axis(int(a), x.rank) for a in context.array(axes_operand).reshape(-1)]
+        full = [0] * (2 * x.rank)
+        for i, axis in enumerate(axes):
+            full[axis], full[x.rank + axis] = pads[i], pads[len(axes) + i]
+        pads = full
+    expect(len(pads) == 2 * x.rank and min(pads, default=0) >= 0 and float(value) == value)
+    if not any(pads):
+        context.alias(call.inputs[0], call.outputs[0])
+        return
+    context.emit("Pad", call.inputs[:1], call.outputs[0], pads=tuple(pads), value=float(value))
+
+
+@writes("Pad")
+def _write_pad(node: Node, context: WriteContext) -> None:
+    (x,), pads, value = node.inputs, node.attr("pads"), node.attr("value")
+    if context.opset < 11:
+        context.op("Pad", [x], node.output, pads=pads, value=value)
+        return
+    operands = [x, context.constant(np.asarray(pads, np.int64))]
+    if value != 0:
+        operands.append(context.constant(np.asarray(value, numpy_dtype(context.type(x).dtype))))
+    context.op("Pad", operands, node.output)
+
+
+@reads("Gather")
+def _read_gather(call: Call, context: ReadContext) -> None:
+    axis = normal_axis(call.get("axis", 0), context.type(call.inputs[0]).rank)
+    context.emit("Gather", call.inputs, call.outputs[0], axis=axis)
+
+
+@writes("Gather")
+def _write_gather(node: Node, context: WriteContext) -> None:
+    context.op("Gather", node.inputs, node.output, axis=node.attr("axis"))

@@ -1,0 +1,68 @@
+"""Normalisations with a scale and a shift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.mappings.reduction import write_reduction
+from eqsat_opt.ir.onnx_mapping import Call, ReadContext, WriteContext, expect, normal_axis, reads, writes
+from eqsat_opt.ir.types import numpy_dtype
+
+__all__: list[str] = []
+
+
+@reads("LayerNormalization", "RMSNormalization")
+def _read_layer(call: Call, context: ReadContext) -> None:
+    expect(len(call.outputs) == 1 and call.get("stash_type", 1) == 1)
+    x = context.type(call.inputs[0])
+    # The registry computes in float32 or in the type itself, as stash_type=1 demands of narrow types only.
+    expect(x.dtype != "float64" and all(context.type(p).dtype == x.dtype for p in call.inputs if p))
+    axis = normal_axis(call.get("axis", -1), x.rank)
+    operands = [name for name in call.inputs if name]
+    context.emit(call.op_type, operands, call.outputs[0], axis=axis, epsilon=call.get("epsilon", 1e-5))
+
+
+@writes("LayerNormalization", "RMSNormalization")
+def _write_layer(node: Node, context: WriteContext) -> None:
+    axis, epsilon = node.attr("axis"), node.attr("epsilon")
+    layer = node.op == "LayerNormalization"
+    if context.opset >= (17 if layer else 23):
+        context.op(node.op, node.inputs, node.output, axis=axis, epsilon=epsilon)
+        return
+    x = node.inputs[0]
+    type_ = context.type(x)
+    axes = tuple(range(axis, type_.rank))
+    if layer:
+        x = context.op("Sub", [x, write_reduction(context, "ReduceMean", x, axes)])
+    variance = write_reduction(context, "ReduceMean", context.op("Mul", [x, x]), axes)
+    constant = context.constant(np.asarray(epsilon, numpy_dtype(type_.dtype)))
+    deviation = context.op("Sqrt", [context.op("Add", [variance, constant])])
+    result = context.op("Div", [x, deviation])
+    with_bias = len(node.inputs) == 3
+    result = context.op("Mul", [result, node.inputs[1]], None if with_bias else node.output)
+    if with_bias:
+        context.op("Add", [result, node.inputs[2]], node.output)
+
+
+@reads("BatchNormalization")
+def _read_batch(call: Call, context: ReadContext) -> None:
+    """Inference only: one output, no training mode, statistics per channel."""
+    expect(len(call.outputs) == 1 and not call.get("training_mode", 0) and call.get("spatial", 1) == 1)
+    x = context.type(call.inputs[0])
+    expect(all(context.type(p).dtype == x.dtype for p in call.inputs[1:]))
+    context.emit("BatchNormalization", call.inputs, call.outputs[0], epsilon=call.get("epsilon", 1e-5))
+
+
+@reads("InstanceNormalization")
+def _read_instance(call: Call, context: ReadContext) -> None:
+    expect(context.type(call.inputs[0]).rank >= 3)
+    context.emit("InstanceNormalization", call.inputs, call.outputs[0], epsilon=call.get("epsilon", 1e-5))
+
+
+@writes("BatchNormalization", "InstanceNormalization")
+def _write_per_channel(node: Node, context: WriteContext) -> None:
+    attrs: dict[str, Any] = dict(node.attrs)
+    context.op(node.op, node.inputs, node.output, **attrs)

@@ -1,0 +1,95 @@
+"""Reductions over axes, and softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.onnx_mapping import (
+    Call,
+    ReadContext,
+    WriteContext,
+    expect,
+    normal_axis,
+    reads,
+    writes,
+)
+
+__all__ = ["write_reduction"]
+
+_REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
+
+
+def _axes_are_an_input(op_type: str, opset: int) -> bool:
+    return opset >= (13 if op_type == "ReduceSum" else 18)
+
+
+@reads(*_REDUCTIONS)
+def _read_reduction(call: Call, context: ReadContext) -> None:
+    x = context.type(call.inputs[0])
+    axes = tuple(call.get("axes", ()))
+    operand = call.input(1)
+    if operand is not None:
+        axes = tuple(int(a) for a in context.array(operand).reshape(-1))
+    if not axes:
+        expect(not call.get("noop_with_empty_axes", 0))
+        axes = tuple(range(x.rank))
+    axes = tuple(sorted({normal_axis(a, x.rank) for a in axes}))
+    context.emit(call.op_type, call.inputs[:1], call.outputs[0], axes=axes, keepdims=call.get("keepdims", 1))
+
+
+@reads("GlobalAveragePool", "GlobalMaxPool")
+def _read_global_pool(call: Call, context: ReadContext) -> None:
+    rank = context.type(call.inputs[0]).rank
+    expect(rank >= 3)
+    op = "ReduceMean" if call.op_type == "GlobalAveragePool" else "ReduceMax"
+    context.emit(op, call.inputs, call.outputs[0], axes=tuple(range(2, rank)), keepdims=1)
+
+
+def write_reduction(
+    context: WriteContext, op: str, x: str, axes: tuple[int, ...], keepdims: int = 1, out: str | None = None
+) -> str:
+    """A reduction with its axes where the opset wants them."""
+    if _axes_are_an_input(op, context.opset):
+        return context.op(op, [x, context.constant(np.asarray(axes, np.int64))], out, keepdims=keepdims)
+    return context.op(op, [x], out, axes=axes, keepdims=keepdims)
+
+
+@writes(*_REDUCTIONS)
+def _write_reduction(node: Node, context: WriteContext) -> None:
+    axes, keepdims = node.attr("axes"), node.attr("keepdims")
+    type_ = context.type(node.inputs[0])
+    pool = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}.get(node.op)
+    spatial = type_.rank >= 3 and axes == tuple(range(2, type_.rank)) and keepdims
+    # Runtimes keep a pool in the blocked layout of its neighbours, a reduction they do not.
+    if pool and spatial and type_.dtype in ("float16", "float32", "float64"):
+        context.op(pool, node.inputs, node.output)
+        return
+    write_reduction(context, node.op, node.inputs[0], axes, keepdims, node.output)
+
+
+@reads("Softmax", "LogSoftmax")
+def _read_softmax(call: Call, context: ReadContext) -> None:
+    """Before opset 13 all axes from ``axis`` on are one: the same only if at most one of them has a size above 1."""
+    x = context.type(call.inputs[0])
+    expect(x.rank > 0)
+    axis = normal_axis(call.get("axis", -1 if context.opset >= 13 else 1), x.rank)
+    if context.opset < 13:
+        wide = [i for i in range(axis, x.rank) if x.shape[i] != 1]
+        expect(len(wide) <= 1)
+        axis = wide[0] if wide else axis
+    context.emit(call.op_type, call.inputs, call.outputs[0], axis=axis)
+
+
+@writes("Softmax", "LogSoftmax")
+def _write_softmax(node: Node, context: WriteContext) -> None:
+    axis = node.attr("axis")
+    type_ = context.type(node.inputs[0])
+    if context.opset >= 13 or all(d == 1 for d in type_.shape[axis + 1 :]):
+        context.op(node.op, node.inputs, node.output, axis=axis)
+        return
+    perm = [i for i in range(type_.rank) if i != axis] + [axis]
+    inverse = tuple(perm.index(i) for i in range(type_.rank))
+    moved = context.op("Transpose", node.inputs, perm=tuple(perm))
+    result = context.op(node.op, [moved], axis=type_.rank - 1)
+    context.op("Transpose", [result], node.output, perm=inverse)

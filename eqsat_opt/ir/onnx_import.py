@@ -1,0 +1,481 @@
+"""ONNX to Graph: every node enters, known operators typed and explicit, all others opaque.
+
+Types are computed on the way, node by node in topological order, together with the values of small integer tensors:
+these are the shapes that later nodes are given, and they may contain symbolic dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir
+
+import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
+from eqsat_opt.errors import ModelError
+from eqsat_opt.ir.dims import Dim, SymDim
+from eqsat_opt.ir.folding import evaluate, evaluate_opaque, is_deterministic, is_exact, shape_values
+from eqsat_opt.ir.graph import OPAQUE, Attr, Constant, Graph, Node, attributes
+from eqsat_opt.ir.handles import array_constant, splat_constant, tensor_constant
+from eqsat_opt.ir.mappings.movement import expand_target, reshape_target, unsqueezed_axes
+from eqsat_opt.ir.onnx_load import ModelSource, captured_values, load_model, topological_nodes
+from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
+from eqsat_opt.ir.onnx_types import OpaqueTyper, plain_symbol
+from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.types import DTYPE_NAMES, TensorType, ValueType, numpy_dtype
+
+__all__ = ["FIRST_OPSET", "INITIALIZER", "ModelSource", "identity_node", "import_model", "load_model"]
+
+FIRST_OPSET = 7
+"""Before it broadcasting was an attribute; the nodes of older models all stay opaque."""
+
+INITIALIZER = "eqsat_opt.initializer"
+"""Key in ``payload.meta`` of an opaque Constant that stands for an initializer of an element type not ours."""
+
+_SMALL = 4096
+"""Elements up to which integer tensors are evaluated during the import, for the shapes that they may be."""
+
+_READABLE = 1 << 16
+"""Elements up to which a reader may look at a constant."""
+
+Array = npt.NDArray[Any]
+
+
+def import_model(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+    """The typed graph of a model; the model is not changed and stays attached as ``graph.model``.
+
+    Args:
+        model: as :func:`load_model` gives it.
+        shapes: sizes to assume for graph inputs instead of the declared ones. The interface of an export stays.
+
+    Raises:
+        ModelError: the graph is malformed, an operand has a wrong element type, or ``shapes`` does not fit.
+    """
+    return _Importer(model).run(shapes or {})
+
+
+def identity_node(source: str, target: str, sources: tuple[str, ...] = ()) -> Node:
+    """An opaque node that gives a value a second name, for interfaces that need one."""
+    payload = onnx_ir.Node(
+        "", "Identity", [onnx_ir.Value(name=source)], outputs=[onnx_ir.Value(name=target)]
+    )
+    return Node(OPAQUE, (source,), (target,), sources=sources, payload=payload)
+
+
+def _attribute_value(attribute: onnx_ir.Attr) -> Any:
+    value = attribute.value
+    if attribute.type == onnx_ir.AttributeType.TENSOR:
+        return value.numpy()
+    return tuple(value) if isinstance(value, (list, tuple)) else value
+
+
+class _Importer:
+    """The state of one import; it is also the context that readers work in."""
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        self.model = model
+        self.opset = model.graph.opset_imports.get("", 1)
+        self.types: dict[str, ValueType] = {}
+        self.constants: dict[str, Constant] = {}
+        self.nodes: list[Node] = []
+        self._typer = OpaqueTyper(model)
+        self._values: dict[str, Array] = {}
+        self._arrays: dict[str, Array] = {}
+        self._symbols: set[str] = set()
+        self._sequences: dict[str, Call] = {}
+        self._names = _all_names(model)
+        self._read_names = _read_names(model)
+        self._made: list[str] = []
+        self._call: Call = Call("", (), ())
+
+    # ** the import **
+
+    def run(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
+        graph = self.model.graph
+        order = topological_nodes(graph)
+        inputs = self._enter_interface(shapes)
+        for name, value in graph.initializers.items():
+            if name not in self.types:
+                self._enter_initializer(name, value)
+        for node in order:
+            self._enter_node(node)
+        outputs = tuple(v.name or "" for v in graph.outputs)
+        for value in graph.outputs:
+            self._check_output(value)
+        result = Graph(inputs, outputs, tuple(self.nodes), self.constants, self.types, self.model)
+        result.check()
+        return result
+
+    def _enter_interface(self, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+        graph = self.model.graph
+        # Since IR version 4 an initializer that is an input too is only a default; before, it had to be an input.
+        fixed = set(graph.initializers) if self.model.ir_version < 4 else set()
+        inputs = []
+        for value in graph.inputs:
+            name = value.name or ""
+            if name in fixed:
+                continue
+            if name in self.types:
+                raise ModelError(f"graph input {name!r} is defined twice")
+            inputs.append(name)
+            type_ = self._typer.declare(value)
+            if name in shapes:
+                type_ = _specialised(name, type_, shapes[name])
+            self._define(name, type_)
+            self._note_symbols(type_)
+        for name in shapes:
+            if name not in inputs:
+                raise ModelError(f"the model has no input {name!r}; its inputs are {', '.join(inputs) or 'none'}")
+        return tuple(inputs)
+
+    def _enter_initializer(self, name: str, value: onnx_ir.Value) -> None:
+        if value.const_value is None:
+            raise ModelError(f"initializer {name!r} has no contents")
+        constant = tensor_constant(value.const_value)
+        if constant is not None:
+            self._define_constant(name, constant)
+            return
+        payload = onnx_ir.Node(
+            "",
+            "Constant",
+            [],
+            [onnx_ir.AttrTensor("value", value.const_value)],
+            outputs=[onnx_ir.Value(name=name, type=value.type, shape=value.shape)],
+        )
+        payload.meta[INITIALIZER] = True
+        self._define(name, self._typer.declare(payload.outputs[0]))
+        self.nodes.append(Node(OPAQUE, (), (name,), sources=(name,), payload=payload))
+
+    def _enter_node(self, node: onnx_ir.Node) -> None:
+        if node.domain == "" and self.opset >= FIRST_OPSET:
+            if node.op_type == "Constant" and self._enter_constant(node):
+                return
+            reader = READERS.get(node.op_type)
+            if reader is not None and self._read(node, reader):
+                return
+        self._enter_opaque(node)
+
+    def _enter_constant(self, node: onnx_ir.Node) -> bool:
+        attribute = node.attributes.get("value")
+        if attribute is None or attribute.is_ref() or attribute.value is None:
+            return False
+        constant = tensor_constant(attribute.value)
+        if constant is not None:
+            self._define_constant(node.outputs[0].name or "", constant)
+        return constant is not None
+
+    def _read(self, node: onnx_ir.Node, reader: Any) -> bool:
+        call = self._call_of(node)
+        mark = len(self.nodes)
+        self._call, self._made = call, []
+        try:
+            reader(call, self)
+        except (Untranslatable, IllTyped, KeyError, IndexError, ValueError, TypeError):
+            # The last four are malformed nodes: whoever runs the model will say what is wrong with them.
+            del self.nodes[mark:]
+            for name in self._made:
+                for table in (self.types, self.constants, self._values, self._arrays):
+                    table.pop(name, None)  # type: ignore[attr-defined]
+            return False
+        return True
+
+    def _enter_opaque(self, node: onnx_ir.Node) -> None:
+        call = self._call_of(node) if node.op_type == "SplitToSequence" else None
+        inputs = tuple("" if v is None else v.name or "" for v in node.inputs)
+        outputs = tuple(v.name or "" for v in node.outputs)
+        captures = tuple(captured_values(node))
+        types = self._opaque_types(node, inputs, captures)
+        if self._is_evaluated(node, inputs, outputs, captures, types):
+            return
+        for name, type_ in zip(outputs, types, strict=True):
+            if name:
+                self._define(name, type_)
+                self._note_symbols(type_)
+        if call is not None:
+            self._sequences[outputs[0]] = call
+        self.nodes.append(
+            Node(
+                OPAQUE,
+                inputs,
+                outputs,
+                name=node.name or "",
+                sources=(node.name or outputs[0],) if outputs else (),
+                captures=captures,
+                payload=node,
+            )
+        )
+
+    def _opaque_types(
+        self, node: onnx_ir.Node, inputs: tuple[str, ...], captures: tuple[str, ...]
+    ) -> list[ValueType]:
+        known = self._shape_operator(node, inputs)
+        if known is not None:
+            self._values[node.outputs[0].name or ""] = known
+            return [TensorType("int64", known.shape)]
+        types = self._typer.infer(node, captures, self.types, self._small_array)
+        if node.domain == "" and node.op_type == "Range" and isinstance(types[0], TensorType):
+            types[0] = self._range_type(inputs, types[0])
+        return types
+
+    def _shape_operator(self, node: onnx_ir.Node, inputs: tuple[str, ...]) -> Array | None:
+        """Shape and Size, as dimensions."""
+        if node.domain != "" or node.op_type not in ("Shape", "Size"):
+            return None
+        type_ = self.types.get(inputs[0])
+        if not isinstance(type_, TensorType):
+            return None
+        if node.op_type == "Size":
+            return np.asarray(type_.size, dtype=object)
+        start = node.attributes.get_int("start", 0)
+        dims = list(type_.shape)[start : node.attributes.get_int("end", None)]
+        result = np.empty(len(dims), dtype=object)
+        result[:] = dims
+        return result
+
+    def _range_type(self, inputs: tuple[str, ...], inferred: TensorType) -> TensorType:
+        """Range(0, n, 1) has n elements."""
+        try:
+            start, limit, step = (self.dims(name) for name in inputs)
+        except Untranslatable:
+            return inferred
+        if step == (1,) and isinstance(length := limit[0] - start[0], SymDim):
+            return TensorType(inferred.dtype, (length,))
+        return inferred
+
+    def _is_evaluated(
+        self,
+        node: onnx_ir.Node,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        captures: tuple[str, ...],
+        types: list[ValueType],
+    ) -> bool:
+        """Replace shape arithmetic that the registry does not know by its value."""
+        if len(outputs) == 1 and outputs[0] in self._values:
+            values = self._values[outputs[0]]
+            if any(isinstance(v, SymDim) for v in values.reshape(-1)):
+                return False
+            self._define_constant(outputs[0], array_constant(values.astype(np.int64)))
+            return True
+        if captures or not is_deterministic(node) or not inputs:
+            return False
+        if any(name and name not in self.constants for name in inputs):
+            return False
+        if not all(_is_small_integer(t) for t in types):
+            return False
+        operands = [self._small_array(name) if name else None for name in inputs]
+        if any(o is None and n for o, n in zip(operands, inputs, strict=True)):
+            return False
+        results = evaluate_opaque(node, operands, self.opset)
+        if results is None:
+            return False
+        for name, array, type_ in zip(outputs, results, types, strict=True):
+            if name and isinstance(type_, TensorType):
+                self._define_constant(name, array_constant(array.astype(numpy_dtype(type_.dtype))))
+        return True
+
+    def _check_output(self, value: onnx_ir.Value) -> None:
+        computed = self.types.get(value.name or "")
+        declared = value.type
+        if isinstance(computed, TensorType) and isinstance(declared, onnx_ir.TensorType):
+            name = DTYPE_NAMES.get(declared.dtype.value)
+            if name is not None and name != computed.dtype:
+                raise ModelError(f"graph output {value.name!r} is declared {name} but computes {computed.dtype}")
+
+    # ** definitions **
+
+    def _define(self, name: str, type_: ValueType) -> None:
+        self.types[name] = type_
+        self._made.append(name)
+
+    def _define_constant(self, name: str, constant: Constant) -> None:
+        self.constants[name] = constant
+        self._define(name, constant.type)
+
+    def _note_symbols(self, type_: ValueType) -> None:
+        if isinstance(type_, TensorType):
+            for dim in type_.shape:
+                if (name := plain_symbol(dim)) is not None:
+                    self._symbols.add(name)
+
+    def _new_name(self) -> str:
+        base = next((o for o in self._call.outputs if o), self._call.op_type)
+        index = 0
+        while (name := f"{base}__{index}") in self._names:
+            index += 1
+        self._names.add(name)
+        return name
+
+    def _small_array(self, name: str) -> Array | None:
+        constant = self.constants.get(name)
+        if constant is None or constant.type.dtype == "string" or constant.type.static_size() > _SMALL:
+            return None
+        return self.array(name)
+
+    def _call_of(self, node: onnx_ir.Node) -> Call:
+        """What a reader sees: absent operands and unread results at the end are cut off."""
+        inputs = ["" if v is None else v.name or "" for v in node.inputs]
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        outputs = [v.name or "" for v in node.outputs]
+        outputs = [name if i == 0 or name in self._read_names else "" for i, name in enumerate(outputs)]
+        while outputs and not outputs[-1]:
+            outputs.pop()
+        attrs = {name: _attribute_value(a) for name, a in node.attributes.items()}
+        return Call(node.op_type, tuple(inputs), tuple(outputs), attrs, node.name or "")
+
+    # ** what readers use (ReadContext) **
+
+    def type(self, name: str) -> TensorType:
+        type_ = self.types.get(name)
+        if not isinstance(type_, TensorType):
+            raise Untranslatable
+        return type_
+
+    def array(self, name: str) -> Array:
+        if name not in self._arrays:
+            constant = self.constants.get(name)
+            if constant is None or constant.type.static_size() > _READABLE:
+                raise Untranslatable
+            self._arrays[name] = np.asarray(constant.load())
+        return self._arrays[name]
+
+    def dims(self, name: str) -> tuple[Dim, ...]:
+        if name in self._values:
+            return tuple(self._values[name].reshape(-1))
+        array = self.array(name)
+        if array.dtype.kind not in "iu":
+            raise Untranslatable
+        return tuple(array.reshape(-1).tolist())
+
+    def sequence(self, name: str) -> Call | None:
+        return self._sequences.get(name)
+
+    def constant(self, array: Array, out: str | None = None) -> str:
+        name = out or self._new_name()
+        self._define_constant(name, array_constant(array))
+        self._arrays[name] = np.asarray(array)
+        return name
+
+    def splat(self, value: Array, shape: tuple[int, ...], out: str) -> str:
+        if value.dtype.kind in "OSU" or min(shape, default=0) < 0:
+            raise Untranslatable
+        self._define_constant(out, splat_constant(value, shape))
+        return out
+
+    def alias(self, value: str, out: str) -> str:
+        if value not in self.types:
+            raise Untranslatable
+        sources = (self._call.name or out,)
+        self.nodes.append(identity_node(value, out, sources))
+        self._define(out, self.types[value])
+        if value in self._values:
+            self._values[out] = self._values[value]
+        if value in self._typer.protos:
+            self._typer.protos[out] = self._typer.protos[value]
+        return out
+
+    def emit(self, op: str, inputs: Iterable[str], out: str | None = None, **attrs: Attr) -> str:
+        operands = tuple(inputs)
+        definition = get_op(op)
+        if not definition.arity[0] <= len(operands) <= definition.arity[1]:
+            raise Untranslatable
+        types = [self.type(name) for name in operands]
+        type_ = definition.type_fn(types, attrs)
+        name = out or self._new_name()
+        call = self._call
+        node = Node(
+            op,
+            operands,
+            (name,),
+            attributes(**attrs),
+            name=call.name if out else "",
+            sources=(call.name or call.outputs[0],),
+        )
+        if self._evaluate(node, type_):
+            return name
+        self._define(name, type_)
+        self.nodes.append(node)
+        return name
+
+    def _evaluate(self, node: Node, type_: TensorType) -> bool:
+        """Fold small integer tensors at once: what follows may be shaped by them. True if the node is gone."""
+        if type_.dtype not in ("int64", "int32", "bool"):
+            if type_.shape not in ((), (1,)) or not is_exact(node):
+                return False
+        elif not type_.is_static or type_.static_size() > _SMALL:
+            return False
+        arrays = [self._small_array(n) for n in node.inputs]
+        if all(a is not None for a in arrays):
+            operands = [a for a in arrays if a is not None]
+            self.constant(evaluate(node, operands, type_), node.output)
+            return True
+        if type_.rank > 1 or not any(n in self._values for n in node.inputs):
+            return False
+        objects = []
+        for name, array in zip(node.inputs, arrays, strict=True):
+            if name in self._values:
+                objects.append(self._values[name])
+            elif array is not None and array.dtype.kind in "iub":
+                objects.append(array.astype(object))
+            else:
+                return False
+        values = shape_values(node, objects)
+        if values is None or values.shape != type_.shape:
+            return False
+        if any(isinstance(v, SymDim) for v in values.reshape(-1)):
+            self._values[node.output] = values
+            return False
+        self.constant(values.astype(numpy_dtype(type_.dtype)), node.output)
+        return True
+
+    def is_expressible(self, source: TensorType, shape: tuple[Dim, ...], op: str) -> bool:
+        if not any(isinstance(d, SymDim) for d in shape):
+            return True
+        if op == "Expand":
+            constant = expand_target(source.shape, shape) is not None
+        else:
+            constant = (
+                reshape_target(source.shape, shape) is not None
+                or unsqueezed_axes(source.shape, shape) is not None
+                or unsqueezed_axes(shape, source.shape) is not None
+            )
+        atoms = {a for d in shape if isinstance(d, SymDim) for monomial, _ in d.terms for a in monomial}
+        return constant or atoms <= self._symbols
+
+
+def _is_small_integer(type_: ValueType) -> bool:
+    return (
+        isinstance(type_, TensorType)
+        and type_.dtype in ("int64", "int32", "bool")
+        and type_.is_static
+        and type_.static_size() <= _SMALL
+    )
+
+
+def _specialised(name: str, declared: ValueType, sizes: Sequence[int]) -> TensorType:
+    if not isinstance(declared, TensorType) or declared.rank != len(sizes):
+        raise ModelError(f"input {name!r} is {declared}; the shape {list(sizes)} does not fit")
+    for dim, size in zip(declared.shape, sizes, strict=True):
+        if isinstance(dim, int) and dim != size:
+            raise ModelError(f"input {name!r} is {declared}; the shape {list(sizes)} does not fit")
+    return TensorType(declared.dtype, tuple(int(s) for s in sizes))
+
+
+def _read_names(model: onnx_ir.Model) -> set[str]:
+    names = {v.name or "" for v in model.graph.outputs}
+    for node in model.graph.all_nodes():
+        names.update(v.name or "" for v in node.inputs if v is not None)
+    return names | {v.name or "" for graph in model.graphs() for v in graph.outputs}
+
+
+def _all_names(model: onnx_ir.Model) -> set[str]:
+    names = {v.name or "" for v in model.graph.inputs} | set(model.graph.initializers)
+    for node in model.graph.all_nodes():
+        names.update(v.name or "" for v in node.outputs)
+        names.update(v.name or "" for v in node.inputs if v is not None)
+    return names
+
+

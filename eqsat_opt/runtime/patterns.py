@@ -1,0 +1,166 @@
+"""Kernel patterns: what a backend fuses, written over the operator registry.
+
+A pattern says which operators a backend runs as one kernel. It is matched on the frozen e-graph, so a fused operator is
+never an e-node (ARCHITECTURE §3.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eqsat_opt.ir.graph import Attrs
+from eqsat_opt.ir.types import TensorType
+
+__all__ = [
+    "ACTIVATIONS",
+    "Any_",
+    "Const",
+    "KernelPattern",
+    "Literal",
+    "Match",
+    "OpPattern",
+    "Pattern",
+    "ort_patterns",
+]
+
+
+@dataclass(frozen=True)
+class Any_:
+    """Any value; equal names must be the same value."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Const:
+    """A value that is known at compile time, with a condition on its type and that of the root."""
+
+    name: str
+    fits: Callable[[TensorType, TensorType], bool] = lambda _own, _root: True
+
+
+@dataclass(frozen=True)
+class Literal:
+    """The scalar ``value``, within float32 rounding."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class OpPattern:
+    """One of ``ops`` applied to patterns; operands of commutative operators match in either order."""
+
+    ops: tuple[str, ...]
+    operands: tuple[Pattern, ...]
+    where: Callable[[Attrs], bool] = lambda _attrs: True
+
+
+Pattern = Any_ | Const | Literal | OpPattern
+Match = dict[str, int]
+
+
+@dataclass(frozen=True)
+class KernelPattern:
+    """A named pattern; ``where`` sees the type of the root."""
+
+    name: str
+    pattern: OpPattern
+    where: Callable[[TensorType], bool] = lambda _root: True
+
+
+def op(name: str, *operands: Pattern) -> OpPattern:
+    """One operator."""
+    return OpPattern((name,), operands)
+
+
+ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
+"""What onnxruntime appends to a convolution on CPU."""
+
+
+def _is_channel_bias(own: TensorType, root: TensorType) -> bool:
+    return root.rank >= 3 and own.shape == (1, root.shape[1], *(1,) * (root.rank - 2))
+
+
+def _is_row(own: TensorType, root: TensorType) -> bool:
+    return own.rank >= 1 and own.shape[-1] == root.shape[-1] and all(d == 1 for d in own.shape[:-1])
+
+
+def _convolutions() -> list[KernelPattern]:
+    conv = op("Conv", Any_("x"), Const("w"))
+    biased = op("Add", conv, Const("b", _is_channel_bias))
+    sums = {"conv-bias": biased}
+    for name, base in (("conv-residual", conv), ("conv-bias-residual", biased)):
+        sums[name] = op("Add", base, Any_("z"))
+    patterns = [KernelPattern(name, pattern) for name, pattern in sums.items()]
+    for name, pattern in {"conv": conv, **sums}.items():
+        patterns.append(KernelPattern(f"{name}-activation", OpPattern(ACTIVATIONS, (pattern,))))
+    return patterns
+
+
+def _products() -> list[KernelPattern]:
+    biased = op("Add", op("MatMul", Any_("x"), Const("w")), Const("b", _is_row))
+    return [
+        KernelPattern("matmul-bias", biased, lambda root: root.rank == 2),
+        KernelPattern(
+            "matmul-bias-activation",
+            OpPattern(("Relu", "Sigmoid", "Tanh"), (biased,)),
+            lambda r: r.rank == 2,
+        ),
+    ]
+
+
+def _gelus() -> list[KernelPattern]:
+    x, half, one = Any_("x"), Literal(0.5), Literal(1.0)
+    inner = (op("Div", x, Literal(math.sqrt(2.0))), op("Mul", x, Literal(math.sqrt(0.5))))
+    patterns = []
+    for i, argument in enumerate(inner):
+        gate = op("Add", op("Erf", argument), one)
+        spellings = (
+            op("Mul", op("Mul", x, half), gate),
+            op("Mul", x, op("Mul", half, gate)),
+            op("Mul", half, op("Mul", x, gate)),
+        )
+        patterns += [
+            KernelPattern(f"gelu-{i}{j}", spelling) for j, spelling in enumerate(spellings)
+        ]
+    return patterns
+
+
+def _norms() -> list[KernelPattern]:
+    x = Any_("x")
+    centred = op("Sub", x, op("ReduceMean", x))
+    squares = (op("Pow", centred, Literal(2.0)), op("Mul", centred, centred))
+    patterns = []
+    for i, square in enumerate(squares):
+        deviation = op("Sqrt", op("Add", op("ReduceMean", square), Any_("epsilon")))
+        normal = op("Div", centred, deviation)
+        scaled = op("Mul", normal, Const("scale", _is_row))
+        patterns.append(
+            KernelPattern(f"layer-norm-{i}", op("Add", scaled, Const("shift", _is_row)))
+        )
+    return patterns
+
+
+def _attentions() -> list[KernelPattern]:
+    logits = op("MatMul", Any_("q"), Any_("k"))
+    scaled = OpPattern(("Mul", "Div"), (logits, Const("s")))
+    patterns = []
+    for name, scores in (
+        ("plain", logits),
+        ("scaled", scaled),
+        ("masked", op("Add", scaled, Any_("mask"))),
+    ):
+        patterns.append(
+            KernelPattern(f"attention-{name}", op("MatMul", op("Softmax", scores), Any_("v")))
+        )
+    return patterns
+
+
+def ort_patterns() -> tuple[KernelPattern, ...]:
+    """What onnxruntime's CPU provider runs as one kernel beyond single operators.
+
+    Concatenations of any length and one Split for adjacent Slices have no fixed shape; selection makes them itself.
+    """
+    return (*_convolutions(), *_products(), *_gelus(), *_norms(), *_attentions())

@@ -1,0 +1,21 @@
+"""Instruction selection: the joint where e-graph, costs, extraction and backends meet."""
+
+from __future__ import annotations
+
+from eqsat_opt.select.candidates import Candidate, Candidates, tile
+from eqsat_opt.select.choose import ChoiceResult, Selection, choose
+from eqsat_opt.select.pricing import PricedCandidates, symbol_sizes
+from eqsat_opt.select.raising import raise_graph, rules_used
+
+__all__ = [
+    "Candidate",
+    "Candidates",
+    "ChoiceResult",
+    "PricedCandidates",
+    "Selection",
+    "choose",
+    "raise_graph",
+    "rules_used",
+    "symbol_sizes",
+    "tile",
+]

@@ -1,0 +1,114 @@
+"""The lazy measuring loop: extract, measure the unmeasured kernels of the answer, repeat.
+
+Unmeasured kernels carry a lower bound, so when the answer is fully measured it is optimal over all measured prices,
+though much was never measured (ARCHITECTURE §3.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.errors import ExtractionError
+from eqsat_opt.extract import Extraction, Objective, extract
+from eqsat_opt.extract.alternatives import alternatives
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.select.candidates import Candidate
+from eqsat_opt.select.pricing import PricedCandidates, PricedProblem
+
+__all__ = ["ChoiceResult", "Selection", "choose"]
+
+Selection = Mapping[int, Candidate]
+"""Class to the chosen candidate, for every class that is computed."""
+
+
+@dataclass(frozen=True)
+class ChoiceResult:
+    """What selection found.
+
+    Attributes:
+        best: the cheapest selection.
+        original: the model as it came, tiled with the same kernels.
+        alternatives: further good selections, for the race.
+        extraction: cost, bound and gap of ``best``.
+        original_cost: objective of ``original``.
+        metrics, original_metrics: totals by metric.
+        rounds: rounds of measuring.
+        unmeasured: kernels of the answer that only have a bound, after the last round.
+    """
+
+    best: Selection
+    original: Selection
+    alternatives: tuple[Selection, ...]
+    extraction: Extraction
+    original_cost: float
+    metrics: Mapping[str, float]
+    original_metrics: Mapping[str, float]
+    rounds: int
+    unmeasured: int
+
+
+def _selection(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Selection:
+    items = priced.candidates.items
+    return {cls: items[problem.index[node]] for cls, (node, _) in extraction.choice.items()}
+
+
+def _kernels(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> list[Kernel]:
+    chosen = (priced.kernels[problem.index[node]] for node, _ in extraction.choice.values())
+    return [kernel for kernel in chosen if kernel is not None]
+
+
+def choose(
+    priced: PricedCandidates,
+    pricer: Pricer,
+    objective: Objective,
+    *,
+    measure: bool = True,
+    rounds: int = 6,
+    time_limit_s: float = 10.0,
+    n_alternatives: int = 2,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> ChoiceResult:
+    """Extract under measured prices, with the original as incumbent.
+
+    Raises:
+        ExtractionError: if the original graph cannot be tiled, which is a defect of the candidates.
+    """
+    measure = measure and objective.weights.get("time_us", 0.0) > 0
+    pricer.recall(kernel for kernel in priced.kernels if kernel is not None)
+    done = 0
+    while True:
+        base = priced.problem(pricer.price, priced.is_original)
+        original = extract(base.problem, objective, time_limit_s=time_limit_s, seed=seed)
+        if original.status == "infeasible":
+            raise ExtractionError("the original graph has no kernels; please report this model")
+        full = priced.problem(pricer.price)
+        incumbent = {c: (full.node_of[base.index[n]], i) for c, (n, i) in original.choice.items()}
+        best = extract(
+            full.problem, objective, incumbent=incumbent, time_limit_s=time_limit_s, seed=seed
+        )
+        wanted = dict.fromkeys([*_kernels(priced, full, best), *_kernels(priced, base, original)])
+        unknown = [kernel for kernel in wanted if not pricer.is_known(kernel)]
+        if not measure or not unknown or done == rounds:
+            break
+        done += 1
+
+        def report(n: int, total: int, done: int = done) -> None:
+            if progress is not None:
+                progress(f"round {done}: kernel {n} of {total}")
+
+        pricer.measure(unknown, report)
+    others = alternatives(full.problem, objective, best, n_alternatives, time_limit_s=min(time_limit_s, 3.0), seed=seed)
+    return ChoiceResult(
+        _selection(priced, full, best),
+        _selection(priced, base, original),
+        tuple(_selection(priced, full, other) for other in others),
+        best,
+        original.cost,
+        best.metrics,
+        original.metrics,
+        done,
+        sum(not pricer.price(kernel).measured for kernel in wanted),
+    )

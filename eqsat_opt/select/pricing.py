@@ -1,0 +1,156 @@
+"""From candidates to the extraction problem: one row of metrics per candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, kernel_metrics
+from eqsat_opt.cost.pricing import Price
+from eqsat_opt.extract import Problem
+from eqsat_opt.ir.dims import SymDim
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.select.candidates import Candidate, Candidates
+
+__all__ = ["PricedCandidates", "symbol_sizes"]
+
+_ASSUMED_SIZE = 16
+"""Size of a symbolic dimension for pricing, where the user names none."""
+
+
+def symbol_sizes(candidates: Candidates, given: Mapping[str, int]) -> dict[str, int]:
+    """A size for every symbol in the e-graph: the given one, or a plain assumption."""
+    sizes = dict(given)
+    for type_ in candidates.eclasses.types:
+        for dim in type_.shape if isinstance(type_, TensorType) else ():
+            if isinstance(dim, SymDim):
+                for monomial, _ in dim.terms:
+                    for name in monomial:
+                        sizes.setdefault(name, _ASSUMED_SIZE)
+    return sizes
+
+
+@dataclass(frozen=True)
+class PricedCandidates:
+    """Candidates with literal kernels.
+
+    Attributes:
+        candidates: what may be chosen.
+        sizes: values of symbolic dimensions for pricing.
+        roots: classes that must be computed.
+        max_constant_bytes: constants that folding would make larger than this are not offered.
+    """
+
+    candidates: Candidates
+    sizes: Mapping[str, int]
+    roots: tuple[int, ...]
+    max_constant_bytes: int
+
+    @cached_property
+    def kernels(self) -> tuple[Kernel | None, ...]:
+        """Kernels with symbolic sizes replaced; ``None`` for what runs nothing."""
+        sizes = dict(self.sizes)
+        shared: dict[Kernel, Kernel] = {}
+        result: list[Kernel | None] = []
+        for kernel in self.candidates.kernels:
+            if kernel is not None and kernel not in shared:
+                shared[kernel] = kernel if kernel.is_static else kernel.with_sizes(sizes)
+            result.append(None if kernel is None else shared[kernel])
+        return tuple(result)
+
+    @cached_property
+    def _static(self) -> npt.NDArray[np.float64]:
+        """[candidates, metrics] without time."""
+        rows = np.zeros((len(self.candidates.items), len(METRICS)))
+        weight = METRICS.index("weight_bytes")
+        cache: dict[Kernel, tuple[float, ...]] = {}
+        for i, (item, kernel) in enumerate(zip(self.candidates.items, self.kernels, strict=True)):
+            if kernel is not None:
+                if kernel not in cache:
+                    cache[kernel] = kernel_metrics(kernel, 0.0)
+                rows[i] = cache[kernel]
+            elif item.kind == "const":
+                type_ = self.candidates.eclasses.types[item.cls]
+                rows[i, weight] = float(int(type_.bytes)) if isinstance(type_, TensorType) else 0.0  # type: ignore[arg-type]
+            elif item.kind == "opaque":
+                rows[i, METRICS.index("launches")] = 1.0
+        return rows
+
+    @cached_property
+    def _offered(self) -> npt.NDArray[np.bool_]:
+        """[candidates] whether a candidate may be chosen: no constant beyond the byte budget, unless it is the model's."""
+        eclasses = self.candidates.eclasses
+        own = set(eclasses.term_class.tolist())
+        weight = METRICS.index("weight_bytes")
+        return np.array(
+            [
+                item.kind != "const" or item.cls in own or self._static[i, weight] <= self.max_constant_bytes
+                for i, item in enumerate(self.candidates.items)
+            ],
+            dtype=np.bool_,
+        )
+
+    @cached_property
+    def is_original(self) -> npt.NDArray[np.bool_]:
+        """[candidates] whether a candidate uses only what the model had."""
+        origin = self.candidates.eclasses.origin
+        return np.array(
+            [item.kind == "const" or all(origin[n] == 0 for n in item.nodes) for item in self.candidates.items],
+            dtype=np.bool_,
+        )
+
+    def problem(self, price: Callable[[Kernel], Price], only: npt.NDArray[np.bool_] | None = None) -> PricedProblem:
+        """The extraction problem under ``price``, over all candidates or those in ``only``."""
+        chosen = self._offered if only is None else self._offered & only
+        index = np.flatnonzero(chosen)
+        rows = self._static[index].copy()
+        prices: dict[Kernel, float] = {}
+        for row, i in enumerate(index.tolist()):
+            kernel = self.kernels[i]
+            if kernel is not None:
+                if kernel not in prices:
+                    prices[kernel] = price(kernel).time_us
+                rows[row, 0] = prices[kernel]
+            elif self.candidates.items[i].kind == "opaque":
+                rows[row, 0] = LAUNCH_US
+        items = [self.candidates.items[i] for i in index.tolist()]
+        return PricedProblem(_build(items, rows, self.candidates.n_classes, self.roots), tuple(index.tolist()))
+
+
+@dataclass(frozen=True)
+class PricedProblem:
+    """An extraction problem whose node ``i`` is candidate ``index[i]``."""
+
+    problem: Problem
+    index: tuple[int, ...]
+
+    @cached_property
+    def node_of(self) -> dict[int, int]:
+        """Candidate number to problem node."""
+        return {candidate: node for node, candidate in enumerate(self.index)}
+
+    def with_times(self, times: npt.NDArray[np.float64]) -> PricedProblem:
+        """The same problem with other times."""
+        costs = self.problem.impl_cost.copy()
+        costs[:, 0] = times
+        return PricedProblem(replace(self.problem, impl_cost=costs), self.index)
+
+
+def _build(items: Sequence[Candidate], rows: npt.NDArray[np.float64], n_classes: int, roots: Iterable[int]) -> Problem:
+    ptr = np.zeros(len(items) + 1, dtype=np.int64)
+    np.cumsum([len(item.reads) for item in items], out=ptr[1:])
+    return Problem(
+        n_classes,
+        np.array([item.cls for item in items], dtype=np.int64),
+        ptr,
+        np.array([c for item in items for c in item.reads], dtype=np.int64),
+        np.arange(len(items) + 1, dtype=np.int64),
+        rows,
+        METRICS,
+        tuple(roots),
+    )
