@@ -13,7 +13,7 @@ from eqsat_opt.cost.roofline import BANDWIDTH_PROBE, DEFAULT_ROOFLINE, PEAK_PROB
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.ir.onnx_export import export_kernel
+from eqsat_opt.ir.kernel_export import export_kernel
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
 from eqsat_opt.runtime.ort import ort_version
 from eqsat_opt.runtime.workers import KernelWorker, measure_kernels

@@ -12,7 +12,7 @@ import onnx_ir
 
 from eqsat_opt.ir.dims import SymDim, floor_div
 from eqsat_opt.ir.graph import Constant, Node
-from eqsat_opt.ir.handles import Splat, derived_constant, splat_constant
+from eqsat_opt.ir.handles import derived_constant, splat_constant, splat_value
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import TensorType, numpy_dtype
@@ -29,13 +29,23 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Dropout"}
+    {
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Dropout",
+    }
 )
 _EXACT = frozenset(
     {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Floor", "Ceil", "Relu", "Not", "IsNaN", "Min", "Max", "Equal", "Greater",
      "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Where", "Cast", "Sqrt"}
 )  # fmt: skip
 """Pointwise operators for which IEEE 754 leaves one result, so that folding keeps every bit."""
+
+_SPLAT_MOVES = ("Expand", "Reshape", "Transpose", "Slice")
 
 
 def is_deterministic(node: onnx_ir.Node) -> bool:
@@ -55,29 +65,44 @@ def evaluate(node: Node, operands: Sequence[Array], type_: TensorType) -> Array:
     return np.asarray(result).astype(numpy_dtype(type_.dtype), copy=False)
 
 
-def fold(node: Node, operands: Sequence[Constant], type_: TensorType) -> Constant:
+def fold(
+    node: Node, operands: Sequence[Constant], type_: TensorType, limit_bytes: int
+) -> Constant | None:
     """The constant that a registry node on constants is; computed when it is loaded.
 
-    Where all operands are splats of a pointwise or shape-only operator, so is the result.
+    Where all operands are splats and the operator keeps them so, the result is a splat, and has no
+    limit of size.
+
+    Returns:
+        ``None`` if the result is larger than the operands together and than ``limit_bytes``.
     """
-    if _keeps_splats(node) and all(isinstance(o.source, Splat) or o.type.size == 1 for o in operands):
-        scalars = [np.asarray(o.source.value if isinstance(o.source, Splat) else o.load()) for o in operands]
-        if node.op in ("Expand", "Reshape", "Transpose", "Slice"):
-            value = scalars[0].reshape(())
-        else:
-            value = evaluate(node, [s.reshape(()) for s in scalars], TensorType(type_.dtype, ()))
-        return splat_constant(value, type_.static_shape())
+    if node.op in _SPLAT_MOVES or (
+        get_op(node.op).kind == "pointwise" and node.op != "BatchNormalization"
+    ):
+        values = [splat_value(o, 1) for o in operands]
+        if all(v is not None for v in values):
+            scalars = [np.asarray(v).reshape(()) for v in values]
+            value = (
+                scalars[0]
+                if node.op in _SPLAT_MOVES
+                else evaluate(node, scalars, TensorType(type_.dtype, ()))
+            )
+            return splat_constant(value, type_.static_shape())
+    if _bytes(type_) > max(limit_bytes, sum(_bytes(o.type) for o in operands)):
+        return None
     recipe = (node.op, str(node.attrs), *(o.digest for o in operands))
-    return derived_constant(type_, lambda: evaluate(node, [o.load() for o in operands], type_), recipe)
+    return derived_constant(
+        type_, lambda: evaluate(node, [o.load() for o in operands], type_), recipe
+    )
 
 
-def _keeps_splats(node: Node) -> bool:
-    if node.op in ("Expand", "Reshape", "Transpose", "Slice"):
-        return True
-    return get_op(node.op).kind == "pointwise" and node.op != "BatchNormalization"
+def _bytes(type_: TensorType) -> int:
+    return type_.static_size() * numpy_dtype(type_.dtype).itemsize
 
 
-def evaluate_opaque(node: onnx_ir.Node, operands: Sequence[Array | None], opset: int) -> list[Array] | None:
+def evaluate_opaque(
+    node: onnx_ir.Node, operands: Sequence[Array | None], opset: int
+) -> list[Array] | None:
     """Outputs of a standard node by onnx's reference implementation, ``None`` if that fails."""
     from onnx.reference import ReferenceEvaluator  # slow to import, rarely needed
 
@@ -125,19 +150,18 @@ def shape_values(node: Node, operands: Sequence[Array]) -> Array | None:
     if node.op == "Cast":
         return operands[0] if node.attr("to") in ("int64", "int32") else None
     if node.op == "ReduceProd":
-        return _reduced(node, operands[0])
+        kept = bool(node.attr("keepdims"))
+        return np.asarray(np.prod(operands[0], axis=node.attr("axes"), keepdims=kept), dtype=object)
     if get_op(node.op).kind == "movement" and node.op != "Pad":
-        indices = [o.astype(np.int64) if node.op == "Gather" and i else o for i, o in enumerate(operands)]
-        attrs = dict(node.attrs)
-        if isinstance(attrs.get("shape"), tuple) and any(isinstance(d, SymDim) for d in attrs["shape"]):
+        indices = [
+            o.astype(np.int64) if node.op == "Gather" and i else o for i, o in enumerate(operands)
+        ]
+        target = dict(node.attrs).get("shape", ())
+        if isinstance(target, tuple) and any(isinstance(d, SymDim) for d in target):
             return None
-        return np.asarray(get_op(node.op).eval_fn(FLOAT, indices, attrs), dtype=object)
+        result = get_op(node.op).eval_fn(FLOAT, indices, dict(node.attrs))
+        return np.asarray(result, dtype=object)
     return None
-
-
-def _reduced(node: Node, operand: Array) -> Array:
-    result = np.multiply.reduce(operand, axis=node.attr("axes"), keepdims=bool(node.attr("keepdims")))
-    return np.asarray(result, dtype=object)
 
 
 def _object_array(function: Any, operands: Sequence[Array]) -> Array | None:

@@ -60,7 +60,9 @@ class Kernel:
         """Types of all operands and steps."""
         types = [operand.type for operand in self.operands]
         for step in self.steps:
-            types.append(get_op(step.op).type_fn([types[i] for i in step.operands], dict(step.attrs)))
+            types.append(
+                get_op(step.op).type_fn([types[i] for i in step.operands], dict(step.attrs))
+            )
         return tuple(types)
 
     @cached_property
@@ -68,7 +70,9 @@ class Kernel:
         """Canonical JSON of steps, operand types, constness and literals."""
         value: dict[str, Any] = {
             "operands": [[str(o.type), o.const, o.value] for o in self.operands],
-            "steps": [[s.op, {k: _plain(v) for k, v in s.attrs}, list(s.operands)] for s in self.steps],
+            "steps": [
+                [s.op, {k: _plain(v) for k, v in s.attrs}, list(s.operands)] for s in self.steps
+            ],
             "outputs": list(self.outputs),
         }
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -107,10 +111,14 @@ class Kernel:
             return TensorType(type_.dtype, tuple(evaluate_dim(d, sizes) for d in type_.shape))
 
         def attr(value: Any) -> Any:
-            return tuple(evaluate_dim(v, sizes) for v in value) if isinstance(value, tuple) else value
+            return (
+                tuple(evaluate_dim(v, sizes) for v in value) if isinstance(value, tuple) else value
+            )
 
         operands = tuple(Operand(fix(o.type), o.const, o.value) for o in self.operands)
-        steps = tuple(Step(s.op, tuple((k, attr(v)) for k, v in s.attrs), s.operands) for s in self.steps)
+        steps = tuple(
+            Step(s.op, tuple((k, attr(v)) for k, v in s.attrs), s.operands) for s in self.steps
+        )
         return Kernel(operands, steps, self.outputs)
 
     def to_graph(self) -> Graph:
@@ -132,8 +140,18 @@ class Kernel:
         for i, step in enumerate(self.steps, start=len(self.operands)):
             names.append(name := f"y{i}")
             types[name] = self.types[i]
-            nodes.append(Node(step.op, tuple(names[j] for j in step.operands), (name,), step.attrs, name=f"n{i}"))
-        return Graph(tuple(inputs), tuple(names[i] for i in self.outputs), tuple(nodes), constants, types)
+            nodes.append(
+                Node(
+                    step.op,
+                    tuple(names[j] for j in step.operands),
+                    (name,),
+                    step.attrs,
+                    name=f"n{i}",
+                )
+            )
+        return Graph(
+            tuple(inputs), tuple(names[i] for i in self.outputs), tuple(nodes), constants, types
+        )
 
     def __str__(self) -> str:
         shapes = ", ".join(f"{o.type}{'!' if o.const else ''}" for o in self.operands)
@@ -141,7 +159,9 @@ class Kernel:
 
 
 def _plain(value: Any) -> Any:
-    return [v if isinstance(v, int) else str(v) for v in value] if isinstance(value, tuple) else value
+    return (
+        [v if isinstance(v, int) else str(v) for v in value] if isinstance(value, tuple) else value
+    )
 
 
 def _weight(operand: Operand, index: int) -> npt.NDArray[Any]:

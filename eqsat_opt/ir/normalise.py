@@ -1,8 +1,8 @@
 """Bring a graph into the one form that rules, kernels and reports expect.
 
-One forward pass removes what does nothing, evaluates what is constant and shares what is equal; a second folds
-scales and shifts per channel into the weights before them; dead nodes go after each. Interface and captured values
-keep their names throughout.
+One forward pass removes what does nothing, evaluates what is constant and shares what is equal; a
+second folds scales and shifts per channel into the weights before them; dead nodes go after each.
+Interface and captured values keep their names throughout.
 """
 
 from __future__ import annotations
@@ -39,15 +39,18 @@ def normalise(graph: Graph, *, numerics: str = "reassociate") -> Graph:
 
     Args:
         graph: any graph; it is not changed.
-        numerics: the class of allowed differences. ``bitexact`` folds only what IEEE 754 fixes; ``reassociate`` folds
-            all constants and normalisation into weights; ``relaxed`` drops ``x + 0`` too, which changes the sign of
-            zero.
+        numerics: the class of allowed differences. ``bitexact`` folds only what IEEE 754 fixes;
+            ``reassociate`` folds
+            all constants and normalisation into weights; ``relaxed`` drops ``x + 0`` too, which
+            changes the sign of zero.
 
     Raises:
         OptionError: ``numerics`` is no numerics class.
     """
     if numerics not in NUMERICS:
-        raise OptionError(f"unknown numerics class {numerics!r}; choose one of {', '.join(NUMERICS)}")
+        raise OptionError(
+            f"unknown numerics class {numerics!r}; choose one of {', '.join(NUMERICS)}"
+        )
     graph = _Pass(graph, numerics).run()
     if numerics != "bitexact":
         lowered = lower_batch_normalisation(graph)
@@ -89,7 +92,8 @@ class _Pass:
             self._share_constant(name, constant)
         for node in self.graph.live_nodes():
             self._visit(node)
-        # A pinned value may have taken over the definition of an earlier one, so names settle only now.
+        # A pinned value may have taken over the definition of an earlier one, so names
+        # settle only now.
         nodes = tuple(self._resolved(n) for n in self.nodes if n is not None)
         result = self.graph.with_nodes(nodes, constants=self.constants, types=self.types)
         return _without_dead(result)
@@ -103,7 +107,11 @@ class _Pass:
         if not any(n in self.renamed for n in (*node.inputs, *node.outputs)):
             return node
         inputs = tuple(self._name(n) for n in node.inputs)
-        if node.payload is not None and node.payload.op_type == "Identity" and not node.payload.domain:
+        if (
+            node.payload is not None
+            and node.payload.op_type == "Identity"
+            and not node.payload.domain
+        ):
             return identity_node(inputs[0], node.output, node.sources)
         return _with(node, inputs, tuple(self._name(n) for n in node.outputs))
 
@@ -137,7 +145,8 @@ class _Pass:
         if target not in pinned:
             self.renamed[target] = value
         elif value in self.index and value not in pinned and value not in self.renamed:
-            # The value has a producer and a name that nobody relies on: it takes over the pinned one.
+            # The value has a producer and a name that nobody relies on: it takes over
+            # the pinned one.
             self.renamed[value] = target
             self.index[target] = self.index.pop(value)
         else:
@@ -159,15 +168,18 @@ class _Pass:
     def _visit_opaque(self, node: Node) -> None:
         payload = node.payload
         standard = payload is not None and payload.domain == ""
-        if standard and payload.op_type == "Identity" and self._name(node.inputs[0]) not in self.graph.inputs:
-            self._alias(node, node.inputs[0])
-        elif standard and payload.op_type == "Identity":
+        if standard and payload.op_type == "Identity":
             self._alias(node, node.inputs[0])
         elif not (standard and self._fold_opaque(node)):
             self._append(node)
 
     def _fold_opaque(self, node: Node) -> bool:
-        if self.exact_only or not is_deterministic(node.payload) or node.captures or not any(node.inputs):
+        if (
+            self.exact_only
+            or not is_deterministic(node.payload)
+            or node.captures
+            or not any(node.inputs)
+        ):
             return False
         operands = [self.constants.get(name) for name in node.inputs]
         if any(c is None and name for c, name in zip(operands, node.inputs, strict=True)):
@@ -176,7 +188,9 @@ class _Pass:
         read = sum(_bytes(c.type) for c in operands if c is not None)
         if not all(_may_hold(t, read) for t in results):
             return False
-        arrays = evaluate_opaque(node.payload, [None if c is None else c.load() for c in operands], self.opset)
+        arrays = evaluate_opaque(
+            node.payload, [None if c is None else c.load() for c in operands], self.opset
+        )
         if arrays is None:
             return False
         for name, array in zip(node.outputs, arrays, strict=True):
@@ -220,7 +234,12 @@ class _Pass:
         """The operand that the result equals, if it does."""
         type_ = self.types[node.output]
         identity = _IDENTITIES.get(node.op)
-        if identity is not None and node.inputs and self.types.get(node.inputs[0]) == type_ and identity(node):
+        if (
+            identity is not None
+            and node.inputs
+            and self.types.get(node.inputs[0]) == type_
+            and identity(node)
+        ):
             return node.inputs[0]
         neutral = _NEUTRAL.get(node.op)
         if neutral is not None:
@@ -254,12 +273,8 @@ class _Pass:
         constants = [c for c in operands if c is not None]
         if len(constants) != len(operands) or (self.exact_only and not is_exact(node)):
             return False
-        if not _may_hold(type_, sum(_bytes(c.type) for c in constants)) and not all(
-            splat_value(c) is not None for c in constants
-        ):
-            return False
-        constant = fold(node, constants, type_)
-        if node.output in self.graph.captured:
+        constant = fold(node, constants, type_, FOLDED_BYTES)
+        if constant is None:
             return False
         self._define_constant(node.output, constant)
         return True
@@ -288,7 +303,15 @@ class _Pass:
 
 def _with(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Node:
     return Node(
-        node.op, inputs, outputs, node.attrs, node.name, node.sources, node.rules, node.captures, node.payload
+        node.op,
+        inputs,
+        outputs,
+        node.attrs,
+        node.name,
+        node.sources,
+        node.rules,
+        node.captures,
+        node.payload,
     )
 
 
@@ -304,6 +327,10 @@ def _may_hold(type_: ValueType | None, read_bytes: int) -> bool:
 
 def _is_plus_zero(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:
     return bool(value == 0) and not bool(np.signbit(value.astype(np.float64)))
+
+
+def _is_integer(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:
+    return value.dtype.kind in "iub"
 
 
 _IDENTITIES: Mapping[str, Callable[[Node], bool]] = {
@@ -323,8 +350,9 @@ _NEUTRAL: Mapping[str, Mapping[int, Callable[..., bool]]] = {
     "Div": {1: lambda v, _relaxed: bool(v == 1)},
     "Pow": {1: lambda v, _relaxed: bool(v == 1)},
     # x + 0 turns -0 into +0; x + (-0) and x - (+0) keep every x.
-    "Add": {i: lambda v, relaxed: bool(v == 0) and (relaxed or not v.dtype.kind == "f" or not _is_plus_zero(v)) for i in (0, 1)},
-    "Sub": {1: lambda v, relaxed: bool(v == 0) and (relaxed or v.dtype.kind != "f" or _is_plus_zero(v))},
+    "Add": {i: lambda v, relaxed: bool(v == 0) and (relaxed or _is_integer(v) or not _is_plus_zero(v)) for i in (0, 1)},
+    # x + 0 turns -0 into +0; x + (-0) and x - (+0) keep every x.
+    "Sub": {1: lambda v, relaxed: bool(v == 0) and (relaxed or _is_integer(v) or _is_plus_zero(v))},
     "And": {i: lambda v, _relaxed: bool(v) for i in (0, 1)},
     "Or": {i: lambda v, _relaxed: not bool(v) for i in (0, 1)},
 }  # fmt: skip

@@ -1,12 +1,13 @@
 """ONNX to Graph: every node enters, known operators typed and explicit, all others opaque.
 
-Types are computed on the way, node by node in topological order, together with the values of small integer tensors:
-these are the shapes that later nodes are given, and they may contain symbolic dimensions.
+Types are computed on the way, node by node in topological order, together with the values of small
+integer tensors: these are the shapes that later nodes are given, and they may contain symbolic
+dimensions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,30 +16,34 @@ import onnx_ir
 
 import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.dims import Dim, SymDim
-from eqsat_opt.ir.folding import evaluate, evaluate_opaque, is_deterministic, is_exact, shape_values
-from eqsat_opt.ir.graph import OPAQUE, Attr, Constant, Graph, Node, attributes
-from eqsat_opt.ir.handles import array_constant, splat_constant, tensor_constant
-from eqsat_opt.ir.mappings.movement import expand_target, reshape_target, unsqueezed_axes
+from eqsat_opt.ir.dims import SymDim
+from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.handles import array_constant, tensor_constant
+from eqsat_opt.ir.import_context import (
+    ImportContext,
+    identity_node,
+    is_small_integer,
+)
 from eqsat_opt.ir.onnx_load import ModelSource, captured_values, load_model, topological_nodes
 from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
-from eqsat_opt.ir.onnx_types import OpaqueTyper, plain_symbol
-from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import DTYPE_NAMES, TensorType, ValueType, numpy_dtype
 
-__all__ = ["FIRST_OPSET", "INITIALIZER", "ModelSource", "identity_node", "import_model", "load_model"]
+__all__ = [
+    "FIRST_OPSET",
+    "INITIALIZER",
+    "ModelSource",
+    "identity_node",
+    "import_model",
+    "load_model",
+]
 
 FIRST_OPSET = 7
 """Before it broadcasting was an attribute; the nodes of older models all stay opaque."""
 
 INITIALIZER = "eqsat_opt.initializer"
 """Key in ``payload.meta`` of an opaque Constant that stands for an initializer of an element type not ours."""
-
-_SMALL = 4096
-"""Elements up to which integer tensors are evaluated during the import, for the shapes that they may be."""
-
-_READABLE = 1 << 16
-"""Elements up to which a reader may look at a constant."""
 
 Array = npt.NDArray[Any]
 
@@ -48,20 +53,14 @@ def import_model(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]] | Non
 
     Args:
         model: as :func:`load_model` gives it.
-        shapes: sizes to assume for graph inputs instead of the declared ones. The interface of an export stays.
+        shapes: sizes to assume for graph inputs instead of the declared ones. The interface of an
+            export stays.
 
     Raises:
-        ModelError: the graph is malformed, an operand has a wrong element type, or ``shapes`` does not fit.
+        ModelError: the graph is malformed, an operand has a wrong element type, or ``shapes`` does
+            not fit.
     """
     return _Importer(model).run(shapes or {})
-
-
-def identity_node(source: str, target: str, sources: tuple[str, ...] = ()) -> Node:
-    """An opaque node that gives a value a second name, for interfaces that need one."""
-    payload = onnx_ir.Node(
-        "", "Identity", [onnx_ir.Value(name=source)], outputs=[onnx_ir.Value(name=target)]
-    )
-    return Node(OPAQUE, (source,), (target,), sources=sources, payload=payload)
 
 
 def _attribute_value(attribute: onnx_ir.Attr) -> Any:
@@ -71,26 +70,12 @@ def _attribute_value(attribute: onnx_ir.Attr) -> Any:
     return tuple(value) if isinstance(value, (list, tuple)) else value
 
 
-class _Importer:
-    """The state of one import; it is also the context that readers work in."""
+class _Importer(ImportContext):
+    """The walk over the nodes of one model."""
 
     def __init__(self, model: onnx_ir.Model) -> None:
-        self.model = model
-        self.opset = model.graph.opset_imports.get("", 1)
-        self.types: dict[str, ValueType] = {}
-        self.constants: dict[str, Constant] = {}
-        self.nodes: list[Node] = []
-        self._typer = OpaqueTyper(model)
-        self._values: dict[str, Array] = {}
-        self._arrays: dict[str, Array] = {}
-        self._symbols: set[str] = set()
-        self._sequences: dict[str, Call] = {}
-        self._names = _all_names(model)
+        super().__init__(model)
         self._read_names = _read_names(model)
-        self._made: list[str] = []
-        self._call: Call = Call("", (), ())
-
-    # ** the import **
 
     def run(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
         graph = self.model.graph
@@ -110,7 +95,8 @@ class _Importer:
 
     def _enter_interface(self, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
         graph = self.model.graph
-        # Since IR version 4 an initializer that is an input too is only a default; before, it had to be an input.
+        # Since IR version 4 an initializer that is an input too is only a default;
+        # before, it had to be an input.
         fixed = set(graph.initializers) if self.model.ir_version < 4 else set()
         inputs = []
         for value in graph.inputs:
@@ -127,7 +113,9 @@ class _Importer:
             self._note_symbols(type_)
         for name in shapes:
             if name not in inputs:
-                raise ModelError(f"the model has no input {name!r}; its inputs are {', '.join(inputs) or 'none'}")
+                raise ModelError(
+                    f"the model has no input {name!r}; its inputs are {', '.join(inputs) or 'none'}"
+                )
         return tuple(inputs)
 
     def _enter_initializer(self, name: str, value: onnx_ir.Value) -> None:
@@ -173,11 +161,12 @@ class _Importer:
         try:
             reader(call, self)
         except (Untranslatable, IllTyped, KeyError, IndexError, ValueError, TypeError):
-            # The last four are malformed nodes: whoever runs the model will say what is wrong with them.
+            # The last four are malformed nodes: whoever runs the model will say what
+            # is wrong with them.
             del self.nodes[mark:]
             for name in self._made:
                 for table in (self.types, self.constants, self._values, self._arrays):
-                    table.pop(name, None)  # type: ignore[attr-defined]
+                    table.pop(name, None)
             return False
         return True
 
@@ -263,7 +252,7 @@ class _Importer:
             return False
         if any(name and name not in self.constants for name in inputs):
             return False
-        if not all(_is_small_integer(t) for t in types):
+        if not all(is_small_integer(t) for t in types):
             return False
         operands = [self._small_array(name) if name else None for name in inputs]
         if any(o is None and n for o, n in zip(operands, inputs, strict=True)):
@@ -282,37 +271,9 @@ class _Importer:
         if isinstance(computed, TensorType) and isinstance(declared, onnx_ir.TensorType):
             name = DTYPE_NAMES.get(declared.dtype.value)
             if name is not None and name != computed.dtype:
-                raise ModelError(f"graph output {value.name!r} is declared {name} but computes {computed.dtype}")
-
-    # ** definitions **
-
-    def _define(self, name: str, type_: ValueType) -> None:
-        self.types[name] = type_
-        self._made.append(name)
-
-    def _define_constant(self, name: str, constant: Constant) -> None:
-        self.constants[name] = constant
-        self._define(name, constant.type)
-
-    def _note_symbols(self, type_: ValueType) -> None:
-        if isinstance(type_, TensorType):
-            for dim in type_.shape:
-                if (name := plain_symbol(dim)) is not None:
-                    self._symbols.add(name)
-
-    def _new_name(self) -> str:
-        base = next((o for o in self._call.outputs if o), self._call.op_type)
-        index = 0
-        while (name := f"{base}__{index}") in self._names:
-            index += 1
-        self._names.add(name)
-        return name
-
-    def _small_array(self, name: str) -> Array | None:
-        constant = self.constants.get(name)
-        if constant is None or constant.type.dtype == "string" or constant.type.static_size() > _SMALL:
-            return None
-        return self.array(name)
+                raise ModelError(
+                    f"graph output {value.name!r} is declared {name} but computes {computed.dtype}"
+                )
 
     def _call_of(self, node: onnx_ir.Node) -> Call:
         """What a reader sees: absent operands and unread results at the end are cut off."""
@@ -320,139 +281,13 @@ class _Importer:
         while inputs and not inputs[-1]:
             inputs.pop()
         outputs = [v.name or "" for v in node.outputs]
-        outputs = [name if i == 0 or name in self._read_names else "" for i, name in enumerate(outputs)]
+        outputs = [
+            name if i == 0 or name in self._read_names else "" for i, name in enumerate(outputs)
+        ]
         while outputs and not outputs[-1]:
             outputs.pop()
         attrs = {name: _attribute_value(a) for name, a in node.attributes.items()}
         return Call(node.op_type, tuple(inputs), tuple(outputs), attrs, node.name or "")
-
-    # ** what readers use (ReadContext) **
-
-    def type(self, name: str) -> TensorType:
-        type_ = self.types.get(name)
-        if not isinstance(type_, TensorType):
-            raise Untranslatable
-        return type_
-
-    def array(self, name: str) -> Array:
-        if name not in self._arrays:
-            constant = self.constants.get(name)
-            if constant is None or constant.type.static_size() > _READABLE:
-                raise Untranslatable
-            self._arrays[name] = np.asarray(constant.load())
-        return self._arrays[name]
-
-    def dims(self, name: str) -> tuple[Dim, ...]:
-        if name in self._values:
-            return tuple(self._values[name].reshape(-1))
-        array = self.array(name)
-        if array.dtype.kind not in "iu":
-            raise Untranslatable
-        return tuple(array.reshape(-1).tolist())
-
-    def sequence(self, name: str) -> Call | None:
-        return self._sequences.get(name)
-
-    def constant(self, array: Array, out: str | None = None) -> str:
-        name = out or self._new_name()
-        self._define_constant(name, array_constant(array))
-        self._arrays[name] = np.asarray(array)
-        return name
-
-    def splat(self, value: Array, shape: tuple[int, ...], out: str) -> str:
-        if value.dtype.kind in "OSU" or min(shape, default=0) < 0:
-            raise Untranslatable
-        self._define_constant(out, splat_constant(value, shape))
-        return out
-
-    def alias(self, value: str, out: str) -> str:
-        if value not in self.types:
-            raise Untranslatable
-        sources = (self._call.name or out,)
-        self.nodes.append(identity_node(value, out, sources))
-        self._define(out, self.types[value])
-        if value in self._values:
-            self._values[out] = self._values[value]
-        if value in self._typer.protos:
-            self._typer.protos[out] = self._typer.protos[value]
-        return out
-
-    def emit(self, op: str, inputs: Iterable[str], out: str | None = None, **attrs: Attr) -> str:
-        operands = tuple(inputs)
-        definition = get_op(op)
-        if not definition.arity[0] <= len(operands) <= definition.arity[1]:
-            raise Untranslatable
-        types = [self.type(name) for name in operands]
-        type_ = definition.type_fn(types, attrs)
-        name = out or self._new_name()
-        call = self._call
-        node = Node(
-            op,
-            operands,
-            (name,),
-            attributes(**attrs),
-            name=call.name if out else "",
-            sources=(call.name or call.outputs[0],),
-        )
-        if self._evaluate(node, type_):
-            return name
-        self._define(name, type_)
-        self.nodes.append(node)
-        return name
-
-    def _evaluate(self, node: Node, type_: TensorType) -> bool:
-        """Fold small integer tensors at once: what follows may be shaped by them. True if the node is gone."""
-        if type_.dtype not in ("int64", "int32", "bool"):
-            if type_.shape not in ((), (1,)) or not is_exact(node):
-                return False
-        elif not type_.is_static or type_.static_size() > _SMALL:
-            return False
-        arrays = [self._small_array(n) for n in node.inputs]
-        if all(a is not None for a in arrays):
-            operands = [a for a in arrays if a is not None]
-            self.constant(evaluate(node, operands, type_), node.output)
-            return True
-        if type_.rank > 1 or not any(n in self._values for n in node.inputs):
-            return False
-        objects = []
-        for name, array in zip(node.inputs, arrays, strict=True):
-            if name in self._values:
-                objects.append(self._values[name])
-            elif array is not None and array.dtype.kind in "iub":
-                objects.append(array.astype(object))
-            else:
-                return False
-        values = shape_values(node, objects)
-        if values is None or values.shape != type_.shape:
-            return False
-        if any(isinstance(v, SymDim) for v in values.reshape(-1)):
-            self._values[node.output] = values
-            return False
-        self.constant(values.astype(numpy_dtype(type_.dtype)), node.output)
-        return True
-
-    def is_expressible(self, source: TensorType, shape: tuple[Dim, ...], op: str) -> bool:
-        if not any(isinstance(d, SymDim) for d in shape):
-            return True
-        if op == "Expand":
-            constant = expand_target(source.shape, shape) is not None
-        else:
-            constant = (
-                reshape_target(source.shape, shape) is not None
-                or unsqueezed_axes(source.shape, shape) is not None
-                or unsqueezed_axes(shape, source.shape) is not None
-            )
-        atoms = {a for d in shape if isinstance(d, SymDim) for monomial, _ in d.terms for a in monomial}
-        return constant or atoms <= self._symbols
-
-
-def _is_small_integer(type_: ValueType) -> bool:
-    return (
-        isinstance(type_, TensorType)
-        and type_.dtype in ("int64", "int32", "bool")
-        and type_.is_static
-        and type_.static_size() <= _SMALL
-    )
 
 
 def _specialised(name: str, declared: ValueType, sizes: Sequence[int]) -> TensorType:
@@ -469,13 +304,3 @@ def _read_names(model: onnx_ir.Model) -> set[str]:
     for node in model.graph.all_nodes():
         names.update(v.name or "" for v in node.inputs if v is not None)
     return names | {v.name or "" for graph in model.graphs() for v in graph.outputs}
-
-
-def _all_names(model: onnx_ir.Model) -> set[str]:
-    names = {v.name or "" for v in model.graph.inputs} | set(model.graph.initializers)
-    for node in model.graph.all_nodes():
-        names.update(v.name or "" for v in node.outputs)
-        names.update(v.name or "" for v in node.inputs if v is not None)
-    return names
-
-

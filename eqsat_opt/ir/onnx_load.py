@@ -1,6 +1,7 @@
 """Read an ONNX model, whatever it is given as, and refuse what is not valid with one clear line.
 
-Weights stay where they are: external tensors are checked by their file's size and mapped when somebody reads them.
+Weights stay where they are: external tensors are checked by their file's size and mapped when
+    somebody reads them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import onnx
 import onnx_ir
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.sparse import hide_sparse
@@ -33,7 +34,8 @@ def load_model(source: ModelSource) -> onnx_ir.Model:
     """The model as onnx-ir sees it; ``source`` is not changed.
 
     Args:
-        source: a path, or a model in either of the two in-memory forms. The relative paths of external data count
+        source: a path, or a model in either of the two in-memory forms. The relative paths of
+            external data count
             from the folder of the file, or from the working directory for a ``ModelProto``.
 
     Raises:
@@ -53,7 +55,9 @@ def _read(path: str) -> onnx.ModelProto:
     try:
         return onnx.load(path, load_external_data=False)
     except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        reason = (
+            "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
+        )
         raise ModelError(f"cannot read {path}: {reason}") from error
     except (DecodeError, ValueError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} is truncated or not an ONNX model") from error
@@ -219,9 +223,13 @@ def _check_external(model: onnx_ir.Model, base: str | None) -> None:
             sizes[location] = _external_size(location, folder, label)
         expected = _byte_count(tensor.size, tensor.dtype.value)
         if tensor.length is not None and tensor.length != expected:
-            raise ModelError(f"{label} has {tensor.length} bytes where its dimensions need {expected}")
+            raise ModelError(
+                f"{label} has {tensor.length} bytes where its dimensions need {expected}"
+            )
         if (tensor.offset or 0) < 0 or (tensor.offset or 0) + expected > sizes[location]:
-            raise ModelError(f"{label} ends before byte {(tensor.offset or 0) + expected}: the file is truncated")
+            raise ModelError(
+                f"{label} ends before byte {(tensor.offset or 0) + expected}: the file is truncated"
+            )
 
 
 def _external_size(location: str, folder: str, label: str) -> int:
@@ -263,7 +271,9 @@ def topological_nodes(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
     for node, names in zip(nodes, reads, strict=True):
         for name in names:
             if name not in producer and name not in defined:
-                raise ModelError(f"node {node.name!r} ({node.op_type}) reads {name!r}, which nothing defines")
+                raise ModelError(
+                    f"node {node.name!r} ({node.op_type}) reads {name!r}, which nothing defines"
+                )
     if all(producer.get(name, -1) < i for i, names in enumerate(reads) for name in names):
         return nodes
     return [nodes[i] for i in _sorted_indices(reads, producer)]
@@ -277,7 +287,9 @@ def _sorted_indices(reads: list[list[str]], producer: dict[Any, int]) -> list[in
         stack = [root]
         while stack:
             index = stack[-1]
-            waiting = [producer[n] for n in reads[index] if n in producer and state[producer[n]] != 2]
+            waiting = [
+                producer[n] for n in reads[index] if n in producer and state[producer[n]] != 2
+            ]
             if state[index] == 2 or not waiting:
                 stack.pop()
                 if state[index] != 2:
@@ -299,11 +311,7 @@ def node_reads(node: onnx_ir.Node) -> list[str]:
 
 def captured_values(node: onnx_ir.Node) -> list[str]:
     """Names of the outer values that the subgraphs of ``node`` read, in order, without repetition."""
-    graphs = [
-        graph
-        for attribute in node.attributes.values()
-        for graph in _graphs_of(attribute)
-    ]
+    graphs = [graph for attribute in node.attributes.values() for graph in _graphs_of(attribute)]
     if not graphs:
         return []
     found: dict[str, None] = {}

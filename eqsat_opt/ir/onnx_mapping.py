@@ -1,8 +1,8 @@
 """How registry operators are spelled in ONNX, in both directions.
 
 A *reader* turns an ONNX node into registry nodes, a *writer* does the reverse; the modules of
-:mod:`eqsat_opt.ir.mappings` define them side by side, one family of operators each. A reader that raises
-:class:`Untranslatable` leaves its node opaque, which is always correct.
+:mod:`eqsat_opt.ir.mappings` define them side by side, one family of operators each. A reader that
+raises :class:`Untranslatable` leaves its node opaque, which is always correct.
 """
 
 from __future__ import annotations
@@ -180,7 +180,9 @@ def expect(condition: bool) -> None:
 
 def refuse(node: Node, opset: int) -> NoReturn:
     """Give up on a node that the model's opset cannot express."""
-    raise ModelError(f"operator {node.op} cannot be written in operator set {opset}; convert the model to a newer one")
+    raise ModelError(
+        f"operator {node.op} cannot be written in operator set {opset}; convert the model to a newer one"
+    )
 
 
 def normal_axis(axis: int, rank: int) -> int:

@@ -27,7 +27,8 @@ _ALIGNMENT = 4096
 def save_model(model: onnx_ir.Model, path: str | os.PathLike[str]) -> None:
     """Write ``model`` to ``path``; weights go to ``<name>.data`` beside it if any was external or they exceed 2 GB.
 
-    The model is the same after the call; what was external in it still refers to the files that it came from.
+    The model is the same after the call; what was external in it still refers to the files that it
+    came from.
 
     Raises:
         ModelError: the file cannot be written; nothing is left behind.
@@ -52,7 +53,9 @@ def _save(model: onnx_ir.Model, target: str) -> None:
         data_temporary = ""
         if external:
             data_file, data_temporary = _temporary(cleanup, data_target)
-            moved = [s for s in slots if s.tensor.nbytes >= _EXTERNAL_BYTES or _is_external(s.tensor)]
+            moved = [
+                s for s in slots if s.tensor.nbytes >= _EXTERNAL_BYTES or _is_external(s.tensor)
+            ]
             places = [_append(data_file, slot.tensor) for slot in moved]
             _finish(data_file)
             for slot, (offset, length) in zip(moved, places, strict=True):
@@ -98,7 +101,9 @@ def _tensor_slots(model: onnx_ir.Model) -> Iterator[_Slot]:
 
 def _temporary(cleanup: contextlib.ExitStack, target: str) -> tuple[BinaryIO, str]:
     """A file beside ``target`` that is gone afterwards, unless it was renamed."""
-    handle, path = tempfile.mkstemp(prefix=f".{os.path.basename(target)}.", dir=os.path.dirname(target))
+    handle, path = tempfile.mkstemp(
+        prefix=f".{os.path.basename(target)}.", dir=os.path.dirname(target)
+    )
     cleanup.callback(_remove, path)
     mask = os.umask(0)
     os.umask(mask)

@@ -1,7 +1,7 @@
 """Types of ONNX values: conversion from and to onnx-ir and protobuf, and inference for opaque nodes.
 
-Known operators are typed by the registry. What it does not know is typed node by node with onnx's own inference, so
-that nothing larger than one node is ever serialised.
+Known operators are typed by the registry. What it does not know is typed node by node with onnx's
+own inference, so that nothing larger than one node is ever serialised.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def type_from_ir(value: onnx_ir.Value) -> ValueType:
     """The type that a model declares for a value."""
     if isinstance(value.type, onnx_ir.TensorType) and value.type.dtype.value in DTYPE_NAMES:
         if value.shape is not None:
-            return TensorType(DTYPE_NAMES[value.type.dtype.value], shape_of(value.shape, value.name or ""))
+            return TensorType(
+                DTYPE_NAMES[value.type.dtype.value], shape_of(value.shape, value.name or "")
+            )
         return OtherType(f"{DTYPE_NAMES[value.type.dtype.value]} of unknown rank")
     return OtherType(str(value.type) if value.type is not None else "unknown")
 
@@ -104,7 +106,8 @@ class OpaqueTyper:
 
     Attributes:
         symbols: composite dimensions by the name under which inference sees them.
-        protos: types that no :class:`TensorType` expresses (sequences, optionals, unknown ranks), by value name.
+        protos: types that no :class:`TensorType` expresses (sequences, optionals, unknown ranks),
+            by value name.
     """
 
     def __init__(self, model: onnx_ir.Model) -> None:
@@ -200,7 +203,13 @@ class OpaqueTyper:
         try:
             return dict(
                 onnx.shape_inference.infer_node_outputs(
-                    schema, onnx_ir.to_proto(node), known, data, None, self._imports, self._ir_version
+                    schema,
+                    onnx_ir.to_proto(node),
+                    known,
+                    data,
+                    None,
+                    self._imports,
+                    self._ir_version,
                 )
             )
         except ValidationError as error:
@@ -217,7 +226,10 @@ class OpaqueTyper:
         key = node.op_identifier()
         if key not in self._function_protos:
             self._function_protos[key] = onnx_ir.to_proto(self._functions[key])
-        inputs = [known.get(v.name or "", onnx.TypeProto()) if v else onnx.TypeProto() for v in node.inputs]
+        inputs = [
+            known.get(v.name or "", onnx.TypeProto()) if v else onnx.TypeProto()
+            for v in node.inputs
+        ]
         attributes = [onnx_ir.to_proto(a) for a in node.attributes.values()]
         try:
             results = onnx.shape_inference.infer_function_output_types(

@@ -1,7 +1,8 @@
 """Carry sparse tensors through onnx-ir, which has no place for them.
 
-Every sparse tensor of a model becomes a dense ``uint8`` attribute that holds its serialised bytes, and a sparse
-initializer becomes a ``Constant`` node with such an attribute; :func:`restore_sparse` undoes both.
+Every sparse tensor of a model becomes a dense ``uint8`` attribute that holds its serialised bytes,
+and a sparse initializer becomes a ``Constant`` node with such an attribute; :func:`restore_sparse`
+undoes both.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import onnx
 
-__all__ = ["hide_sparse", "restore_sparse", "sparse_tensor_of"]
+__all__ = ["hide_sparse", "restore_sparse"]
 
 _TENSOR = "eqsat_opt.sparse_tensor"
 _INITIALIZER = "eqsat_opt.sparse_initializer"
@@ -74,9 +75,7 @@ def hide_sparse(model: onnx.ModelProto) -> onnx.ModelProto:
         constants = []
         for sparse in owner.sparse_initializer:
             constant = onnx.NodeProto(op_type="Constant", output=[sparse.values.name])
-            attribute = constant.attribute.add(
-                name="sparse_value", type=onnx.AttributeProto.TENSOR
-            )
+            attribute = constant.attribute.add(name="sparse_value", type=onnx.AttributeProto.TENSOR)
             attribute.t.CopyFrom(_packed(sparse, _INITIALIZER))
             constants.append(constant)
         nodes = list(owner.node)
@@ -112,10 +111,3 @@ def restore_sparse(model: onnx.ModelProto) -> onnx.ModelProto:
         for index in reversed(initializers):
             del owner.node[index]
     return model
-
-
-def sparse_tensor_of(data: bytes, name: str) -> onnx.SparseTensorProto | None:
-    """The sparse tensor that hides in an attribute tensor called ``name``, if one does."""
-    if name not in (_TENSOR, _INITIALIZER):
-        return None
-    return onnx.SparseTensorProto.FromString(data)

@@ -329,6 +329,8 @@ def apply(graph: Graph, match: Match) -> Graph:
         else:
             nodes.append(node)
     nodes = [_rename(node, renamed) for node in nodes]
+    # A root may take the name of a value that itself takes the name of another root.
+    renamed = {name: renamed.get(other, other) for name, other in renamed.items()}
     outputs = tuple(renamed.get(name, name) for name in graph.outputs)
     types = {**graph.types, **builder.types}
     ordered = Graph(graph.inputs, outputs, _sorted(nodes), graph.constants, types, graph.model)

@@ -6,6 +6,7 @@ though much was never measured (ARCHITECTURE §3.5).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ class ChoiceResult:
         metrics, original_metrics: totals by metric.
         rounds: rounds of measuring.
         unmeasured: kernels of the answer that only have a bound, after the last round.
+        measuring_s: seconds spent measuring.
     """
 
     best: Selection
@@ -47,6 +49,7 @@ class ChoiceResult:
     original_metrics: Mapping[str, float]
     rounds: int
     unmeasured: int
+    measuring_s: float
 
 
 def _selection(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Selection:
@@ -78,7 +81,7 @@ def choose(
     """
     measure = measure and objective.weights.get("time_us", 0.0) > 0
     pricer.recall(kernel for kernel in priced.kernels if kernel is not None)
-    done = 0
+    done, measuring_s = 0, 0.0
     while True:
         base = priced.problem(pricer.price, priced.is_original)
         original = extract(base.problem, objective, time_limit_s=time_limit_s, seed=seed)
@@ -99,7 +102,9 @@ def choose(
             if progress is not None:
                 progress(f"round {done}: kernel {n} of {total}")
 
+        start = time.perf_counter()
         pricer.measure(unknown, report)
+        measuring_s += time.perf_counter() - start
     others = alternatives(full.problem, objective, best, n_alternatives, time_limit_s=min(time_limit_s, 3.0), seed=seed)
     return ChoiceResult(
         _selection(priced, full, best),
@@ -111,4 +116,5 @@ def choose(
         original.metrics,
         done,
         sum(not pricer.price(kernel).measured for kernel in wanted),
+        measuring_s,
     )

@@ -18,6 +18,7 @@ from eqsat_opt.egraph import EClasses, Lowered
 from eqsat_opt.egraph.lowering import LEAF
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, attributes
+from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import TensorType, ValueType
@@ -25,9 +26,6 @@ from eqsat_opt.select.candidates import Candidate, OperandRef
 from eqsat_opt.select.choose import Selection
 
 __all__ = ["raise_graph", "rules_used"]
-
-SPLIT = "Split"
-"""The one operator of raised graphs with several outputs; the registry knows only Slice."""
 
 
 def _loader(op: str, attrs: Attrs, operands: list[Constant]) -> Callable[[], npt.NDArray[Any]]:
@@ -251,7 +249,9 @@ class _Raiser:
             if last:
                 name = self.define(item.cls, step.op)
             else:
-                name = self.fresh(f"eqsat_{step.op}_{cls}")
+                own = self.preferred.get(cls)
+                free = own is not None and own not in self.types and cls not in self.selection
+                name = own if free and own is not None else self.fresh(f"eqsat_{step.op}_{cls}")
                 self.types[name] = self.eclasses.types[cls]
             sources = tuple(dict.fromkeys(s for n in nodes for s in self._source_of(n)))
             own_name = sources[0] if sources and not self._rules(nodes) else ""

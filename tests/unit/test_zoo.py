@@ -95,7 +95,7 @@ def assert_alive(model: ModelProto) -> None:
     for a, b in zip(first, second, strict=True):
         assert np.isfinite(a).all()
         assert a.std() > 1e-2 * np.abs(a).max()
-        assert np.corrcoef(a.ravel(), b.ravel())[0, 1] < 0.95
+        assert np.corrcoef(a.ravel(), b.ravel())[0, 1] < 0.98
 
 
 def with_weights_as_inputs(model: ModelProto) -> tuple[ModelProto, Arrays]:
@@ -187,7 +187,7 @@ class TestTiny:
         model = zoo.build(name, scale="tiny")
         onnx.checker.check_model(model, full_check=True)
         assert (model.ir_version, model.opset_import[0].version) == (8, 17)
-        assert model.ByteSize() < 2_000_000
+        assert model.ByteSize() < 4_000_000
 
     def test_uses_the_operators_of_the_full_size(self, name: str) -> None:
         counts = Counter(node.op_type for node in zoo.build(name, scale="tiny").graph.node)

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from eqsat_opt.ir.mappings import constants, elementwise, linear, movement, normalisation, reduction, window
+from eqsat_opt.ir.mappings import (
+    constants,
+    elementwise,
+    linear,
+    movement,
+    normalisation,
+    reduction,
+    window,
+)
 
 __all__ = ["constants", "elementwise", "linear", "movement", "normalisation", "reduction", "window"]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.ir.graph import Node
-from eqsat_opt.ir.ops import OPS
 from eqsat_opt.ir.onnx_mapping import (
     Call,
     ReadContext,
@@ -20,14 +19,15 @@ from eqsat_opt.ir.onnx_mapping import (
     scalar,
     writes,
 )
+from eqsat_opt.ir.ops import OPS
 from eqsat_opt.ir.types import DTYPE_CODES, numpy_dtype
 
 __all__: list[str] = []
 
 _PLAIN = (
-    "Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Neg", "Abs", "Reciprocal", "Floor", "Ceil", "Round",
-    "Sign", "Sin", "Cos", "Softsign", "Softplus", "Not", "IsNaN", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Equal",
-    "Greater", "Less", "And", "Or", "Xor", "Where",
+    "Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Neg", "Abs", "Reciprocal", "Floor",
+    "Ceil", "Round", "Sign", "Sin", "Cos", "Softsign", "Softplus", "Not", "IsNaN", "Add", "Sub",
+    "Mul", "Div", "Pow", "PRelu", "Equal", "Greater", "Less", "And", "Or", "Xor", "Where",
 )  # fmt: skip
 """Same name, no attributes, in every opset that has them."""
 
@@ -88,7 +88,9 @@ def _write_gelu(node: Node, context: WriteContext) -> None:
     if node.attr("approximate") == "tanh":
         cube = context.op("Mul", [x, context.op("Mul", [x, x])])
         inner = context.op("Add", [x, context.op("Mul", [cube, _scalar(context, x, 0.044715)])])
-        gate = context.op("Tanh", [context.op("Mul", [inner, _scalar(context, x, math.sqrt(2 / math.pi))])])
+        gate = context.op(
+            "Tanh", [context.op("Mul", [inner, _scalar(context, x, math.sqrt(2 / math.pi))])]
+        )
     else:
         if context.opset < 9:
             refuse(node, context.opset)
@@ -147,7 +149,9 @@ def _read_variadic(call: Call, context: ReadContext) -> None:
         last = index == len(call.inputs) and not mean
         total = context.emit(op, [total, operand], call.outputs[0] if last else None)
     if mean:
-        count = context.constant(np.asarray(len(call.inputs), numpy_dtype(context.type(total).dtype)))
+        count = context.constant(
+            np.asarray(len(call.inputs), numpy_dtype(context.type(total).dtype))
+        )
         context.emit("Div", [total, count], call.outputs[0])
 
 
@@ -170,7 +174,9 @@ def _read_clip(call: Call, context: ReadContext) -> None:
             if abs(bounds[index]) >= limit and (bounds[index] < 0) == (index == 0):
                 bounds[index] = math.copysign(math.inf, bounds[index])
     expect(all(float(b) == b and not math.isnan(b) for b in bounds))
-    context.emit("Clip", call.inputs[:1], call.outputs[0], min=float(bounds[0]), max=float(bounds[1]))
+    context.emit(
+        "Clip", call.inputs[:1], call.outputs[0], min=float(bounds[0]), max=float(bounds[1])
+    )
 
 
 @writes("Clip")

@@ -6,14 +6,26 @@ import numpy as np
 
 from eqsat_opt.ir.dims import Dim
 from eqsat_opt.ir.graph import Node
-from eqsat_opt.ir.onnx_mapping import Call, ReadContext, WriteContext, expect, literal_ints, reads, writes
+from eqsat_opt.ir.onnx_mapping import (
+    Call,
+    ReadContext,
+    WriteContext,
+    expect,
+    literal_ints,
+    reads,
+    writes,
+)
 from eqsat_opt.ir.types import numpy_dtype
 
 __all__ = ["resolve_pads"]
 
 
 def resolve_pads(
-    call: Call, sizes: tuple[Dim, ...], kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
+    call: Call,
+    sizes: tuple[Dim, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
 ) -> tuple[int, ...]:
     """The pads of a window, begins then ends, with ``auto_pad`` resolved."""
     mode = call.get("auto_pad", "NOTSET")
@@ -26,7 +38,9 @@ def resolve_pads(
         return (0,) * 2 * axes
     expect(mode in ("SAME_UPPER", "SAME_LOWER"))
     begins, ends = [], []
-    for size, k, stride, dilation in zip(literal_ints(sizes), kernel, strides, dilations, strict=True):
+    for size, k, stride, dilation in zip(
+        literal_ints(sizes), kernel, strides, dilations, strict=True
+    ):
         total = max((-(-size // stride) - 1) * stride + dilation * (k - 1) + 1 - size, 0)
         small, large = total // 2, total - total // 2
         begins.append(small if mode == "SAME_UPPER" else large)
@@ -46,7 +60,7 @@ def _write_matmul(node: Node, context: WriteContext) -> None:
 
 @reads("Gemm")
 def _read_gemm(call: Call, context: ReadContext) -> None:
-    """alpha A'B' + beta C."""
+    """Alpha A'B' + beta C."""
     left, right = call.inputs[:2]
     dtype = context.type(left).dtype
     alpha, beta = call.get("alpha", 1.0), call.get("beta", 1.0)
@@ -64,7 +78,9 @@ def _read_gemm(call: Call, context: ReadContext) -> None:
         result = context.emit("Mul", [result, factor], last if bias is None else None)
     if bias is not None:
         if beta != 1:
-            bias = context.emit("Mul", [bias, context.constant(np.asarray(beta, numpy_dtype(dtype)))])
+            bias = context.emit(
+                "Mul", [bias, context.constant(np.asarray(beta, numpy_dtype(dtype)))]
+            )
         context.emit("Add", [result, bias], last)
 
 
@@ -79,7 +95,10 @@ def _read_conv(call: Call, context: ReadContext) -> None:
     dilations = tuple(call.get("dilations", (1,) * axes))
     attrs = {"strides": strides, "dilations": dilations, "group": call.get("group", 1)}
     if call.op_type == "ConvTranspose":
-        expect("output_shape" not in call.attrs and call.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"))
+        expect(
+            "output_shape" not in call.attrs
+            and call.get("auto_pad", "NOTSET") in ("NOTSET", "VALID")
+        )
         attrs["output_padding"] = tuple(call.get("output_padding", (0,) * axes))
     attrs["pads"] = resolve_pads(call, x.shape[2:], kernel, strides, dilations)
     operands = [name for name in call.inputs if name]

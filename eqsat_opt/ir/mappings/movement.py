@@ -169,7 +169,11 @@ def _write_expand(node: Node, context: WriteContext) -> None:
     if context.opset < 8:
         refuse(node, context.opset)
     target = expand_target(context.type(x).shape, shape)
-    operand = context.shape_value(shape) if target is None else context.constant(np.asarray(target, np.int64))
+    operand = (
+        context.shape_value(shape)
+        if target is None
+        else context.constant(np.asarray(target, np.int64))
+    )
     context.op("Expand", [x, operand], node.output)
 
 
@@ -201,7 +205,11 @@ def _slice_bounds(call: Call, context: ReadContext) -> list[tuple[int, int, int]
     if context.opset >= 10:
         starts, ends = (context.array(call.inputs[i]).reshape(-1).tolist() for i in (1, 2))
         axes_operand, steps_operand = call.input(3), call.input(4)
-        axes = context.array(axes_operand).reshape(-1).tolist() if axes_operand else list(range(len(starts)))
+        axes = (
+            context.array(axes_operand).reshape(-1).tolist()
+            if axes_operand
+            else list(range(len(starts)))
+        )
         if steps_operand:
             expect(all(s == 1 for s in context.array(steps_operand).reshape(-1).tolist()))
     else:
@@ -243,7 +251,9 @@ def _write_slice(node: Node, context: WriteContext) -> None:
     context.op("Slice", [*node.inputs, *bounds], node.output)
 
 
-def _emit_parts(context: ReadContext, x: str, axis: int, sizes: list[int], outputs: tuple[str, ...]) -> None:
+def _emit_parts(
+    context: ReadContext, x: str, axis: int, sizes: list[int], outputs: tuple[str, ...]
+) -> None:
     (total,) = literal_ints([context.type(x).shape[axis]])
     expect(sum(sizes) == total and len(sizes) >= len(outputs) and min(sizes) > 0)
     low = 0

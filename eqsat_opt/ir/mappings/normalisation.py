@@ -8,7 +8,15 @@ import numpy as np
 
 from eqsat_opt.ir.graph import Node
 from eqsat_opt.ir.mappings.reduction import write_reduction
-from eqsat_opt.ir.onnx_mapping import Call, ReadContext, WriteContext, expect, normal_axis, reads, writes
+from eqsat_opt.ir.onnx_mapping import (
+    Call,
+    ReadContext,
+    WriteContext,
+    expect,
+    normal_axis,
+    reads,
+    writes,
+)
 from eqsat_opt.ir.types import numpy_dtype
 
 __all__: list[str] = []
@@ -18,11 +26,14 @@ __all__: list[str] = []
 def _read_layer(call: Call, context: ReadContext) -> None:
     expect(len(call.outputs) == 1 and call.get("stash_type", 1) == 1)
     x = context.type(call.inputs[0])
-    # The registry computes in float32 or in the type itself, as stash_type=1 demands of narrow types only.
+    # The registry computes in float32 or in the type itself, as stash_type=1 demands of
+    # narrow types only.
     expect(x.dtype != "float64" and all(context.type(p).dtype == x.dtype for p in call.inputs if p))
     axis = normal_axis(call.get("axis", -1), x.rank)
     operands = [name for name in call.inputs if name]
-    context.emit(call.op_type, operands, call.outputs[0], axis=axis, epsilon=call.get("epsilon", 1e-5))
+    context.emit(
+        call.op_type, operands, call.outputs[0], axis=axis, epsilon=call.get("epsilon", 1e-5)
+    )
 
 
 @writes("LayerNormalization", "RMSNormalization")
@@ -50,16 +61,22 @@ def _write_layer(node: Node, context: WriteContext) -> None:
 @reads("BatchNormalization")
 def _read_batch(call: Call, context: ReadContext) -> None:
     """Inference only: one output, no training mode, statistics per channel."""
-    expect(len(call.outputs) == 1 and not call.get("training_mode", 0) and call.get("spatial", 1) == 1)
+    expect(
+        len(call.outputs) == 1 and not call.get("training_mode", 0) and call.get("spatial", 1) == 1
+    )
     x = context.type(call.inputs[0])
     expect(all(context.type(p).dtype == x.dtype for p in call.inputs[1:]))
-    context.emit("BatchNormalization", call.inputs, call.outputs[0], epsilon=call.get("epsilon", 1e-5))
+    context.emit(
+        "BatchNormalization", call.inputs, call.outputs[0], epsilon=call.get("epsilon", 1e-5)
+    )
 
 
 @reads("InstanceNormalization")
 def _read_instance(call: Call, context: ReadContext) -> None:
     expect(context.type(call.inputs[0]).rank >= 3)
-    context.emit("InstanceNormalization", call.inputs, call.outputs[0], epsilon=call.get("epsilon", 1e-5))
+    context.emit(
+        "InstanceNormalization", call.inputs, call.outputs[0], epsilon=call.get("epsilon", 1e-5)
+    )
 
 
 @writes("BatchNormalization", "InstanceNormalization")

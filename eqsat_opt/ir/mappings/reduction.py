@@ -35,7 +35,9 @@ def _read_reduction(call: Call, context: ReadContext) -> None:
         expect(not call.get("noop_with_empty_axes", 0))
         axes = tuple(range(x.rank))
     axes = tuple(sorted({normal_axis(a, x.rank) for a in axes}))
-    context.emit(call.op_type, call.inputs[:1], call.outputs[0], axes=axes, keepdims=call.get("keepdims", 1))
+    context.emit(
+        call.op_type, call.inputs[:1], call.outputs[0], axes=axes, keepdims=call.get("keepdims", 1)
+    )
 
 
 @reads("GlobalAveragePool", "GlobalMaxPool")
@@ -47,11 +49,18 @@ def _read_global_pool(call: Call, context: ReadContext) -> None:
 
 
 def write_reduction(
-    context: WriteContext, op: str, x: str, axes: tuple[int, ...], keepdims: int = 1, out: str | None = None
+    context: WriteContext,
+    op: str,
+    x: str,
+    axes: tuple[int, ...],
+    keepdims: int = 1,
+    out: str | None = None,
 ) -> str:
     """A reduction with its axes where the opset wants them."""
     if _axes_are_an_input(op, context.opset):
-        return context.op(op, [x, context.constant(np.asarray(axes, np.int64))], out, keepdims=keepdims)
+        return context.op(
+            op, [x, context.constant(np.asarray(axes, np.int64))], out, keepdims=keepdims
+        )
     return context.op(op, [x], out, axes=axes, keepdims=keepdims)
 
 

@@ -37,7 +37,11 @@ def _read_pool(call: Call, context: ReadContext) -> None:
 @writes("MaxPool", "AveragePool")
 def _write_pool(node: Node, context: WriteContext) -> None:
     attrs = dict(node.attrs)
-    named: dict[str, Any] = {"kernel_shape": attrs["kernel"], "strides": attrs["strides"], "pads": attrs["pads"]}
+    named: dict[str, Any] = {
+        "kernel_shape": attrs["kernel"],
+        "strides": attrs["strides"],
+        "pads": attrs["pads"],
+    }
     if attrs.get("count_include_pad"):
         named["count_include_pad"] = 1
     if attrs["ceil"]:

@@ -1,0 +1,70 @@
+"""Saturation in a child process with a hard deadline.
+
+A step of the engine cannot be interrupted from within; a child can be killed. Only terms go in and only arrays come
+out, so nothing of the model's weights is copied, except small constants that lowering looked at already.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from eqsat_opt.egraph.frozen import EClasses
+from eqsat_opt.egraph.lowering import Lowered, lower
+from eqsat_opt.egraph.saturate import Budget, Saturation, SaturationReport, saturate_terms
+from eqsat_opt.errors import EqsatError, SaturationError
+from eqsat_opt.ir.graph import Constant, Graph
+from eqsat_opt.rules.rule import Rule
+
+__all__ = ["saturate_isolated"]
+
+
+def _no_bytes() -> NoReturn:
+    raise AssertionError("a child process asked for a weight")
+
+
+def _serve(pipe: Connection) -> None:
+    try:
+        terms, leaf_names, constants, rules, budget = pipe.recv()
+        lowered = Lowered(Graph((), (), (), {}, {}), terms, {}, leaf_names, constants, ())
+        result: object = saturate_terms(lowered, rules, budget)
+    except EqsatError as error:
+        result = error
+    pipe.send(result)
+
+
+def saturate_isolated(graph: Graph, rules: Sequence[Rule], budget: Budget, deadline_s: float) -> Saturation:
+    """As :func:`~eqsat_opt.egraph.saturate.saturate`, but never longer than ``deadline_s`` seconds.
+
+    Raises:
+        SaturationError: the deadline passed, or the child died.
+    """
+    lowered = lower(graph)
+    constants = {name: Constant(c.type, c.digest, _no_bytes) for name, c in lowered.constants.items()}
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_serve, args=(theirs,), daemon=True)
+    child.start()
+    try:
+        ours.send((lowered.terms, lowered.leaf_names, constants, list(rules), budget))
+        theirs.close()
+        if not ours.poll(deadline_s):
+            raise SaturationError(
+                f"saturation did not end within {deadline_s:g} s; allow fewer e-nodes or leave rules out"
+            )
+        try:
+            result = ours.recv()
+        except EOFError:
+            raise SaturationError("the saturating process died; allow fewer e-nodes or leave rules out") from None
+    finally:
+        child.kill()
+        child.join()
+        ours.close()
+    if isinstance(result, EqsatError):
+        raise result
+    eclasses, report = result
+    assert isinstance(eclasses, EClasses)
+    assert isinstance(report, SaturationReport)
+    return Saturation(lowered, eclasses, report)

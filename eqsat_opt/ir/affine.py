@@ -1,0 +1,316 @@
+"""Fold scales and shifts per channel into the weights of the convolution or matrix product before them.
+
+Batch normalisation at inference is such a scale and shift; so are the constant Mul and Add that
+exporters write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.ir.graph import Constant, Graph, Node
+from eqsat_opt.ir.handles import Splat, derived_constant, splat_constant, splat_value
+from eqsat_opt.ir.types import TensorType, numpy_dtype
+
+__all__ = ["fold_affine", "lower_batch_normalisation"]
+
+Array = npt.NDArray[Any]
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide,
+}  # fmt: skip
+
+
+def _combined(
+    op: str, type_: TensorType, left: Constant, right: Constant, shape: tuple[int, ...]
+) -> Constant:
+    """``left op right`` with ``right`` reshaped to ``shape``, computed in float64."""
+    function = _ARITHMETIC[op]
+    a, b = splat_value(left, 1), splat_value(right, 1)
+    if a is not None and b is not None:
+        value = function(np.asarray(a, np.float64), np.asarray(b, np.float64))
+        return splat_constant(
+            np.asarray(value).astype(numpy_dtype(type_.dtype)), type_.static_shape()
+        )
+
+    def compute() -> Array:
+        operand = np.asarray(right.load(), np.float64).reshape(shape)
+        with np.errstate(all="ignore"):
+            result = function(np.asarray(left.load(), np.float64), operand)
+        return np.broadcast_to(result, type_.static_shape())
+
+    return derived_constant(type_, compute, (op, str(shape), left.digest, right.digest))
+
+
+def lower_batch_normalisation(graph: Graph) -> Graph:
+    """Every batch normalisation with constant parameters as a Mul and an Add; ``graph`` itself if there is none."""
+    nodes: list[Node] = []
+    constants, types = dict(graph.constants), dict(graph.types)
+    for node in graph.nodes:
+        if node.op != "BatchNormalization" or any(p not in constants for p in node.inputs[1:]):
+            nodes.append(node)
+            continue
+        x, (gamma, beta, mean, variance) = node.inputs[0], (constants[p] for p in node.inputs[1:])
+        type_ = graph.tensor_type(x)
+        assert type_ is not None
+        channels = gamma.type.static_shape()[0]
+        parameter = TensorType(type_.dtype, (channels, *(1,) * (type_.rank - 2)))
+        scale, shift = _scale_and_shift(
+            parameter, node.attr("epsilon"), gamma, beta, mean, variance
+        )
+        names = [f"{node.output}__{part}" for part in ("scale", "shift", "scaled")]
+        while any(n in types for n in names):
+            names = [f"{n}_" for n in names]
+        for name, constant in zip(names, (scale, shift), strict=False):
+            constants[name], types[name] = constant, constant.type
+        types[names[2]] = types[node.output]
+        nodes.append(Node("Mul", (x, names[0]), (names[2],), sources=node.sources))
+        nodes.append(Node("Add", (names[2], names[1]), (node.output,), sources=node.sources))
+    if len(nodes) == len(graph.nodes):
+        return graph
+    return graph.with_nodes(tuple(nodes), constants=constants, types=types)
+
+
+def _scale_and_shift(
+    type_: TensorType,
+    epsilon: float,
+    gamma: Constant,
+    beta: Constant,
+    mean: Constant,
+    variance: Constant,
+) -> tuple[Constant, Constant]:
+    """γ/√(σ²+ε) and β − µγ/√(σ²+ε)."""
+
+    def scale_of(g: Array, v: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(g, np.float64) / np.sqrt(np.asarray(v, np.float64) + epsilon)
+
+    def shift_of(g: Array, b: Array, m: Array, v: Array) -> Array:
+        return np.asarray(b, np.float64) - np.asarray(m, np.float64) * scale_of(g, v)
+
+    parts = (gamma, beta, mean, variance)
+    digests = (str(epsilon), *(p.digest for p in parts))
+    if all(isinstance(p.source, Splat) for p in parts):
+        g, b, m, v = (p.source.value for p in parts)
+        shape, dtype = type_.static_shape(), numpy_dtype(type_.dtype)
+        return (
+            splat_constant(scale_of(g, v).astype(dtype), shape),
+            splat_constant(shift_of(g, b, m, v).astype(dtype), shape),
+        )
+    scale = derived_constant(
+        type_, lambda: scale_of(gamma.load(), variance.load()), ("bn-scale", *digests)
+    )
+    shift = derived_constant(
+        type_, lambda: shift_of(*(p.load() for p in parts)), ("bn-shift", *digests)
+    )
+    return scale, shift
+
+
+def fold_affine(graph: Graph) -> Graph:
+    """The graph with constant Mul, Div, Add and Sub per channel moved into weights; ``graph`` itself if none can be.
+
+    A product is only changed where nobody else reads it, and weights only where nobody else uses
+    them.
+    """
+    return _Folder(graph).run()
+
+
+class _Folder:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.constants = dict(graph.constants)
+        self.types = dict(graph.types)
+        self.nodes: list[Node | None] = []
+        self.index: dict[str, int] = {}
+        self.changed = False
+
+    def run(self) -> Graph:
+        for node in self.graph.nodes:
+            new = self._folded(node) or node
+            self.changed |= new is not node
+            for name in new.outputs:
+                self.index[name] = len(self.nodes)
+            self.nodes.append(new)
+        if not self.changed:
+            return self.graph
+        nodes = tuple(n for n in self.nodes if n is not None)
+        return self.graph.with_nodes(nodes, constants=self.constants, types=self.types)
+
+    def _constant(self, base: str, constant: Constant) -> str:
+        name = f"{base}__{constant.digest[:8]}"
+        while name in self.types and self.constants.get(name) != constant:
+            name += "_"
+        self.constants[name], self.types[name] = constant, constant.type
+        return name
+
+    def _sole_producer(self, name: str) -> Node | None:
+        """The node that makes a value which only one reader uses."""
+        if self.graph.uses[name] != 1 or name in self.graph.pinned or name not in self.index:
+            return None
+        return self.nodes[self.index[name]]
+
+    def _folded(self, node: Node) -> Node | None:
+        if node.op not in _ARITHMETIC:
+            return None
+        left, right = node.inputs
+        if node.op in ("Add", "Mul") and left in self.constants:
+            left, right = right, left
+        constant = self.constants.get(right)
+        type_ = self.types[node.output]
+        if constant is None or left in self.constants or self.types.get(left) != type_:
+            return None
+        if not isinstance(type_, TensorType) or type_.dtype not in _FLOATS:
+            return None
+        producer = self._sole_producer(left)
+        if producer is None:
+            return None
+        result = self._into(producer, node, constant, type_)
+        if result is not None:
+            self.nodes[self.index[left]] = None
+        return result
+
+    def _into(
+        self, producer: Node, node: Node, constant: Constant, type_: TensorType
+    ) -> Node | None:
+        """``producer`` with the constant of ``node`` in its weights, under the name of ``node``'s output."""
+        if producer.op in ("Conv", "ConvTranspose") and _is_per_channel(constant.type, type_, 1):
+            return self._into_convolution(producer, node, constant, type_)
+        if not _is_per_channel(constant.type, type_, type_.rank - 1):
+            return None
+        if producer.op == "MatMul" and node.op in ("Mul", "Div"):
+            return self._into_product(producer, node.op, constant, node.output, node.sources)
+        if producer.op == "Add":
+            return self._into_biased_product(producer, node, constant, type_)
+        return None
+
+    def _may_change(self, weight: str) -> bool:
+        constant = self.constants.get(weight)
+        if constant is None:
+            return False
+        return isinstance(constant.source, Splat) or self.graph.uses[weight] <= 1
+
+    def _into_convolution(
+        self, conv: Node, node: Node, constant: Constant, type_: TensorType
+    ) -> Node | None:
+        x, weight, *bias = conv.inputs
+        if not self._may_change(weight) or any(b not in self.constants for b in bias):
+            return None
+        channels = type_.shape[1]
+        if not isinstance(channels, int):
+            return None
+        vector = TensorType(type_.dtype, (channels,))
+        flat = (-1,)
+        if node.op in ("Mul", "Div"):
+            shape = _weight_shape(conv, self.constants[weight].type, constant.type.static_size())
+            if shape is None:
+                return None
+            weight = self._constant(
+                weight,
+                _combined(
+                    node.op, self.constants[weight].type, self.constants[weight], constant, shape
+                ),
+            )
+            if bias:
+                bias = [
+                    self._constant(
+                        bias[0], _combined(node.op, vector, self.constants[bias[0]], constant, flat)
+                    )
+                ]
+        else:
+            old = (
+                self.constants[bias[0]]
+                if bias
+                else splat_constant(np.zeros((), numpy_dtype(type_.dtype)), (channels,))
+            )
+            name = bias[0] if bias else f"{conv.output}__bias"
+            bias = [self._constant(name, _combined(node.op, vector, old, constant, flat))]
+        return replace(
+            conv,
+            inputs=(x, weight, *bias),
+            outputs=node.outputs,
+            sources=_union(conv.sources, node.sources),
+        )
+
+    def _into_product(
+        self, product: Node, op: str, constant: Constant, output: str, sources: tuple[str, ...]
+    ) -> Node | None:
+        x, weight = product.inputs
+        if (
+            x in self.constants
+            or not self._may_change(weight)
+            or self.constants[weight].type.rank < 2
+        ):
+            return None
+        scaled = _combined(op, self.constants[weight].type, self.constants[weight], constant, (-1,))
+        return replace(
+            product,
+            inputs=(x, self._constant(weight, scaled)),
+            outputs=(output,),
+            sources=_union(product.sources, sources),
+        )
+
+    def _into_biased_product(
+        self, biased: Node, node: Node, constant: Constant, type_: TensorType
+    ) -> Node | None:
+        """(x·w + b) ∘ c for a product whose bias is a node of its own."""
+        value, bias = biased.inputs
+        if value in self.constants:
+            value, bias = bias, value
+        product = self._sole_producer(value)
+        if product is None or product.op != "MatMul" or bias not in self.constants:
+            return None
+        old = self.constants[bias]
+        if not _is_per_channel(old.type, type_, type_.rank - 1) or not isinstance(
+            type_.shape[-1], int
+        ):
+            return None
+        if node.op in ("Mul", "Div"):
+            scaled = self._into_product(product, node.op, constant, value, node.sources)
+            if scaled is None:
+                return None
+            self.nodes[self.index[value]] = scaled
+        vector = TensorType(type_.dtype, (type_.shape[-1],))
+        name = self._constant(bias, _combined(node.op, vector, _flat(old, vector), constant, (-1,)))
+        return replace(
+            biased,
+            inputs=(value, name),
+            outputs=node.outputs,
+            sources=_union(biased.sources, node.sources),
+        )
+
+
+def _flat(constant: Constant, type_: TensorType) -> Constant:
+    """A bias of any rank as a vector."""
+    if constant.type == type_:
+        return constant
+    return derived_constant(
+        type_,
+        lambda: np.broadcast_to(np.asarray(constant.load()).reshape(-1), type_.static_shape()),
+        ("flat", constant.digest),
+    )
+
+
+def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def _is_per_channel(constant: TensorType, type_: TensorType, axis: int) -> bool:
+    if constant.dtype != type_.dtype or constant.rank > type_.rank:
+        return False
+    padded = (1,) * (type_.rank - constant.rank) + constant.shape
+    return all(d == 1 or (i == axis and d == type_.shape[i]) for i, d in enumerate(padded))
+
+
+def _weight_shape(conv: Node, weight: TensorType, size: int) -> tuple[int, ...] | None:
+    """The shape in which a factor per output channel broadcasts against the weights."""
+    ones = (1,) * (weight.rank - 2)
+    if conv.op == "Conv":
+        return (-1, 1, *ones)
+    # Transposed weights are [C_in, C_out / group, ...]: with groups a factor varies along two axes.
+    return (1, -1, *ones) if conv.attr("group") == 1 or size == 1 else None

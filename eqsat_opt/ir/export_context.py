@@ -1,0 +1,300 @@
+"""What a writer of ONNX nodes sees and makes: values, initializers and nodes under names that nobody else has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir
+
+from eqsat_opt.errors import ModelError
+from eqsat_opt.ir.dims import Dim, SymDim
+from eqsat_opt.ir.graph import Constant, Graph, Node
+from eqsat_opt.ir.handles import Splat
+from eqsat_opt.ir.onnx_types import plain_symbol
+from eqsat_opt.ir.types import DTYPE_CODES, TensorType
+
+__all__ = ["RULES_KEY", "SOURCES_KEY", "ExportContext", "copy_of"]
+
+RULES_KEY = "eqsat_opt.rules"
+"""Node metadata: the rules that made the node, separated by commas."""
+
+SOURCES_KEY = "eqsat_opt.sources"
+"""Node metadata: the original nodes that it stands for, separated by commas."""
+
+DEFAULT_OPSET = 21
+DEFAULT_IR_VERSION = 10
+
+_SPLAT_ELEMENTS = 1024
+"""Splats above this leave as a ConstantOfShape, smaller ones as plain data."""
+
+Array = npt.NDArray[Any]
+
+
+class ExportContext:
+    """The :class:`~eqsat_opt.ir.onnx_mapping.WriteContext` of one export."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.source: onnx_ir.Model | None = graph.model
+        imports = self.source.graph.opset_imports if self.source else {"": DEFAULT_OPSET}
+        self.opset = imports.get("", 1)
+        self.ir_version = self.source.ir_version if self.source else DEFAULT_IR_VERSION
+        self._imports = dict(imports)
+        self._values: dict[str, onnx_ir.Value] = {}
+        self._nodes: list[onnx_ir.Node] = []
+        self._initializers: list[onnx_ir.Value] = []
+        self._names = set(graph.types)
+        self._node_names: set[str] = set()
+        self._given_names: set[str] = set()
+        self._originals: dict[str, onnx_ir.Node] = {}
+        self._infos: dict[str, onnx_ir.Value] = {}
+        self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._shape_parts: dict[Any, str] = {}
+        self._dims: dict[str, tuple[str, int]] = {}
+        self._current: Node | None = None
+        if self.source is not None:
+            self._note_source(self.source)
+
+    def _note_source(self, model: onnx_ir.Model) -> None:
+        for node in model.graph.all_nodes():
+            self._names.update(v.name or "" for v in node.outputs)
+            if node.name:
+                self._node_names.add(node.name)
+        for node in model.graph:
+            if node.name:
+                self._originals[node.name] = node
+            for value in node.outputs:
+                if value.name and value.type is not None:
+                    self._infos[value.name] = value
+
+    def _value(self, name: str) -> onnx_ir.Value:
+        """A new value, with what the model declares of one with this name."""
+        if name in self._values:
+            raise ModelError(f"value {name!r} is defined twice")
+        original = self._infos.get(name)
+        value = onnx_ir.Value(name=name) if original is None else copy_of(original, name)
+        if name:
+            self._values[name] = value
+        return value
+
+    def _constant_value(self, name: str, constant: Constant) -> None:
+        original = self.source.graph.initializers.get(name) if self.source else None
+        if (
+            isinstance(constant.source, Splat)
+            and constant.type.static_size() > _SPLAT_ELEMENTS
+            and self.opset >= 9
+        ):
+            shape = self.constant(np.asarray(constant.type.static_shape(), np.int64))
+            fill = np.asarray(constant.source.value).reshape(1)
+            self.op("ConstantOfShape", [shape], name, value=fill)
+            return
+        tensor = _tensor_of(name, constant)
+        if self.ir_version < 4 and original is None:
+            self.op("Constant", [], name, value=tensor)
+            return
+        value = onnx_ir.Value(
+            name=name,
+            type=onnx_ir.TensorType(tensor.dtype),
+            shape=onnx_ir.Shape(tensor.shape),
+            const_value=tensor,
+        )
+        if original is not None:
+            value.doc_string = original.doc_string
+            value.metadata_props.update(original.metadata_props)
+            value.meta.update(original.meta)
+        self._values[name] = value
+        self._initializers.append(value)
+
+    def _new_name(self, base: str) -> str:
+        index = 0
+        while (name := f"{base}__{index}") in self._names:
+            index += 1
+        self._names.add(name)
+        return name
+
+    def _metadata(self, is_last: bool) -> tuple[str, str | None, dict[str, str]]:
+        """Name, documentation and metadata of the node that is written now."""
+        node = self._current
+        if node is None:
+            return "", None, {}
+        if is_last and node.name and not node.rules:
+            original = self._originals.get(node.name)
+            if original is not None:
+                metadata = dict(original.metadata_props)
+                if node.sources and node.sources != (node.name,):
+                    metadata[SOURCES_KEY] = ",".join(node.sources)
+                return node.name, original.doc_string, metadata
+        metadata = {}
+        if node.rules:
+            metadata[RULES_KEY] = ",".join(node.rules)
+        if node.sources and node.sources != (node.name,):
+            metadata[SOURCES_KEY] = ",".join(node.sources)
+        return (node.name if is_last else ""), None, metadata
+
+    def _node_name(self, wanted: str, op_type: str, output: str) -> str:
+        """``wanted`` if no node of the result has it yet, else a name that no node of either model has."""
+        name = wanted
+        if not wanted or wanted in self._given_names:
+            name = f"{op_type}_{output}"
+            while name in self._node_names or name in self._given_names:
+                name += "_"
+        self._given_names.add(name)
+        return name
+
+    def type(self, name: str) -> TensorType:
+        type_ = self.graph.types.get(name)
+        if not isinstance(type_, TensorType):
+            raise ModelError(f"value {name!r} has no tensor type")
+        return type_
+
+    def op(self, op_type: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
+        is_last = out is not None
+        base = self._current.outputs[0] if self._current is not None else op_type
+        name = out if out is not None else self._new_name(base)
+        wanted, doc_string, metadata = self._metadata(is_last)
+        self._nodes.append(
+            onnx_ir.Node(
+                "",
+                op_type,
+                [self._values[i] if i else None for i in inputs],
+                [
+                    v if isinstance(v, onnx_ir.Attr) else _attribute_or_tensor(k, v)
+                    for k, v in attrs.items()
+                ],
+                outputs=[self._value(name)],
+                name=self._node_name(wanted, op_type, name),
+                doc_string=doc_string,
+                metadata_props=metadata or None,
+            )
+        )
+        return name
+
+    def constant(self, array: Array) -> str:
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self._shared:
+            name = self._new_name(f"const_{array.dtype}")
+            self._shared[key] = name
+            tensor = onnx_ir.tensor(array, name=name)
+            if self.ir_version < 4:
+                self.op("Constant", [], name, value=tensor)
+            else:
+                value = onnx_ir.Value(
+                    name=name,
+                    type=onnx_ir.TensorType(tensor.dtype),
+                    shape=onnx_ir.Shape(array.shape),
+                    const_value=tensor,
+                )
+                self._values[name] = value
+                self._initializers.append(value)
+        return self._shared[key]
+
+    def _note_dims(self, name: str) -> None:
+        type_ = self.graph.types.get(name)
+        if isinstance(type_, TensorType) and name in self._values:
+            for axis, dim in enumerate(type_.shape):
+                symbol = plain_symbol(dim)
+                if symbol is not None:
+                    self._dims.setdefault(symbol, (name, axis))
+
+    def shape_value(self, shape: tuple[Dim, ...]) -> str:
+        parts = [self._dim_value(dim) for dim in shape]
+        return self._shape_part(("Concat", *parts), lambda: self.op("Concat", parts, axis=0))
+
+    def _dim_value(self, dim: Dim) -> str:
+        """A vector with the one element ``dim``."""
+        if not isinstance(dim, SymDim):
+            return self.constant(np.asarray([dim], np.int64))
+        terms = []
+        for monomial, coefficient in dim.terms:
+            factors = [self._atom_value(atom) for atom in monomial]
+            if coefficient != 1 or not factors:
+                factors.append(self._dim_value(coefficient))
+            terms.append(self._chain("Mul", factors))
+        return self._chain("Add", terms)
+
+    def _chain(self, op: str, operands: list[str]) -> str:
+        result = operands[0]
+        for operand in operands[1:]:
+            pair = [result, operand]
+            result = self._shape_part((op, *pair), lambda pair=pair: self.op(op, pair))  # type: ignore[misc]
+        return result
+
+    def _atom_value(self, atom: str) -> str:
+        if atom not in self._dims:
+            raise ModelError(
+                f"the size {atom} cannot be computed from the model's inputs; give it with --input-shape"
+            )
+        name, axis = self._dims[atom]
+        shape = self._shape_part(("Shape", name), lambda: self.op("Shape", [name]))
+        index = self.constant(np.asarray([axis], np.int64))
+        return self._shape_part(
+            ("Gather", name, axis), lambda: self.op("Gather", [shape, index], axis=0)
+        )
+
+    def _shape_part(self, key: Any, make: Callable[[], str]) -> str:
+        if key not in self._shape_parts:
+            self._shape_parts[key] = make()
+        return self._shape_parts[key]
+
+
+def _attribute(name: str, value: Any) -> onnx_ir.Attr:
+    if isinstance(value, str):
+        return onnx_ir.AttrString(name, value)
+    if isinstance(value, (bool, int)):
+        return onnx_ir.AttrInt64(name, int(value))
+    if isinstance(value, float):
+        return onnx_ir.AttrFloat32(name, value)
+    if isinstance(value, np.ndarray):
+        return onnx_ir.AttrTensor(name, onnx_ir.tensor(value))
+    return onnx_ir.AttrInt64s(name, [int(v) for v in value])
+
+
+def _attribute_or_tensor(name: str, value: Any) -> onnx_ir.Attr:
+    if hasattr(value, "tobytes") and not isinstance(value, np.ndarray):
+        return onnx_ir.AttrTensor(name, value)
+    return _attribute(name, value)
+
+
+def copy_of(value: onnx_ir.Value, name: str) -> onnx_ir.Value:
+    copy = onnx_ir.Value(
+        name=name,
+        type=value.type,
+        shape=value.shape.copy() if value.shape is not None else None,
+        doc_string=value.doc_string,
+        metadata_props=dict(value.metadata_props) or None,
+    )
+    copy.meta.update(value.meta)
+    return copy
+
+
+def _tensor_of(name: str, constant: Constant) -> Any:
+    """The onnx-ir tensor of a constant: the original one, under another name if need be, or a lazy one."""
+    source = constant.source
+    if source is not None and not isinstance(source, Splat):
+        if source.name == name:
+            return source
+        if isinstance(source, onnx_ir.ExternalTensor):
+            return onnx_ir.ExternalTensor(
+                source.location,
+                source.offset,
+                source.length,
+                source.dtype,
+                shape=onnx_ir.Shape(source.shape),
+                name=name,
+                doc_string=source.doc_string,
+                base_dir=source.base_dir,
+            )
+        return onnx_ir.LazyTensor(
+            lambda: source, dtype=source.dtype, shape=onnx_ir.Shape(source.shape), name=name
+        )
+    return onnx_ir.LazyTensor(
+        lambda: onnx_ir.Tensor(
+            np.ascontiguousarray(constant.load()).reshape(constant.type.static_shape())
+        ),
+        dtype=onnx_ir.DataType(DTYPE_CODES[constant.type.dtype]),
+        shape=onnx_ir.Shape(constant.type.static_shape()),
+        name=name,
+    )

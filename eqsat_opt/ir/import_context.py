@@ -1,0 +1,233 @@
+"""What a reader of ONNX nodes sees and makes: the values of the graph so far, typed, some of them known.
+
+Small integer tensors are evaluated as soon as they are known, because the shapes of all that
+follows may depend on them; their elements may be symbolic dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir
+
+from eqsat_opt.ir.dims import Dim, SymDim
+from eqsat_opt.ir.folding import evaluate, is_exact, shape_values
+from eqsat_opt.ir.graph import OPAQUE, Attr, Constant, Node, attributes
+from eqsat_opt.ir.handles import array_constant, splat_constant
+from eqsat_opt.ir.mappings.movement import expand_target, reshape_target, unsqueezed_axes
+from eqsat_opt.ir.onnx_mapping import Call, Untranslatable
+from eqsat_opt.ir.onnx_types import OpaqueTyper, plain_symbol
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
+
+__all__ = ["SMALL_ELEMENTS", "ImportContext", "identity_node", "is_small_integer"]
+
+SMALL_ELEMENTS = 4096
+"""Elements up to which integer tensors are evaluated during the import, for the shapes they may be."""
+
+_READABLE = 1 << 16
+"""Elements up to which a reader may look at a constant."""
+
+Array = npt.NDArray[Any]
+
+
+def identity_node(source: str, target: str, sources: tuple[str, ...] = ()) -> Node:
+    """An opaque node that gives a value a second name, for interfaces that need one."""
+    payload = onnx_ir.Node(
+        "", "Identity", [onnx_ir.Value(name=source)], outputs=[onnx_ir.Value(name=target)]
+    )
+    return Node(OPAQUE, (source,), (target,), sources=sources, payload=payload)
+
+
+def is_small_integer(type_: ValueType) -> bool:
+    return (
+        isinstance(type_, TensorType)
+        and type_.dtype in ("int64", "int32", "bool")
+        and type_.is_static
+        and type_.static_size() <= SMALL_ELEMENTS
+    )
+
+
+class ImportContext:
+    """The :class:`~eqsat_opt.ir.onnx_mapping.ReadContext` of one import."""
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        self.model = model
+        self.opset = model.graph.opset_imports.get("", 1)
+        self.types: dict[str, ValueType] = {}
+        self.constants: dict[str, Constant] = {}
+        self.nodes: list[Node] = []
+        self._typer = OpaqueTyper(model)
+        self._values: dict[str, Array] = {}
+        self._arrays: dict[str, Array] = {}
+        self._symbols: set[str] = set()
+        self._sequences: dict[str, Call] = {}
+        self._names = _all_names(model)
+        self._made: list[str] = []
+        self._call: Call = Call("", (), ())
+
+    # ** definitions **
+
+    def _define(self, name: str, type_: ValueType) -> None:
+        self.types[name] = type_
+        self._made.append(name)
+
+    def _define_constant(self, name: str, constant: Constant) -> None:
+        self.constants[name] = constant
+        self._define(name, constant.type)
+
+    def _note_symbols(self, type_: ValueType) -> None:
+        if isinstance(type_, TensorType):
+            for dim in type_.shape:
+                if (name := plain_symbol(dim)) is not None:
+                    self._symbols.add(name)
+
+    def _new_name(self) -> str:
+        base = next((o for o in self._call.outputs if o), self._call.op_type)
+        index = 0
+        while (name := f"{base}__{index}") in self._names:
+            index += 1
+        self._names.add(name)
+        return name
+
+    def _small_array(self, name: str) -> Array | None:
+        constant = self.constants.get(name)
+        if (
+            constant is None
+            or constant.type.dtype == "string"
+            or constant.type.static_size() > SMALL_ELEMENTS
+        ):
+            return None
+        return self.array(name)
+
+    # ** what readers use (ReadContext) **
+
+    def type(self, name: str) -> TensorType:
+        type_ = self.types.get(name)
+        if not isinstance(type_, TensorType):
+            raise Untranslatable
+        return type_
+
+    def array(self, name: str) -> Array:
+        if name not in self._arrays:
+            constant = self.constants.get(name)
+            if constant is None or constant.type.static_size() > _READABLE:
+                raise Untranslatable
+            self._arrays[name] = np.asarray(constant.load())
+        return self._arrays[name]
+
+    def dims(self, name: str) -> tuple[Dim, ...]:
+        if name in self._values:
+            return tuple(self._values[name].reshape(-1))
+        array = self.array(name)
+        if array.dtype.kind not in "iu":
+            raise Untranslatable
+        return tuple(array.reshape(-1).tolist())
+
+    def sequence(self, name: str) -> Call | None:
+        return self._sequences.get(name)
+
+    def constant(self, array: Array, out: str | None = None) -> str:
+        name = out or self._new_name()
+        self._define_constant(name, array_constant(array))
+        self._arrays[name] = np.asarray(array)
+        return name
+
+    def splat(self, value: Array, shape: tuple[int, ...], out: str) -> str:
+        if value.dtype.kind in "OSU" or min(shape, default=0) < 0:
+            raise Untranslatable
+        self._define_constant(out, splat_constant(value, shape))
+        return out
+
+    def alias(self, value: str, out: str) -> str:
+        if value not in self.types:
+            raise Untranslatable
+        sources = (self._call.name or out,)
+        self.nodes.append(identity_node(value, out, sources))
+        self._define(out, self.types[value])
+        if value in self._values:
+            self._values[out] = self._values[value]
+        if value in self._typer.protos:
+            self._typer.protos[out] = self._typer.protos[value]
+        return out
+
+    def emit(self, op: str, inputs: Iterable[str], out: str | None = None, **attrs: Attr) -> str:
+        operands = tuple(inputs)
+        definition = get_op(op)
+        if not definition.arity[0] <= len(operands) <= definition.arity[1]:
+            raise Untranslatable
+        types = [self.type(name) for name in operands]
+        type_ = definition.type_fn(types, attrs)
+        name = out or self._new_name()
+        call = self._call
+        node = Node(
+            op,
+            operands,
+            (name,),
+            attributes(**attrs),
+            name=call.name if out == call.outputs[0] else "",
+            sources=(call.name or call.outputs[0],),
+        )
+        if self._evaluate(node, type_):
+            return name
+        self._define(name, type_)
+        self.nodes.append(node)
+        return name
+
+    def _evaluate(self, node: Node, type_: TensorType) -> bool:
+        """Fold small integer tensors at once: what follows may be shaped by them. True if the node is gone."""
+        if type_.dtype not in ("int64", "int32", "bool"):
+            if type_.shape not in ((), (1,)) or not is_exact(node):
+                return False
+        elif not type_.is_static or type_.static_size() > SMALL_ELEMENTS:
+            return False
+        arrays = [self._small_array(n) for n in node.inputs]
+        if all(a is not None for a in arrays):
+            operands = [a for a in arrays if a is not None]
+            self.constant(evaluate(node, operands, type_), node.output)
+            return True
+        if type_.rank > 1 or not any(n in self._values for n in node.inputs):
+            return False
+        objects = []
+        for name, array in zip(node.inputs, arrays, strict=True):
+            if name in self._values:
+                objects.append(self._values[name])
+            elif array is not None and array.dtype.kind in "iub":
+                objects.append(array.astype(object))
+            else:
+                return False
+        values = shape_values(node, objects)
+        if values is None or values.shape != type_.shape:
+            return False
+        if any(isinstance(v, SymDim) for v in values.reshape(-1)):
+            self._values[node.output] = values
+            return False
+        self.constant(values.astype(numpy_dtype(type_.dtype)), node.output)
+        return True
+
+    def is_expressible(self, source: TensorType, shape: tuple[Dim, ...], op: str) -> bool:
+        if not any(isinstance(d, SymDim) for d in shape):
+            return True
+        if op == "Expand":
+            constant = expand_target(source.shape, shape) is not None
+        else:
+            constant = (
+                reshape_target(source.shape, shape) is not None
+                or unsqueezed_axes(source.shape, shape) is not None
+                or unsqueezed_axes(shape, source.shape) is not None
+            )
+        atoms = {
+            a for d in shape if isinstance(d, SymDim) for monomial, _ in d.terms for a in monomial
+        }
+        return constant or atoms <= self._symbols
+
+
+def _all_names(model: onnx_ir.Model) -> set[str]:
+    names = {v.name or "" for v in model.graph.inputs} | set(model.graph.initializers)
+    for node in model.graph.all_nodes():
+        names.update(v.name or "" for v in node.outputs)
+        names.update(v.name or "" for v in node.inputs if v is not None)
+    return names

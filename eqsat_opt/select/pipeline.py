@@ -1,0 +1,134 @@
+"""From a normalised graph to candidate graphs: saturate, tile, price, choose, raise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.egraph import Budget, Saturation, saturate
+from eqsat_opt.egraph.worker import saturate_isolated
+from eqsat_opt.extract import Objective
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.rules import Rule
+from eqsat_opt.runtime.patterns import KernelPattern, ort_patterns
+from eqsat_opt.select.candidates import Candidates, tile
+from eqsat_opt.select.choose import ChoiceResult, choose
+from eqsat_opt.select.pricing import PricedCandidates, symbol_sizes
+from eqsat_opt.select.raising import raise_graph
+
+__all__ = ["Plan", "SearchOptions", "make_plan"]
+
+Progress = Callable[[str, str], None]
+"""Called with a stage and a detail."""
+
+_FOLDING_ROOM = 64 << 20
+"""Constants may always grow to this many bytes; beyond it, to the size of the model's own weights."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What the search needs to know of the user's wishes.
+
+    Attributes:
+        objective: what to minimise.
+        budget: of saturation.
+        sizes: sizes of symbolic dimensions for pricing.
+        measure: whether kernels may be measured.
+        alternatives: further selections for the race.
+        extraction_s: seconds per extraction.
+        deadline_s: hard limit on saturation in a child process; 0 for none.
+        seed: of the extraction.
+    """
+
+    objective: Objective
+    budget: Budget
+    sizes: Mapping[str, int]
+    measure: bool = True
+    alternatives: int = 2
+    extraction_s: float = 10.0
+    deadline_s: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that the search found out.
+
+    Attributes:
+        saturation: the e-graph and how it grew.
+        candidates: kernels for every class.
+        choice: the selections and their cost.
+        best: the graph of the best selection.
+        original: the graph of the original selection: only normalised.
+        alternatives: graphs of further selections.
+        stages_s: seconds per stage.
+    """
+
+    saturation: Saturation
+    candidates: Candidates
+    choice: ChoiceResult
+    best: Graph
+    original: Graph
+    alternatives: tuple[Graph, ...]
+    stages_s: Mapping[str, float]
+
+
+def _silent(_stage: str, _detail: str) -> None:
+    pass
+
+
+def make_plan(
+    graph: Graph,
+    rules: Sequence[Rule],
+    pricer: Pricer,
+    options: SearchOptions,
+    *,
+    patterns: Sequence[KernelPattern] | None = None,
+    progress: Progress = _silent,
+) -> Plan:
+    """Search the graphs that equal ``graph`` under ``rules`` for the cheapest.
+
+    Raises:
+        SaturationError: the e-graph engine failed, or was stopped by the hard deadline.
+        ExtractionError: no graph could be extracted.
+    """
+    stages: dict[str, float] = {}
+    clock = time.perf_counter
+    start = clock()
+    progress("saturate", "")
+    if options.deadline_s:
+        saturation = saturate_isolated(graph, rules, options.budget, options.deadline_s)
+    else:
+        saturation = saturate(graph, rules, options.budget, progress=lambda text: progress("saturate", text))
+    stages["saturate"] = clock() - start
+
+    start = clock()
+    progress("tile", "")
+    candidates = tile(saturation.eclasses, ort_patterns() if patterns is None else patterns)
+    value, classes = saturation.lowered.value, saturation.eclasses.term_class
+    roots = tuple(dict.fromkeys(int(classes[value[name]]) for name in graph.outputs))
+    weights = sum(int(c.type.bytes) for c in graph.constants.values())  # type: ignore[arg-type]
+    priced = PricedCandidates(
+        candidates, symbol_sizes(candidates, options.sizes), roots, max(_FOLDING_ROOM, weights)
+    )
+    _ = priced.kernels
+    stages["tile"] = clock() - start
+
+    start = clock()
+    progress("choose", "")
+    choice = choose(
+        priced, pricer, options.objective, measure=options.measure, time_limit_s=options.extraction_s,
+        n_alternatives=options.alternatives, seed=options.seed, progress=lambda text: progress("choose", text),
+    )  # fmt: skip
+    stages["measure"] = choice.measuring_s
+    stages["extract"] = clock() - start - choice.measuring_s
+
+    start = clock()
+    lowered, eclasses = saturation.lowered, saturation.eclasses
+    best = raise_graph(lowered, eclasses, choice.best)
+    original = raise_graph(lowered, eclasses, choice.original)
+    others = tuple(raise_graph(lowered, eclasses, selection) for selection in choice.alternatives)
+    stages["raise"] = clock() - start
+    return Plan(saturation, candidates, choice, best, original, others, stages)
