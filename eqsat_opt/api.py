@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -23,6 +23,7 @@ from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import CheckFailed, ModelError, OptionError, RuntimeFailed
+from eqsat_opt.explanation import Explanation
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model, model_proto
@@ -40,8 +41,11 @@ from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.select import rules_used
 from eqsat_opt.select.guilty import find_guilty
 from eqsat_opt.select.pipeline import Plan, SearchOptions, make_plan
+from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
 
-__all__ = ["Result", "bench", "explain", "optimize", "run"]
+__all__ = [
+    "Difference", "RaceResult", "Result", "bench", "default_output", "explain", "optimize", "run",
+]  # fmt: skip
 
 AnyModel = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
 Progress = Callable[[str, str], None]
@@ -160,6 +164,12 @@ def _search_options(options: Options, dims: Mapping[str, int]) -> SearchOptions:
 
 def _dims_of(graph: Graph, shapes: Mapping[str, tuple[int, ...]], dims: Mapping[str, int]) -> dict[str, int]:
     """Sizes of symbolic dimensions: the ones given, and those that given input shapes imply."""
+    types = [type_ for type_ in (graph.tensor_type(name) for name in graph.inputs) if type_ is not None]
+    symbols = {s for type_ in types for d in type_.shape if not isinstance(d, int) for m, _ in d.terms for s in m}
+    for name in dims:
+        if name not in symbols:
+            known = ", ".join(sorted(symbols)) or "none"
+            raise OptionError(f"no input of the model has a symbolic dimension {name!r}; there are: {known}")
     sizes = dict(dims)
     for name, shape in shapes.items():
         if name not in graph.inputs:
@@ -410,6 +420,7 @@ def _report(
         stages_s={key: round(value, 4) for key, value in stages.seconds.items()},
         session_options=dict(settings),
         notes=notes,
+        objective=parse_objective(options.objective),
     )
 
 
@@ -463,6 +474,14 @@ def _check_writable(path: Path) -> None:
         raise ModelError(f"no permission to write in {path.parent}; choose another folder with -o")
 
 
+def default_output(model: str | os.PathLike[str]) -> str:
+    """``NAME.opt.onnx`` beside the model; in the working directory for ``zoo:NAME``."""
+    text = os.fspath(model)
+    zoo_name = text.removeprefix("zoo:")
+    stem = os.path.splitext(text)[0] if zoo_name == text else zoo_name.replace("@", "-")
+    return f"{stem}.opt.onnx"
+
+
 @overload
 def optimize(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto: ...
 @overload
@@ -491,9 +510,8 @@ def optimize(model: AnyModel, *, report: bool = False, output: str | os.PathLike
     except TypeError as error:
         raise OptionError(f"{str(error).split(') ')[-1]}; see help(eqsat_opt.Options)") from None
     if output is None and isinstance(model, (str, os.PathLike)):
-        text = os.fspath(model)
-        stem = text.removeprefix("zoo:").replace("@", "-") if text.startswith("zoo:") else os.path.splitext(text)[0]
-        output = type(model)(f"{stem}.opt.onnx") if not isinstance(model, str) else f"{stem}.opt.onnx"
+        beside = default_output(model)
+        output = beside if isinstance(model, str) else Path(beside)
     result = run(model, chosen, output=output)
     return result if report else result.model
 
@@ -508,10 +526,12 @@ def bench(
         RuntimeFailed: a model does not run.
     """
     options = options or Options()
-    _, dims = _split_shapes(options)
-    sources = []
+    shapes, dims = _split_shapes(options)
+    sources: list[_Sources] = []
     for given in (resolve(first), resolve(second)):
         model = load_model(given)
+        if not sources:
+            dims = _dims_of(import_model(model), shapes, dims)
         sources.append(_Sources(model, given))
     session = OrtOptions(threads=options.threads)
     try:
@@ -529,15 +549,17 @@ def bench(
     return result, found
 
 
-def explain(model: AnyModel, options: Options | None = None, *, progress: Progress = _silent) -> Result:
-    """Search without racing or writing: which rules fired, what was chosen, and at which price.
+def explain(model: AnyModel, options: Options | None = None, *, progress: Progress = _silent) -> Explanation:
+    """Search without racing or writing: which rules fired, what was chosen at which price, and why not another.
 
     Raises:
         ModelError, OptionError: see :func:`run`.
     """
-    from dataclasses import replace
-
     chosen = replace(options or Options(), race=False, check=0)
-    return run(model, chosen, progress=progress)
-
-
+    result = run(model, chosen, progress=progress)
+    plan = result.plan
+    assert plan is not None
+    progress("explain", "")
+    objective = Objective(parse_objective(chosen.objective))
+    fates = rule_fates(plan, objective, time_limit_s=chosen.budget_s / 6, seed=chosen.seed)
+    return Explanation(result.report, plan, fates, rewrites(plan.best), kernel_uses(plan))

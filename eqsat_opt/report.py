@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-__all__ = ["Latency", "OutputError", "Report"]
+__all__ = ["Latency", "OutputError", "Report", "bytes_text", "count_text", "time_text"]
 
 STATUS_TEXT = {
     "improved": "a faster model was found",
@@ -55,12 +55,14 @@ class Report:
     Attributes:
         model: path or name.
         status: ``improved``, ``unchanged`` or ``unmeasured``.
-        winner: which candidate is the result: ``original``, ``clean`` (only normalised), ``best`` or ``alternative-k``,
-            with ``@level`` where the runtime's own optimiser is turned down for it.
-        session_options: runtime settings that the result was raced with, where they differ from the default.
+        winner: which candidate is the result: ``original``, ``clean`` (only normalised), ``best``
+            or ``alternative-k``, with ``@level`` where the runtime's own optimiser is turned down for it.
+        session_options: runtime settings that the result was raced with, where they differ from
+            the default.
         operators_before, operators_after: operator name to count.
         metrics_before, metrics_after: predicted totals by metric.
-        cost, lower_bound, gap: objective of the extraction, its proven bound, and their relative distance.
+        cost, lower_bound, gap: objective of the extraction, its proven bound, and their relative
+            distance.
         original_cost: objective of the model as it came.
         extraction_status: ``optimal``, ``feasible`` or ``greedy``.
         enodes, eclasses, enodes_loaded, iterations, stopped_by: the e-graph.
@@ -74,6 +76,7 @@ class Report:
         errors: per output.
         stages_s: seconds per stage.
         notes: what else the user should know.
+        objective: weight by metric of what was minimised.
     """
 
     model: str
@@ -105,11 +108,16 @@ class Report:
     stages_s: Mapping[str, float]
     session_options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    objective: Mapping[str, float] = field(default_factory=lambda: {"time_us": 1.0})
 
     @property
     def speedup(self) -> float:
-        """How many times faster the result ran than the original; 1 where nothing was gained or raced."""
-        if "original" not in self.latency or "result" not in self.latency or self.status != "improved":
+        """Time of the original over that of the result; 1 where nothing was gained or raced."""
+        if (
+            "original" not in self.latency
+            or "result" not in self.latency
+            or self.status != "improved"
+        ):
             return 1.0
         return float(self.race.get("speedup", 1.0))
 
@@ -135,6 +143,7 @@ class Report:
             "noise": self.noise,
             "threads": self.threads,
             "session_options": dict(self.session_options),
+            "objective": dict(self.objective),
             "cost": self.cost,
             "original_cost": self.original_cost,
             "lower_bound": self.lower_bound,
@@ -149,7 +158,10 @@ class Report:
             },
             "rules": dict(self.rules),
             "matches": dict(self.matches),
-            "operators": {"before": dict(self.operators_before), "after": dict(self.operators_after)},
+            "operators": {
+                "before": dict(self.operators_before),
+                "after": dict(self.operators_after),
+            },
             "metrics": {"before": dict(self.metrics_before), "after": dict(self.metrics_after)},
             "kernels": {"measured": self.kernels_measured, "unmeasured": self.kernels_unmeasured},
             "max_abs_error": self.max_abs_error,
@@ -160,9 +172,106 @@ class Report:
             "notes": list(self.notes),
         }
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         """Tables for a terminal."""
-        yield from _tables(self)
+        from rich.text import Text
+
+        style = "green" if self.status == "improved" else "yellow"
+        headline = STATUS_TEXT[self.status]
+        if self.status == "improved":
+            headline += f": {self.speedup:.2f}x ({self.winner})"
+        yield Text(f"{self.model}: {headline}", style=f"bold {style}")
+        yield ""
+        yield self.comparison_table()
+        yield ""
+        yield _grid([*self._search_facts(), *self._outcome_facts()])
+        for note in self.notes:
+            yield Text(f"note: {note}", style="yellow")
+
+    def comparison_table(self) -> RenderableType:
+        """Original and result, number by number."""
+        from rich.table import Table
+
+        table = Table("", "before", "after", "change", box=None, pad_edge=False, header_style="dim")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        before, after = (sum(c.values()) for c in (self.operators_before, self.operators_after))
+        table.add_row("operators", count_text(before), count_text(after), _change(before, after))
+        for metric, (title, text) in _METRICS.items():
+            if metric in self.metrics_before and metric in self.metrics_after:
+                old, new = self.metrics_before[metric], self.metrics_after[metric]
+                table.add_row(title, text(old), text(new), _change(old, new))
+        if {"original", "result"} <= self.latency.keys():
+            old_run, new_run = self.latency["original"], self.latency["result"]
+            old, new = old_run.time_us, new_run.time_us
+            table.add_row(
+                "measured time", time_text(old), time_text(new), _change(old, new), style="bold"
+            )
+            table.add_row(
+                "  spread of sessions", f"{old_run.spread:.1%}", f"{new_run.spread:.1%}", ""
+            )
+        return table
+
+    def search_grid(self) -> RenderableType:
+        """The e-graph and the extraction, without what came after them."""
+        return _grid(self._search_facts())
+
+    def _search_facts(self) -> list[tuple[str, str]]:
+        cost, original, bound = (
+            self._cost(value) for value in (self.cost, self.original_cost, self.lower_bound)
+        )
+        quality = "proven optimal" if self.extraction_status == "optimal" else f"gap {self.gap:.2%}"
+        return [
+            (
+                "e-graph",
+                f"{count_text(self.enodes_loaded)} → {count_text(self.enodes)} e-nodes in "
+                f"{count_text(self.eclasses)} e-classes, {self.iterations} iterations, "
+                + (
+                    "saturated"
+                    if self.stopped_by == "saturated"
+                    else f"stopped by {self.stopped_by}"
+                ),
+            ),
+            (
+                "extraction",
+                f"best {cost}, original {original}, no graph below {bound} ({quality}); predicted",
+            ),
+            (
+                "prices",
+                f"{count_text(self.kernels_measured)} kernels measured now, "
+                f"{count_text(self.kernels_unmeasured)} of the answer only bounded",
+            ),
+        ]
+
+    def _outcome_facts(self) -> list[tuple[str, str]]:
+        facts = []
+        if self.status == "unchanged" and self.lower_bound > 0:
+            excess = self.original_cost / self.lower_bound - 1
+            facts.append(
+                ("original", f"at most {excess:.1%} above the best graph that the rules reach")
+            )
+        if self.rules:
+            facts.append(
+                ("rules", ", ".join(f"{name} ×{count}" for name, count in self.rules.items()))
+            )
+        changes = _operator_changes(self)
+        if changes:
+            facts.append(("operators", changes))
+        if self.errors:
+            errors = f"max abs {self.max_abs_error:.1e}, max rel {self.max_rel_error:.1e}"
+            facts.append(("outputs", f"agree: {errors}"))
+        race = _race_text(self.race)
+        if race:
+            facts.append(("race", f"{race}; {self.threads} thread{'s' * (self.threads > 1)}"))
+        total = sum(self.stages_s.values())
+        stages = ", ".join(f"{n} {s:.2f}" for n, s in self.stages_s.items() if s >= 0.005)
+        facts.append(("seconds", f"{total:.2f}: {stages}" if stages else f"{total:.2f}"))
+        return facts
+
+    def _cost(self, value: float) -> str:
+        return time_text(value) if set(self.objective) == {"time_us"} else f"{value:.6g}"
 
     def __str__(self) -> str:
         return f"{self.model}: {STATUS_TEXT[self.status]}, {self.speedup:.2f}x"
@@ -173,63 +282,69 @@ def vars_of(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def _number(value: float) -> str:
-    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+def quantity_text(value: float) -> str:
+    """Three digits and a decimal prefix: `24.5 M`."""
+    for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
-            return f"{value / limit:.2f} {unit}"
+            return f"{value / limit:.3g} {prefix}"
     return f"{value:g}"
 
 
-def _time(value_us: float) -> str:
-    return f"{value_us / 1e3:.3f} ms" if value_us >= 1e3 else f"{value_us:.1f} µs"
+def count_text(value: float) -> str:
+    """A whole number with separators: `12,345`."""
+    return f"{value:,.0f}"
 
 
-def _tables(report: Report) -> Iterator[RenderableType]:
+def bytes_text(value: float) -> str:
+    """Bytes with a decimal prefix: `24.5 MB`."""
+    return f"{quantity_text(value)}B" if abs(value) >= 1e3 else f"{value:g} B"
+
+
+def time_text(value_us: float) -> str:
+    """Microseconds in the unit that reads best."""
+    for limit, unit in ((1e6, "s"), (1e3, "ms")):
+        if abs(value_us) >= limit:
+            return f"{value_us / limit:.4g} {unit}"
+    return f"{value_us:.4g} µs"
+
+
+_METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "launches": ("kernel launches", count_text),
+    "flops": ("FLOPs", quantity_text),
+    "bytes": ("memory traffic", bytes_text),
+    "weight_bytes": ("weights", bytes_text),
+    "time_us": ("predicted time", time_text),
+}
+
+
+def _change(before: float, after: float) -> str:
+    if before == after or before == 0:
+        return ""
+    return f"{after / before - 1:+.1%}"
+
+
+def _grid(facts: Sequence[tuple[str, str]]) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    style = "green" if report.status == "improved" else "yellow"
-    headline = STATUS_TEXT[report.status]
-    if report.status == "improved":
-        headline += f": {report.speedup:.2f}x ({report.winner})"
-    yield Text(f"{report.model}: {headline}", style=f"bold {style}")
-    table = Table("", "before", "after", box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    table.add_row("operators", str(sum(report.operators_before.values())), str(sum(report.operators_after.values())))
-    names = {"flops": "FLOPs", "launches": "launches", "bytes": "traffic, bytes", "weight_bytes": "weights, bytes"}
-    for metric, title in names.items():
-        before, after = report.metrics_before.get(metric), report.metrics_after.get(metric)
-        if before is not None and after is not None:
-            table.add_row(title, _number(before), _number(after))
-    if {"time_us"} <= report.metrics_before.keys():
-        table.add_row("predicted", _time(report.metrics_before["time_us"]), _time(report.metrics_after["time_us"]))
-    if {"original", "result"} <= report.latency.keys():
-        before_us, after_us = report.latency["original"], report.latency["result"]
-        table.add_row("measured", _time(before_us.time_us), _time(after_us.time_us))
-        table.add_row("  spread", f"{before_us.spread:.1%}", f"{after_us.spread:.1%}")
-    yield table
-    changes = _operator_changes(report)
-    if changes:
-        yield Text(f"operators: {changes}", style="dim")
-    yield Text(
-        f"e-graph: {report.enodes_loaded} -> {report.enodes} e-nodes, {report.eclasses} e-classes, "
-        f"{report.iterations} iterations, stopped by: {report.stopped_by}"
-    )
-    yield Text(
-        f"extraction: cost {report.cost:.6g} (original {report.original_cost:.6g}), bound {report.lower_bound:.6g}, "
-        f"gap {report.gap:.2%}, {report.extraction_status}; "
-        f"{report.kernels_measured} kernels measured now, {report.kernels_unmeasured} priced by their bound"
-    )
-    if report.rules:
-        chosen = ", ".join(f"{name} x{count}" for name, count in report.rules.items())
-        yield Text(f"rules chosen: {chosen}")
-    if report.errors:
-        yield Text(f"outputs agree: max abs {report.max_abs_error:.2e}, max rel {report.max_rel_error:.2e}")
-    stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in report.stages_s.items())
-    yield Text(f"seconds: {stages}", style="dim")
-    for note in report.notes:
-        yield Text(f"note: {note}", style="yellow")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    for title, text in facts:
+        grid.add_row(title, Text(text))
+    return grid
+
+
+def _race_text(race: Mapping[str, Any]) -> str:
+    """All entrants relative to the original, and what a win needed."""
+    if not race:
+        return ""
+    entrants = [
+        f"{name} {entry['note'] or '{:.3f}'.format(entry['ratio'])}"
+        for name, entry in race["entries"].items()
+        if name != race["original"]
+    ]
+    needed = f"{1 - race['threshold']:.3f} (noise {race['noise']:.1%})"
+    return f"{', '.join(entrants)} of the original's time; a win is below {needed}"
 
 
 def _operator_changes(report: Report) -> str:
@@ -237,5 +352,5 @@ def _operator_changes(report: Report) -> str:
     for name in sorted({*report.operators_before, *report.operators_after}):
         before, after = report.operators_before.get(name, 0), report.operators_after.get(name, 0)
         if before != after:
-            parts.append(f"{name} {before}->{after}")
+            parts.append(f"{name} {before} → {after}")
     return ", ".join(parts)

@@ -13,7 +13,7 @@ from eqsat_opt.egraph.typing import TYPED_OPS
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
-from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.rule import Phase, Rule
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
 
 __all__ = ["BY_SCALE", "compile_rule"]
@@ -133,17 +133,9 @@ class _Compiler:
             case "distinct":
                 self.body.append(f"(!= v_{args[0]} v_{args[1]})")
             case "is-float":
-                self.body.append(f'(= "float32" (dtype v_{args[0]}))')
+                self.body.append(f"(is-float (dtype v_{args[0]}))")
             case "follows":
-                first, second = args
-                self.body += [
-                    f"(= hi_{first} (hi v_{first}))",
-                    f"(= lo_{second} (lo v_{second}))",
-                    f"(next-sibling hi_{first} lo_{second})",
-                    f"(atom v_{second})",
-                    f"(= lo_{first} (lo v_{first}))",
-                    f"(run-start lo_{first})",
-                ]
+                raise RuleError(f"{self.rule.name}: merges siblings, which the e-graph does by its own seeds")
             case "<" | "<=":
                 for leaf in (leaf for arg in args for leaf in arg.leaves() if leaf.kind == "dim"):
                     size = self.value(leaf)
@@ -206,7 +198,7 @@ class _Compiler:
         self.body.append(f"(= by_ (+ (* {BY_SCALE} (now)) {self.number}))")
         for i, root in enumerate(self.rule.rhs):
             built = self.build(root)
-            self.head.append(f"(want r{i}_ {built})")
+            self.head.append(f"(want r{i}_ {built} {self.number})")
         body, head = " ".join([*roots, *self.body]), " ".join(self.head)
         return f'(rule ({body}) ({head}) :ruleset {self.rule.phase} :name "{self.rule.name}")'
 
@@ -221,5 +213,7 @@ def compile_rule(rule: Rule, number: int, schema: Schema) -> str:
 
 
 def rule_numbers(rules: Sequence[Rule]) -> dict[str, int]:
-    """Stable numbers of rules, by name; 0 is the model itself."""
-    return {rule.name: i for i, rule in enumerate(rules, start=1)}
+    """Stable numbers of rules by name, in the order in which a round runs them; 0 is the model itself."""
+    phases = list(Phase)
+    ordered = sorted(rules, key=lambda rule: phases.index(rule.phase))
+    return {rule.name: i for i, rule in enumerate(ordered, start=1)}

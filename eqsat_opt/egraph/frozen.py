@@ -7,9 +7,10 @@ e-graphs therefore freeze to equal arrays.
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -45,6 +46,7 @@ class EClasses:
         origin: [nodes] 0 for nodes of the model, else ``iteration * BY_SCALE + rule number``.
         rule_names: rule number to name.
         term_class: [terms] class of each loaded term; -1 never happens.
+        united_by: class to the names of the rules that united members of it.
     """
 
     class_of: IntArray
@@ -57,6 +59,7 @@ class EClasses:
     origin: npt.NDArray[np.int64]
     rule_names: Mapping[int, str]
     term_class: IntArray
+    united_by: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def n_nodes(self) -> int:
@@ -154,7 +157,7 @@ def _rows(
     engine: Engine, schema: Schema, lowered: Lowered, decoder: _Decoder, tables: Mapping[str, Any]
 ) -> list[_Raw]:
     keys = {generic_key(t): (t.op, t.attrs) for t in lowered.terms}
-    relu_like: dict[str, tuple[str, Attrs]] = {}
+    others: dict[str, tuple[str, Attrs]] = {}
     rows: list[_Raw] = []
     for name in schema.constructors():
         if name not in tables:
@@ -171,7 +174,7 @@ def _rows(
                 )
             elif name == "Map" or name.startswith("Node_"):
                 key = decoder.attr(inputs[0], "str")
-                op, attrs = keys.get(key) or relu_like.setdefault(key, _parse_key(key))
+                op, attrs = keys.get(key) or others.setdefault(key, _parse_key(key))
                 rows.append(_Raw(row.output, op, attrs, tuple(inputs[1:]), origin))
             else:
                 arity = schema.arity(name)
@@ -189,13 +192,10 @@ def _rows(
 
 
 def _parse_key(key: str) -> tuple[str, Attrs]:
-    """An elementwise function that only a rule names; its attributes are literals."""
+    """An operator that no term of the model has: its attributes are literals."""
     op, *parts = key.split("|")
-    attrs = []
-    for part in parts:
-        name, _, text = part.partition("=")
-        attrs.append((name, float(text) if get_op(op).attrs[name] == "float" else text.strip("'")))
-    return op, tuple(attrs)
+    pairs = (part.split("=", 1) for part in parts)
+    return op, tuple((name, ast.literal_eval(text)) for name, text in pairs)
 
 
 def _types(engine: Engine, decoder: _Decoder, tables: Mapping[str, Any]) -> dict[Any, ValueType]:
@@ -304,9 +304,27 @@ def freeze(
         np.array([row.origin for row in rows], dtype=np.int64),
         dict(rule_names),
         np.array([numbers[origins[i]] for i in range(len(lowered.terms))], dtype=np.int32),
+        _united_by(engine, tables, numbers, rule_names),
     )
     _check_types(eclasses)
     return eclasses
+
+
+def _united_by(
+    engine: Engine,
+    tables: Mapping[str, Any],
+    numbers: Mapping[Any, int],
+    rule_names: Mapping[int, str],
+) -> dict[int, tuple[str, ...]]:
+    united: dict[int, set[int]] = defaultdict(set)
+    for row in tables["want"].rows if "want" in tables else ():
+        left, right, rule = row.inputs
+        if left == right and left in numbers:
+            united[numbers[left]].add(engine.i64(rule))
+    return {
+        eclass: tuple(rule_names[rule] for rule in sorted(rules))
+        for eclass, rules in sorted(united.items())
+    }
 
 
 def _check_types(eclasses: EClasses) -> None:

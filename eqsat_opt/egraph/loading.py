@@ -8,7 +8,7 @@ from typing import Any
 from eqsat_opt.egraph.engine import Engine
 from eqsat_opt.egraph.lowering import LEAF, OUT, Lowered, TermNode
 from eqsat_opt.egraph.schema import SORTS, Schema, key_of
-from eqsat_opt.egraph.siblings import Siblings
+from eqsat_opt.egraph.siblings import Seeds
 from eqsat_opt.ir.dims import encode_dim
 from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
@@ -40,7 +40,7 @@ class _Tables:
         self.rows[(tuple(columns), action)].append(row)
 
 
-def _term_row(schema: Schema, term: TermNode, number: int) -> tuple[list[str], str, list[object]]:
+def _term_row(schema: Schema, term: TermNode, number: int, by: int) -> tuple[list[str], str, list[object]]:
     columns, row = ["i64"], [number]
     arguments: list[str] = []
 
@@ -69,34 +69,25 @@ def _term_row(schema: Schema, term: TermNode, number: int) -> tuple[list[str], s
     else:
         name, arguments = f"Node_{len(children)}", [column("String", generic_key(term)), *children]
     text = " ".join(arguments)
-    return columns, f"(union (Orig a0) ({name} {text})) (set ({name}_by {text}) 0)", row
+    return columns, f"(union (Orig a0) ({name} {text})) (set ({name}_by {text}) {by})", row
 
 
-def load(engine: Engine, schema: Schema, lowered: Lowered, siblings: Siblings) -> None:
-    """Insert all terms with their types, constness and sibling order, as provenance 0."""
+def load(engine: Engine, schema: Schema, lowered: Lowered, seeds: Seeds, seed_by: int) -> None:
+    """Insert all terms with their types and constness: the model's as provenance 0, the seeds as ``seed_by``."""
     tables = _Tables()
-    for number, term in enumerate(lowered.terms):
-        tables.add(*_term_row(schema, term, number))
+    for number, term in enumerate((*lowered.terms, *seeds.terms)):
+        is_own = number < len(lowered.terms)
+        tables.add(*_term_row(schema, term, number, 0 if is_own else seed_by))
         if isinstance(term.type, TensorType):
             shape = [encode_dim(d) for d in term.type.shape]
-            vector = (
-                f"(vec-of {' '.join(f'a{i + 1}' for i in range(len(shape)))})"
-                if shape
-                else "(vec-empty)"
-            )
-            tables.add(
-                ["i64"] * (len(shape) + 1), f"(set (shape (Orig a0)) {vector})", [number, *shape]
-            )
+            vector = f"(vec-of {' '.join(f'a{i + 1}' for i in range(len(shape)))})" if shape else "(vec-empty)"
+            tables.add(["i64"] * (len(shape) + 1), f"(set (shape (Orig a0)) {vector})", [number, *shape])
             tables.add(["i64", "String"], "(set (dtype (Orig a0)) a1)", [number, term.type.dtype])
-        if lowered.constant(number) is not None or term.op == "Scalar":
+        is_leaf = is_own and (lowered.constant(number) is not None or term.op == "Scalar")
+        if is_leaf or number in seeds.constant:
             tables.add(["i64"], "(const (Orig a0))", [number])
-    for number in siblings.members:
-        action = "(set (lo (Orig a0)) a0) (set (hi (Orig a0)) a0) (atom (Orig a0))"
-        tables.add(["i64"], action, [number])
-    for pair in siblings.pairs:
-        tables.add(["i64", "i64"], "(next-sibling a0 a1)", list(pair))
-    for start in siblings.starts:
-        tables.add(["i64"], "(run-start a0)", [start])
+    for pair in seeds.equal:
+        tables.add(["i64", "i64"], "(union (Orig a0) (Orig a1))", list(pair))
     commands = [
         command
         for (columns, action), rows in tables.rows.items()

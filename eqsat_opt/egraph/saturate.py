@@ -18,7 +18,7 @@ from eqsat_opt.egraph.frozen import EClasses, freeze
 from eqsat_opt.egraph.loading import load
 from eqsat_opt.egraph.lowering import Lowered, lower
 from eqsat_opt.egraph.schema import Schema
-from eqsat_opt.egraph.siblings import find_siblings
+from eqsat_opt.egraph.siblings import SEED_RULE, Seeds, sibling_seeds
 from eqsat_opt.egraph.typing import typing_rules
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.rules.rule import Phase, Rule, directed
@@ -140,7 +140,7 @@ class _Run:
     def saturate(self) -> tuple[int, str]:
         """Run all rounds; how many, and what stopped them."""
         for iteration in range(1, self.budget.iterations + 1):
-            phases = [Phase.SIMPLIFY, Phase.EXPLORE, Phase.SIBLINGS]
+            phases = [Phase.SIMPLIFY, Phase.EXPLORE]
             with_algebra = iteration <= self.budget.algebra_iterations
             if with_algebra:
                 phases.append(Phase.ALGEBRA)
@@ -182,9 +182,11 @@ def saturate_terms(
     clock = time.perf_counter
     times: dict[str, float] = {}
     start = clock()
-    one_way = directed(rules)
-    numbers = rule_numbers(one_way)
-    arity = max([len(term.children) for term in lowered.terms], default=0)
+    # Two-root rules over siblings are for searches on graphs; here the seeds and the slice laws do their work.
+    one_way = directed([rule for rule in rules if rule.phase is not Phase.SIBLINGS])
+    numbers = {**rule_numbers(one_way), SEED_RULE: len(one_way) + 1}
+    seeds = sibling_seeds(lowered) if rules else Seeds((), ())
+    arity = max([len(term.children) for term in (*lowered.terms, *seeds.terms)], default=0)
     schema = Schema.of(one_way, max(arity, 3))
     run = _Run(schema, budget, progress)
     try:
@@ -193,7 +195,7 @@ def saturate_terms(
         times["compile"] = clock() - start
 
         start = clock()
-        load(run.engine, schema, lowered, find_siblings(lowered))
+        load(run.engine, schema, lowered, seeds, numbers[SEED_RULE])
         loaded = run.size()
         times["load"] = clock() - start
 

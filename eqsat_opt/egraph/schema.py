@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
+from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply
 
@@ -88,14 +89,11 @@ class Schema:
             # No merge function: uniting tensors of different type is an error, which checks every rule for free.
             "(function shape (T) Ints :no-merge)",
             "(function dtype (T) String :no-merge)",
+            "(relation is-float (String))",
+            *(f'(is-float "{dtype}")' for dtype in sorted(FLOATS)),
             "(relation const (T))",
-            "(relation want (T T))",
+            "(relation want (T T i64))",
             "(function now () i64 :merge (max old new))",
-            "(function lo (T) i64 :merge (min old new))",
-            "(function hi (T) i64 :merge (max old new))",
-            "(relation atom (T))",
-            "(relation next-sibling (i64 i64))",
-            "(relation run-start (i64))",
             "(relation broadcast-demand (Ints Ints))",
             "(function broadcast (Ints Ints) Ints :no-merge)",
             "(relation product-demand (Ints))",

@@ -209,20 +209,6 @@ def _const_rules(schema: Schema) -> list[str]:
     return rules
 
 
-def _sibling_rules(schema: Schema) -> list[str]:
-    """Merged siblings are intervals of the original order; a padded weight keeps its place."""
-    rules = [
-        "(rule ((= r (Concat x y i)) (= l (lo x)) (= m (hi x)) (= n (lo y)) (next-sibling m n) (atom y) (= h (hi y)))"
-        ' ((set (lo r) l) (set (hi r) h)) :ruleset typing :name "sibling-Concat")'
-    ]
-    if "Pad" in schema.typed:
-        rules.append(
-            "(rule ((= r (Pad x p v)) (atom x) (= l (lo x)) (= h (hi x))) ((set (lo r) l) (set (hi r) h) (atom r))"
-            ' :ruleset typing :name "sibling-Pad")'
-        )
-    return rules
-
-
 def typing_rules(schema: Schema) -> list[str]:
     """All commands of ruleset ``typing`` and the one of ``commit``."""
     rules = [*_broadcast_rules(), *_product_rules()]
@@ -237,9 +223,8 @@ def typing_rules(schema: Schema) -> list[str]:
         elif op in ("MaxPool", "AveragePool"):
             rules += _pool_rules(op)
     rules += _const_rules(schema)
-    rules += _sibling_rules(schema)
     rules.append(
-        "(rule ((want a b) (= s (shape a)) (= s (shape b)) (= t (dtype a)) (= t (dtype b))) ((union a b))"
+        "(rule ((want a b n) (= s (shape a)) (= s (shape b)) (= t (dtype a)) (= t (dtype b))) ((union a b))"
         ' :ruleset commit :name "commit")'
     )
     return rules

@@ -1,4 +1,4 @@
-"""The intermediate representation: typed graphs, the operator registry, and the way from and to ONNX.
+"""The intermediate representation: typed graphs, operators, and the way from and to ONNX.
 
 What needs onnx is loaded when it is first used.
 """

@@ -1,4 +1,4 @@
-"""Fold scales and shifts per channel into the weights of the convolution or matrix product before them.
+"""Fold scales and shifts per channel into the weights of the contraction before them.
 
 Batch normalisation at inference is such a scale and shift; so are the constant Mul and Add that
 exporters write.
@@ -49,7 +49,7 @@ def _combined(
 
 
 def lower_batch_normalisation(graph: Graph) -> Graph:
-    """Every batch normalisation with constant parameters as a Mul and an Add; ``graph`` itself if there is none."""
+    """Batch normalisations with constant parameters as Mul and Add; ``graph`` itself if none."""
     nodes: list[Node] = []
     constants, types = dict(graph.constants), dict(graph.types)
     for node in graph.nodes:
@@ -113,7 +113,7 @@ def _scale_and_shift(
 
 
 def fold_affine(graph: Graph) -> Graph:
-    """The graph with constant Mul, Div, Add and Sub per channel moved into weights; ``graph`` itself if none can be.
+    """Constant Mul, Div, Add and Sub per channel moved into weights; ``graph`` itself if none.
 
     A product is only changed where nobody else reads it, and weights only where nobody else uses
     them.
@@ -178,7 +178,7 @@ class _Folder:
     def _into(
         self, producer: Node, node: Node, constant: Constant, type_: TensorType
     ) -> Node | None:
-        """``producer`` with the constant of ``node`` in its weights, under the name of ``node``'s output."""
+        """``producer`` with the constant of ``node`` in its weights, defining ``node``'s output."""
         if producer.op in ("Conv", "ConvTranspose") and _is_per_channel(constant.type, type_, 1):
             return self._into_convolution(producer, node, constant, type_)
         if not _is_per_channel(constant.type, type_, type_.rank - 1):

@@ -125,6 +125,10 @@ def _divide_exactly(numerator: SymDim, monomial: Monomial, coefficient: int) -> 
     return _normal(quotient)
 
 
+_QUOTIENTS: dict[str, tuple[Dim, Dim]] = {}
+"""What the atoms made by :func:`floor_div` mean, so that they can be evaluated."""
+
+
 def floor_div(numerator: Dim, denominator: Dim) -> Dim:
     """``numerator // denominator``; exact where a monomial divides, else a new atom.
 
@@ -144,7 +148,9 @@ def floor_div(numerator: Dim, denominator: Dim) -> Dim:
             exact = _divide_exactly(numerator, monomial, coefficient)
             if exact is not None:
                 return exact
-    return sym(f"floor(({numerator})/({denominator}))")
+    name = f"floor(({numerator})/({denominator}))"
+    _QUOTIENTS[name] = (numerator, denominator)
+    return sym(name)
 
 
 def dim_product(dims: Iterable[Dim]) -> Dim:
@@ -166,7 +172,11 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
     total = 0
     for monomial, coefficient in dim.terms:
         for name in monomial:
-            coefficient *= sizes[name]
+            if name not in sizes and name in _QUOTIENTS:
+                above, below = _QUOTIENTS[name]
+                coefficient *= evaluate_dim(above, sizes) // evaluate_dim(below, sizes)
+            else:
+                coefficient *= sizes[name]
         total += coefficient
     return total
 

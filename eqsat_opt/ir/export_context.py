@@ -1,8 +1,9 @@
-"""What a writer of ONNX nodes sees and makes: values, initializers and nodes under names that nobody else has."""
+"""What a writer of ONNX nodes sees and makes: values and nodes under unique names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from eqsat_opt.ir.handles import Splat
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType
 
-__all__ = ["RULES_KEY", "SOURCES_KEY", "ExportContext", "copy_of"]
+__all__ = ["RULES_KEY", "SOURCES_KEY", "ExportContext", "copy_of", "make_attribute"]
 
 RULES_KEY = "eqsat_opt.rules"
 """Node metadata: the rules that made the node, separated by commas."""
@@ -135,7 +136,7 @@ class ExportContext:
         return (node.name if is_last else ""), None, metadata
 
     def _node_name(self, wanted: str, op_type: str, output: str) -> str:
-        """``wanted`` if no node of the result has it yet, else a name that no node of either model has."""
+        """``wanted`` if no node has it yet, else a name that no node of either model has."""
         name = wanted
         if not wanted or wanted in self._given_names:
             name = f"{op_type}_{output}"
@@ -219,13 +220,14 @@ class ExportContext:
         result = operands[0]
         for operand in operands[1:]:
             pair = [result, operand]
-            result = self._shape_part((op, *pair), lambda pair=pair: self.op(op, pair))  # type: ignore[misc]
+            result = self._shape_part((op, *pair), partial(self.op, op, pair))
         return result
 
     def _atom_value(self, atom: str) -> str:
         if atom not in self._dims:
             raise ModelError(
-                f"the size {atom} cannot be computed from the model's inputs; give it with --input-shape"
+                f"the size {atom} cannot be computed from the model's inputs; "
+                "give it with --input-shape"
             )
         name, axis = self._dims[atom]
         shape = self._shape_part(("Shape", name), lambda: self.op("Shape", [name]))
@@ -240,7 +242,7 @@ class ExportContext:
         return self._shape_parts[key]
 
 
-def _attribute(name: str, value: Any) -> onnx_ir.Attr:
+def make_attribute(name: str, value: Any) -> onnx_ir.Attr:
     if isinstance(value, str):
         return onnx_ir.AttrString(name, value)
     if isinstance(value, (bool, int)):
@@ -255,7 +257,7 @@ def _attribute(name: str, value: Any) -> onnx_ir.Attr:
 def _attribute_or_tensor(name: str, value: Any) -> onnx_ir.Attr:
     if hasattr(value, "tobytes") and not isinstance(value, np.ndarray):
         return onnx_ir.AttrTensor(name, value)
-    return _attribute(name, value)
+    return make_attribute(name, value)
 
 
 def copy_of(value: onnx_ir.Value, name: str) -> onnx_ir.Value:
@@ -271,7 +273,7 @@ def copy_of(value: onnx_ir.Value, name: str) -> onnx_ir.Value:
 
 
 def _tensor_of(name: str, constant: Constant) -> Any:
-    """The onnx-ir tensor of a constant: the original one, under another name if need be, or a lazy one."""
+    """The onnx-ir tensor of a constant: the original, under another name if need be, or lazy."""
     source = constant.source
     if source is not None and not isinstance(source, Splat):
         if source.name == name:

@@ -40,8 +40,9 @@ _RANDOM = frozenset(
     }
 )
 _EXACT = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Floor", "Ceil", "Relu", "Not", "IsNaN", "Min", "Max", "Equal", "Greater",
-     "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Where", "Cast", "Sqrt"}
+    {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Floor", "Ceil", "Relu", "Not", "IsNaN", "Min",
+     "Max", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor",
+     "Where", "Cast", "Sqrt"}
 )  # fmt: skip
 """Pointwise operators for which IEEE 754 leaves one result, so that folding keeps every bit."""
 

@@ -1,4 +1,4 @@
-"""Handles on constants: what makes two of them equal, and how their bytes are found when somebody needs them."""
+"""Handles on constants: what makes two of them equal, and how their bytes are found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 Array = npt.NDArray[Any]
 
 _EXTERNAL_HASHED_BYTES = 1 << 16
-"""External tensors above this are identified by their place in the file, so that no page of theirs is touched."""
+"""External tensors above this are known by their place in the file: no page is touched."""
 
 _KEPT_BYTES = 1 << 20
 """Computed arrays up to this are kept; larger ones live only as long as somebody holds them."""
@@ -130,7 +130,7 @@ def derived_constant(
 
 
 def splat_value(constant: Constant, limit: int = 1024) -> Any:
-    """The scalar that every element equals, ``None`` if they differ or there are more than ``limit`` to look at."""
+    """The scalar that every element equals; ``None`` if they differ or exceed ``limit``."""
     if isinstance(constant.source, Splat):
         return constant.source.value
     size = constant.type.static_size()

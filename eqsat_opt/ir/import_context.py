@@ -1,4 +1,4 @@
-"""What a reader of ONNX nodes sees and makes: the values of the graph so far, typed, some of them known.
+"""What a reader of ONNX nodes sees and makes: the typed values of the graph so far.
 
 Small integer tensors are evaluated as soon as they are known, because the shapes of all that
 follows may depend on them; their elements may be symbolic dimensions.
@@ -26,7 +26,7 @@ from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
 __all__ = ["SMALL_ELEMENTS", "ImportContext", "identity_node", "is_small_integer"]
 
 SMALL_ELEMENTS = 4096
-"""Elements up to which integer tensors are evaluated during the import, for the shapes they may be."""
+"""Elements up to which integer tensors are evaluated during the import."""
 
 _READABLE = 1 << 16
 """Elements up to which a reader may look at a constant."""
@@ -178,7 +178,7 @@ class ImportContext:
         return name
 
     def _evaluate(self, node: Node, type_: TensorType) -> bool:
-        """Fold small integer tensors at once: what follows may be shaped by them. True if the node is gone."""
+        """Fold small integer tensors, which may be shapes, at once. True if the node is gone."""
         if type_.dtype not in ("int64", "int32", "bool"):
             if type_.shape not in ((), (1,)) or not is_exact(node):
                 return False

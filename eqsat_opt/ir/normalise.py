@@ -29,8 +29,8 @@ FOLDED_BYTES = 4 << 20
 """A folded constant may be this large, or as large as what it is computed from."""
 
 _BROADCASTING = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And",
-     "Or", "Xor", "Where"}
+    {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Equal", "Greater", "Less", "GreaterOrEqual",
+     "LessOrEqual", "And", "Or", "Xor", "Where"}
 )  # fmt: skip
 
 
@@ -86,6 +86,7 @@ class _Pass:
         self.seen: dict[object, str] = {}
         self.index: dict[str, int] = {}
         self.by_digest: dict[str, str] = {}
+        self.expanded: dict[str, str] = {}
 
     def run(self) -> Graph:
         for name, constant in self.graph.constants.items():
@@ -131,6 +132,8 @@ class _Pass:
             self._visit_opaque(node)
             return
         node = self._without_expansions(node)
+        if node.op == "Expand":
+            self.expanded[node.output] = node.inputs[0]
         same = self._same_value(node)
         if same is not None:
             self._alias(node, same)
@@ -213,10 +216,10 @@ class _Pass:
         if node.op not in _BROADCASTING:
             return node
         for position, name in enumerate(node.inputs):
-            producer = self._producer(name)
-            if producer is None or producer.op != "Expand":
+            if name not in self.expanded:
                 continue
-            inputs = (*node.inputs[:position], producer.inputs[0], *node.inputs[position + 1 :])
+            source = self._name(self.expanded[name])
+            inputs = (*node.inputs[:position], source, *node.inputs[position + 1 :])
             candidate = _with(node, inputs, node.outputs)
             try:
                 type_ = get_op(node.op).type_fn(self._operand_types(candidate), dict(node.attrs))
@@ -225,10 +228,6 @@ class _Pass:
             if type_ == self.types[node.output]:
                 node = candidate
         return node
-
-    def _producer(self, name: str) -> Node | None:
-        position = self.index.get(name)
-        return None if position is None else self.nodes[position]
 
     def _same_value(self, node: Node) -> str | None:
         """The operand that the result equals, if it does."""
@@ -280,7 +279,7 @@ class _Pass:
         return True
 
     def _fold_where(self, node: Node, type_: TensorType) -> bool:
-        """A condition that is the same everywhere picks a branch, which may still have to be expanded."""
+        """A condition that is the same everywhere picks a branch, expanded if need be."""
         value = splat_value(self.constants[node.inputs[0]], 1 << 16)
         if value is None:
             return False
@@ -325,12 +324,9 @@ def _may_hold(type_: ValueType | None, read_bytes: int) -> bool:
     return _bytes(type_) <= max(FOLDED_BYTES, read_bytes)
 
 
-def _is_plus_zero(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:
-    return bool(value == 0) and not bool(np.signbit(value.astype(np.float64)))
-
-
-def _is_integer(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bool:
-    return value.dtype.kind in "iub"
+def _is_neutral(zero: np.ndarray[tuple[int, ...], np.dtype[np.generic]], sign: int) -> bool:
+    """Whether a zero has the sign with which it changes no float: x + 0 turns -0 into +0."""
+    return zero.dtype.kind in "iub" or int(np.signbit(zero.astype(np.float64))) == sign
 
 
 _IDENTITIES: Mapping[str, Callable[[Node], bool]] = {
@@ -350,9 +346,8 @@ _NEUTRAL: Mapping[str, Mapping[int, Callable[..., bool]]] = {
     "Div": {1: lambda v, _relaxed: bool(v == 1)},
     "Pow": {1: lambda v, _relaxed: bool(v == 1)},
     # x + 0 turns -0 into +0; x + (-0) and x - (+0) keep every x.
-    "Add": {i: lambda v, relaxed: bool(v == 0) and (relaxed or _is_integer(v) or not _is_plus_zero(v)) for i in (0, 1)},
-    # x + 0 turns -0 into +0; x + (-0) and x - (+0) keep every x.
-    "Sub": {1: lambda v, relaxed: bool(v == 0) and (relaxed or _is_integer(v) or _is_plus_zero(v))},
+    "Add": {i: lambda v, relaxed: bool(v == 0) and (relaxed or _is_neutral(v, 1)) for i in (0, 1)},
+    "Sub": {1: lambda v, relaxed: bool(v == 0) and (relaxed or _is_neutral(v, 0))},
     "And": {i: lambda v, _relaxed: bool(v) for i in (0, 1)},
     "Or": {i: lambda v, _relaxed: not bool(v) for i in (0, 1)},
 }  # fmt: skip

@@ -1,16 +1,23 @@
-"""Graph to ONNX: interface, metadata and untouched parts as they came, new nodes with the rules that made them."""
+"""Graph to ONNX: what was not touched as it came, new nodes with the rules that made them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir
 
 import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.export_context import RULES_KEY, SOURCES_KEY, ExportContext, copy_of
+from eqsat_opt.ir.export_context import (
+    RULES_KEY,
+    SOURCES_KEY,
+    ExportContext,
+    copy_of,
+    make_attribute,
+)
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.onnx_import import INITIALIZER
 from eqsat_opt.ir.onnx_load import ModelSource
@@ -20,6 +27,9 @@ from eqsat_opt.ir.sparse import restore_sparse
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType
 
 __all__ = ["RULES_KEY", "SOURCES_KEY", "SPLIT", "export_model", "model_proto", "to_same_type"]
+
+SPLIT = "Split"
+"""Takes one tensor apart into neighbouring parts: attributes ``axis`` and ``sizes``."""
 
 _GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
 
@@ -247,19 +257,27 @@ class _Exporter(ExportContext):
         )
 
     def _split(self, node: Node) -> None:
-        """The only registry-level node with several outputs; selection makes it of adjacent Slices."""
+        """Adjacent Slices of one value, which selection may write as one node."""
         sizes: Any = node.attr("sizes")
         inputs = [self._values[name] for name in node.inputs]
-        attributes = [_attribute("axis", node.attr("axis"))]
+        attributes = [make_attribute("axis", node.attr("axis"))]
         if self.opset >= 13:
             inputs.append(self._values[self.constant(np.asarray(sizes, np.int64))])
         else:
-            attributes.append(_attribute("split", sizes))
+            attributes.append(make_attribute("split", sizes))
         _, _, metadata = self._metadata(is_last=True)
         name = self._node_name("", "Split", node.outputs[0])
         outputs = [self._value(output) for output in node.outputs]
         self._nodes.append(
-            onnx_ir.Node("", "Split", inputs, attributes, outputs=outputs, name=name, metadata_props=metadata or None)
+            onnx_ir.Node(
+                "",
+                "Split",
+                inputs,
+                attributes,
+                outputs=outputs,
+                name=name,
+                metadata_props=metadata or None,
+            )
         )
 
     def _source_initializers(self) -> Any:

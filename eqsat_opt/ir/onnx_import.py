@@ -43,7 +43,7 @@ FIRST_OPSET = 7
 """Before it broadcasting was an attribute; the nodes of older models all stay opaque."""
 
 INITIALIZER = "eqsat_opt.initializer"
-"""Key in ``payload.meta`` of an opaque Constant that stands for an initializer of an element type not ours."""
+"""Key in ``payload.meta`` of an opaque Constant that stands for an initializer."""
 
 Array = npt.NDArray[Any]
 

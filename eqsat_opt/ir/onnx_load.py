@@ -89,7 +89,8 @@ def _check_envelope(proto: onnx.ModelProto, name: str) -> None:
         raise ModelError(f"{name} is truncated or not an ONNX model: it has no graph")
     if proto.ir_version > onnx.IR_VERSION:
         raise ModelError(
-            f"{name} has IR version {proto.ir_version}; the installed onnx knows {onnx.IR_VERSION}: upgrade onnx"
+            f"{name} has IR version {proto.ir_version}; "
+            f"the installed onnx knows {onnx.IR_VERSION}: upgrade onnx"
         )
     if not proto.graph.output:
         raise ModelError(f"{name} has an empty graph: it has no outputs")
@@ -101,12 +102,13 @@ def _check_envelope(proto: onnx.ModelProto, name: str) -> None:
     version, known = versions.get("ai.onnx", 1), onnx.defs.onnx_opset_version()
     if not 1 <= version <= known:
         raise ModelError(
-            f"{name} uses operator set {version}; the installed onnx knows 1 to {known}: upgrade onnx"
+            f"{name} uses operator set {version}; "
+            f"the installed onnx knows 1 to {known}: upgrade onnx"
         )
 
 
 def _check_graph(graph: onnx.GraphProto, outer: set[str]) -> None:
-    """Single definitions, defined reads, sane interfaces and complete tensors, in nested graphs too."""
+    """Single definitions, defined reads, sane interfaces, complete tensors; nested graphs too."""
     inputs = [value.name for value in graph.input]
     _require_unique(inputs, "graph input")
     _require_unique([t.name for t in graph.initializer], "initializer")
@@ -163,7 +165,7 @@ def _check_value(value: onnx.ValueInfoProto) -> None:
     for dim in value.type.tensor_type.shape.dim:
         if dim.HasField("dim_value") and dim.dim_value < 0:
             raise ModelError(
-                f"value {value.name!r} has the dimension {dim.dim_value}; name unknown sizes instead"
+                f"value {value.name!r} has the dimension {dim.dim_value}; give unknown sizes a name"
             )
 
 
@@ -253,7 +255,7 @@ def _external_size(location: str, folder: str, label: str) -> int:
 
 
 def topological_nodes(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
-    """The nodes in an order in which every value is defined before it is read; the given order where it is one.
+    """The nodes in an order in which they can run; the given one where it is such.
 
     Raises:
         ModelError: a value is defined by nothing or twice, or the nodes form a cycle.
@@ -310,7 +312,7 @@ def node_reads(node: onnx_ir.Node) -> list[str]:
 
 
 def captured_values(node: onnx_ir.Node) -> list[str]:
-    """Names of the outer values that the subgraphs of ``node`` read, in order, without repetition."""
+    """Names of the outer values that the subgraphs of ``node`` read, in order, each once."""
     graphs = [graph for attribute in node.attributes.values() for graph in _graphs_of(attribute)]
     if not graphs:
         return []

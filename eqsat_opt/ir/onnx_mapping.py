@@ -86,7 +86,7 @@ class ReadContext(Protocol):
         ...
 
     def dims(self, name: str) -> tuple[Dim, ...]:
-        """An integer vector as dimensions; raises :class:`Untranslatable` where an entry is unknown."""
+        """An integer vector as dimensions; raises :class:`Untranslatable` if one is unknown."""
         ...
 
     def emit(self, op: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
@@ -110,7 +110,7 @@ class ReadContext(Protocol):
         ...
 
     def is_expressible(self, source: TensorType, shape: tuple[Dim, ...], op: str) -> bool:
-        """Whether a model can compute ``shape`` as the target of a Reshape or Expand of ``source``."""
+        """Whether a model can compute ``shape`` as the target of ``op`` on ``source``."""
         ...
 
 
@@ -132,7 +132,7 @@ class WriteContext(Protocol):
         ...
 
     def shape_value(self, shape: tuple[Dim, ...]) -> str:
-        """An ``int64`` vector that holds ``shape``, computed from the shapes of other values at run time."""
+        """An ``int64`` vector that holds ``shape``, computed from other shapes at run time."""
         ...
 
 
@@ -181,7 +181,8 @@ def expect(condition: bool) -> None:
 def refuse(node: Node, opset: int) -> NoReturn:
     """Give up on a node that the model's opset cannot express."""
     raise ModelError(
-        f"operator {node.op} cannot be written in operator set {opset}; convert the model to a newer one"
+        f"operator {node.op} cannot be written in operator set {opset}; "
+        "convert the model to a newer one"
     )
 
 

@@ -1,4 +1,4 @@
-"""Write a model so that a reader sees the old file or the whole new one, and weights are never all in memory."""
+"""Write a model all or nothing, without ever holding all its weights in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ALIGNMENT = 4096
 
 
 def save_model(model: onnx_ir.Model, path: str | os.PathLike[str]) -> None:
-    """Write ``model`` to ``path``; weights go to ``<name>.data`` beside it if any was external or they exceed 2 GB.
+    """Write ``model`` to ``path``, its weights beside it if any was external or they exceed 2 GB.
 
     The model is the same after the call; what was external in it still refers to the files that it
     came from.

@@ -1,4 +1,4 @@
-"""Types of ONNX values: conversion from and to onnx-ir and protobuf, and inference for opaque nodes.
+"""Types of ONNX values: conversion to and from our own, and inference for opaque nodes.
 
 Known operators are typed by the registry. What it does not know is typed node by node with onnx's
 own inference, so that nothing larger than one node is ever serialised.
@@ -42,7 +42,7 @@ def plain_symbol(dim: Dim) -> str | None:
 
 
 def fresh_dim(value: str, axis: int) -> SymDim:
-    """A dimension that nothing is known of; the name is stable and cannot occur in a model that has no such value."""
+    """A dimension that nothing is known of, under a name that only this value gives."""
     return sym(f"?{value}.{axis}")
 
 

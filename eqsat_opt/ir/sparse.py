@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import onnx
 
 __all__ = ["hide_sparse", "restore_sparse"]
@@ -59,6 +60,16 @@ def _hide_attribute(attribute: onnx.AttributeProto) -> None:
         attribute.type = onnx.AttributeProto.TENSORS
 
 
+def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
+    values = onnx.numpy_helper.to_array(sparse.values)
+    indices = onnx.numpy_helper.to_array(sparse.indices)
+    array = np.zeros(tuple(sparse.dims), values.dtype)
+    array[tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, array.shape)] = (
+        values
+    )
+    return onnx.numpy_helper.from_array(array, sparse.values.name)
+
+
 def hide_sparse(model: onnx.ModelProto) -> onnx.ModelProto:
     """The same model without sparse tensors; a copy where there are any, else ``model`` itself."""
     if not _has_sparse(model):
@@ -73,7 +84,12 @@ def hide_sparse(model: onnx.ModelProto) -> onnx.ModelProto:
         if not isinstance(owner, onnx.GraphProto):
             continue
         constants = []
+        inputs = {value.name for value in owner.input}
         for sparse in owner.sparse_initializer:
+            if sparse.values.name in inputs:
+                # A default of an input cannot be a node; it loses its form, not its meaning.
+                owner.initializer.append(_dense(sparse))
+                continue
             constant = onnx.NodeProto(op_type="Constant", output=[sparse.values.name])
             attribute = constant.attribute.add(name="sparse_value", type=onnx.AttributeProto.TENSOR)
             attribute.t.CopyFrom(_packed(sparse, _INITIALIZER))

@@ -11,7 +11,7 @@ import numpy as np
 
 from eqsat_opt.ir.dims import Dim, SymDim, dim_product
 
-__all__ = ["DTYPE_CODES", "DTYPE_NAMES", "OtherType", "TensorType", "ValueType", "numpy_dtype"]
+__all__ = ["DTYPE_CODES", "DTYPE_NAMES", "FLOATS", "OtherType", "TensorType", "ValueType", "numpy_dtype"]
 
 DTYPE_CODES: dict[str, int] = {
     "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8,
@@ -21,6 +21,9 @@ DTYPE_CODES: dict[str, int] = {
 """Element type names to ``onnx.TensorProto.DataType`` codes; every other type makes a value opaque."""
 
 DTYPE_NAMES: dict[int, str] = {code: name for name, code in DTYPE_CODES.items()}
+
+FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+"""Floating point element types."""
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:

@@ -12,13 +12,10 @@ from typing import Any
 from eqsat_opt.ir.dims import SymDim, floor_div
 from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.ops import AttrKind, get_op
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import FLOATS, TensorType
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
 
-__all__ = ["FLOATS", "Bindings", "Undefined", "bind_attr", "holds", "operator", "size", "type_of"]
-
-FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-
+__all__ = ["Bindings", "Undefined", "bind_attr", "holds", "operator", "size", "type_of"]
 
 class Undefined(Exception):
     """An expression has no value: an unbound variable, a missing axis, a division by zero."""

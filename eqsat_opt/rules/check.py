@@ -27,7 +27,8 @@ __all__ = ["MIN_POINTS", "CheckReport", "Refutation", "check_rule", "check_rules
 MIN_POINTS = 20
 """A rule that was evaluated at fewer instances counts as not exercised."""
 _TOLERANCE = 1e-9
-_TRIES_PER_POINT = 500
+_PATIENCE = 5_000
+"""Draws in a row without a new instance after which there are taken to be no more."""
 _F32_POINTS = 8
 _RATIONAL = frozenset(
     {"Add", "Sub", "Mul", "Div", "Neg", "Reciprocal", "MatMul", "Conv", "ConvTranspose", "AveragePool",
@@ -214,8 +215,10 @@ def _points(rule: Rule, seed: int, max_points: int) -> tuple[list[_Point], int, 
     sampler = Sampler(rule, seed)
     found: dict[str, _Point] = {}
     guarded: set[str] = set()
-    for _ in range(_TRIES_PER_POINT * max_points):
+    in_vain = 0
+    while len(found) < max_points and in_vain < _PATIENCE:
         bindings = sampler.draw()
+        in_vain += 1
         if bindings is None:
             continue
         key = f"{sorted(bindings.types.items(), key=str)}{sorted(bindings.attrs.items(), key=str)}"
@@ -232,8 +235,7 @@ def _points(rule: Rule, seed: int, max_points: int) -> tuple[list[_Point], int, 
             guarded.add(key)
             continue
         found[key] = point
-        if len(found) == max_points:
-            break
+        in_vain = 0
     return sorted(found.values(), key=lambda point: point.elements), len(guarded), None
 
 

@@ -378,6 +378,12 @@ def _along_axis(s: Sampler, known: Known, draft: Draft) -> Proposal:
     return shapes, {"axis": axis, **epsilon}
 
 
+def _channelwise(s: Sampler, known: Known, draft: Draft) -> Proposal:
+    x = known[0] if known[0] is not None else (s.between(1, 2), *s.shape(s.axes + 1))
+    shapes = [x, *(p if p is not None else x[1:2] for p in known[1:])]
+    return shapes, {"epsilon": 0.25 if draft["epsilon"] is None else draft["epsilon"]}
+
+
 def _reduce(s: Sampler, known: Known, draft: Draft) -> Proposal:
     x = known[0] if known[0] is not None else s.shape()
     axes = draft["axes"] or tuple(i for i in range(len(x)) if s.chance(0.5)) or (0,)
@@ -393,6 +399,7 @@ _PROPOSERS: dict[str, Callable[[Sampler, Known, Draft], Proposal]] = {
     **{name: _elementwise for name, op in OPS.items() if op.kind == "pointwise"},
     **{name: _reduce for name in OPS if name.startswith("Reduce")},
     **dict.fromkeys(("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"), _along_axis),
+    **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channelwise),
     "MatMul": _matmul, "Conv": _conv, "MaxPool": _pool, "AveragePool": _pool, "Concat": _concat,
     "Slice": _slice, "Transpose": _transpose, "Reshape": _reshape, "Pad": _pad, "LRN": _lrn,
     "Scalar": _literal, "IdentityKernel": _literal,

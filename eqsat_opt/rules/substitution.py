@@ -261,10 +261,12 @@ class _Builder:
                 for source in (node.sources or ((node.name,) if node.name else ()))
             )
         )
+        equations = zip(match.roots, match.rule.lhs, match.rule.rhs, strict=True)
+        replaced = {root for root, left, right in equations if left is not right}
         self._known = {
             (node.op, node.inputs, node.attrs): node.outputs[0]
             for node in graph.nodes
-            if node.op != OPAQUE and node.outputs[0] not in match.roots
+            if node.op != OPAQUE and node.outputs[0] not in replaced
         }
 
     def build(self, term: Term, output: str | None = None) -> str:

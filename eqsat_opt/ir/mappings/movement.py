@@ -26,7 +26,7 @@ _MAX = 2**31 - 1
 
 
 def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
-    """The constant operand of a Reshape to ``shape``: 0 copies a dimension, one -1 stands for the rest."""
+    """The constant operand of a Reshape to ``shape``: 0 copies a dimension, one -1 is the rest."""
     target: list[int] = []
     for axis, dim in enumerate(shape):
         if axis < len(source) and dim == source[axis]:

@@ -79,7 +79,7 @@ def _write_reduction(node: Node, context: WriteContext) -> None:
 
 @reads("Softmax", "LogSoftmax")
 def _read_softmax(call: Call, context: ReadContext) -> None:
-    """Before opset 13 all axes from ``axis`` on are one: the same only if at most one of them has a size above 1."""
+    """Before opset 13 the axes from ``axis`` on are one: the same if only one is above 1."""
     x = context.type(call.inputs[0])
     expect(x.rank > 0)
     axis = normal_axis(call.get("axis", -1 if context.opset >= 13 else 1), x.rank)

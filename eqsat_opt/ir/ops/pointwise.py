@@ -22,7 +22,6 @@ from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
 
 __all__ = ["COMPARISONS", "UNARY_FUNCTIONS"]
 
-_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _COST = {
     "Exp": 8,
     "Log": 8,

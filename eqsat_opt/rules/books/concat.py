@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat_opt.rules.rule import Func, Int, Phase, Sides, Tensor, rule
-from eqsat_opt.rules.term import concat, slice_
+from eqsat_opt.rules.term import Condition, Expr, Var, concat, slice_
 
 __all__: list[str] = []
 
@@ -80,21 +80,30 @@ def mul_of_concats(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sid
     )
 
 
+def _aligned(x: Var, y: Var, axis: Expr) -> tuple[Condition, Condition]:
+    """The operands have the same axes and the same extent along the sliced one; they may broadcast along others."""
+    return x.rank == y.rank, x.dim(axis) == y.dim(axis)
+
+
 @rule("concat/add-slices")
 def add_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
     """The same slice of two tensors is added as a whole."""
-    return (
-        slice_(x, axis, lo, hi) + slice_(y, axis, lo, hi),
-        slice_(x + y, axis, lo, hi),
-        x.shape == y.shape,
-    )
+    return slice_(x, axis, lo, hi) + slice_(y, axis, lo, hi), slice_(x + y, axis, lo, hi), *_aligned(x, y, axis)
 
 
 @rule("concat/mul-slices")
 def mul_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
     """The same slice of two tensors is multiplied as a whole."""
-    return (
-        slice_(x, axis, lo, hi) * slice_(y, axis, lo, hi),
-        slice_(x * y, axis, lo, hi),
-        x.shape == y.shape,
-    )
+    return slice_(x, axis, lo, hi) * slice_(y, axis, lo, hi), slice_(x * y, axis, lo, hi), *_aligned(x, y, axis)
+
+
+@rule("concat/add-row-slice")
+def add_row_to_slice(x: Tensor, b: Weight, axis: Int, lo: Int, hi: Int) -> Sides:
+    """A constant that broadcasts along the sliced axis is added to all parts at once."""
+    return slice_(x, axis, lo, hi) + b, slice_(x + b, axis, lo, hi), x.rank == b.rank, b.dim(axis) == 1
+
+
+@rule("concat/mul-row-slice")
+def mul_row_to_slice(x: Tensor, b: Weight, axis: Int, lo: Int, hi: Int) -> Sides:
+    """A constant that broadcasts along the sliced axis multiplies all parts at once."""
+    return slice_(x, axis, lo, hi) * b, slice_(x * b, axis, lo, hi), x.rank == b.rank, b.dim(axis) == 1

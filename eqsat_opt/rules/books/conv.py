@@ -28,7 +28,23 @@ def merge_siblings(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints) -
     )
 
 
-@rule("conv/enlarge-kernel", numerics=Numerics.REASSOCIATE)
+@rule("conv/slice-filters")
+def slice_filters(x: Tensor, w: Weight, lo: Int, hi: Int, s: Ints, p: Ints, d: Ints) -> Sides:
+    """Some filters of a convolution give some of its channels; groups would pair them with other inputs."""
+    attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
+    return ops.Conv(x, slice_(w, 0, lo, hi), **attrs), slice_(ops.Conv(x, w, **attrs), 1, lo, hi)
+
+
+@rule("conv/use-padded-kernel", numerics=Numerics.REASSOCIATE)
+def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int) -> Sides:
+    """A 1 x 1 convolution is a centred 3 x 3 one, where a padded weight is at hand to merge with its siblings."""
+    padded = ops.Pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
+    small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)
+    large = ops.Conv(x, padded, strides=s, pads=(a + 1, b + 1, a + 1, b + 1), dilations=(1, 1), group=1)
+    return (small, padded), (large, padded), w.rank == 4
+
+
+@rule("conv/enlarge-kernel", phase=Phase.SIBLINGS, numerics=Numerics.REASSOCIATE)
 def enlarge_kernel(
     x: Tensor, w: Weight, v: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int
 ) -> Sides:

@@ -57,6 +57,19 @@ def batch_steps(x: Tensor, y: Tensor, w: Weight) -> Sides:
     )
 
 
+@rule("matmul/slice-columns")
+def slice_columns(x: Tensor, w: Weight, lo: Int, hi: Int) -> Sides:
+    """Columns of the weight are columns of the product: a product with merged weights gives all parts."""
+    part = slice_(x @ w, x.rank - 1, lo, hi)
+    return x @ slice_(w, 1, lo, hi), part, x.rank >= 2, w.rank == 2
+
+
+@rule("matmul/slice-rows")
+def slice_rows(x: Tensor, w: Weight, lo: Int, hi: Int) -> Sides:
+    """Rows of the data are rows of the product: all time steps of a recurrent net in one product."""
+    return slice_(x, 0, lo, hi) @ w, slice_(x @ w, 0, lo, hi), x.rank == 2, w.rank == 2
+
+
 @rule("matmul/block-sum", numerics=Numerics.REASSOCIATE)
 def block_sum(x: Tensor, y: Weight, z: Tensor, w: Weight) -> Sides:
     """Xy + zw is one product of blocks (recurrent cells: input and state)."""

@@ -9,10 +9,17 @@ __all__: list[str] = []
 
 
 @rule("pool/max-relu", bidirectional=True)
-def max_relu(x: Tensor, k: Ints, s: Ints, p: Ints, d: Ints, c: Int) -> Sides:
+def max_relu(x: Tensor, k: Ints, s: Ints, p: Ints, c: Int) -> Sides:
     """Relu is monotone, so it commutes with a maximum and runs on fewer elements after it."""
-    attrs = {"kernel": k, "strides": s, "pads": p, "dilations": d, "ceil": c}
-    return ops.MaxPool(ops.Relu(x), **attrs), ops.Relu(ops.MaxPool(x, **attrs))
+    attrs = {"kernel": k, "strides": s, "pads": p, "dilations": (1, 1), "ceil": c}
+    return (
+        ops.MaxPool(ops.Relu(x), **attrs),
+        ops.Relu(ops.MaxPool(x, **attrs)),
+        (p[0] < k[0]).because("a window in the padding has the maximum -inf, which relu would lift"),
+        p[1] < k[1],
+        p[2] < k[0],
+        p[3] < k[1],
+    )
 
 
 @rule("pool/average-linear", bidirectional=True, numerics=Numerics.REASSOCIATE)

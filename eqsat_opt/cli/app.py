@@ -1,0 +1,131 @@
+"""The application: its commands, and what becomes of everything that goes wrong in them.
+
+An error is one line on standard error and an exit code. Usage errors exit with 1, not with the
+customary 2, which is taken: it says that a check failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from eqsat_opt import __version__
+from eqsat_opt.cli import bench, explain, optimize, profile, zoo
+from eqsat_opt.cli.session import Session
+from eqsat_opt.errors import EqsatError
+
+__all__ = ["app", "run"]
+
+_NAME = "eqsat-opt"
+# typer exports only some of the usage errors; their common base is that of this one.
+_USAGE_ERROR = typer.BadParameter.__bases__[0]
+
+app = typer.Typer(
+    name=_NAME,
+    help="Equality saturation for ONNX models: faster, checked, and never slower than measured.",
+    no_args_is_help=False,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{_NAME} {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command("optimize")(optimize.optimize_model)
+app.command("explain")(explain.explain_model)
+app.command("bench")(bench.bench_models)
+app.add_typer(profile.app, name="profile")
+app.add_typer(zoo.app, name="zoo")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    _replace_what_cannot_be_encoded()
+    session = Session(debug="--debug" in arguments)
+    if session.debug:
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    else:
+        logging.getLogger("eqsat_opt").addHandler(logging.NullHandler())
+    try:
+        with get_command(app).make_context(_NAME, arguments, obj=session) as context:
+            get_command(app).invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as end:
+        return end.exit_code
+    except SystemExit as end:  # rich ends so when nobody reads its output any more
+        return end.code if isinstance(end.code, int) else 1
+    except BrokenPipeError:
+        return _leave_pipe()
+    except BaseException as error:
+        if session.debug:
+            traceback.print_exc()
+        message, code = _verdict(error, session)
+        sys.stderr.write(f"error: {' '.join(message.split())}\n")
+        return code
+    return 0
+
+
+def _verdict(error: BaseException, session: Session) -> tuple[str, int]:
+    """What to say, and the exit code."""
+    if isinstance(error, EqsatError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return f"interrupted; {session.outcome}", 1
+    if isinstance(error, MemoryError):
+        return f"out of memory; {session.outcome}; try fewer e-nodes with --nodes", 1
+    if isinstance(error, _USAGE_ERROR):
+        return _usage_text(error), 1
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror}; {session.outcome}", 1
+    detail = str(error) or "no details"
+    return (
+        f"unexpected {type(error).__name__}: {detail}; {session.outcome}; "
+        "run again with --debug and report the traceback"
+    ), 1
+
+
+def _usage_text(error: BaseException) -> str:
+    text = str(getattr(error, "format_message", error.__str__)()).strip().rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else _NAME
+    return f"{text}; see {path} --help"
+
+
+def _leave_pipe() -> int:
+    """Nobody reads any more: go quietly, without a second failure when Python flushes at exit."""
+    with contextlib.suppress(OSError, io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def _replace_what_cannot_be_encoded() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

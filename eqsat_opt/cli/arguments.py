@@ -1,0 +1,151 @@
+"""Arguments that several commands share, and how they become `Options`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from eqsat_opt.errors import OptionError
+from eqsat_opt.options import Options
+
+__all__ = [
+    "Alternatives",
+    "Budget",
+    "Check",
+    "Deadline",
+    "Debug",
+    "InputShape",
+    "Json",
+    "Model",
+    "NoMeasure",
+    "Nodes",
+    "Numerics",
+    "Objective",
+    "Quiet",
+    "Rules",
+    "Seed",
+    "Store",
+    "Threads",
+    "make_options",
+    "parse_shapes",
+]
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", help="An ONNX file, or zoo:NAME or zoo:NAME@tiny.", show_default=False
+    ),
+]
+Objective = Annotated[
+    str,
+    typer.Option(
+        metavar="METRIC",
+        help="What to minimise: time, flops, bytes, launches, weight_bytes, "
+        "or a sum such as time=1,flops=1e-6.",
+    ),
+]
+Rules = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST",
+        help="default, none, families or rules, -NAME to leave one out, a rulebook file; "
+        "separated by commas.",
+    ),
+]
+Numerics = Annotated[
+    str,
+    typer.Option(
+        metavar="CLASS",
+        help="How far results may move: bitexact, reassociate, refactor or relaxed.",
+    ),
+]
+Budget = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS", help="Seconds for searching, measuring and racing, as a guide."
+    ),
+]
+InputShape = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME:SIZES",
+        help="Shape of an input (x:1,3,224,224) or size of a symbolic dimension (N:8); repeatable.",
+        show_default=False,
+    ),
+]
+Threads = Annotated[
+    int, typer.Option(metavar="N", help="Threads per session; 0 is one per usable core.")
+]
+Nodes = Annotated[int, typer.Option(metavar="N", help="Limit on e-nodes.")]
+Check = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="Random inputs on which outputs are compared; 0 trusts the rules."
+    ),
+]
+NoMeasure = Annotated[
+    bool, typer.Option("--no-measure", help="Price kernels by their analytic bound only.")
+]
+Alternatives = Annotated[
+    int, typer.Option(metavar="K", help="Further candidates that join the race.")
+]
+Deadline = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS", help="Hard limit on saturation, kept by a child process; 0 is none."
+    ),
+]
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of inputs, search and running order.")]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Profile store instead of the user's own; an empty string keeps nothing.",
+        show_default=False,
+    ),
+]
+Json = Annotated[
+    str | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Write all numbers to a file; - is standard output, without tables.",
+        show_default=False,
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show log messages, and the traceback of an error.")
+]
+
+
+def make_options(input_shape: Sequence[str] | None, **fields: Any) -> Options:
+    """Options from the command line's values.
+
+    Raises:
+        OptionError: a value has no meaning.
+    """
+    return Options(shapes=parse_shapes(input_shape or ()), **fields)
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
+    """`x:1,3,224,224` is a shape, `N:8` a size; `x:8,` is the shape of a vector.
+
+    Raises:
+        OptionError: a text has another form, or a name comes twice.
+    """
+    shapes: dict[str, tuple[int, ...] | int] = {}
+    for text in texts:
+        name, colon, sizes = text.rpartition(":")  # names of inputs may hold colons
+        parts = sizes.removesuffix(",").split(",")
+        if not (name and colon and all(part.strip().isdecimal() for part in parts)):
+            raise OptionError(
+                f"--input-shape {text!r} is not NAME:SIZES; write for instance x:1,3,224,224 or N:8"
+            )
+        if name in shapes:
+            raise OptionError(f"--input-shape names {name!r} twice; keep one")
+        numbers = tuple(int(part) for part in parts)
+        shapes[name] = numbers if "," in sizes else numbers[0]
+    return shapes

@@ -1,0 +1,128 @@
+"""`eqsat-opt bench`: two models against each other."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
+from eqsat_opt.errors import CheckFailed
+from eqsat_opt.options import Options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.table import Table
+
+    from eqsat_opt.api import Difference, RaceResult
+
+__all__ = ["bench_models"]
+
+
+def bench_models(
+    model: a.Model,
+    other: Annotated[
+        str,
+        typer.Argument(metavar="OTHER", help="The model to compare it with.", show_default=False),
+    ],
+    numerics: a.Numerics = Options.numerics,
+    budget: a.Budget = 30.0,
+    input_shape: a.InputShape = None,
+    threads: a.Threads = Options.threads,
+    check: a.Check = Options.check,
+    seed: a.Seed = Options.seed,
+    json: a.Json = None,
+    quiet: a.Quiet = False,
+    debug: a.Debug = False,
+) -> None:
+    """Race two models and compare their outputs; the exit code is 2 if these differ."""
+    options = a.make_options(
+        input_shape,
+        numerics=numerics,
+        budget_s=budget,
+        threads=threads,
+        check=check,
+        seed=seed,
+    )
+    if json not in (None, "-"):
+        check_writable(json)
+    from eqsat_opt import api
+
+    with stage_progress(quiet) as progress:
+        progress("race", f"{model} against {other}")
+        race, outputs = api.bench(model, other, options, time_limit_s=budget)
+    agree = not any(output.why for output in outputs)
+    verdict = _verdict(race)
+    if json is not None:
+        value = {
+            "models": {"original": model, "other": other},
+            "verdict": verdict,
+            "agree": agree,
+            "outputs": [asdict(output) for output in outputs],
+            "race": race.to_json(),
+        }
+        write_json(value, json)
+    if not quiet and json != "-":
+        console = output_console()
+        console.print(_race_table(race, {"original": model, "other": other}))
+        console.print(f"\n{verdict}", style="bold")
+        console.print(_race_terms(race))
+        console.print(f"\noutputs on {max(1, check)} random inputs", style="dim")
+        console.print(_output_table(outputs))
+    if not agree:
+        wrong = ", ".join(repr(output.name) for output in outputs if output.why)
+        raise CheckFailed(f"{other} computes something else than {model}: output {wrong} differs")
+
+
+def _verdict(race: RaceResult) -> str:
+    ratio = race.entries["other"].ratio
+    if race.entries["other"].note and race.winner == "original":
+        return f"OTHER {race.entries['other'].note}"
+    if race.winner == "other":
+        return f"OTHER is {1 / ratio:.3f}x as fast"
+    if ratio > 1 + race.threshold:
+        return f"OTHER is slower: it takes {ratio:.3f} times as long"
+    return "no difference beyond the threshold"
+
+
+def _race_terms(race: RaceResult) -> str:
+    return (
+        f"noise {race.noise:.1%}, threshold {race.threshold:.1%}; {race.builds} builds, "
+        f"{race.rounds} rounds, {race.clock} clock, {race.seconds:.1f} s"
+    )
+
+
+def _race_table(race: RaceResult, names: Mapping[str, str]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from eqsat_opt.report import time_text
+
+    titles = ("", "model", "best", "median", "spread", "ratio", "note")
+    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
+    for column in table.columns[2:6]:
+        column.justify = "right"
+    for role, entry in race.entries.items():
+        times = (time_text(entry.time_us), time_text(entry.median_us))
+        share = (f"{entry.spread:.1%}", f"{entry.ratio:.3f}")
+        title = "MODEL" if role == "original" else "OTHER"
+        table.add_row(*(Text(t) for t in (title, names[role], *times, *share, entry.note)))
+    return table
+
+
+def _output_table(outputs: Sequence[Difference]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    titles = ("output", "max abs", "max rel", "tolerance", "")
+    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    for output in outputs:
+        numbers = (f"{x:.2e}" for x in (output.max_abs, output.max_rel, output.tolerance))
+        why = Text(output.why or "agrees", style="red" if output.why else "green")
+        table.add_row(Text(output.name), *(Text(number) for number in numbers), why)
+    return table

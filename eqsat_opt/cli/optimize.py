@@ -1,0 +1,87 @@
+"""`eqsat-opt optimize`: the main job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.session import (
+    Session,
+    check_writable,
+    output_console,
+    stage_progress,
+    write_json,
+)
+from eqsat_opt.options import Options
+
+__all__ = ["optimize_model"]
+
+
+def optimize_model(
+    context: typer.Context,
+    model: a.Model,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write; by default NAME.opt.onnx beside the model.",
+            show_default=False,
+        ),
+    ] = None,
+    objective: a.Objective = "time",
+    rules: a.Rules = Options.rules,
+    numerics: a.Numerics = Options.numerics,
+    budget: a.Budget = Options.budget_s,
+    input_shape: a.InputShape = None,
+    threads: a.Threads = Options.threads,
+    nodes: a.Nodes = Options.nodes,
+    check: a.Check = Options.check,
+    no_race: Annotated[
+        bool,
+        typer.Option("--no-race", help="Do not run original and candidates against each other."),
+    ] = False,
+    no_measure: a.NoMeasure = False,
+    alternatives: a.Alternatives = Options.alternatives,
+    deadline: a.Deadline = Options.deadline_s,
+    seed: a.Seed = Options.seed,
+    store: a.Store = None,
+    json: a.Json = None,
+    quiet: a.Quiet = False,
+    debug: a.Debug = False,
+) -> None:
+    """Optimise a model; the original is written where nothing faster is found."""
+    options = a.make_options(
+        input_shape,
+        objective=objective,
+        rules=rules,
+        numerics=numerics,
+        budget_s=budget,
+        threads=threads,
+        nodes=nodes,
+        check=check,
+        race=not no_race,
+        measure=not no_measure,
+        alternatives=alternatives,
+        deadline_s=deadline,
+        seed=seed,
+        store=store,
+    )
+    if json not in (None, "-"):
+        check_writable(json)
+    from eqsat_opt import api
+
+    target = output or api.default_output(model)
+    with stage_progress(quiet) as progress:
+        report = api.run(model, options, output=target, progress=progress).report
+    context.ensure_object(Session).written = target
+    if json is not None:
+        write_json(report.to_json(), json)
+    if not quiet and json != "-":
+        console = output_console()
+        console.print(report)
+        what = " (the original)" if report.status == "unchanged" else ""
+        console.print(f"written to {target}{what}", markup=False)

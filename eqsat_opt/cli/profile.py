@@ -1,0 +1,106 @@
+"""`eqsat-opt profile`: the store of measured kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.session import check_writable, output_console, write_json
+
+if TYPE_CHECKING:
+    from eqsat_opt.cost.store import ProfileStore
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Show, clear, export or import the store of measured kernels.", no_args_is_help=False
+)
+
+_Store = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="The store, if not the user's own.", show_default=False),
+]
+_File = Annotated[str, typer.Argument(metavar="FILE", help="A JSON file.", show_default=False)]
+
+
+@app.callback(invoke_without_command=True)
+def _profile(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _opened(path: str | None) -> ProfileStore:
+    from eqsat_opt.cost.store import ProfileStore
+
+    return ProfileStore(path)
+
+
+@app.command("show")
+def _show(
+    kernels: Annotated[bool, typer.Option("--kernels", help="List every kernel.")] = False,
+    store: _Store = None,
+    json: a.Json = None,
+    debug: a.Debug = False,
+) -> None:
+    """Say what is stored, and for which devices."""
+    if json not in (None, "-"):
+        check_writable(json)
+    with _opened(store) as opened:
+        stats = opened.stats()
+        rows = opened.rows() if kernels else []
+    if json is not None:
+        write_json(stats.to_json(), json)
+    if json == "-":
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    from eqsat_opt.report import bytes_text, count_text, time_text
+
+    console = output_console()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    facts = [
+        ("store", f"{stats.path} ({bytes_text(stats.size_bytes)})"),
+        ("measured", f"{count_text(stats.n_measurements)} kernels"),
+        ("cannot run", f"{count_text(stats.n_failures)} kernels"),
+        *((f"by {name}", count_text(count)) for name, count in stats.per_backend.items()),
+        *((f"on {name}", count_text(count)) for name, count in stats.per_device.items()),
+        ("between", f"{stats.oldest} and {stats.newest}" if stats.newest else "-"),
+    ]
+    for title, text in facts:
+        grid.add_row(title, Text(text))
+    console.print(grid)
+    if not kernels:
+        return
+    table = Table("kernel", "threads", "time", "measured at", box=None, pad_edge=False)
+    for row in rows:
+        time = "cannot run" if row.measurement is None else time_text(row.measurement.time_us)
+        cells = (row.key.kernel, str(row.key.threads), time, row.measured_at)
+        table.add_row(*(Text(cell) for cell in cells))
+    console.print()
+    console.print(table)
+
+
+@app.command("clear")
+def _clear(store: _Store = None, debug: a.Debug = False) -> None:
+    """Forget all measurements."""
+    with _opened(store) as opened:
+        typer.echo(f"{opened.clear()} entries deleted from {opened.path}")
+
+
+@app.command("export")
+def _export(file: _File, store: _Store = None, debug: a.Debug = False) -> None:
+    """Write all measurements to a JSON file."""
+    check_writable(file)
+    with _opened(store) as opened:
+        typer.echo(f"{opened.export_json(file)} entries written to {file}")
+
+
+@app.command("import")
+def _import(file: _File, store: _Store = None, debug: a.Debug = False) -> None:
+    """Add the measurements of a JSON file; they replace equal ones."""
+    with _opened(store) as opened:
+        typer.echo(f"{opened.import_json(file)} entries read into {opened.path}")

@@ -1,0 +1,153 @@
+"""What one run of the command line shares: consoles, progress, JSON files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eqsat_opt.errors import OptionError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "Session",
+    "check_writable",
+    "output_console",
+    "stage_progress",
+    "write_atomically",
+    "write_json",
+]
+
+Progress = Callable[[str, str], None]
+
+_PIPE_WIDTH = 140
+"""Columns where the output is no terminal: a file or a pipe has no edge to wrap at."""
+
+_REFRESH_HZ = 4  # the line shares the machine with what is being measured
+
+
+@dataclass
+class Session:
+    """One run of the command line.
+
+    Attributes:
+        debug: whether errors come with a traceback.
+        written: the file that is complete already, if any.
+    """
+
+    debug: bool = False
+    written: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """What an interruption leaves behind."""
+        return f"{self.written} is complete" if self.written else "nothing was written"
+
+
+def output_console() -> Console:
+    """The console of standard output."""
+    from rich.console import Console
+
+    console = Console(highlight=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPE_WIDTH
+    return console
+
+
+@contextmanager
+def stage_progress(quiet: bool = False) -> Iterator[Progress]:
+    """A line on standard error that names the running stage, where that is a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    if quiet or not console.is_terminal:
+        yield lambda _stage, _detail: None
+        return
+    from rich.progress import Progress as Bar
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Bar(*columns, console=console, transient=True, refresh_per_second=_REFRESH_HZ) as bar:
+        task = bar.add_task("start")
+
+        def show(stage: str, detail: str) -> None:
+            bar.update(task, description=f"{stage}: {detail}" if detail else stage)
+
+        yield show
+
+
+def check_writable(path: str) -> None:
+    """Say before the work, and not after it, that a file cannot be written.
+
+    Raises:
+        OptionError: the path is a folder, or lies in none that may be written to.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise OptionError(f"{path} is a folder; give a file name")
+    if not target.parent.is_dir():
+        raise OptionError(f"the folder {target.parent} does not exist; create it first")
+    if not os.access(target.parent, os.W_OK):
+        raise OptionError(f"no permission to write in {target.parent}; choose another folder")
+
+
+def write_atomically(path: str, data: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        OptionError: it cannot be written; nothing is left behind.
+    """
+    target, temporary = Path(path), ""
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(data)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)  # a temporary file is readable to its owner only
+        os.replace(temporary, target)
+    except OSError as error:
+        raise OptionError(
+            f"cannot write {path}: {error.strerror or error}; choose another place"
+        ) from error
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def write_json(value: dict[str, Any], path: str) -> None:
+    """Write JSON to a file, or to standard output for `-`.
+
+    Raises:
+        OptionError: the file cannot be written.
+    """
+    text = json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    if path == "-":
+        import typer
+
+        typer.echo(text, nl=False)
+    else:
+        write_atomically(path, text.encode())
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinities: they become null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

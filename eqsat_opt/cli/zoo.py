@@ -1,0 +1,80 @@
+"""`eqsat-opt zoo`: the built-in benchmark models."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.session import (
+    Session,
+    check_writable,
+    output_console,
+    write_atomically,
+    write_json,
+)
+from eqsat_opt.errors import OptionError
+
+__all__ = ["app"]
+
+app = typer.Typer(help="List or build the built-in benchmark models.", no_args_is_help=False)
+
+
+@app.callback(invoke_without_command=True)
+def _zoo(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("list")
+def _list(json: a.Json = None, debug: a.Debug = False) -> None:
+    """List the models; each is `zoo:NAME` to the other commands, small as `zoo:NAME@tiny`."""
+    from eqsat_opt import zoo
+
+    models = [zoo.describe(name) for name in zoo.names()]
+    if json is not None:
+        write_json({"models": [asdict(model) for model in models]}, json)
+    if json == "-":
+        return
+    from rich.table import Table
+
+    from eqsat_opt.report import count_text
+
+    titles = ("name", "title", "operators", "parameters", "source")
+    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
+    for column in table.columns[2:4]:
+        column.justify = "right"
+    for m in models:
+        table.add_row(m.name, m.title, count_text(m.n_operators), count_text(m.n_params), m.source)
+    output_console().print(table)
+
+
+@app.command("build")
+def _build(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A name of the list, or NAME@tiny.", show_default=False
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write.", show_default=False),
+    ],
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the weights.")] = 0,
+    debug: a.Debug = False,
+) -> None:
+    """Build a model and write it to a file."""
+    check_writable(output)
+    from eqsat_opt import zoo
+
+    base, at, scale = name.removeprefix("zoo:").partition("@")
+    if at and scale not in ("tiny", "full"):
+        raise OptionError(f"unknown scale {scale!r} in {name!r}; write {base} or {base}@tiny")
+    model = zoo.build(base, scale="tiny" if scale == "tiny" else "full", seed=seed)
+    write_atomically(output, model.SerializeToString(deterministic=True))
+    context.ensure_object(Session).written = output
+    typer.echo(f"{base} written to {output}")

@@ -1,0 +1,107 @@
+"""What the search considered and why it decided so, for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from eqsat_opt.report import Report, count_text, time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.table import Table
+
+    from eqsat_opt.select.pipeline import Plan
+    from eqsat_opt.select.why import KernelUse, Rewrite, RuleFate
+
+__all__ = ["Explanation"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What :func:`eqsat_opt.explain` found.
+
+    Attributes:
+        report: all numbers of the search; nothing was raced or checked.
+        plan: the e-graph, candidates and choices, for a closer look.
+        rules: what became of every rule that matched, chosen ones first.
+        rewrites: the nodes of the result that rules made.
+        kernels: kernels of original and result with their prices, the dearest first.
+    """
+
+    report: Report
+    plan: Plan
+    rules: tuple[RuleFate, ...]
+    rewrites: tuple[Rewrite, ...]
+    kernels: tuple[KernelUse, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; the keys are stable."""
+        return {
+            "report": self.report.to_json(),
+            "rules": [asdict(rule) for rule in self.rules],
+            "rewrites": [asdict(rewrite) for rewrite in self.rewrites],
+            "kernels": [asdict(kernel) for kernel in self.kernels],
+        }
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """The search, its rules and the rewrites; :meth:`kernel_table` is extra."""
+        yield self.report.search_grid()
+        yield ""
+        yield self.rule_table()
+        yield ""
+        yield self.rewrite_table() if self.rewrites else "no rewrite was chosen"
+
+    def rule_table(self) -> Table:
+        """Every rule that matched, and why it was not chosen."""
+        table = _table("rule", "matches", "e-nodes", "chosen", "why not")
+        for column in table.columns[1:4]:
+            column.justify = "right"
+        for rule in self.rules:
+            style = "green" if rule.chosen else ""
+            counts = (count_text(rule.matches), count_text(rule.made), count_text(rule.chosen))
+            _add(table, rule.rule, *counts, rule.reason, style=style)
+        if not self.rules:
+            _add(table, "(none matched)")
+        return table
+
+    def rewrite_table(self) -> Table:
+        """The nodes that rules made."""
+        table = _table("new node", "operator", "reads", "by")
+        for rewrite in self.rewrites:
+            _add(
+                table, rewrite.node, rewrite.op, ", ".join(rewrite.inputs), ", ".join(rewrite.rules)
+            )
+        return table
+
+    def kernel_table(self) -> Table:
+        """Kernels of original and result with their prices."""
+        table = _table("kernel", "before", "after", "price", "")
+        for column in table.columns[1:4]:
+            column.justify = "right"
+        for use in self.kernels:
+            _add(
+                table,
+                use.kernel,
+                count_text(use.before),
+                count_text(use.after),
+                time_text(use.time_us),
+                "measured" if use.measured else "bound",
+            )
+        return table
+
+
+def _table(*titles: str) -> Table:
+    from rich.table import Table
+
+    return Table(*titles, box=None, pad_edge=False, header_style="dim")
+
+
+def _add(table: Table, *cells: str, style: str = "") -> None:
+    """Add a row of plain text: names and shapes may hold what looks like rich's markup."""
+    from rich.text import Text
+
+    table.add_row(*(Text(cell) for cell in cells), style=style)

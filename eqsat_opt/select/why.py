@@ -1,0 +1,228 @@
+"""Why the cheapest graph is as it is: what each rule made, and what a graph with it would cost.
+
+A rule that matched but was not chosen is forced: every candidate that covers one of its e-nodes
+moves to a class of its own, the class it came from may still use it for nothing, and one more root
+demands at least one of them. One extraction then finds the cheapest of all graphs with the rule.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.extract import Extraction, Objective, Problem, extract
+from eqsat_opt.extract.extraction import active_order
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.select.choose import Selection
+from eqsat_opt.select.pipeline import Plan
+from eqsat_opt.select.raising import rules_used
+
+__all__ = ["KernelUse", "Rewrite", "RuleFate", "kernel_uses", "rewrites", "rule_fates"]
+
+_TIE = 1e-6  # relative difference of cost that is no difference
+_PER_RULE_S = 1.0
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RuleFate:
+    """What became of one rule.
+
+    Attributes:
+        rule: its name.
+        matches: how often it matched.
+        made: e-nodes that it made first.
+        chosen: nodes of the result that it made.
+        cost: objective of the best graph found that uses it; None if none was sought or found.
+        increase: ``cost`` relative to the result's, less 1; None without ``cost``.
+        reason: why it was not chosen; empty if it was.
+    """
+
+    rule: str
+    matches: int
+    made: int
+    chosen: int
+    cost: float | None = None
+    increase: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A node of the result that rules made.
+
+    Attributes:
+        node: its name, or that of its output.
+        op: its operator.
+        rules: the rules.
+        inputs: what it reads.
+    """
+
+    node: str
+    op: str
+    rules: tuple[str, ...]
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """A kernel, how often it runs, and its price.
+
+    Attributes:
+        kernel: operators and operand types; ``!`` marks constants.
+        before, after: how often it runs in the original and in the result.
+        time_us: price of one run, µs.
+        measured: whether the price was measured; otherwise it is the analytic lower bound.
+    """
+
+    kernel: str
+    before: int
+    after: int
+    time_us: float
+    measured: bool
+
+
+def rule_fates(
+    plan: Plan, objective: Objective, *, time_limit_s: float = 10.0, seed: int = 0
+) -> tuple[RuleFate, ...]:
+    """The fate of every rule that matched, chosen ones first.
+
+    Args:
+        plan: the search to look into.
+        objective: what it minimised.
+        time_limit_s: seconds for forcing rules; those that come too late get the plain reason.
+        seed: of the extractions.
+    """
+    deadline = time.perf_counter() + time_limit_s
+    eclasses = plan.saturation.eclasses
+    made = Counter(eclasses.rule_of(node) for node in np.flatnonzero(eclasses.origin).tolist())
+    users = _users(plan)
+    chosen = rules_used(plan.best)
+    fates = []
+    for rule, matches in plan.saturation.report.matches.items():
+        fate = RuleFate(rule, matches, made[rule], chosen.get(rule, 0))
+        if not fate.chosen:
+            fate = _unchosen(plan, objective, fate, users.get(rule), deadline, seed)
+        fates.append(fate)
+    return tuple(
+        sorted(fates, key=lambda f: (-f.chosen, f.increase is None, f.increase, -f.matches))
+    )
+
+
+def _users(plan: Plan) -> dict[str, Mask]:
+    """Rule to `[nodes of the problem]`: which candidates cover an e-node that it made."""
+    index, eclasses = plan.choice.problem.index, plan.saturation.eclasses
+    users: dict[str, Mask] = defaultdict(lambda: np.zeros(len(index), dtype=np.bool_))
+    for node, item in enumerate(index):
+        candidate = plan.candidates.items[item]
+        if candidate.kind == "const":  # folded at compile time, however it is spelled
+            continue
+        for covered in candidate.nodes:
+            rule = eclasses.rule_of(covered)
+            if rule is not None:
+                users[rule][node] = True
+    return dict(users)
+
+
+def _unchosen(
+    plan: Plan,
+    objective: Objective,
+    fate: RuleFate,
+    users: Mask | None,
+    deadline: float,
+    seed: int,
+) -> RuleFate:
+    if not fate.made:
+        return replace(fate, reason="what it derives was in the graph already")
+    if users is None:
+        return replace(fate, reason="it only changes constants, which are folded beforehand")
+    seconds = min(_PER_RULE_S, deadline - time.perf_counter())
+    if seconds <= 0:
+        return replace(fate, reason="no kernel of the cheapest graph uses it")
+    problem = plan.choice.problem.problem
+    forced = _forced(problem, users)
+    found = extract(forced, objective, time_limit_s=seconds, seed=seed, deterministic=False)
+    if found.status == "infeasible":
+        return replace(fate, reason="no graph without a cycle can use it")
+    best = plan.choice.extraction.cost
+    increase = found.cost / best - 1 if best > 0 else 0.0
+    reason = _reason(found, increase, _is_used(forced, problem, found))
+    return replace(fate, cost=found.cost, increase=increase, reason=reason)
+
+
+def _forced(problem: Problem, users: Mask) -> Problem:
+    """The problem in which one of ``users`` at least must be chosen (see the module's docstring)."""
+    moved = np.flatnonzero(users)
+    count, first = len(moved), problem.n_classes
+    own = first + np.arange(count)
+    node_class = problem.node_class.copy()
+    node_class[moved] = own
+    aliases, demands = problem.node_class[moved], np.full(count, first + count)
+    rows, edges = problem.n_implementations, len(problem.child_ix)
+    steps = np.arange(1, 2 * count + 1)
+    return Problem(
+        first + count + 1,
+        np.concatenate([node_class, aliases, demands]),
+        np.concatenate([problem.child_ptr, edges + steps]),
+        np.concatenate([problem.child_ix, own, own]),
+        np.concatenate([problem.impl_ptr, rows + steps]),
+        np.concatenate([problem.impl_cost, np.zeros((2 * count, len(problem.metrics)))]),
+        problem.metrics,
+        (*problem.roots, first + count),
+    )
+
+
+def _is_used(forced: Problem, problem: Problem, found: Extraction) -> bool:
+    """Whether the outputs read what was forced, or it is computed in vain."""
+    needed = active_order(replace(forced, roots=problem.roots), found.choice)
+    return max(needed, default=0) >= problem.n_classes
+
+
+def _reason(found: Extraction, increase: float, is_used: bool) -> str:
+    proven = found.status == "optimal"
+    if increase < -_TIE:
+        return f"a graph with it may be {-increase:.2%} cheaper: the search ended too early"
+    if increase <= _TIE:
+        return "a graph with it costs the same"
+    if not is_used:
+        return f"it adds work that saves nothing: {increase:.2%} dearer"
+    return (
+        f"the {'cheapest graph' if proven else 'best graph found'} with it is {increase:.2%} dearer"
+    )
+
+
+def rewrites(graph: Graph) -> tuple[Rewrite, ...]:
+    """The nodes that rules made, in order."""
+    return tuple(
+        Rewrite(node.name or node.outputs[0], node.op, node.rules, node.inputs)
+        for node in graph.nodes
+        if node.rules
+    )
+
+
+def kernel_uses(plan: Plan) -> tuple[KernelUse, ...]:
+    """Kernels of the original and of the best selection, the dearest total first."""
+    choice = plan.choice
+    kernels = {
+        id(item): kernel
+        for item, kernel in zip(plan.candidates.items, choice.priced.kernels, strict=True)
+    }
+
+    def count(selection: Selection) -> Counter[Kernel]:
+        found = (kernels[id(item)] for item in selection.values())
+        return Counter(kernel for kernel in found if kernel is not None)
+
+    before, after = count(choice.original), count(choice.best)
+    uses = []
+    for kernel in before | after:
+        price = choice.prices[kernel]
+        uses.append(
+            KernelUse(str(kernel), before[kernel], after[kernel], price.time_us, price.measured)
+        )
+    return tuple(sorted(uses, key=lambda u: (-max(u.before, u.after) * u.time_us, u.kernel)))
