@@ -156,7 +156,7 @@ def _search_options(options: Options, dims: Mapping[str, int]) -> SearchOptions:
         dims,
         measure=options.measure,
         alternatives=options.alternatives if options.race else 0,
-        extraction_s=max(1.0, options.budget_s / 6),
+        extraction_s=max(1.0, options.budget_s / 15),
         deadline_s=options.deadline_s,
         seed=options.seed,
     )
@@ -468,6 +468,8 @@ def _check_writable(path: Path) -> None:
     """Say so before the work begins, not after it."""
     if path.is_dir():
         raise ModelError(f"{path} is a folder; give a file name")
+    if path.exists() and not path.is_file():
+        raise ModelError(f"{path} is no ordinary file and would be replaced by one; give another name")
     if not path.parent.is_dir():
         raise ModelError(f"the folder {path.parent} does not exist; create it first")
     if not os.access(path.parent, os.W_OK):

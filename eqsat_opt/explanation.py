@@ -49,6 +49,10 @@ class Explanation:
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         """The search, its rules and the rewrites; :meth:`kernel_table` is extra."""
+        from rich.text import Text
+
+        yield Text(self.report.model, style="bold")
+        yield ""
         yield self.report.search_grid()
         yield ""
         yield self.rule_table()

@@ -56,7 +56,8 @@ class Report:
         model: path or name.
         status: ``improved``, ``unchanged`` or ``unmeasured``.
         winner: which candidate is the result: ``original``, ``clean`` (only normalised), ``best``
-            or ``alternative-k``, with ``@level`` where the runtime's own optimiser is turned down for it.
+            or ``alternative-k``, with ``@level`` where the runtime's own optimiser is turned down
+            for it.
         session_options: runtime settings that the result was raced with, where they differ from
             the default.
         operators_before, operators_after: operator name to count.
@@ -239,8 +240,8 @@ class Report:
                 f"best {cost}, original {original}, no graph below {bound} ({quality}); predicted",
             ),
             (
-                "prices",
-                f"{count_text(self.kernels_measured)} kernels measured now, "
+                "kernels",
+                f"{count_text(self.kernels_measured)} measured now, "
                 f"{count_text(self.kernels_unmeasured)} of the answer only bounded",
             ),
         ]

@@ -97,6 +97,8 @@ def check_writable(path: str) -> None:
     target = Path(path)
     if target.is_dir():
         raise OptionError(f"{path} is a folder; give a file name")
+    if target.exists() and not target.is_file():
+        raise OptionError(f"{path} is no ordinary file and would be replaced; give another name")
     if not target.parent.is_dir():
         raise OptionError(f"the folder {target.parent} does not exist; create it first")
     if not os.access(target.parent, os.W_OK):

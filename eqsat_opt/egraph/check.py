@@ -70,7 +70,9 @@ class EClassReport:
 
     def __str__(self) -> str:
         head = f"{self.equalities} equalities compared, {self.skipped} e-nodes skipped, "
-        return "\n".join([head + (f"{len(self.bad)} bad" if self.bad else "none bad"), *map(str, self.bad)])
+        return "\n".join(
+            [head + (f"{len(self.bad)} bad" if self.bad else "none bad"), *map(str, self.bad)]
+        )
 
 
 class _Evaluator:
@@ -118,7 +120,9 @@ class _Evaluator:
 
     # Computed values -----------------------------------------------------------------------------
 
-    def compute(self, op: str, attrs: Attrs, children: tuple[int, ...], eclass: int) -> Array | None:
+    def compute(
+        self, op: str, attrs: Attrs, children: tuple[int, ...], eclass: int
+    ) -> Array | None:
         """The value of one member, ``None`` if it has none."""
         if not isinstance(self.eclasses.types[eclass], TensorType) or op == OPAQUE:
             return None
@@ -191,13 +195,16 @@ class _Check:
 
     # The model's terms come first: they are right by definition ----------------------------------
 
-    def terms(self) -> None:
+    def run(self) -> None:
+        """Evaluate everything."""
         readers = [0] * self.eclasses.n_classes
         for term in self.lowered.terms:
             for child in dict.fromkeys(term.children):
                 readers[int(self.eclasses.term_class[child])] += 1
         for eclass, count in enumerate(readers):
             self.needed[eclass] += count + self.terms_left[eclass]
+        made = self.eclasses.origin.tolist()
+        self.drain(sorted((made[n], n) for n, count in enumerate(self.pending) if not count))
         for number, term in enumerate(self.lowered.terms):
             self.term(term, int(self.eclasses.term_class[number]))
 
@@ -232,6 +239,10 @@ class _Check:
         self.evaluator.values[eclass] = value
         ready: list[tuple[int, int]] = []
         self.arrived(eclass, ready)
+        self.drain(ready)
+
+    def drain(self, ready: list[tuple[int, int]]) -> None:
+        """Evaluate nodes whose operands have values, earliest made first, and those that follow."""
         while ready:
             _, node = heapq.heappop(ready)
             owner = int(self.eclasses.class_of[node])
@@ -308,9 +319,9 @@ def check_eclasses(
         rtol: greatest accepted difference relative to the greatest magnitude in the class.
     """
     check = _Check(_Evaluator(saturation, seed, dims or {}), rtol)
-    check.terms()
+    check.run()
     skipped = saturation.eclasses.n_nodes - len(check.computed)
     # What was made first is the likelier culprit; the rest may follow from it.
     made = saturation.eclasses.origin
-    bad = tuple(sorted(check.bad, key=lambda one: (int(made[one.node]) if one.node >= 0 else 0)))
+    bad = tuple(sorted(check.bad, key=lambda one: int(made[one.node]) if one.node >= 0 else 0))
     return EClassReport(check.equalities, skipped, bad)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +86,7 @@ def solve_exactly(
     solver.parameters.relative_gap_limit = gap
     solver.parameters.random_seed = seed
     solver.parameters.interleave_search = deterministic
-    status = solver.solve(model)
+    status = _solve(solver, model)
     if status == cp_model.MODEL_INVALID:
         raise ExtractionError(
             f"CP-SAT refused the model ({model.validate().splitlines()[:1]}); "
@@ -103,6 +104,21 @@ def solve_exactly(
         if solver.boolean_value(variable):
             choice[instance.option_class[option]] = option
     return Solved(choice, bound, status == cp_model.OPTIMAL)
+
+
+def _solve(solver: Any, model: Any) -> Any:
+    """Solve so that Ctrl-C ends it: the solver would swallow the signal, Python would not see it.
+
+    In a thread, because Python handles signals in the main thread and between its own instructions.
+    """
+    solver.parameters.catch_sigint_signal = False
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        future = pool.submit(solver.solve, model)
+        try:
+            return future.result()
+        except BaseException:
+            solver.stop_search()
+            raise
 
 
 def _choice_variables(model: Any, instance: Instance) -> tuple[list[Any], list[Any]]:

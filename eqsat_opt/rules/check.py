@@ -149,10 +149,11 @@ def _difference(left: Array, right: Array, tolerance: float) -> str | None:
     if left.dtype.kind == "i":
         wrong = left != right
     else:
-        scale = max(float(np.max(np.abs(left), initial=0.0)), 1e-300)
-        both_nan = np.isnan(left) & np.isnan(right)
+        finite = np.isfinite(left) & np.isfinite(right)
+        scale = float(np.max(np.abs(left), initial=0.0, where=finite))
         with np.errstate(invalid="ignore"):
-            wrong = ~(both_nan | (left == right) | (np.abs(left - right) <= tolerance * scale))
+            close = finite & (np.abs(left - right) <= tolerance * scale)
+        wrong = ~(close | (left == right) | (np.isnan(left) & np.isnan(right)))
     count = int(wrong.sum())
     return f"{count} of {wrong.size} elements differ" if count else None
 

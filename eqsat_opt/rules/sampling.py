@@ -254,14 +254,14 @@ def _matmul(s: Sampler, known: Known, draft: Draft) -> Proposal:
 
 
 def _windows(s: Sampler, kernel: Shape, draft: Draft, *, inside: bool) -> Draft:
-    """Strides, pads and dilations; ``inside`` keeps pads below the kernel, as runtimes demand of pools."""
+    """Strides, pads and dilations; ``inside`` bounds the pads of pools by the kernel."""
     axes = len(kernel)
     dilations = draft["dilations"] or (1 if s.chance(0.75) else 2,) * axes
     strides = draft["strides"] or s.choice(
         (1,) * axes, (1,) * axes, (2,) * axes, tuple(s.between(1, 3) for _ in range(axes))
     )
     half = tuple(d * (k - 1) // 2 for k, d in zip(kernel, dilations, strict=False))
-    most = [k - 1 if inside else 2 for k in kernel]
+    most = [k if inside else 2 for k in kernel]
     pads = draft["pads"] or s.choice(
         half * 2, half * 2, (0,) * 2 * axes, tuple(s.between(0, m) for m in most) * 2,
         tuple(s.between(0, m) for m in most * 2),

@@ -91,16 +91,20 @@ def choose(
     measure = measure and objective.weights.get("time_us", 0.0) > 0
     pricer.recall(kernel for kernel in priced.kernels if kernel is not None)
     done, measuring_s = 0, 0.0
+    known: dict[int, tuple[int, int]] | None = None
     while True:
         base = priced.problem(pricer.price, priced.is_original)
         original = extract(base.problem, objective, method="local", time_limit_s=time_limit_s, seed=seed)
         if original.status == "infeasible":
             raise ExtractionError("the original graph has no kernels; please report this model")
         full = priced.problem(pricer.price)
-        incumbent = {c: (full.node_of[base.index[n]], i) for c, (n, i) in original.choice.items()}
+        # Nodes keep their numbers while prices change, so the last answer is where the next search starts.
+        incumbent = known or {c: (full.node_of[base.index[n]], i) for c, (n, i) in original.choice.items()}
         best = extract(
-            full.problem, objective, incumbent=incumbent, method="local", time_limit_s=time_limit_s, seed=seed
-        )
+            full.problem, objective, incumbent=incumbent, time_limit_s=time_limit_s, gap=_GAP, seed=seed,
+            deterministic=False,
+        )  # fmt: skip
+        known = dict(best.choice)
         wanted = dict.fromkeys([*_kernels(priced, full, best), *_kernels(priced, base, original)])
         unknown = [kernel for kernel in wanted if not pricer.is_known(kernel)]
         if not measure or not unknown or done == rounds:
@@ -114,11 +118,6 @@ def choose(
         start = time.perf_counter()
         pricer.measure(unknown, report)
         measuring_s += time.perf_counter() - start
-    # The answer of the local methods is repeatable and rarely beaten; the solver proves it or improves on it.
-    best = extract(
-        full.problem, objective, incumbent=best.choice, time_limit_s=time_limit_s, gap=_GAP, seed=seed,
-        deterministic=False,
-    )  # fmt: skip
     others = alternatives(full.problem, objective, best, n_alternatives, time_limit_s=min(time_limit_s, 3.0), seed=seed)
     return ChoiceResult(
         _selection(priced, full, best),

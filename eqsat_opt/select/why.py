@@ -25,7 +25,9 @@ from eqsat_opt.select.raising import rules_used
 __all__ = ["KernelUse", "Rewrite", "RuleFate", "kernel_uses", "rewrites", "rule_fates"]
 
 _TIE = 1e-6  # relative difference of cost that is no difference
-_PER_RULE_S = 1.0
+_MIN_SHARE_S = 0.1
+_KNOWN = "what it derives was in the graph already"
+_CONSTANT = "it only changes constants, which are folded beforehand"
 
 Mask = npt.NDArray[np.bool_]
 
@@ -39,7 +41,7 @@ class RuleFate:
         matches: how often it matched.
         made: e-nodes that it made first.
         chosen: nodes of the result that it made.
-        cost: objective of the best graph found that uses it; None if none was sought or found.
+        cost: objective of the best graph found that uses it; None if it is chosen or no graph can.
         increase: ``cost`` relative to the result's, less 1; None without ``cost``.
         reason: why it was not chosen; empty if it was.
     """
@@ -96,7 +98,7 @@ def rule_fates(
     Args:
         plan: the search to look into.
         objective: what it minimised.
-        time_limit_s: seconds for forcing rules; those that come too late get the plain reason.
+        time_limit_s: seconds for forcing rules, shared evenly.
         seed: of the extractions.
     """
     deadline = time.perf_counter() + time_limit_s
@@ -104,11 +106,16 @@ def rule_fates(
     made = Counter(eclasses.rule_of(node) for node in np.flatnonzero(eclasses.origin).tolist())
     users = _users(plan)
     chosen = rules_used(plan.best)
+    to_force = len(users.keys() - chosen.keys())
     fates = []
     for rule, matches in plan.saturation.report.matches.items():
         fate = RuleFate(rule, matches, made[rule], chosen.get(rule, 0))
-        if not fate.chosen:
-            fate = _unchosen(plan, objective, fate, users.get(rule), deadline, seed)
+        if not fate.chosen and rule in users:
+            share_s = max(_MIN_SHARE_S, (deadline - time.perf_counter()) / to_force)
+            fate = _forced_fate(plan, objective, fate, users[rule], share_s, seed)
+            to_force -= 1
+        elif not fate.chosen:
+            fate = replace(fate, reason=_CONSTANT if fate.made else _KNOWN)
         fates.append(fate)
     return tuple(
         sorted(fates, key=lambda f: (-f.chosen, f.increase is None, f.increase, -f.matches))
@@ -130,24 +137,17 @@ def _users(plan: Plan) -> dict[str, Mask]:
     return dict(users)
 
 
-def _unchosen(
+def _forced_fate(
     plan: Plan,
     objective: Objective,
     fate: RuleFate,
-    users: Mask | None,
-    deadline: float,
+    users: Mask,
+    time_limit_s: float,
     seed: int,
 ) -> RuleFate:
-    if not fate.made:
-        return replace(fate, reason="what it derives was in the graph already")
-    if users is None:
-        return replace(fate, reason="it only changes constants, which are folded beforehand")
-    seconds = min(_PER_RULE_S, deadline - time.perf_counter())
-    if seconds <= 0:
-        return replace(fate, reason="no kernel of the cheapest graph uses it")
     problem = plan.choice.problem.problem
     forced = _forced(problem, users)
-    found = extract(forced, objective, time_limit_s=seconds, seed=seed, deterministic=False)
+    found = extract(forced, objective, time_limit_s=time_limit_s, seed=seed, deterministic=False)
     if found.status == "infeasible":
         return replace(fate, reason="no graph without a cycle can use it")
     best = plan.choice.extraction.cost
@@ -157,7 +157,7 @@ def _unchosen(
 
 
 def _forced(problem: Problem, users: Mask) -> Problem:
-    """The problem in which one of ``users`` at least must be chosen (see the module's docstring)."""
+    """The problem in which at least one of ``users`` must be chosen (see the docstring above)."""
     moved = np.flatnonzero(users)
     count, first = len(moved), problem.n_classes
     own = first + np.arange(count)
