@@ -54,6 +54,9 @@ _LARGE = 1 << 30
 """Models with more bytes of weights than this are compared and raced from files, with external data."""
 
 
+_ALTERNATIVE = "alternative-"
+
+
 @dataclass(frozen=True)
 class Result:
     """The optimised model, or the original where nothing beat it.
@@ -156,7 +159,7 @@ def _search_options(options: Options, dims: Mapping[str, int]) -> SearchOptions:
         dims,
         measure=options.measure,
         alternatives=options.alternatives if options.race else 0,
-        extraction_s=max(1.0, options.budget_s / 15),
+        extraction_s=max(1.0, options.budget_s / 6),
         deadline_s=options.deadline_s,
         seed=options.seed,
     )
@@ -189,7 +192,7 @@ def _entrants(plan: Plan, clean: Graph, imported: Graph) -> dict[str, Graph]:
     """Graphs that may beat the original; equal ones only once."""
     named = {"best": plan.best, "clean": plan.original}
     for i, other in enumerate(plan.alternatives, start=1):
-        named[f"alternative-{i}"] = other
+        named[f"{_ALTERNATIVE}{i}"] = other
     changed = clean.operator_counts() != imported.operator_counts() or _constants_changed(clean, imported)
     seen: set[str] = set()
     kept = {}
@@ -278,7 +281,7 @@ def _race(
                 settings[f"{name}@{level}"] = OrtOptions(threads=options.threads, level=level)  # type: ignore[arg-type]
     return race(
         entrants, "original", reference.feeds[0], options=settings, seed=options.seed,
-        time_limit_s=max(2.0, options.budget_s / 3),
+        time_limit_s=max(2.0, options.budget_s / 8),
     )  # fmt: skip
 
 
@@ -389,7 +392,11 @@ def _report(
     else:
         status = "improved"
     choice, egraph = plan.choice, plan.saturation.report
-    after = choice.metrics if label == "best" else choice.original_metrics
+    after = choice.original_metrics
+    if label == "best":
+        after = choice.metrics
+    elif label.startswith(_ALTERNATIVE):
+        after = choice.alternative_metrics[int(label.removeprefix(_ALTERNATIVE)) - 1]
     return Report(
         model=name,
         status=status,
@@ -397,7 +404,7 @@ def _report(
         operators_before=dict(sorted(imported.operator_counts().items())),
         operators_after=dict(sorted(raised.operator_counts().items())),
         metrics_before=dict(choice.original_metrics),
-        metrics_after=dict(after if label != "original" else choice.original_metrics),
+        metrics_after=dict(after),
         cost=choice.extraction.cost,
         original_cost=choice.original_cost,
         lower_bound=choice.extraction.lower_bound,

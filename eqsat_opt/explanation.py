@@ -25,7 +25,7 @@ class Explanation:
     Attributes:
         report: all numbers of the search; nothing was raced or checked.
         plan: the e-graph, candidates and choices, for a closer look.
-        rules: what became of every rule that matched, chosen ones first.
+        rules: what became of every rule that did anything, chosen ones first.
         rewrites: the nodes of the result that rules made.
         kernels: kernels of original and result with their prices, the dearest first.
     """
@@ -60,13 +60,14 @@ class Explanation:
         yield self.rewrite_table() if self.rewrites else "no rewrite was chosen"
 
     def rule_table(self) -> Table:
-        """Every rule that matched, and why it was not chosen."""
+        """Every rule that did anything, and why it was not chosen."""
         table = _table("rule", "matches", "e-nodes", "chosen", "why not")
         for column in table.columns[1:4]:
             column.justify = "right"
         for rule in self.rules:
             style = "green" if rule.chosen else ""
-            counts = (count_text(rule.matches), count_text(rule.made), count_text(rule.chosen))
+            numbers = (rule.matches, rule.made, rule.chosen)
+            counts = (count_text(number) if number else "" for number in numbers)
             _add(table, rule.rule, *counts, rule.reason, style=style)
         if not self.rules:
             _add(table, "(none matched)")

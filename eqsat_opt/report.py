@@ -259,7 +259,7 @@ class Report:
             )
         changes = _operator_changes(self)
         if changes:
-            facts.append(("operators", changes))
+            facts.append(("changed", changes))
         if self.errors:
             errors = f"max abs {self.max_abs_error:.1e}, max rel {self.max_rel_error:.1e}"
             facts.append(("outputs", f"agree: {errors}"))

@@ -138,8 +138,9 @@ def _step(draw: Any, st: Any, maker: GraphMaker, values: list[str]) -> str:
     rank = len(shape)
     same = [v for v in values if _shape(maker, v) == shape]
     kinds = ["unary", "binary", "literal", "slice", "concat", "transpose"]
-    kinds += ["matmul", "matmul", "products"] if rank == 2 else []
-    kinds += ["conv", "conv", "siblings", "pool"] if rank == 4 else []
+    # What most rules are about comes up more often than plain elementwise operators.
+    kinds += ["matmul", "products"] * 2 if rank == 2 else []
+    kinds += ["conv", "siblings", "pool"] * 3 if rank == 4 else []
     match draw(st.sampled_from(kinds)):
         case "unary":
             return maker(draw(st.sampled_from(_UNARY)), x)
@@ -201,7 +202,7 @@ def typed_graphs(max_nodes: int = 8) -> SearchStrategy[Graph]:
         rank = draw(st.sampled_from((2, 4)))
         shape: tuple[Dim, ...] = tuple(draw(st.integers(1, 4)) for _ in range(rank))
         values = [maker.input(f"x{i}", *shape) for i in range(draw(st.integers(1, 2)))]  # type: ignore[arg-type]
-        for _ in range(draw(st.integers(1, max_nodes))):
+        for _ in range(draw(st.integers(min(3, max_nodes), max_nodes))):
             value = _step(draw, st, maker, values)
             if maker.type(value).static_size() <= 1024:
                 values.append(value)

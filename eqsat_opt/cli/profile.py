@@ -78,10 +78,23 @@ def _show(
     table = Table("kernel", "threads", "time", "measured at", box=None, pad_edge=False)
     for row in rows:
         time = "cannot run" if row.measurement is None else time_text(row.measurement.time_us)
-        cells = (row.key.kernel, str(row.key.threads), time, row.measured_at)
+        cells = (_kernel_text(row.key.kernel), str(row.key.threads), time, row.measured_at)
         table.add_row(*(Text(cell) for cell in cells))
     console.print()
     console.print(table)
+
+
+def _kernel_text(signature: str) -> str:
+    """Operators and operand types, `!` for constants; the signature itself if it has another form."""
+    from json import loads
+
+    try:
+        parts = loads(signature)
+        operators = "+".join(step[0] for step in parts["steps"])
+        operands = ", ".join(f"{o[0]}{'!' if o[1] else ''}" for o in parts["operands"])
+    except (LookupError, TypeError, ValueError):
+        return signature
+    return f"{operators}({operands})"
 
 
 @app.command("clear")

@@ -284,8 +284,10 @@ def freeze(
         )
 
     rows.sort(key=key)
+    # What is no tensor has the type that the model gives it.
+    other = {origins[i]: term.type for i, term in enumerate(lowered.terms)}
     by_class: dict[int, ValueType] = {
-        number: types.get(cls, OtherType()) for cls, number in numbers.items()
+        number: types.get(cls) or other.get(cls, OtherType()) for cls, number in numbers.items()
     }
     constant = {r.inputs[0] for r in tables["const"].rows} if "const" in tables else set()
     flat = [numbers[c] for row in rows for c in row.children]

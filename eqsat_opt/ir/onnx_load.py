@@ -162,11 +162,15 @@ def _check_value(value: onnx.ValueInfoProto) -> None:
     code = value.type.tensor_type.elem_type
     if code not in _BITS and code != onnx.TensorProto.STRING:
         raise ModelError(f"value {value.name!r} has the unknown element type {code}")
+    size = 1
     for dim in value.type.tensor_type.shape.dim:
         if dim.HasField("dim_value") and dim.dim_value < 0:
             raise ModelError(
                 f"value {value.name!r} has the dimension {dim.dim_value}; give unknown sizes a name"
             )
+        size *= dim.dim_value if dim.HasField("dim_value") else 1
+    if size >= 1 << 63:
+        raise ModelError(f"value {value.name!r} has {size} elements, more than any machine can count")
 
 
 def _check_tensor(tensor: onnx.TensorProto) -> None:

@@ -7,8 +7,9 @@ though much was never measured (ARCHITECTURE §3.5).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from eqsat_opt.cost.pricing import Price, Pricer
 from eqsat_opt.errors import ExtractionError
@@ -22,6 +23,11 @@ __all__ = ["ChoiceResult", "Selection", "choose"]
 
 _GAP = 1e-3
 """Prices are good to some percent, so a proof beyond this says nothing about the device."""
+
+_ROUND_SHARE = 0.2
+"""Share of the extraction time for each round of measuring; the rest goes into the last answer."""
+
+_ALTERNATIVES_S = 1.5
 
 Selection = Mapping[int, Candidate]
 """Class to the chosen candidate, for every class that is computed."""
@@ -37,7 +43,7 @@ class ChoiceResult:
         alternatives: further good selections, for the race.
         extraction: cost, bound and gap of ``best``.
         original_cost: objective of ``original``.
-        metrics, original_metrics: totals by metric.
+        metrics, original_metrics, alternative_metrics: totals by metric.
         rounds: rounds of measuring.
         unmeasured: kernels of the answer that only have a bound, after the last round.
         measuring_s: seconds spent measuring.
@@ -53,6 +59,7 @@ class ChoiceResult:
     original_cost: float
     metrics: Mapping[str, float]
     original_metrics: Mapping[str, float]
+    alternative_metrics: tuple[Mapping[str, float], ...]
     rounds: int
     unmeasured: int
     measuring_s: float
@@ -77,7 +84,7 @@ def choose(
     objective: Objective,
     *,
     measure: bool = True,
-    rounds: int = 6,
+    rounds: int = 10,
     time_limit_s: float = 10.0,
     n_alternatives: int = 2,
     seed: int = 0,
@@ -91,7 +98,7 @@ def choose(
     measure = measure and objective.weights.get("time_us", 0.0) > 0
     pricer.recall(kernel for kernel in priced.kernels if kernel is not None)
     done, measuring_s = 0, 0.0
-    known: dict[int, tuple[int, int]] | None = None
+    known: Mapping[int, tuple[int, int]] | None = None
     while True:
         base = priced.problem(pricer.price, priced.is_original)
         original = extract(base.problem, objective, method="local", time_limit_s=time_limit_s, seed=seed)
@@ -99,26 +106,31 @@ def choose(
             raise ExtractionError("the original graph has no kernels; please report this model")
         full = priced.problem(pricer.price)
         # Nodes keep their numbers while prices change, so the last answer is where the next search starts.
-        incumbent = known or {c: (full.node_of[base.index[n]], i) for c, (n, i) in original.choice.items()}
-        best = extract(
-            full.problem, objective, incumbent=incumbent, time_limit_s=time_limit_s, gap=_GAP, seed=seed,
-            deterministic=False,
-        )  # fmt: skip
-        known = dict(best.choice)
+        known = known or {c: (full.node_of[base.index[n]], i) for c, (n, i) in original.choice.items()}
+        solve = partial(extract, full.problem, objective, gap=_GAP, seed=seed, deterministic=False)
+        best = solve(incumbent=known, time_limit_s=time_limit_s * _ROUND_SHARE)
         wanted = dict.fromkeys([*_kernels(priced, full, best), *_kernels(priced, base, original)])
         unknown = [kernel for kernel in wanted if not pricer.is_known(kernel)]
-        if not measure or not unknown or done == rounds:
+        if measure and unknown and done < rounds:
+            known = best.choice
+            done += 1
+            measuring_s += _measure(pricer, unknown, done, progress)
+            continue
+        if best.status == "optimal" or best.gap <= _GAP:
             break
+        # What is left of the time goes into the proof; a better answer may need kernels that are not measured yet.
+        final = solve(incumbent=best.choice, time_limit_s=time_limit_s * (1 - _ROUND_SHARE))
+        best = final
+        fresh = [kernel for kernel in _kernels(priced, full, final) if not pricer.is_known(kernel)]
+        if not (measure and fresh and done < rounds):
+            break
+        known = final.choice
         done += 1
-
-        def report(n: int, total: int, done: int = done) -> None:
-            if progress is not None:
-                progress(f"round {done}: kernel {n} of {total}")
-
-        start = time.perf_counter()
-        pricer.measure(unknown, report)
-        measuring_s += time.perf_counter() - start
-    others = alternatives(full.problem, objective, best, n_alternatives, time_limit_s=min(time_limit_s, 3.0), seed=seed)
+        measuring_s += _measure(pricer, fresh, done, progress)
+    others = alternatives(
+        full.problem, objective, best, n_alternatives, time_limit_s=min(time_limit_s, _ALTERNATIVES_S), seed=seed
+    )
+    prices = {k: pricer.price(k) for k in (*_kernels(priced, full, best), *_kernels(priced, base, original))}
     return ChoiceResult(
         _selection(priced, full, best),
         _selection(priced, base, original),
@@ -127,10 +139,25 @@ def choose(
         original.cost,
         best.metrics,
         original.metrics,
+        tuple(other.metrics for other in others),
         done,
-        sum(not pricer.price(kernel).measured for kernel in wanted),
+        sum(not price.measured for price in prices.values()),
         measuring_s,
         priced,
         full,
-        {kernel: pricer.price(kernel) for kernel in [*_kernels(priced, full, best), *_kernels(priced, base, original)]},
+        prices,
     )
+
+
+def _measure(
+    pricer: Pricer, kernels: Sequence[Kernel], done: int, progress: Callable[[str], None] | None
+) -> float:
+    """Measure one round; seconds that it took."""
+
+    def report(n: int, total: int) -> None:
+        if progress is not None:
+            progress(f"round {done}: kernel {n} of {total}")
+
+    start = time.perf_counter()
+    pricer.measure(kernels, report)
+    return time.perf_counter() - start

@@ -19,6 +19,7 @@ from eqsat_opt.egraph.lowering import LEAF
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, attributes
 from eqsat_opt.ir.onnx_export import SPLIT
+from eqsat_opt.ir.onnx_import import identity_node
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import TensorType, ValueType
@@ -207,6 +208,8 @@ class _Raiser:
         node = self.lowered.opaque[int(self.eclasses.attrs[item.nodes[0]][0][1])]  # type: ignore[arg-type]
         children = iter(self.eclasses.children(item.nodes[0]))
         inputs = tuple(self.operand(OperandRef(next(children))) if name else "" for name in node.inputs)
+        for name, cls in zip(filter(None, node.captures), children, strict=True):
+            self._keep_name(name, cls)
         self.nodes.append(Node(
             node.op, inputs, node.outputs, node.attrs, node.name, node.sources, node.rules, node.captures, node.payload
         ))  # fmt: skip
@@ -215,6 +218,17 @@ class _Raiser:
                 cls = int(self.eclasses.term_class[self.lowered.value[name]])
                 self.types[name] = self.graph.types[name]
                 self.name_of[cls] = name
+
+    def _keep_name(self, name: str, cls: int) -> None:
+        """Let ``name``, which a subgraph reads, stand for ``cls``, whatever else does."""
+        found = self.operand(OperandRef(cls))
+        if name == found or name in self.types:
+            return
+        self.types[name] = self.graph.types[name]
+        if name in self.graph.constants:
+            self.used_constants[name] = self.graph.constants[name]
+        else:
+            self.nodes.append(identity_node(found, name))
 
     def _split(self, item: Candidate) -> None:
         parts = [dict(step.attrs) for step in item.steps]

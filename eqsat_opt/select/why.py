@@ -38,7 +38,7 @@ class RuleFate:
 
     Attributes:
         rule: its name.
-        matches: how often it matched.
+        matches: how often it matched; 0 for a merge of siblings, which is offered, not matched.
         made: e-nodes that it made first.
         chosen: nodes of the result that it made.
         cost: objective of the best graph found that uses it; None if it is chosen or no graph can.
@@ -93,7 +93,7 @@ class KernelUse:
 def rule_fates(
     plan: Plan, objective: Objective, *, time_limit_s: float = 10.0, seed: int = 0
 ) -> tuple[RuleFate, ...]:
-    """The fate of every rule that matched, chosen ones first.
+    """The fate of every rule that did anything, chosen ones first.
 
     Args:
         plan: the search to look into.
@@ -108,8 +108,9 @@ def rule_fates(
     chosen = rules_used(plan.best)
     to_force = len(users.keys() - chosen.keys())
     fates = []
-    for rule, matches in plan.saturation.report.matches.items():
-        fate = RuleFate(rule, matches, made[rule], chosen.get(rule, 0))
+    matches = plan.saturation.report.matches
+    for rule in sorted({*matches, *users, *chosen}):
+        fate = RuleFate(rule, matches.get(rule, 0), made[rule], chosen.get(rule, 0))
         if not fate.chosen and rule in users:
             share_s = max(_MIN_SHARE_S, (deadline - time.perf_counter()) / to_force)
             fate = _forced_fate(plan, objective, fate, users[rule], share_s, seed)

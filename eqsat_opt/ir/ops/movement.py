@@ -49,6 +49,7 @@ register(
 def _slice_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     (x,) = inputs
     axis, lo, hi = attrs["axis"], attrs["lo"], attrs["hi"]
+    require(isinstance(lo, int) and isinstance(hi, int), "a slice at symbolic bounds")
     require(0 <= axis < x.rank and 0 <= lo < hi, f"slice {axis}: {lo}:{hi} of {x}")
     size = x.shape[axis]
     require(isinstance(size, int) and hi <= size, f"slice {lo}:{hi} of {x}")

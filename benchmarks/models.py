@@ -1,0 +1,92 @@
+"""Optimise the benchmark models and the `light` models of the onnx package, and print the results table.
+
+    python -m benchmarks.models [NAME…] [--threads 1] [--budget 60] [--json FILE] [--markdown FILE]
+
+Times are those of the final race: original and result interleaved in random order, fresh sessions, minima. The store
+is the user's own, so a second run only searches and races.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx
+from rich.console import Console
+from rich.table import Table
+
+from eqsat_opt import zoo
+from eqsat_opt.api import run
+from eqsat_opt.errors import EqsatError
+from eqsat_opt.options import Options
+from eqsat_opt.report import Report
+
+
+def sources() -> dict[str, str]:
+    """Short name to what :func:`eqsat_opt.optimize` takes."""
+    light = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    return {
+        **{name: f"zoo:{name}" for name in zoo.names()},
+        **{path.stem: str(path) for path in sorted(light.glob("*.onnx"))},
+    }
+
+
+def row(name: str, report: Report) -> list[str]:
+    """One line of the table."""
+    original, result = report.latency.get("original"), report.latency.get("result")
+    measured = f"{original.time_us / 1e3:.2f} -> {result.time_us / 1e3:.2f}" if original and result else "-"
+    setting = report.session_options.get("graph_optimization_level", "")
+    return [
+        name,
+        f"{sum(report.operators_before.values())} -> {sum(report.operators_after.values())}",
+        f"{report.enodes} ({report.stopped_by})",
+        measured,
+        f"{report.speedup:.2f}" + (f" ({setting})" if setting else ""),
+        f"{report.original_cost / report.cost:.2f}" if report.cost else "-",
+        f"{report.gap:.1%}",
+        f"{report.max_rel_error:.0e}" if report.errors else "-",
+        f"{sum(report.stages_s.values()):.1f}",
+    ]
+
+
+HEADER = ["model", "operators", "e-nodes", "ms", "speedup", "predicted", "gap", "error", "total s"]
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    arguments = parser.parse_args()
+    console = Console()
+    chosen = {k: v for k, v in sources().items() if not arguments.names or k in arguments.names}
+    rows: list[list[str]] = []
+    data: dict[str, Any] = {}
+    for name, source in chosen.items():
+        try:
+            report = run(source, Options(threads=arguments.threads, budget_s=arguments.budget)).report
+        except EqsatError as error:
+            console.print(f"[red]{name}: {error}")
+            data[name] = {"status": "error", "error": str(error)}
+            continue
+        rows.append(row(name, report))
+        data[name] = report.to_json()
+        console.print(" ".join(rows[-1]))
+    table = Table(*HEADER)
+    for line in rows:
+        table.add_row(*line)
+    console.print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(data, indent=1))
+    if arguments.markdown:
+        lines = ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
+        arguments.markdown.write_text("\n".join([*lines, *("| " + " | ".join(line) + " |" for line in rows)]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

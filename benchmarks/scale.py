@@ -1,0 +1,129 @@
+"""Time and memory of the pipeline itself.
+
+    python -m benchmarks.scale import      # import eqsat_opt against bare Python
+    python -m benchmarks.scale stages      # load, saturate, freeze, extract of Inception-v3 and a 200-layer BERT
+    python -m benchmarks.scale memory      # peak memory on a 1.5 GB model with external data, no check and no race
+
+Each figure is the best of several runs in fresh processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+_STAGES = """
+import json, sys, time
+from eqsat_opt.api import resolve
+from eqsat_opt.cost.metrics import METRICS
+from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.roofline import DEFAULT_ROOFLINE
+from eqsat_opt.egraph import saturate
+from eqsat_opt.extract import Objective, extract
+from eqsat_opt.ir.normalise import normalise
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.rules import default_rules
+from eqsat_opt.runtime.patterns import ort_patterns
+from eqsat_opt.select import PricedCandidates, symbol_sizes, tile
+
+clock = time.perf_counter
+model = load_model(resolve(sys.argv[1]))
+rules = default_rules()
+start = clock()
+graph = normalise(import_model(model))
+imported = clock() - start
+start = clock()
+found = saturate(graph, rules)
+saturated = clock() - start
+start = clock()
+candidates = tile(found.eclasses, ort_patterns())
+classes = found.eclasses.term_class
+roots = tuple(dict.fromkeys(int(classes[found.lowered.value[name]]) for name in graph.outputs))
+priced = PricedCandidates(candidates, symbol_sizes(candidates, {}), roots, 1 << 30)
+full = priced.problem(lambda kernel: Price(DEFAULT_ROOFLINE.bound_us(kernel) + 0.29, False))
+tiled = clock() - start
+start = clock()
+answer = extract(full.problem, Objective({"time_us": 1.0}), time_limit_s=20, deterministic=False)
+print(json.dumps({
+    "operators": len(graph.nodes), "enodes": found.report.enodes, "stopped_by": found.report.stopped_by,
+    "import_s": imported, "load_saturate_freeze_s": saturated, "tile_s": tiled, "extract_s": clock() - start,
+    "status": answer.status, "gap": answer.gap,
+}))
+"""
+
+_MEMORY = """
+import resource, sys
+from eqsat_opt import api, options
+base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+api.run(sys.argv[1], options.Options(check=0, race=False, measure=False, store=""), output=sys.argv[2])
+print(base, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def _python(code: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def _best_time(code: str, runs: int) -> float:
+    best = float("inf")
+    for _ in range(runs):
+        start = time.perf_counter()
+        _python(code)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def measure_import(runs: int = 15) -> dict[str, float]:
+    """Seconds of a bare interpreter and of one that imports the package."""
+    bare, package = _best_time("pass", runs), _best_time("import eqsat_opt", runs)
+    return {"bare_s": bare, "package_s": package, "above_bare_s": package - bare}
+
+
+def measure_stages(runs: int = 3) -> dict[str, object]:
+    """The fastest of several runs per model, by load + saturate + freeze."""
+    result: dict[str, object] = {}
+    for name in ("inception_v3", "bert_deep"):
+        found = [json.loads(_python(_STAGES, f"zoo:{name}")) for _ in range(runs)]
+        result[name] = min(found, key=lambda item: item["load_saturate_freeze_s"] + item["extract_s"])
+    return result
+
+
+def measure_memory(size_bytes: int) -> dict[str, float]:
+    """Peak memory above the interpreter with all libraries loaded, relative to the model's size."""
+    from eqsat_opt import zoo
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "large.onnx"), Path(folder, "large.opt.onnx")
+        zoo.synthetic_large(source, bytes=size_bytes)
+        base, peak = (int(kb) * 1024 for kb in _python(_MEMORY, str(source), str(target)).split())
+    return {"model_bytes": size_bytes, "base_bytes": base, "peak_bytes": peak, "ratio": (peak - base) / size_bytes}
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["import", "stages", "memory"])
+    parser.add_argument("--bytes", type=int, default=1_500_000_000)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    found: dict[str, object]
+    if arguments.what == "import":
+        found = dict(measure_import())
+    elif arguments.what == "stages":
+        found = measure_stages()
+    else:
+        found = dict(measure_memory(arguments.bytes))
+    print(json.dumps(found, indent=1))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
