@@ -48,8 +48,18 @@ __all__ = [
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 """Parts of the suite; the fifth, `real`, downloads its models and is covered by the light models elsewhere."""
 
-EXCLUDED: Mapping[str, str] = {}
-"""Name of a case that onnxruntime passes and that need not pass afterwards, and why."""
+_VECTOR_RANGE = (
+    "not valid: it feeds Range with vectors where ONNX demands scalars. onnxruntime cannot see that behind an If; "
+    "once the condition is folded to a constant it does, and refuses the model"
+)
+EXCLUDED: Mapping[str, str] = {
+    "test_affine_grid_2d_align_corners_expanded": _VECTOR_RANGE,
+    "test_affine_grid_2d_expanded": _VECTOR_RANGE,
+}
+"""Name of a case whose rebuilt graphs need not pass, and why; what `run` returns has to pass nevertheless."""
+
+_IR_VERSION = 13
+"""The newest that onnxruntime reads. The suite stamps its own, newer one on models that need nothing of it."""
 
 SEARCH_ONLY = Options(store="", measure=False, race=False, check=0, alternatives=0, threads=1)
 """Analytic prices and no timing: the suite is about meaning."""
@@ -80,7 +90,7 @@ class Verdict:
 
     Attributes:
         outcome: `passed`, `failed`, `excluded`, or `not run` where onnxruntime fails on the original.
-        reason: The first difference or error, for a failed one with the model that it came from.
+        reason: Why it did not pass; for a failed one with the model that it came from.
         status: What the report says: `unchanged` or `unmeasured`, which is a result that did not race.
         seconds: For optimising.
     """
@@ -111,6 +121,7 @@ def every_case(kinds: Sequence[str] = KINDS) -> list[Case]:
             else:
                 model = onnx.load(os.path.join(case.model_dir, "model.onnx"))
                 data_sets = list(_stored_data_sets(Path(case.model_dir), model))
+            model.ir_version = min(model.ir_version, _IR_VERSION)
             cases.append(Case(case.name, kind, model, data_sets, case.rtol, case.atol))
     return cases
 
@@ -179,24 +190,23 @@ def judge(case: Case, options: Options = SEARCH_ONLY) -> Verdict:
 
     if reason := _difference(case.model, case):
         return verdict("not run", reason)
-    if case.name in EXCLUDED:
-        return verdict("excluded", EXCLUDED[case.name])
     start = time.perf_counter()
     try:
         result = run(case.model, options)
         assert result.plan is not None
         seconds = time.perf_counter() - start
-        models = {
-            "result": result.model,
-            "chosen graph": model_proto(export_model(result.plan.best)),
-            "normalised graph": model_proto(export_model(result.plan.original)),
-        }
+        models = {"result": result.model}
+        if case.name not in EXCLUDED:
+            models["chosen graph"] = model_proto(export_model(result.plan.best))
+            models["normalised graph"] = model_proto(export_model(result.plan.original))
     except Exception as error:  # a crash is a failed case, with its name
         return verdict("failed", f"{type(error).__name__}: {_one_line(error)}")
     status = result.report.status
     for label, model in models.items():
         if reason := _difference(model, case):
             return verdict("failed", f"{label}: {reason}", status, seconds)
+    if case.name in EXCLUDED:
+        return verdict("excluded", EXCLUDED[case.name], status, seconds)
     return verdict("passed", status=status, seconds=seconds)
 
 

@@ -43,6 +43,7 @@ from benchmarks.isolated import attempt
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.ort_config import level_in
 from eqsat_opt.runtime.race import race
 
 app = typer.Typer(add_completion=False, help=__doc__)
@@ -274,11 +275,13 @@ def _compare_one(
             _check(candidate, target, options, feeds, expected)
             if not candidate.failure:
                 runnable[name] = target
+        # Ours may ask for another optimisation level of the runtime, in the metadata that the runtime defines for it.
+        settings = {name: OrtOptions(threads, level_in(file)) for name, file in runnable.items()}
         result = race(
             runnable,
             BASELINE,
             feeds,
-            options=dict.fromkeys(runnable, options),
+            options=settings,
             builds=builds,
             seed=seed,
             time_limit_s=race_s,

@@ -36,6 +36,7 @@ from eqsat_opt.report import Latency, OutputError, Report
 from eqsat_opt.rules import Numerics, Rule, load_rules
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import OrtOptions
+from eqsat_opt.runtime.ort_config import ORT_CONFIG, level_in, level_metadata
 from eqsat_opt.runtime.race import RaceResult, race
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.select import rules_used
@@ -267,7 +268,8 @@ def _accuse(
 def _session_variants(graph: Graph) -> tuple[str, ...]:
     """Settings of the runtime's own optimiser that are worth racing: its fusions sometimes cost transformers time."""
     counts = graph.operator_counts()
-    return ("basic",) if counts["Conv"] == 0 and counts["MatMul"] + counts["LayerNormalization"] > 4 else ()
+    products = counts["MatMul"] + counts["LayerNormalization"]
+    return ("basic",) if products > 4 * max(1, counts["Conv"]) else ()
 
 
 def _race(
@@ -325,7 +327,8 @@ def _optimise(given: AnyModel, name: str, options: Options, progress: Progress) 
         found: dict[str, tuple[Difference, ...]] = {}
         result: RaceResult | None = None
         winner = next(iter(entrants), "original")
-        if entrants and (options.check or options.race):
+        has_rivals = bool(entrants) or (options.race and bool(_session_variants(clean)))
+        if has_rivals and (options.check or options.race):
             models = {label: sources.of(value) for label, value in exported.items()}
             with stages("check"):
                 seeds = [options.seed + i for i in range(max(options.check, 1))]
@@ -348,10 +351,16 @@ def _optimise(given: AnyModel, name: str, options: Options, progress: Progress) 
         if label in found:
             errors = tuple(OutputError(d.name, d.max_abs, d.max_rel, d.tolerance) for d in found[label])
         chosen = None if label == "original" else exported[label]
+        if level:
+            chosen = model.clone() if chosen is None else chosen
+            chosen.metadata_props[ORT_CONFIG] = level_metadata(level)
         raised = imported if label == "original" else entrants[label]
         settings = {"graph_optimization_level": level} if level else {}
         if settings:
-            notes.append(f"run the result with graph optimisation level {level!r}: it won the race with that setting")
+            notes.append(
+                f"the result won with onnxruntime's graph optimisation level {level!r}: set it in SessionOptions, or set "
+                "ORT_LOAD_CONFIG_FROM_MODEL=1, which takes it from the model's metadata"
+            )
         report = _report(
             name, plan, imported, raised, winner, result, errors, stages, pricer, options, settings, tuple(notes)
         )
@@ -548,9 +557,9 @@ def bench(
         reference = Reference.of(one, session, [options.seed + i for i in range(max(1, options.check))], dims)
         found = differences(reference, two, session, options.numerics)
         entrants = {"original": one, "other": two}
+        settings = {name: OrtOptions(options.threads, level_in(source)) for name, source in entrants.items()}
         result = race(
-            entrants, "original", reference.feeds[0], options=dict.fromkeys(entrants, session), seed=options.seed,
-            time_limit_s=time_limit_s,
+            entrants, "original", reference.feeds[0], options=settings, seed=options.seed, time_limit_s=time_limit_s,
         )  # fmt: skip
     finally:
         for source in sources:

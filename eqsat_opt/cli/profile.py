@@ -85,7 +85,7 @@ def _show(
 
 
 def _kernel_text(signature: str) -> str:
-    """Operators and operand types, `!` for constants; the signature itself if it has another form."""
+    """Operators and operand types, `!` for constants; the signature itself if it is no such."""
     from json import loads
 
     try:

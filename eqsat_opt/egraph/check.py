@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +38,7 @@ class BadClass:
 
     Attributes:
         eclass: number of the class.
-        node: number of the e-node, -1 for a term of the model that is no e-node any more because its class took in
-            its own operand.
+        node: number of the e-node; -1 for a loop, which reads its own class.
         op: operator of the member.
         rule: the rule that made it; for a term of the model the rules that united members of its class.
         error: greatest difference relative to the class's greatest magnitude.
@@ -62,11 +62,14 @@ class EClassReport:
         equalities: members that were compared with the value of their class.
         skipped: e-nodes that could not be evaluated (operands that are no tensors, indices out of range).
         bad: members that disagree, in the order in which they were made.
+        suspects: rules that united members of bad classes, likeliest first: a wrong rule leaves hardly any good class,
+            while others suffer from it here and there.
     """
 
     equalities: int
     skipped: int
     bad: tuple[BadClass, ...]
+    suspects: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         head = f"{self.equalities} equalities compared, {self.skipped} e-nodes skipped, "
@@ -172,133 +175,151 @@ def _error(expected: Array, actual: Array) -> float:
     return float(np.abs(expected[finite] - actual[finite]).max()) / scale
 
 
+@dataclass(frozen=True)
+class _Member:
+    """An e-node or a loop."""
+
+    owner: int
+    op: str
+    attrs: Attrs
+    children: tuple[int, ...]
+    origin: int
+
+
+def _members(eclasses: EClasses) -> list[_Member]:
+    nodes = zip(
+        eclasses.class_of.tolist(),
+        eclasses.op,
+        eclasses.attrs,
+        eclasses.origin.tolist(),
+        strict=True,
+    )
+    own = [
+        _Member(owner, op, attrs, eclasses.children(n), origin)
+        for n, (owner, op, attrs, origin) in enumerate(nodes)
+    ]
+    loops = [_Member(o.eclass, o.op, o.attrs, o.children, o.origin) for o in eclasses.loops]
+    return [*own, *loops]
+
+
 class _Check:
     """One pass over all members; each is evaluated once, as soon as its operands have values."""
 
     def __init__(self, evaluator: _Evaluator, rtol: float) -> None:
         self.evaluator = evaluator
+        self.values = evaluator.values
         self.eclasses = evaluator.eclasses
         self.lowered = evaluator.saturation.lowered
         self.rtol = rtol
-        self.bad: list[BadClass] = []
+        self.bad: list[tuple[int, BadClass]] = []
         self.equalities = 0
         self.computed: set[int] = set()
-        self.pending = [len(set(self.eclasses.children(n))) for n in range(self.eclasses.n_nodes)]
-        # A value is needed by the nodes that read its class and by those that are compared with it.
-        self.needed = [
-            len(self.eclasses.parents[c]) + len(self.eclasses.nodes_of[c])
-            for c in range(self.eclasses.n_classes)
-        ]
-        self.terms_left = np.bincount(
-            self.eclasses.term_class, minlength=self.eclasses.n_classes
-        ).tolist()
-
-    # The model's terms come first: they are right by definition ----------------------------------
+        self.members = _members(self.eclasses)
+        self.pending = [len(set(member.children)) for member in self.members]
+        classes = range(self.eclasses.n_classes)
+        self.readers: list[list[int]] = [[] for _ in classes]
+        self.owned: list[list[int]] = [[] for _ in classes]
+        for number, member in enumerate(self.members):
+            self.owned[member.owner].append(number)
+            for child in set(member.children):
+                self.readers[child].append(number)
+        self.term_class: list[int] = self.eclasses.term_class.tolist()
+        self.terms_left = [0] * len(classes)
+        # A value is needed by what reads it and by what is compared with it.
+        self.needed = [len(self.readers[c]) + len(self.owned[c]) for c in classes]
+        for term, eclass in zip(self.lowered.terms, self.term_class, strict=True):
+            self.terms_left[eclass] += 1
+            for needed in (eclass, *{self.term_class[child] for child in term.children}):
+                self.needed[needed] += 1
 
     def run(self) -> None:
-        """Evaluate everything."""
-        readers = [0] * self.eclasses.n_classes
-        for term in self.lowered.terms:
-            for child in dict.fromkeys(term.children):
-                readers[int(self.eclasses.term_class[child])] += 1
-        for eclass, count in enumerate(readers):
-            self.needed[eclass] += count + self.terms_left[eclass]
-        made = self.eclasses.origin.tolist()
-        self.drain(sorted((made[n], n) for n, count in enumerate(self.pending) if not count))
-        for number, term in enumerate(self.lowered.terms):
-            self.term(term, int(self.eclasses.term_class[number]))
+        """Evaluate everything; the model's terms come first, for they are right by definition."""
+        without_operands = [n for n, count in enumerate(self.pending) if not count]
+        self.drain(sorted((self.members[n].origin, n) for n in without_operands))
+        for term, eclass in zip(self.lowered.terms, self.term_class, strict=True):
+            self.term(term, eclass)
 
     def term(self, term: TermNode, eclass: int) -> None:
-        children = tuple(int(self.eclasses.term_class[child]) for child in term.children)
+        children = tuple(self.term_class[child] for child in term.children)
         self.terms_left[eclass] -= 1
-        drawn = term.op in _FREE and eclass in self.evaluator.values
         value = self.evaluator.compute(term.op, term.attrs, children, eclass)
-        if eclass not in self.evaluator.values:
-            if value is not None:
-                self.settle(eclass, value)
-        elif value is not None:
+        if value is not None and eclass in self.values:
             # A drawn value is equal to no other, whatever the numbers say.
-            node = self.node_of(term, children, eclass)
-            self.compare(eclass, node, term.op, math.inf if drawn else None, value)
-        for child in {int(self.eclasses.term_class[c]) for c in term.children}:
-            self.release(child)
-        self.release(eclass)
-
-    def node_of(self, term: TermNode, children: tuple[int, ...], eclass: int) -> int:
-        """The e-node of a term; -1 if its class is its own operand, for then it was dropped."""
-        for node in self.eclasses.nodes_of[eclass]:
-            same = self.eclasses.op[node] == term.op and self.eclasses.attrs[node] == term.attrs
-            if same and self.eclasses.children(node) == children:
-                return node
-        return -1
-
-    # Members -------------------------------------------------------------------------------------
-
-    def settle(self, eclass: int, value: Array) -> None:
-        """Give a class its value and evaluate all nodes that waited for it."""
-        self.evaluator.values[eclass] = value
-        ready: list[tuple[int, int]] = []
-        self.arrived(eclass, ready)
-        self.drain(ready)
+            error = math.inf if term.op in _FREE else self.error(eclass, value)
+            self.compare(_Member(eclass, term.op, term.attrs, children, 0), error)
+        elif value is not None:
+            self.values[eclass] = value
+            ready: list[tuple[int, int]] = []
+            self.arrived(eclass, ready)
+            self.drain(ready)
+        for needed in (eclass, *set(children)):
+            self.release(needed)
 
     def drain(self, ready: list[tuple[int, int]]) -> None:
-        """Evaluate nodes whose operands have values, earliest made first, and those that follow."""
+        """Evaluate members whose operands have values, earliest made first, and those that follow."""
         while ready:
-            _, node = heapq.heappop(ready)
-            owner = int(self.eclasses.class_of[node])
-            if node in self.computed:
+            _, number = heapq.heappop(ready)
+            member = self.members[number]
+            if number in self.computed:
                 continue
-            if owner not in self.evaluator.values and self.terms_left[owner]:
-                continue  # The model's own term will set it, and come back for this node.
-            self.computed.add(node)
-            fresh = owner not in self.evaluator.values
-            if self.member(node, owner) and fresh:
-                self.arrived(owner, ready)
-            for child in set(self.eclasses.children(node)):
-                self.release(child)
-            self.release(owner)
+            if member.owner not in self.values and self.terms_left[member.owner]:
+                continue  # The model's own term will set it, and come back for this member.
+            self.computed.add(number)
+            fresh = member.owner not in self.values
+            if member.origin:  # The model's own were compared as terms.
+                self.evaluate(member)
+            if fresh and member.owner in self.values:
+                self.arrived(member.owner, ready)
+            for needed in (member.owner, *set(member.children)):
+                self.release(needed)
 
     def arrived(self, eclass: int, ready: list[tuple[int, int]]) -> None:
-        for node in self.eclasses.parents[eclass]:
-            self.pending[node] -= 1
-            if not self.pending[node]:
-                heapq.heappush(ready, (int(self.eclasses.origin[node]), node))
-        for node in self.eclasses.nodes_of[eclass]:
-            if not self.pending[node] and node not in self.computed:
-                heapq.heappush(ready, (int(self.eclasses.origin[node]), node))
+        for number in self.readers[eclass]:
+            self.pending[number] -= 1
+        for number in (*self.readers[eclass], *self.owned[eclass]):
+            if not self.pending[number] and number not in self.computed:
+                heapq.heappush(ready, (self.members[number].origin, number))
 
-    def member(self, node: int, owner: int) -> bool:
-        """Evaluate an e-node: set its class, or compare with it; whether it has a value."""
-        op = self.eclasses.op[node]
-        if not self.eclasses.origin[node]:
-            return owner in self.evaluator.values  # Compared as a term of the model.
-        children = self.eclasses.children(node)
-        value = self.evaluator.compute(op, self.eclasses.attrs[node], children, owner)
+    def evaluate(self, member: _Member) -> None:
+        """Set the value of a member's class, or compare with it."""
+        value = self.evaluator.compute(member.op, member.attrs, member.children, member.owner)
         if value is None:
-            return False
-        if owner in self.evaluator.values:
-            self.compare(owner, node, op, None, value)
+            return
+        if member.owner in self.values:
+            self.compare(member, self.error(member.owner, value))
         else:
-            self.evaluator.values[owner] = value
-        return True
+            self.values[member.owner] = value
 
-    def compare(self, eclass: int, node: int, op: str, error: float | None, value: Array) -> None:
+    def error(self, eclass: int, value: Array) -> float:
+        return _error(self.values[eclass], value)
+
+    def compare(self, member: _Member, error: float) -> None:
         self.equalities += 1
-        if error is None:
-            error = _error(self.evaluator.values[eclass], value)
-        if error > self.rtol:
-            rule = self.eclasses.rule_of(node) if node >= 0 else None
-            rule = rule or self.suspects(eclass)
-            self.bad.append(BadClass(eclass, node, op, rule, error))
+        if error <= self.rtol:
+            return
+        rule = self.eclasses.rule_at(member.origin)
+        if rule is None:
+            rule = " or ".join(self.eclasses.united_by.get(member.owner, ())) or None
+        # What was made first is the likelier culprit; the rest, the model's own too, may follow.
+        made = member.origin or 1 << 62
+        self.bad.append(
+            (made, BadClass(member.owner, self.node_of(member), member.op, rule, error))
+        )
 
-    def suspects(self, eclass: int) -> str | None:
-        """The rules that united members of a class."""
-        return " or ".join(self.eclasses.united_by.get(eclass, ())) or None
+    def node_of(self, member: _Member) -> int:
+        for node in self.eclasses.nodes_of[member.owner]:
+            same = (self.eclasses.op[node], self.eclasses.attrs[node])
+            if (
+                same == (member.op, member.attrs)
+                and self.eclasses.children(node) == member.children
+            ):
+                return node
+        return -1
 
     def release(self, eclass: int) -> None:
         self.needed[eclass] -= 1
         if not self.needed[eclass]:
-            self.evaluator.values.pop(eclass, None)
+            self.values.pop(eclass, None)
 
 
 def check_eclasses(
@@ -320,8 +341,21 @@ def check_eclasses(
     """
     check = _Check(_Evaluator(saturation, seed, dims or {}), rtol)
     check.run()
-    skipped = saturation.eclasses.n_nodes - len(check.computed)
-    # What was made first is the likelier culprit; the rest may follow from it.
-    made = saturation.eclasses.origin
-    bad = tuple(sorted(check.bad, key=lambda one: int(made[one.node]) if one.node >= 0 else 0))
-    return EClassReport(check.equalities, skipped, bad)
+    bad = [one for _, one in sorted(check.bad, key=lambda pair: pair[0])]
+    skipped = len(check.members) - len(check.computed)
+    return EClassReport(check.equalities, skipped, tuple(bad), _suspects(saturation.eclasses, bad))
+
+
+def _suspects(eclasses: EClasses, bad: Sequence[BadClass]) -> tuple[str, ...]:
+    wrong = {one.eclass for one in bad}
+    united: Counter[str] = Counter()
+    spoilt: Counter[str] = Counter()
+    for eclass, rules in eclasses.united_by.items():
+        united.update(rules)
+        spoilt.update(rules if eclass in wrong else ())
+    first = {one.rule: -i for i, one in reversed(list(enumerate(bad)))}
+
+    def likelihood(rule: str) -> tuple[float, float]:
+        return spoilt[rule] / united[rule], first.get(rule, -math.inf)
+
+    return tuple(sorted(spoilt, key=likelihood, reverse=True))

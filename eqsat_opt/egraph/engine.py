@@ -6,8 +6,13 @@ span copies its source; a Rust panic surfaces as a ``BaseException``; an engine 
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +20,20 @@ from egglog.bindings import EggSmolError, EGraph
 
 from eqsat_opt.errors import SaturationError
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "compiled_engine"]
 
 _CHUNK = 40
+_KEPT_ENGINES = 4
+"""Compiled programs that a thread keeps: a few rulebooks times a few arities."""
 
 
 class Engine:
     """An e-graph of the engine and the folder that it reads tables from."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="eqsat-")
-        self._egraph = EGraph(fact_directory=self._folder.name)
+        self._folder = tempfile.mkdtemp(prefix="eqsat-")
+        self._remove_folder = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._egraph = EGraph(fact_directory=self._folder)
         self._tables = 0
 
     def run(self, commands: Sequence[str]) -> list[Any]:
@@ -53,7 +61,7 @@ class Engine:
         """Commands that read ``rows`` from a file and run ``action`` on each; columns are called ``a0, a1, …``."""
         self._tables += 1
         relation = f"row{self._tables}"
-        path = Path(self._folder.name, f"{relation}.tsv")
+        path = Path(self._folder, f"{relation}.tsv")
         path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
         names = " ".join(f"a{i}" for i in range(len(columns)))
         return [
@@ -86,6 +94,57 @@ class Engine:
         """Decode a vector into its element values."""
         return list(self._egraph.value_to_vec(value))
 
+    def push(self) -> None:
+        """Remember the state."""
+        self.run(["(push)"])
+
+    def pop(self) -> None:
+        """Return to the state last remembered, and forget the tables read since."""
+        self.run(["(pop)"])
+        for path in Path(self._folder).iterdir():
+            path.unlink()
+        self._tables = 0
+
     def close(self) -> None:
         """Remove the tables' folder."""
-        self._folder.cleanup()
+        self._remove_folder()
+
+
+class _Kept(threading.local):
+    """Engines that wait for their next graph, by program; an engine never changes its thread."""
+
+    def __init__(self) -> None:
+        self.engines: OrderedDict[tuple[str, ...], Engine] = OrderedDict()
+
+
+_kept = _Kept()
+
+
+@contextmanager
+def compiled_engine(program: Sequence[str]) -> Iterator[Engine]:
+    """An engine that has run ``program`` and nothing else, compiled once per thread.
+
+    What the caller does with it is undone afterwards; an engine that failed is not used again.
+    """
+    key = tuple(program)
+    engine = _kept.engines.pop(key, None) or _compiled(program)
+    try:
+        engine.push()
+        yield engine
+        engine.pop()
+    except BaseException:
+        engine.close()
+        raise
+    _kept.engines[key] = engine
+    while len(_kept.engines) > _KEPT_ENGINES:
+        _kept.engines.popitem(last=False)[1].close()
+
+
+def _compiled(program: Sequence[str]) -> Engine:
+    engine = Engine()
+    try:
+        engine.run(program)
+    except BaseException:
+        engine.close()
+        raise
+    return engine

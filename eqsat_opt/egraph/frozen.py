@@ -28,9 +28,26 @@ from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops._base import IllTyped
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
 
-__all__ = ["EClasses", "freeze"]
+__all__ = ["EClasses", "Loop", "freeze"]
 
 IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """An e-node that reads its own class: true where the class is a fixed point of it, and useless for extraction.
+
+    Attributes:
+        eclass: its class.
+        op, attrs, children: as for e-nodes.
+        origin: as for e-nodes.
+    """
+
+    eclass: int
+    op: str
+    attrs: Attrs
+    children: tuple[int, ...]
+    origin: int
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,7 @@ class EClasses:
         rule_names: rule number to name.
         term_class: [terms] class of each loaded term; -1 never happens.
         united_by: class to the names of the rules that united members of it.
+        loops: e-nodes that are none of the above, because they read their own class.
     """
 
     class_of: IntArray
@@ -60,6 +78,7 @@ class EClasses:
     rule_names: Mapping[int, str]
     term_class: IntArray
     united_by: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    loops: tuple[Loop, ...] = ()
 
     @property
     def n_nodes(self) -> int:
@@ -97,8 +116,11 @@ class EClasses:
 
     def rule_of(self, node: int) -> str | None:
         """The rule that made an e-node, ``None`` for the model's own."""
-        value = int(self.origin[node])
-        return self.rule_names[value % BY_SCALE] if value else None
+        return self.rule_at(int(self.origin[node]))
+
+    def rule_at(self, origin: int) -> str | None:
+        """The rule of an origin."""
+        return self.rule_names[origin % BY_SCALE] if origin else None
 
     def fingerprint(self) -> int:
         """A hash of the structure; equal e-graphs have equal fingerprints."""
@@ -261,13 +283,11 @@ def freeze(
 
     def usable(row: _Raw) -> bool:
         known = row.cls in types or row.cls in untyped
-        return (
-            known
-            and row.cls not in row.children
-            and all(c in types or c in untyped for c in row.children)
-        )
+        return known and all(c in types or c in untyped for c in row.children)
 
     rows = [row for row in rows if usable(row)]
+    loops = [row for row in rows if row.cls in row.children]
+    rows = [row for row in rows if row.cls not in row.children]
     numbers = _number_classes(rows, first)
     rows = [row for row in rows if row.cls in numbers and all(c in numbers for c in row.children)]
     used = sorted({numbers[row.cls] for row in rows})
@@ -307,9 +327,23 @@ def freeze(
         dict(rule_names),
         np.array([numbers[origins[i]] for i in range(len(lowered.terms))], dtype=np.int32),
         _united_by(engine, tables, numbers, rule_names),
+        _loops(loops, numbers),
     )
     _check_types(eclasses)
     return eclasses
+
+
+def _loops(rows: list[_Raw], numbers: Mapping[Any, int]) -> tuple[Loop, ...]:
+    loops = [
+        Loop(
+            numbers[row.cls], row.op, row.attrs, tuple(numbers[c] for c in row.children), row.origin
+        )
+        for row in rows
+        if row.cls in numbers and all(c in numbers for c in row.children)
+    ]
+    return tuple(
+        sorted(loops, key=lambda one: (one.eclass, one.op, one.children, _attr_key(one.attrs)))
+    )
 
 
 def _united_by(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_opt.egraph.compile import compile_rule, rule_numbers
-from eqsat_opt.egraph.engine import Engine
+from eqsat_opt.egraph.engine import Engine, compiled_engine
 from eqsat_opt.egraph.frozen import EClasses, freeze
 from eqsat_opt.egraph.loading import load
 from eqsat_opt.egraph.lowering import Lowered, lower
@@ -88,12 +88,12 @@ class _Run:
     """One e-graph being saturated."""
 
     def __init__(
-        self, schema: Schema, budget: Budget, progress: Callable[[str], None] | None
+        self, engine: Engine, schema: Schema, budget: Budget, progress: Callable[[str], None] | None
     ) -> None:
         self.schema = schema
         self.budget = budget
         self.progress = progress
-        self.engine = Engine()
+        self.engine = engine
         self.matches: Counter[str] = Counter()
         self.names = [name for name in schema.constructors()]
         self.started = time.perf_counter()
@@ -187,15 +187,16 @@ def saturate_terms(
     numbers = {**rule_numbers(one_way), SEED_RULE: len(one_way) + 1}
     seeds = sibling_seeds(lowered) if rules else Seeds((), ())
     arity = max([len(term.children) for term in (*lowered.terms, *seeds.terms)], default=0)
-    schema = Schema.of(one_way, max(arity, 3))
-    run = _Run(schema, budget, progress)
-    try:
-        compiled = [compile_rule(rule, numbers[rule.name], schema) for rule in one_way]
-        run.engine.run([*schema.declarations(), *typing_rules(schema), *compiled, "(set (now) 0)"])
+    # A power of two, so that graphs of similar arity share one compiled program.
+    schema = Schema.of(one_way, 1 << max(2, (arity - 1).bit_length()))
+    compiled = [compile_rule(rule, numbers[rule.name], schema) for rule in one_way]
+    program = [*schema.declarations(), *typing_rules(schema), *compiled, "(set (now) 0)"]
+    with compiled_engine(program) as engine:
+        run = _Run(engine, schema, budget, progress)
         times["compile"] = clock() - start
 
         start = clock()
-        load(run.engine, schema, lowered, seeds, numbers[SEED_RULE])
+        load(engine, schema, lowered, seeds, numbers[SEED_RULE])
         loaded = run.size()
         times["load"] = clock() - start
 
@@ -206,10 +207,8 @@ def saturate_terms(
         times["saturate"] = clock() - start
 
         start = clock()
-        eclasses = freeze(run.engine, schema, lowered, {n: name for name, n in numbers.items()})
+        eclasses = freeze(engine, schema, lowered, {n: name for name, n in numbers.items()})
         times["freeze"] = clock() - start
-    finally:
-        run.engine.close()
     names = {rule.name for rule in one_way}
     report = SaturationReport(
         eclasses.n_nodes, eclasses.n_classes, loaded, iterations, stopped_by,

@@ -96,7 +96,9 @@ def _window(size: str, kernel: str, axis: int, rank: int) -> str:
 
 def _fits(size: str, kernel: str, axis: int, rank: int) -> str:
     padded = f"(+ {size} (+ (vec-get pd {axis}) (vec-get pd {axis + rank})))"
-    return f"(<= (+ (* (vec-get di {axis}) (- {kernel} 1)) 1) {padded})"
+    fits = f"(<= (+ (* (vec-get di {axis}) (- {kernel} 1)) 1) {padded})"
+    # The quotient of a symbolic size is an atom that the engine cannot compute: only stride 1 needs none.
+    return f"{fits} (= 0 (* (- (vec-get st {axis}) 1) (/ {size} {_LITERAL})))"
 
 
 def _conv_rules() -> list[str]:

@@ -7,7 +7,10 @@ out, so nothing of the model's weights is copied, except small constants that lo
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
@@ -35,6 +38,20 @@ def _serve(pipe: Connection) -> None:
     pipe.send(result)
 
 
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """A child started here never sees Ctrl-C, at which it would print a traceback; for us it only waits."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it along with the child would unblock the signal
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
 def saturate_isolated(graph: Graph, rules: Sequence[Rule], budget: Budget, deadline_s: float) -> Saturation:
     """As :func:`~eqsat_opt.egraph.saturate.saturate`, but never longer than ``deadline_s`` seconds.
 
@@ -46,8 +63,9 @@ def saturate_isolated(graph: Graph, rules: Sequence[Rule], budget: Budget, deadl
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=_serve, args=(theirs,), daemon=True)
-    child.start()
     try:
+        with _interrupts_blocked():
+            child.start()
         ours.send((lowered.terms, lowered.leaf_names, constants, list(rules), budget))
         theirs.close()
         if not ours.poll(deadline_s):
@@ -59,8 +77,9 @@ def saturate_isolated(graph: Graph, rules: Sequence[Rule], budget: Budget, deadl
         except EOFError:
             raise SaturationError("the saturating process died; allow fewer e-nodes or leave rules out") from None
     finally:
-        child.kill()
-        child.join()
+        if child.pid is not None:
+            child.kill()
+            child.join()
         ours.close()
     if isinstance(result, EqsatError):
         raise result

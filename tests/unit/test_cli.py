@@ -16,7 +16,7 @@ import eqsat_opt
 from eqsat_opt import api, zoo
 from eqsat_opt.cli import main
 from eqsat_opt.cli.arguments import parse_shapes
-from eqsat_opt.cli.session import write_json
+from eqsat_opt.cli.session import stage_progress, write_json
 from eqsat_opt.errors import CheckFailed, OptionError
 
 FAST = ("--no-measure", "--threads", "1", "--budget", "3")
@@ -168,7 +168,7 @@ def test_optimize_improves_and_reports(folder: Path, capsys: pytest.CaptureFixtu
     output = shown(capsys, "optimize", *arguments)
     rows = table(output)
     assert rows["operators"] == ["2", "1", "-50.0%"]
-    assert "e-classes" in rows["e-graph"]
+    assert "e-classes," in rows["e-graph"]
     assert "measured time" in output
     assert "written to weight_chain-tiny.opt.onnx" in output
     report = json.loads((folder / "r.json").read_text(encoding="utf-8"))
@@ -346,3 +346,17 @@ def test_json_is_whole_or_absent_and_has_no_infinities(
         write_json({}, "x.json")
     assert json.loads((folder / "x.json").read_text()) != {}
     assert [path.name for path in folder.iterdir()] == ["x.json"]
+
+
+def test_progress_only_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*, quiet: bool) -> str:
+        with stage_progress(quiet) as progress:
+            progress("measure", "kernel [3] of 7")
+        return capsys.readouterr().err
+
+    assert told(quiet=False) == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any stream for a terminal
+    assert "measure: kernel [3] of 7" in told(quiet=False)
+    assert told(quiet=True) == ""

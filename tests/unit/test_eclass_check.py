@@ -34,17 +34,19 @@ def network() -> Graph:
     return g.graph(g("Add", pooled, joined), chain)
 
 
-def checked(graph: Graph, *extra: Rule) -> tuple[Saturation, list[str | None]]:
-    """The saturation with the book and ``extra``, and the rules that the check blames."""
+def checked(graph: Graph, *extra: Rule) -> tuple[Saturation, tuple[str, ...]]:
+    """The saturation with the book and ``extra``, and the rules that the check suspects."""
     saturation = saturate(graph, [*default_rules(), *extra], Budget(nodes=5_000, iterations=6))
-    return saturation, [bad.rule for bad in check_eclasses(saturation).bad]
+    report = check_eclasses(saturation)
+    assert bool(report.bad) == bool(report.suspects)
+    return saturation, report.suspects
 
 
 def test_the_book_makes_no_bad_class() -> None:
     saturation, blamed = checked(network())
     assert not blamed
     report = check_eclasses(saturation)
-    assert report.equalities > 10
+    assert report.equalities >= 10
     assert report.skipped == 0
     assert str(report).endswith("none bad")
 
@@ -88,8 +90,7 @@ def test_a_rule_that_drops_an_operand_is_found() -> None:
         return x + y, x
 
     _, blamed = checked(network(), drop)
-    assert blamed
-    assert all("wrong/drop-addend" in (name or "") for name in blamed)
+    assert blamed[0] == "wrong/drop-addend"
 
 
 def test_a_tiny_addend_is_found() -> None:
