@@ -62,8 +62,9 @@ class EClassReport:
         equalities: members that were compared with the value of their class.
         skipped: e-nodes that could not be evaluated (operands that are no tensors, indices out of range).
         bad: members that disagree, in the order in which they were made.
-        suspects: rules that united members of bad classes, likeliest first: a wrong rule leaves hardly any good class,
-            while others suffer from it here and there.
+        suspects: rules that united members of bad classes, likeliest first: a wrong rule leaves
+            hardly any good class, while others suffer from it here and there. A saturation of one
+            round gives the shortest list.
     """
 
     equalities: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -39,17 +40,28 @@ def _serve(pipe: Connection) -> None:
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """A child started here never sees Ctrl-C, at which it would print a traceback; for us it only waits."""
-    if not hasattr(signal, "pthread_sigmask"):
+def _interrupts_deferred() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block; a child started in it never sees any.
+
+    It is ours to handle: the child would print a traceback, and so would one that is half started.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # starting it along with the child would unblock the signal
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    seen: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _frame: seen.append(number))
     try:
-        yield
+        resource_tracker.ensure_running()  # starting it along with the child would undo the mask
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # children inherit it
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+        signal.signal(signal.SIGINT, signal.SIG_DFL if previous is None else previous)
+    if seen:
+        raise KeyboardInterrupt
 
 
 def saturate_isolated(graph: Graph, rules: Sequence[Rule], budget: Budget, deadline_s: float) -> Saturation:
@@ -64,7 +76,7 @@ def saturate_isolated(graph: Graph, rules: Sequence[Rule], budget: Budget, deadl
     ours, theirs = context.Pipe()
     child = context.Process(target=_serve, args=(theirs,), daemon=True)
     try:
-        with _interrupts_blocked():
+        with _interrupts_deferred():
             child.start()
         ours.send((lowered.terms, lowered.leaf_names, constants, list(rules), budget))
         theirs.close()

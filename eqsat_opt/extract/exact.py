@@ -113,9 +113,8 @@ def _solve(solver: Any, model: Any) -> Any:
     """
     solver.parameters.catch_sigint_signal = False
     with ThreadPoolExecutor(max_workers=1) as pool:
-        future = pool.submit(solver.solve, model)
         try:
-            return future.result()
+            return pool.submit(solver.solve, model).result()
         except BaseException:
             solver.stop_search()
             raise

@@ -49,11 +49,15 @@ def _combined(
 
 
 def lower_batch_normalisation(graph: Graph) -> Graph:
-    """Batch normalisations with constant parameters as Mul and Add; ``graph`` itself if none."""
+    """Batch normalisations that can fold as Mul and Add; ``graph`` itself if none.
+
+    One that stands alone stays whole: runtimes run it in one pass, and Mul and Add in two.
+    """
     nodes: list[Node] = []
     constants, types = dict(graph.constants), dict(graph.types)
     for node in graph.nodes:
-        if node.op != "BatchNormalization" or any(p not in constants for p in node.inputs[1:]):
+        is_constant = all(p in constants for p in node.inputs[1:])
+        if node.op != "BatchNormalization" or not is_constant or not _follows_weights(graph, node.inputs[0]):
             nodes.append(node)
             continue
         x, (gamma, beta, mean, variance) = node.inputs[0], (constants[p] for p in node.inputs[1:])
@@ -75,6 +79,16 @@ def lower_batch_normalisation(graph: Graph) -> Graph:
     if len(nodes) == len(graph.nodes):
         return graph
     return graph.with_nodes(tuple(nodes), constants=constants, types=types)
+
+
+def _follows_weights(graph: Graph, name: str) -> bool:
+    """Whether a value is made by a contraction, biased or not, for one reader only."""
+    producer = graph.producers.get(name)
+    if producer is None or graph.uses[name] != 1 or name in graph.pinned:
+        return False
+    if producer.op == "Add":
+        return any(_follows_weights(graph, operand) for operand in producer.inputs)
+    return producer.op in ("Conv", "ConvTranspose", "MatMul")
 
 
 def _scale_and_shift(

@@ -24,7 +24,10 @@ __all__ = ["ChoiceResult", "Selection", "choose"]
 _GAP = 1e-3
 """Prices are good to some percent, so a proof beyond this says nothing about the device."""
 
-_ROUND_SHARE = 0.2
+_ROUND_GAP = 1e-2
+"""The same while prices are still bounds: the next round will move them further than that."""
+
+_ROUND_SHARE = 0.1
 """Share of the extraction time for each round of measuring; the rest goes into the last answer."""
 
 _ALTERNATIVES_S = 1.5
@@ -107,8 +110,8 @@ def choose(
         full = priced.problem(pricer.price)
         # Nodes keep their numbers while prices change, so the last answer is where the next search starts.
         known = known or {c: (full.node_of[base.index[n]], i) for c, (n, i) in original.choice.items()}
-        solve = partial(extract, full.problem, objective, gap=_GAP, seed=seed, deterministic=False)
-        best = solve(incumbent=known, time_limit_s=time_limit_s * _ROUND_SHARE)
+        solve = partial(extract, full.problem, objective, seed=seed, deterministic=False)
+        best = solve(incumbent=known, gap=_ROUND_GAP, time_limit_s=time_limit_s * _ROUND_SHARE)
         wanted = dict.fromkeys([*_kernels(priced, full, best), *_kernels(priced, base, original)])
         unknown = [kernel for kernel in wanted if not pricer.is_known(kernel)]
         if measure and unknown and done < rounds:
@@ -119,14 +122,13 @@ def choose(
         if best.status == "optimal" or best.gap <= _GAP:
             break
         # What is left of the time goes into the proof; a better answer may need kernels that are not measured yet.
-        final = solve(incumbent=best.choice, time_limit_s=time_limit_s * (1 - _ROUND_SHARE))
-        best = final
-        fresh = [kernel for kernel in _kernels(priced, full, final) if not pricer.is_known(kernel)]
-        if not (measure and fresh and done < rounds):
+        best = solve(incumbent=best.choice, gap=_GAP, time_limit_s=time_limit_s * (1 - _ROUND_SHARE))
+        unknown = [kernel for kernel in _kernels(priced, full, best) if not pricer.is_known(kernel)]
+        if not (measure and unknown and done < rounds):
             break
-        known = final.choice
+        known = best.choice
         done += 1
-        measuring_s += _measure(pricer, fresh, done, progress)
+        measuring_s += _measure(pricer, unknown, done, progress)
     others = alternatives(
         full.problem, objective, best, n_alternatives, time_limit_s=min(time_limit_s, _ALTERNATIVES_S), seed=seed
     )

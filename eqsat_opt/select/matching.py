@@ -100,13 +100,15 @@ def _attempt_node(
 
 
 def match_at(eclasses: EClasses, pattern: KernelPattern, node: int) -> Iterator[Match]:
-    """All distinct occurrences of ``pattern`` whose root is e-node ``node``."""
+    """All distinct occurrences of ``pattern`` whose root is e-node ``node``; inner values are no operands."""
     cls = int(eclasses.class_of[node])
     root = eclasses.types[cls]
     if not isinstance(root, TensorType) or not pattern.where(root):
         return
     seen: set[tuple[tuple[int, int], ...]] = set()
     for state in _attempt_node(eclasses, pattern.pattern, cls, node, _State(), root):
+        if not state.covered.keys().isdisjoint(state.bindings.values()):
+            continue  # a fused kernel cannot read what it computes itself
         key = tuple(sorted(state.covered.items()))
         if key not in seen:
             seen.add(key)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import numpy as np
@@ -16,6 +19,8 @@ from onnx import TensorProto, helper
 from eqsat_opt import api
 from eqsat_opt.cli import main
 from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.egraph import worker
+from eqsat_opt.extract import exact
 from eqsat_opt.ir import onnx_save
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
@@ -271,3 +276,44 @@ def test_external_data_inside_is_read(folder: Path) -> None:
     np.ones(3, np.float32).tofile(folder / "w.bin")
     (folder / "fine.onnx").write_bytes(external("w.bin").SerializeToString())
     assert main([*optimise("fine.onnx", "--quiet"), "--no-race"]) == 0
+
+
+# ** Ctrl-C where Python alone would not see it, or a child would **
+
+
+class SlowSolver:
+    """Stands for a solver in a long search: it ends only when it is told to."""
+
+    def __init__(self) -> None:
+        self.parameters = SimpleNamespace()
+        self.stopped = threading.Event()
+
+    def solve(self, _model: object) -> bool:
+        os.kill(os.getpid(), signal.SIGINT)
+        return self.stopped.wait(timeout=60)
+
+    def stop_search(self) -> None:
+        self.stopped.set()
+
+
+def test_ctrl_c_ends_the_solver() -> None:
+    solver = SlowSolver()
+    with pytest.raises(KeyboardInterrupt):
+        exact._solve(solver, None)
+    assert solver.stopped.is_set()
+    assert solver.parameters.catch_sigint_signal is False
+
+
+def test_ctrl_c_waits_while_a_child_starts() -> None:
+    handler, done = signal.getsignal(signal.SIGINT), []
+
+    def start() -> None:
+        with worker._interrupts_deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("start")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert done == ["start"]
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
