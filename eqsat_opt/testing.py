@@ -70,13 +70,17 @@ class GraphMaker:
         self._nodes.append(Node(op, operands, (name,), attributes(**attrs), name=name))
         return name
 
-    def conv(self, x: str, w: str, *bias: str, stride: int = 1, pad: int = 0, group: int = 1) -> str:
+    def conv(
+        self, x: str, w: str, *bias: str, stride: int = 1, pad: int = 0, group: int = 1
+    ) -> str:
         """A convolution with equal strides and pads on all axes."""
         axes = self.type(x).rank - 2
         attrs = {"strides": (stride,) * axes, "pads": (pad,) * 2 * axes, "dilations": (1,) * axes}
         return self("Conv", x, w, *bias, **attrs, group=group)
 
-    def opaque(self, op_type: str, *operands: str, outputs: tuple[ValueType, ...]) -> tuple[str, ...]:
+    def opaque(
+        self, op_type: str, *operands: str, outputs: tuple[ValueType, ...]
+    ) -> tuple[str, ...]:
         """A node that the registry does not know."""
         number = len(self._nodes)
         names = tuple(f"v{number}_{i}" for i in range(len(outputs)))
@@ -117,7 +121,9 @@ def evaluate(graph: Graph, inputs: dict[str, Array]) -> list[Array]:
         values[name] = array.astype(np.float64) if array.dtype.kind == "f" else array
     for node in graph.nodes:
         attrs = {k: "float64" if k == "dtype" else v for k, v in node.attrs}
-        values[node.output] = get_op(node.op).eval_fn(FLOAT, [values[i] for i in node.inputs], attrs)
+        values[node.output] = get_op(node.op).eval_fn(
+            FLOAT, [values[i] for i in node.inputs], attrs
+        )
     return [values[name] for name in graph.outputs]
 
 
@@ -149,19 +155,29 @@ def _step(draw: Any, st: Any, maker: GraphMaker, values: list[str]) -> str:
         case "literal":
             number = np.float32(draw(st.sampled_from((0.5, 1.0, 2.0))))
             weight = draw(st.sampled_from(("scalar", "vector")))
-            other = maker.constant(np.asarray(number)) if weight == "scalar" else maker.weight(*shape[-1:])
+            other = (
+                maker.constant(np.asarray(number))
+                if weight == "scalar"
+                else maker.weight(*shape[-1:])
+            )
             return maker(draw(st.sampled_from(_BINARY)), x, other)
         case "slice":
             axis = draw(st.integers(0, rank - 1))
             lo = draw(st.integers(0, shape[axis] - 1))
             return maker("Slice", x, axis=axis, lo=lo, hi=draw(st.integers(lo + 1, shape[axis])))
         case "concat":
-            return maker("Concat", x, draw(st.sampled_from(same)), axis=draw(st.integers(0, rank - 1)))
+            return maker(
+                "Concat", x, draw(st.sampled_from(same)), axis=draw(st.integers(0, rank - 1))
+            )
         case "transpose":
             return maker("Transpose", x, perm=tuple(draw(st.permutations(range(rank)))))
         case "matmul":
-            fitting = [v for v in values if len(_shape(maker, v)) == 2 and _shape(maker, v)[0] == shape[1]]
-            other = draw(st.sampled_from([*fitting, ""])) or maker.weight(shape[1], draw(st.integers(1, 4)))
+            fitting = [
+                v for v in values if len(_shape(maker, v)) == 2 and _shape(maker, v)[0] == shape[1]
+            ]
+            other = draw(st.sampled_from([*fitting, ""])) or maker.weight(
+                shape[1], draw(st.integers(1, 4))
+            )
             return maker("MatMul", x, other)
         case "products":
             columns = draw(st.integers(1, 4))
@@ -169,7 +185,13 @@ def _step(draw: Any, st: Any, maker: GraphMaker, values: list[str]) -> str:
             products = [maker("MatMul", v, maker.weight(shape[1], columns)) for v in (x, y)]
             return maker("Add", *products)
         case "pool":
-            attrs = {"kernel": (2, 2), "strides": (1, 1), "pads": (1, 1, 0, 0), "dilations": (1, 1), "ceil": 0}
+            attrs = {
+                "kernel": (2, 2),
+                "strides": (1, 1),
+                "pads": (1, 1, 0, 0),
+                "dilations": (1, 1),
+                "ceil": 0,
+            }
             if draw(st.booleans()):
                 return maker("MaxPool", x, **attrs)
             return maker("AveragePool", x, **attrs, count_include_pad=draw(st.integers(0, 1)))

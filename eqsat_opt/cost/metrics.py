@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eqsat_opt.errors import OptionError
+from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.kernel import Kernel
 
 __all__ = ["LAUNCH_US", "METRICS", "kernel_metrics", "parse_objective"]
@@ -20,7 +21,7 @@ _NAMES = {"time": "time_us", **{name: name for name in METRICS}}
 
 def kernel_metrics(kernel: Kernel, time_us: float) -> tuple[float, ...]:
     """The metrics of one run of ``kernel``, in the order of :data:`METRICS`; sizes must be literal."""
-    return time_us, float(int(kernel.flops)), float(int(kernel.bytes)), 1.0, 0.0  # type: ignore[arg-type]
+    return time_us, float(literal(kernel.flops)), float(literal(kernel.bytes)), 1.0, 0.0
 
 
 def parse_objective(text: str | Mapping[str, float]) -> dict[str, float]:

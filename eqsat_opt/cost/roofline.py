@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
@@ -30,7 +31,7 @@ class Roofline:
         """No run of ``kernel`` takes less; 0 for what only renames a buffer."""
         if all(step.op == "Reshape" for step in kernel.steps):
             return 0.0
-        flops, size = float(int(kernel.flops)), float(int(kernel.bytes))  # type: ignore[arg-type]
+        flops, size = float(literal(kernel.flops)), float(literal(kernel.bytes))
         return max(flops / self.flops_per_us, size / self.bytes_per_us)
 
 
@@ -49,6 +50,6 @@ BANDWIDTH_PROBE = _probe("Relu", [(32, 1024)])
 
 def calibrated(peak_us: float, bandwidth_us: float) -> Roofline:
     """The roofline of a device from the times of the two probes."""
-    flops = float(int(PEAK_PROBE.flops)) * _HEADROOM / peak_us  # type: ignore[arg-type]
-    size = float(int(BANDWIDTH_PROBE.bytes)) * _HEADROOM / bandwidth_us  # type: ignore[arg-type]
+    flops = literal(PEAK_PROBE.flops) * _HEADROOM / peak_us
+    size = literal(BANDWIDTH_PROBE.bytes) * _HEADROOM / bandwidth_us
     return Roofline(flops, size)

@@ -1,8 +1,9 @@
 """The numeric e-class check: every e-node is evaluated and compared with its class.
 
-A class stands for one value. The first evaluated node of a class sets it (a term of the model where there is one),
-and every other node must agree, computed from the values of its operand classes. A wrong union therefore shows where
-it was made and nowhere else, and the node that disagrees names the rule that made it.
+A class stands for one value. The first evaluated node of a class sets it (a term of the model where
+there is one), and every other node must agree, computed from the values of its operand classes. A
+wrong union therefore shows where it was made and nowhere else, and the node that disagrees names
+the rule that made it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class BadClass:
         eclass: number of the class.
         node: number of the e-node; -1 for a loop, which reads its own class.
         op: operator of the member.
-        rule: the rule that made it; for a term of the model the rules that united members of its class.
+        rule: the rule that made it; for a term of the model the rules that united members of its
+            class.
         error: greatest difference relative to the class's greatest magnitude.
     """
 
@@ -60,7 +62,8 @@ class EClassReport:
 
     Attributes:
         equalities: members that were compared with the value of their class.
-        skipped: e-nodes that could not be evaluated (operands that are no tensors, indices out of range).
+        skipped: e-nodes that could not be evaluated (operands that are no tensors, indices out of
+            range).
         bad: members that disagree, in the order in which they were made.
         suspects: rules that united members of bad classes, likeliest first: a wrong rule leaves
             hardly any good class, while others suffer from it here and there. A saturation of one
@@ -332,7 +335,8 @@ def check_eclasses(
 ) -> EClassReport:
     """Evaluate every e-node in double precision and compare it with its class.
 
-    Inputs, floating point constants and outputs of opaque nodes are drawn at random, so no weight is read.
+    Inputs, floating point constants and outputs of opaque nodes are drawn at random, so no weight
+    is read.
 
     Args:
         saturation: the e-graph.

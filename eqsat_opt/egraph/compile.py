@@ -1,7 +1,8 @@
 """Rules as egglog text: the e-graph's reader of the rule DSL.
 
-Sizes and attributes are computed in the rule's body; the head builds the right side, records who made each e-node
-and *wants* the union, which ruleset ``commit`` grants once both types are known and equal.
+Sizes and attributes are computed in the rule's body; the head builds the right side, records who
+made each e-node and *wants* the union, which ruleset ``commit`` grants once both types are known
+and equal.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class _Compiler:
         self._fresh += 1
         return f"{prefix}{self._fresh}_"
 
-    # Left side -----------------------------------------------------------------------------------------------------
+    # Left side ------------------------------------------------------------------------------------
 
     def match(self, term: Term) -> str:
         if isinstance(term, Var):
@@ -84,7 +85,7 @@ class _Compiler:
             literals[name] = value.args[0]
         return key_of(term.op, attributes(**literals)).replace('"', "'")
 
-    # Sizes ---------------------------------------------------------------------------------------------------------
+    # Sizes ----------------------------------------------------------------------------------------
 
     def shape(self, name: str) -> str:
         if name not in self._shapes:
@@ -135,7 +136,9 @@ class _Compiler:
             case "is-float":
                 self.body.append(f"(is-float (dtype v_{args[0]}))")
             case "follows":
-                raise RuleError(f"{self.rule.name}: merges siblings, which the e-graph does by its own seeds")
+                raise RuleError(
+                    f"{self.rule.name}: merges siblings, which the e-graph does by its own seeds"
+                )
             case "<" | "<=":
                 for leaf in (leaf for arg in args for leaf in arg.leaves() if leaf.kind == "dim"):
                     size = self.value(leaf)
@@ -146,7 +149,7 @@ class _Compiler:
             case "!=":
                 self.body.append(f"(!= {self.value(args[0])} {self.value(args[1])})")
 
-    # Right side ----------------------------------------------------------------------------------------------------
+    # Right side -----------------------------------------------------------------------------------
 
     def build(self, term: Term) -> str:
         if isinstance(term, Var):

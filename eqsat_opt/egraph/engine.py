@@ -1,7 +1,8 @@
 """The only place that touches ``egglog.bindings``: run text, read sizes, take the tables out.
 
-Facts about the engine that shape this module (measured on 13.2): text is parsed in small chunks because every parsed
-span copies its source; a Rust panic surfaces as a ``BaseException``; an engine may be used by one thread only.
+Facts about the engine that shape this module (measured on 13.2): text is parsed in small chunks
+because every parsed span copies its source; a Rust panic surfaces as a ``BaseException``; an engine
+may be used by one thread only.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class Engine:
 
     def __init__(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="eqsat-")
-        self._remove_folder = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._remove_folder = weakref.finalize(
+            self, shutil.rmtree, self._folder, ignore_errors=True
+        )
         self._egraph = EGraph(fact_directory=self._folder)
         self._tables = 0
 

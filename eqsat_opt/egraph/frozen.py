@@ -1,8 +1,8 @@
 """The frozen e-graph: canonical NumPy arrays that everything downstream reads.
 
-The engine's own numbers differ from run to run. Here classes are numbered by what they are: those of the model's
-terms first, then new ones in rounds, ordered by their smallest node over classes that already have a number. Equal
-e-graphs therefore freeze to equal arrays.
+The engine's own numbers differ from run to run. Here classes are numbered by what they are: those
+of the model's terms first, then new ones in rounds, ordered by their smallest node over classes
+that already have a number. Equal e-graphs therefore freeze to equal arrays.
 """
 
 from __future__ import annotations
@@ -269,7 +269,8 @@ def freeze(
 ) -> EClasses:
     """Read the engine's tables into canonical arrays.
 
-    Nodes that do not type, whose symbolic sizes cannot be named, or that read their own class are left out.
+    Nodes that do not type, whose symbolic sizes cannot be named, or that read their own class are
+    left out.
     """
     tables = engine.tables()
     decoder = _Decoder(engine, lowered)

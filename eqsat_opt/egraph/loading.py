@@ -40,7 +40,9 @@ class _Tables:
         self.rows[(tuple(columns), action)].append(row)
 
 
-def _term_row(schema: Schema, term: TermNode, number: int, by: int) -> tuple[list[str], str, list[object]]:
+def _term_row(
+    schema: Schema, term: TermNode, number: int, by: int
+) -> tuple[list[str], str, list[object]]:
     columns, row = ["i64"], [number]
     arguments: list[str] = []
 
@@ -80,8 +82,14 @@ def load(engine: Engine, schema: Schema, lowered: Lowered, seeds: Seeds, seed_by
         tables.add(*_term_row(schema, term, number, 0 if is_own else seed_by))
         if isinstance(term.type, TensorType):
             shape = [encode_dim(d) for d in term.type.shape]
-            vector = f"(vec-of {' '.join(f'a{i + 1}' for i in range(len(shape)))})" if shape else "(vec-empty)"
-            tables.add(["i64"] * (len(shape) + 1), f"(set (shape (Orig a0)) {vector})", [number, *shape])
+            vector = (
+                f"(vec-of {' '.join(f'a{i + 1}' for i in range(len(shape)))})"
+                if shape
+                else "(vec-empty)"
+            )
+            tables.add(
+                ["i64"] * (len(shape) + 1), f"(set (shape (Orig a0)) {vector})", [number, *shape]
+            )
             tables.add(["i64", "String"], "(set (dtype (Orig a0)) a1)", [number, term.type.dtype])
         is_leaf = is_own and (lowered.constant(number) is not None or term.op == "Scalar")
         if is_leaf or number in seeds.constant:

@@ -1,8 +1,9 @@
 """From a graph to the terms that the e-graph holds.
 
-A term is flat: operator, attributes, operand numbers. What the e-graph does not know as such is decomposed here:
-a convolution's bias becomes an addition, an n-ary concatenation nests to the left, broadcast operands are brought to
-the rank of their partner, and uniform constants become scalar literals, so that one equation meets every spelling.
+A term is flat: operator, attributes, operand numbers. What the e-graph does not know as such is
+decomposed here: a convolution's bias becomes an addition, an n-ary concatenation nests to the left,
+broadcast operands are brought to the rank of their partner, and uniform constants become scalar
+literals, so that one equation meets every spelling.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class _Lowering:
         self.constants[name] = handle
         return self.leaf(name, handle.type)
 
-    # Operands of broadcasting operators ----------------------------------------------------------------------------
+    # Operands of broadcasting operators -----------------------------------------------------------
 
     def scalar_of(self, term: int) -> float | None:
         """The value of a small uniform float32 constant."""
@@ -184,7 +185,7 @@ class _Lowering:
             aligned.append(child)
         return aligned
 
-    # Nodes ---------------------------------------------------------------------------------------------------------
+    # Nodes ----------------------------------------------------------------------------------------
 
     def node(self, node: Node) -> None:
         children = [self.value[name] for name in node.reads]

@@ -1,7 +1,7 @@
 """Saturation: rules compiled once, a graph loaded, rulesets run in phases until nothing changes or a budget ends it.
 
-A single step of the engine cannot be interrupted, so budgets act between small steps; the hard deadline is a child
-process (:mod:`eqsat_opt.egraph.worker`).
+A single step of the engine cannot be interrupted, so budgets act between small steps; the hard
+deadline is a child process (:mod:`eqsat_opt.egraph.worker`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class Budget:
         nodes: e-nodes.
         iterations: rounds of all phases.
         time_s: seconds of saturation.
-        algebra_iterations: rounds in which associativity and commutativity run; they never saturate.
+        algebra_iterations: rounds in which associativity and commutativity run; they never
+            saturate.
         match_limit: matches per algebra rule and round before the scheduler bans it for a while.
     """
 
@@ -165,7 +166,8 @@ def saturate(
 
     Raises:
         RuleError: if a rule cannot be compiled.
-        SaturationError: if the engine fails, for instance because a rule unites tensors of different type.
+        SaturationError: if the engine fails, for instance because a rule unites tensors of
+            different type.
     """
     start = time.perf_counter()
     lowered = lower(graph)
@@ -176,13 +178,17 @@ def saturate(
 
 
 def saturate_terms(
-    lowered: Lowered, rules: Sequence[Rule], budget: Budget, progress: Callable[[str], None] | None = None
+    lowered: Lowered,
+    rules: Sequence[Rule],
+    budget: Budget,
+    progress: Callable[[str], None] | None = None,
 ) -> tuple[EClasses, SaturationReport]:
     """The same on terms that are lowered already; it never reads a weight."""
     clock = time.perf_counter
     times: dict[str, float] = {}
     start = clock()
-    # Two-root rules over siblings are for searches on graphs; here the seeds and the slice laws do their work.
+    # Two-root rules over siblings are for searches on graphs; here the seeds and the slice laws do
+    # their work.
     one_way = directed([rule for rule in rules if rule.phase is not Phase.SIBLINGS])
     numbers = {**rule_numbers(one_way), SEED_RULE: len(one_way) + 1}
     seeds = sibling_seeds(lowered) if rules else Seeds((), ())

@@ -2,10 +2,10 @@
 
 * An operator that some rule mentions has a constructor of its own, with its attributes as columns.
 * Any elementwise unary function is ``(Map "name|attributes" x)``, so one rule serves them all.
-* Everything else, opaque nodes included, is ``(Node_k "key" x1 … xk)``: equal keys and operands are equal nodes, and
-  an opaque node's key is unique, so two of them never merge.
-* ``(Leaf i)`` is a graph input or a constant, ``(Out i t)`` an output of an opaque node, ``(Orig i)`` names the class of
-  the i-th loaded term.
+* Everything else, opaque nodes included, is ``(Node_k "key" x1 … xk)``: equal keys and operands are
+  equal nodes, and an opaque node's key is unique, so two of them never merge.
+* ``(Leaf i)`` is a graph input or a constant, ``(Out i t)`` an output of an opaque node, ``(Orig
+  i)`` names the class of the i-th loaded term.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class Schema:
             "(sort T)",
             "(sort Ints (Vec i64))",
             "(constructor Orig (i64) T :unextractable)",
-            # No merge function: uniting tensors of different type is an error, which checks every rule for free.
+            # No merge function: uniting tensors of different type is an error, which checks every
+            # rule for free.
             "(function shape (T) Ints :no-merge)",
             "(function dtype (T) String :no-merge)",
             "(relation is-float (String))",

@@ -1,8 +1,9 @@
 """Sibling concatenation: how operators that share an operand come to be merged, without two-root rules.
 
-Merging every subset of a group of siblings is what makes two-root rules blow up (egraph.md §2). Instead the loader adds,
-for chosen runs of siblings, their concatenation ``k`` and the true equations ``x_i = k[lo_i:hi_i]`` (rules.md §1.5).
-The slice laws of the book then derive ``f(x_i) = f(k)[lo_i:hi_i]``, so growth is linear in the number of runs.
+Merging every subset of a group of siblings is what makes two-root rules blow up (egraph.md §2).
+Instead the loader adds, for chosen runs of siblings, their concatenation ``k`` and the true
+equations ``x_i = k[lo_i:hi_i]`` (rules.md §1.5). The slice laws of the book then derive ``f(x_i) =
+f(k)[lo_i:hi_i]``, so growth is linear in the number of runs.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class _Seeder:
     def run(self, members: Sequence[int], axis: int) -> None:
         """The concatenation of ``members``, as one node of many operands, and each of them as its slice.
 
-        Nested, it would hold every prefix too, and the slice laws would derive each member from each prefix.
+        Nested, it would hold every prefix too, and the slice laws would derive each member from
+        each prefix.
         """
         whole = self.apply("Concat", members, axis=axis)
         start = 0
@@ -92,7 +94,9 @@ class _Seeder:
     def is_apart(self, group: Sequence[int]) -> bool:
         """Whether the members are slices of one tensor already, which is then the concatenation."""
         own = self.lowered.terms
-        sources = {own[g].children if g < len(own) and own[g].op == "Slice" else (-1, g) for g in group}
+        sources = {
+            own[g].children if g < len(own) and own[g].op == "Slice" else (-1, g) for g in group
+        }
         return len(sources) == 1
 
     def stackable(self, group: Sequence[int], axis: int) -> bool:
@@ -120,7 +124,9 @@ def _weight_groups(lowered: Lowered) -> dict[tuple[str, Attrs, tuple[int, ...]],
         is_plain_conv = term.op == "Conv" and dict(term.attrs)["group"] == 1
         if is_matrix or is_plain_conv:
             groups[(data, term.op, term.attrs, type_.shape[2:])].append(weight)
-    return {(op, attrs, _unique(g)): None for (_, op, attrs, _), g in groups.items() if len(set(g)) > 1}
+    return {
+        (op, attrs, _unique(g)): None for (_, op, attrs, _), g in groups.items() if len(set(g)) > 1
+    }
 
 
 def _bias_groups(lowered: Lowered, weights: Sequence[int]) -> list[tuple[int, ...]]:
@@ -139,16 +145,21 @@ def _bias_groups(lowered: Lowered, weights: Sequence[int]) -> list[tuple[int, ..
             if value in product and lowered.constant(bias) is not None:
                 data, weight = product[value]
                 added[data][weight] = bias
-    groups = {tuple(found[w] for w in weights) for found in added.values() if len(found) == len(weights)}
+    groups = {
+        tuple(found[w] for w in weights) for found in added.values() if len(found) == len(weights)
+    }
     return sorted(groups)
 
 
 def _step_groups(lowered: Lowered) -> list[tuple[int, ...]]:
     """Groups of data that meet the same weight and do not depend on each other's products with it.
 
-    How many products with the weight lie on the longest path to a value tells: equal counts cannot depend on each other.
+    How many products with the weight lie on the longest path to a value tells: equal counts cannot
+    depend on each other.
     """
-    uses = Counter(t.children[1] for t in lowered.terms if t.op == "MatMul" and lowered.constant(t.children[1]))
+    uses = Counter(
+        t.children[1] for t in lowered.terms if t.op == "MatMul" and lowered.constant(t.children[1])
+    )
     shared = {weight for weight, count in uses.items() if count > 1}
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     below: list[dict[int, int]] = []
@@ -184,7 +195,9 @@ def _mixed_kernels(seeder: _Seeder) -> None:
         if len(set(weights.values())) < 2:
             continue
         padded = [
-            seeder.apply("Pad", [w], pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0) if kernel == (1, 1) else w
+            seeder.apply("Pad", [w], pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
+            if kernel == (1, 1)
+            else w
             for w, kernel in sorted(weights.items())
         ]
         seeder.runs(padded, 0)

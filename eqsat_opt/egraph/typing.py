@@ -1,8 +1,9 @@
 """Typing rules of new e-nodes, in the engine's language.
 
-The types of the model's own values are loaded as facts; these rules only shape what rewrites add. A term that does
-not type gets no shape, so it is never united with anything (invariants G1 and G2 of rules.md §1.1).
-All arithmetic stands in rule bodies, where an overflow or a bad index means "no match" instead of a failure.
+The types of the model's own values are loaded as facts; these rules only shape what rewrites add. A
+term that does not type gets no shape, so it is never united with anything (invariants G1 and G2 of
+rules.md §1.1). All arithmetic stands in rule bodies, where an overflow or a bad index means "no
+match" instead of a failure.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def _window(size: str, kernel: str, axis: int, rank: int) -> str:
 def _fits(size: str, kernel: str, axis: int, rank: int) -> str:
     padded = f"(+ {size} (+ (vec-get pd {axis}) (vec-get pd {axis + rank})))"
     fits = f"(<= (+ (* (vec-get di {axis}) (- {kernel} 1)) 1) {padded})"
-    # The quotient of a symbolic size is an atom that the engine cannot compute: only stride 1 needs none.
+    # The quotient of a symbolic size is an atom that the engine cannot compute: only stride 1 needs
+    # none.
     return f"{fits} (= 0 (* (- (vec-get st {axis}) 1) (/ {size} {_LITERAL})))"
 
 
@@ -120,7 +122,8 @@ def _conv_rules() -> list[str]:
 
 
 def _pool_rules(op: str) -> list[str]:
-    # Ceil mode drops windows by a rule of its own; such pools are typed only where the model itself has them.
+    # Ceil mode drops windows by a rule of its own; such pools are typed only where the model itself
+    # has them.
     columns = {"MaxPool": "0 di k pd st", "AveragePool": "0 cip di k pd st"}[op]
     body = (
         f"(= r ({op} x {columns})) (= a (shape x)) (= t (dtype x)) (= 4 (vec-length a)) (= 2 (vec-length k))"

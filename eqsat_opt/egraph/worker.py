@@ -1,7 +1,8 @@
 """Saturation in a child process with a hard deadline.
 
-A step of the engine cannot be interrupted from within; a child can be killed. Only terms go in and only arrays come
-out, so nothing of the model's weights is copied, except small constants that lowering looked at already.
+A step of the engine cannot be interrupted from within; a child can be killed. Only terms go in and
+only arrays come out, so nothing of the model's weights is copied, except small constants that
+lowering looked at already.
 """
 
 from __future__ import annotations
@@ -64,14 +65,18 @@ def _interrupts_deferred() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def saturate_isolated(graph: Graph, rules: Sequence[Rule], budget: Budget, deadline_s: float) -> Saturation:
+def saturate_isolated(
+    graph: Graph, rules: Sequence[Rule], budget: Budget, deadline_s: float
+) -> Saturation:
     """As :func:`~eqsat_opt.egraph.saturate.saturate`, but never longer than ``deadline_s`` seconds.
 
     Raises:
         SaturationError: the deadline passed, or the child died.
     """
     lowered = lower(graph)
-    constants = {name: Constant(c.type, c.digest, _no_bytes) for name, c in lowered.constants.items()}
+    constants = {
+        name: Constant(c.type, c.digest, _no_bytes) for name, c in lowered.constants.items()
+    }
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=_serve, args=(theirs,), daemon=True)
@@ -87,7 +92,9 @@ def saturate_isolated(graph: Graph, rules: Sequence[Rule], budget: Budget, deadl
         try:
             result = ours.recv()
         except EOFError:
-            raise SaturationError("the saturating process died; allow fewer e-nodes or leave rules out") from None
+            raise SaturationError(
+                "the saturating process died; allow fewer e-nodes or leave rules out"
+            ) from None
     finally:
         if child.pid is not None:
             child.kill()

@@ -1,13 +1,14 @@
 """Symbolic dimensions: integer polynomials over named sizes, kept in one normal form.
 
-A dimension is a plain ``int`` or a :class:`SymDim`. Equal polynomials are equal objects, so shapes compare with
-``==``. What is no polynomial (a floor division that leaves a rest) becomes an atom of its own.
+A dimension is a plain ``int`` or a :class:`SymDim`. Equal polynomials are equal objects, so shapes
+compare with ``==``. What is no polynomial (a floor division that leaves a rest) becomes an atom of
+its own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import total_ordering
 
@@ -15,10 +16,12 @@ __all__ = [
     "Dim",
     "SymDim",
     "as_dim",
+    "dim_names",
     "dim_product",
     "encode_dim",
     "evaluate_dim",
     "floor_div",
+    "literal",
     "sym",
 ]
 
@@ -88,6 +91,17 @@ def sym(name: str) -> SymDim:
 def as_dim(value: int | str | SymDim) -> Dim:
     """Turn an ONNX ``dim_value`` or ``dim_param`` into a dimension."""
     return sym(value) if isinstance(value, str) else value
+
+
+def literal(dim: Dim) -> int:
+    """The integer that ``dim`` is.
+
+    Raises:
+        ValueError: if it is symbolic.
+    """
+    if isinstance(dim, SymDim):
+        raise ValueError(f"the size {dim} is symbolic")
+    return int(dim)
 
 
 def _terms(value: Dim) -> dict[Monomial, int]:
@@ -161,6 +175,17 @@ def dim_product(dims: Iterable[Dim]) -> Dim:
     return product
 
 
+def dim_names(dim: Dim) -> Iterator[str]:
+    """The names whose sizes :func:`evaluate_dim` needs for ``dim``."""
+    for monomial, _ in dim.terms if isinstance(dim, SymDim) else ():
+        for name in monomial:
+            if name in _QUOTIENTS:
+                for part in _QUOTIENTS[name]:
+                    yield from dim_names(part)
+            else:
+                yield name
+
+
 def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
     """The value of ``dim`` under ``sizes``.
 
@@ -183,16 +208,18 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
 
 def _atom_code(name: str) -> int:
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    # Odd and large: never equal to a literal size, and products of two stay within 64 bits after wrapping.
+    # Odd and large: never equal to a literal size, and products of two stay within 64 bits after
+    # wrapping.
     return (int.from_bytes(digest, "little") & ((1 << 40) - 1)) | (1 << 39) | 1
 
 
 def encode_dim(dim: Dim) -> int:
     """An integer that stands for ``dim`` in the e-graph.
 
-    Literals stand for themselves. A symbolic size is evaluated at pseudo-random 40-bit values of its atoms and
-    wrapped to a signed 64-bit integer, so sums and products agree with the engine's own arithmetic and two
-    different polynomials collide with negligible probability (identity testing, ARCHITECTURE §3.3).
+    Literals stand for themselves. A symbolic size is evaluated at pseudo-random 40-bit values of
+    its atoms and wrapped to a signed 64-bit integer, so sums and products agree with the engine's
+    own arithmetic and two different polynomials collide with negligible probability (identity
+    testing, ARCHITECTURE §3.3).
     """
     if isinstance(dim, int):
         return dim

@@ -1,7 +1,7 @@
 """The immutable graph that every stage reads and writes.
 
-Values are named; a name is defined once: by a graph input, a constant or a node output. Nodes are in topological
-order. Nothing here knows files, e-graphs or devices.
+Values are named; a name is defined once: by a graph input, a constant or a node output. Nodes are
+in topological order. Nothing here knows files, e-graphs or devices.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Node:
         name: the ONNX node name, ``""`` for new nodes.
         sources: names of the original ONNX nodes that this one stands for.
         rules: names of the rules that made it; empty for what the model already had.
-        captures: outer values that the subgraphs of an opaque node read; they must keep their names.
+        captures: outer values that the subgraphs of an opaque node read; they must keep their
+            names.
         payload: the ONNX node of an opaque one.
     """
 
@@ -87,7 +88,8 @@ class Constant:
         type: always a static tensor type.
         digest: equal digests mean equal contents (not the other way round).
         load: returns the array, possibly a memory-mapped view; callers must not write to it.
-        source: the ONNX tensor it came from, so that an untouched weight leaves without being copied.
+        source: the ONNX tensor it came from, so that an untouched weight leaves without being
+            copied.
     """
 
     type: TensorType
@@ -105,8 +107,8 @@ class Graph:
         nodes: in topological order.
         constants: value name to handle.
         types: value name to type, for every value.
-        model: the imported model whose interface, functions and metadata an export must keep; ``None`` for a graph
-            that was made by hand.
+        model: the imported model whose interface, functions and metadata an export must keep;
+            ``None`` for a graph that was made by hand.
     """
 
     inputs: tuple[str, ...]

@@ -11,11 +11,10 @@ __all__ = ["export_kernel"]
 
 def _as_split(graph: Graph) -> Graph:
     """Slices that take one tensor apart run as one Split."""
-    attrs = [dict(node.attrs) for node in graph.nodes]
-    sizes = tuple(a["hi"] - a["lo"] for a in attrs)  # type: ignore[operator]
+    sizes = tuple(node.attr("hi") - node.attr("lo") for node in graph.nodes)
     split = Node(
         "Split", graph.nodes[0].inputs, tuple(n.output for n in graph.nodes),
-        attributes(axis=attrs[0]["axis"], sizes=sizes), name="split",
+        attributes(axis=graph.nodes[0].attr("axis"), sizes=sizes), name="split",
     )  # fmt: skip
     return graph.with_nodes((split,))
 
@@ -31,4 +30,5 @@ def export_kernel(kernel: Kernel) -> bytes:
         step.op == "Slice" and step.operands == (0,) for step in kernel.steps
     ):
         graph = _as_split(graph)
-    return model_proto(export_model(graph)).SerializeToString()
+    data: bytes = model_proto(export_model(graph)).SerializeToString()
+    return data

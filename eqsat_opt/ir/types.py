@@ -11,7 +11,15 @@ import numpy as np
 
 from eqsat_opt.ir.dims import Dim, SymDim, dim_product
 
-__all__ = ["DTYPE_CODES", "DTYPE_NAMES", "FLOATS", "OtherType", "TensorType", "ValueType", "numpy_dtype"]
+__all__ = [
+    "DTYPE_CODES",
+    "DTYPE_NAMES",
+    "FLOATS",
+    "OtherType",
+    "TensorType",
+    "ValueType",
+    "numpy_dtype",
+]
 
 DTYPE_CODES: dict[str, int] = {
     "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8,

@@ -17,6 +17,7 @@ from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term,
 
 __all__ = ["Bindings", "Undefined", "bind_attr", "holds", "operator", "size", "type_of"]
 
+
 class Undefined(Exception):
     """An expression has no value: an unbound variable, a missing axis, a division by zero."""
 

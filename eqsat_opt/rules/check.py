@@ -1,9 +1,10 @@
 """The checker: a rule is evaluated on many small typed instances of its left side.
 
-Both sides run in a prime field, where an identity of rational functions that fails is accepted with a probability of
-about degree/2^31 (Schwartz-Zippel), and where every nonlinear function is a random one, so what holds there holds for
-any function. A rule that needs a property of its functions (relu is monotone, a power is two roots) is refused there
-and gets a second opinion in double precision at a tolerance of 1e-9.
+Both sides run in a prime field, where an identity of rational functions that fails is accepted with
+a probability of about degree/2^31 (Schwartz-Zippel), and where every nonlinear function is a random
+one, so what holds there holds for any function. A rule that needs a property of its functions (relu
+is monotone, a power is two roots) is refused there and gets a second opinion in double precision at
+a tolerance of 1e-9.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Refutation:
         attrs: attribute variable to value.
         root: which of the rule's equations fails.
         reason: what differs.
-        left, right: both values (in the prime field where integers); ``None`` if already the types differ.
+        left, right: both values (in the prime field where integers); ``None`` if already the types
+            differ.
     """
 
     types: Mapping[str, TensorType]
@@ -70,7 +72,9 @@ def _show(value: Any) -> str:
 
 
 def _text(array: Array) -> str:
-    return np.array2string(array, precision=6, threshold=32, separator=", ").replace("\n", "\n      ")
+    return np.array2string(array, precision=6, threshold=32, separator=", ").replace(
+        "\n", "\n      "
+    )
 
 
 @dataclass(frozen=True)
@@ -80,11 +84,13 @@ class CheckReport:
     Attributes:
         rule: its name.
         points: instances at which both sides were evaluated.
-        guarded: instances of the left side at which the right side does not type, so that no reader applies the rule.
+        guarded: instances of the left side at which the right side does not type, so that no reader
+            applies the rule.
         domain: ``field`` or ``float64``, whichever gave the verdict.
         refutation: ``None`` if both sides agree everywhere.
-        worst_rel_error_f32: greatest difference between the right side in float32 and the left side in float64,
-            relative to the greatest magnitude of the result; 0 if nothing was evaluated.
+        worst_rel_error_f32: greatest difference between the right side in float32 and the left side
+            in float64, relative to the greatest magnitude of the result; 0 if nothing was
+            evaluated.
     """
 
     rule: str
@@ -245,9 +251,7 @@ def _needs_properties(rule: Rule) -> bool:
     return any(isinstance(term, Apply) and term.op not in _RATIONAL for term in terms)
 
 
-def _verdict(
-    points: Sequence[_Point], domains: Sequence[tuple[Domain, int]]
-) -> Refutation | None:
+def _verdict(points: Sequence[_Point], domains: Sequence[tuple[Domain, int]]) -> Refutation | None:
     for point in points:
         for domain, seed in domains:
             refutation = point.refute(domain, seed)
@@ -259,8 +263,9 @@ def _verdict(
 def check_rule(rule: Rule, *, seeds: Sequence[int] = (0, 1), max_points: int = 200) -> CheckReport:
     """Evaluate ``rule``, read left to right, on up to ``max_points`` small typed instances.
 
-    Instances of the left side whose conditions hold but whose right side has another type refute the rule; those
-    whose right side does not type at all are left out, as every reader leaves them out.
+    Instances of the left side whose conditions hold but whose right side has another type refute
+    the rule; those whose right side does not type at all are left out, as every reader leaves them
+    out.
 
     Args:
         rule: one direction of it (:func:`~eqsat_opt.rules.rule.directed`).

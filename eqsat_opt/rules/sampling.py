@@ -1,8 +1,9 @@
 """Small typed instances of a rule's left side, for the checker.
 
-Independent random shapes are seldom well typed. So each operator proposes operands that fit those it already has,
-conditions of the form ``x.dim(i) == …`` are solved where one side is known, and what still does not type is thrown
-away. Sizes come from a pool of two or three per instance, which makes them agree by chance as often as needed.
+Independent random shapes are seldom well typed. So each operator proposes operands that fit those
+it already has, conditions of the form ``x.dim(i) == …`` are solved where one side is known, and
+what still does not type is thrown away. Sizes come from a pool of two or three per instance, which
+makes them agree by chance as often as needed.
 """
 
 from __future__ import annotations
@@ -373,7 +374,11 @@ def _lrn(s: Sampler, known: Known, draft: Draft) -> Proposal:
 def _along_axis(s: Sampler, known: Known, draft: Draft) -> Proposal:
     x = known[0] if known[0] is not None else s.shape(max(s.rank, (draft["axis"] or 0) + 1))
     axis = s.between(0, max(len(x) - 1, 0)) if draft["axis"] is None else draft["axis"]
-    epsilon = {"epsilon": 0.25 if draft["epsilon"] is None else draft["epsilon"]} if "epsilon" in draft else {}
+    epsilon = (
+        {"epsilon": 0.25 if draft["epsilon"] is None else draft["epsilon"]}
+        if "epsilon" in draft
+        else {}
+    )
     shapes = [x, *(p if p is not None else x[axis:] for p in known[1:])]
     return shapes, {"axis": axis, **epsilon}
 
@@ -387,11 +392,20 @@ def _channelwise(s: Sampler, known: Known, draft: Draft) -> Proposal:
 def _reduce(s: Sampler, known: Known, draft: Draft) -> Proposal:
     x = known[0] if known[0] is not None else s.shape()
     axes = draft["axes"] or tuple(i for i in range(len(x)) if s.chance(0.5)) or (0,)
-    return [x], {"axes": axes, "keepdims": s.choice(0, 1) if draft["keepdims"] is None else draft["keepdims"]}
+    return [x], {
+        "axes": axes,
+        "keepdims": s.choice(0, 1) if draft["keepdims"] is None else draft["keepdims"],
+    }
 
 
 def _literal(s: Sampler, _known: Known, draft: Draft) -> Proposal:
-    chosen = {"value": s.choice(*_DYADIC), "dtype": s.dtype, "channels": s.size(), "height": 3, "width": 3}
+    chosen = {
+        "value": s.choice(*_DYADIC),
+        "dtype": s.dtype,
+        "channels": s.size(),
+        "height": 3,
+        "width": 3,
+    }
     return [], {key: chosen[key] if value is None else value for key, value in draft.items()}
 
 

@@ -1,7 +1,8 @@
 """Rules on graphs: the reader for searches that rewrite one graph at a time.
 
-A rule is read left to right; give :func:`~eqsat_opt.rules.rule.directed` rules to have both ways. Binary patterns
-meet binary nodes only: a convolution with a bias or a concatenation of three is another shape of node.
+A rule is read left to right; give :func:`~eqsat_opt.rules.rule.directed` rules to have both ways.
+Binary patterns meet binary nodes only: a convolution with a bias or a concatenation of three is
+another shape of node.
 """
 
 from __future__ import annotations
@@ -305,8 +306,8 @@ def _tensor_type(graph: Graph, value: str) -> TensorType:
 def apply(graph: Graph, match: Match) -> Graph:
     """Replace the left side of ``match`` by the right side.
 
-    Interface names stay; where an output becomes another output or an input, the graph lists that value at its place.
-    Nodes that nothing needs any more are gone.
+    Interface names stay; where an output becomes another output or an input, the graph lists that
+    value at its place. Nodes that nothing needs any more are gone.
     """
     builder = _Builder(graph, match)
     replaced: set[str] = set()

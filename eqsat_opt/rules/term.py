@@ -1,7 +1,7 @@
 """Pattern terms, symbolic sizes and conditions: plain data that every reader of a rule interprets.
 
-Nothing here is an opaque function, so one rule prints as an egglog rule, matches on a graph, evaluates on arrays and
-renders as text.
+Nothing here is an opaque function, so one rule prints as an egglog rule, matches on a graph,
+evaluates on arrays and renders as text.
 """
 
 from __future__ import annotations

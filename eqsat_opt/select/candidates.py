@@ -13,6 +13,7 @@ from functools import cached_property
 
 from eqsat_opt.egraph import EClasses
 from eqsat_opt.egraph.lowering import LEAF, OUT
+from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import get_op
@@ -176,7 +177,7 @@ def _absorb_bias(body: _Body) -> None:
     assert isinstance(full, TensorType)
     if full.shape != (1, out.shape[1], *(1,) * (out.rank - 2)):
         return
-    body.operands[bias[0]] = OperandRef(ref.cls, (int(full.shape[1]),))  # type: ignore[arg-type]
+    body.operands[bias[0]] = OperandRef(ref.cls, (literal(full.shape[1]),))
     body.pending[:2] = [(conv, conv_attrs, [*conv_refs, (False, bias[0])])]
     for _, _, refs in body.pending[1:]:
         refs[:] = [(is_step, max(i - 1, 0)) if is_step else (is_step, i) for is_step, i in refs]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from eqsat_opt.rules import Rule
+if TYPE_CHECKING:
+    from eqsat_opt.rules import Rule
 
 __all__ = ["find_guilty"]
 

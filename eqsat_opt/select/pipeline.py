@@ -5,18 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.egraph import Budget, Saturation, saturate
 from eqsat_opt.egraph.worker import saturate_isolated
 from eqsat_opt.extract import Objective
+from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.rules import Rule
 from eqsat_opt.runtime.patterns import KernelPattern, ort_patterns
 from eqsat_opt.select.candidates import Candidates, tile
 from eqsat_opt.select.choose import ChoiceResult, choose
 from eqsat_opt.select.pricing import PricedCandidates, symbol_sizes
 from eqsat_opt.select.raising import raise_graph
+
+if TYPE_CHECKING:
+    from eqsat_opt.rules import Rule
 
 __all__ = ["Plan", "SearchOptions", "make_plan"]
 
@@ -109,7 +113,7 @@ def make_plan(
     candidates = tile(saturation.eclasses, ort_patterns() if patterns is None else patterns)
     value, classes = saturation.lowered.value, saturation.eclasses.term_class
     roots = tuple(dict.fromkeys(int(classes[value[name]]) for name in graph.outputs))
-    weights = sum(int(c.type.bytes) for c in graph.constants.values())  # type: ignore[arg-type]
+    weights = sum(literal(c.type.bytes) for c in graph.constants.values())
     priced = PricedCandidates(
         candidates, symbol_sizes(candidates, options.sizes), roots, max(_FOLDING_ROOM, weights)
     )

@@ -12,27 +12,44 @@ import numpy.typing as npt
 from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, kernel_metrics
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.extract import Problem
-from eqsat_opt.ir.dims import SymDim
+from eqsat_opt.ir.dims import dim_names, literal
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.select.candidates import Candidate, Candidates
 
 __all__ = ["PricedCandidates", "symbol_sizes"]
 
-_ASSUMED_SIZE = 16
-"""Size of a symbolic dimension for pricing, where the user names none."""
+_ASSUMED_SIZES = (16, 64, 256, 1024)
+"""Sizes of symbolic dimensions for pricing, where the user names none: the first at which the model's kernels type."""
 
 
 def symbol_sizes(candidates: Candidates, given: Mapping[str, int]) -> dict[str, int]:
     """A size for every symbol in the e-graph: the given one, or a plain assumption."""
-    sizes = dict(given)
-    for type_ in candidates.eclasses.types:
-        for dim in type_.shape if isinstance(type_, TensorType) else ():
-            if isinstance(dim, SymDim):
-                for monomial, _ in dim.terms:
-                    for name in monomial:
-                        sizes.setdefault(name, _ASSUMED_SIZE)
-    return sizes
+    types = [type_ for type_ in candidates.eclasses.types if isinstance(type_, TensorType)]
+    names = {name for type_ in types for dim in type_.shape for name in dim_names(dim)} - given.keys()
+    if not names:
+        return dict(given)
+    origin = candidates.eclasses.origin
+    own = [
+        kernel
+        for item, kernel in zip(candidates.items, candidates.kernels, strict=True)
+        if kernel is not None and len(item.nodes) == 1 and origin[item.nodes[0]] == 0
+    ]
+    guesses = [{**dict.fromkeys(names, size), **given} for size in _ASSUMED_SIZES]
+    return next((sizes for sizes in guesses if all(_literal(k, sizes) for k in own)), guesses[0])
+
+
+def _literal(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
+    """The kernel with symbolic dimensions replaced; ``None`` where it is not defined on such sizes."""
+    if kernel.is_static:
+        return kernel
+    try:
+        literal = kernel.with_sizes(dict(sizes))
+        types = literal.types
+    except IllTyped:
+        return None
+    return literal if all(size >= 0 for type_ in types for size in type_.static_shape()) else None
 
 
 @dataclass(frozen=True)
@@ -53,13 +70,12 @@ class PricedCandidates:
 
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:
-        """Kernels with symbolic sizes replaced; ``None`` for what runs nothing."""
-        sizes = dict(self.sizes)
-        shared: dict[Kernel, Kernel] = {}
+        """Kernels with symbolic sizes replaced; ``None`` for what runs nothing or cannot run at these sizes."""
+        shared: dict[Kernel, Kernel | None] = {}
         result: list[Kernel | None] = []
         for kernel in self.candidates.kernels:
             if kernel is not None and kernel not in shared:
-                shared[kernel] = kernel if kernel.is_static else kernel.with_sizes(sizes)
+                shared[kernel] = _literal(kernel, self.sizes)
             result.append(None if kernel is None else shared[kernel])
         return tuple(result)
 
@@ -76,8 +92,8 @@ class PricedCandidates:
                 rows[i] = cache[kernel]
             elif item.kind == "const":
                 type_ = self.candidates.eclasses.types[item.cls]
-                rows[i, weight] = float(int(type_.bytes)) if isinstance(type_, TensorType) else 0.0  # type: ignore[arg-type]
-            elif item.kind == "opaque":
+                rows[i, weight] = literal(type_.bytes) if isinstance(type_, TensorType) else 0.0
+            elif _is_unpriced(item):
                 rows[i, METRICS.index("launches")] = 1.0
         return rows
 
@@ -116,10 +132,15 @@ class PricedCandidates:
                 if kernel not in prices:
                     prices[kernel] = price(kernel).time_us
                 rows[row, 0] = prices[kernel]
-            elif self.candidates.items[i].kind == "opaque":
+            elif _is_unpriced(self.candidates.items[i]):
                 rows[row, 0] = LAUNCH_US
         items = [self.candidates.items[i] for i in index.tolist()]
         return PricedProblem(_build(items, rows, self.candidates.n_classes, self.roots), tuple(index.tolist()))
+
+
+def _is_unpriced(item: Candidate) -> bool:
+    """Whether a candidate without a literal kernel runs nevertheless; nothing is known but its launch."""
+    return item.kind == "opaque" or bool(item.steps)
 
 
 @dataclass(frozen=True)

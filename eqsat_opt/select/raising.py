@@ -177,7 +177,7 @@ class _Raiser:
 
     def _unshaped(self, own: str | None, shape: tuple[int, ...]) -> str | None:
         """The model's constant that lowering only gave another shape, so that it leaves as it came."""
-        base = own.rsplit(":", 1)[0] if own is not None else None
+        base = own.rsplit(":", 1)[0] if own is not None else ""
         if base in self.graph.constants and self.graph.constants[base].type.shape == shape:
             return base
         return None
@@ -231,7 +231,7 @@ class _Raiser:
             self.nodes.append(identity_node(found, name))
 
     def _split(self, item: Candidate) -> None:
-        parts = [dict(step.attrs) for step in item.steps]
+        parts: list[dict[str, Any]] = [dict(step.attrs) for step in item.steps]
         outputs = []
         for index, node in enumerate(item.nodes):
             cls = int(self.eclasses.class_of[node])
@@ -241,7 +241,7 @@ class _Raiser:
             self.types[name] = self.eclasses.types[cls]
             self.parts[(item.cls, index)] = name
             outputs.append(name)
-        sizes = tuple(p["hi"] - p["lo"] for p in parts)  # type: ignore[operator]
+        sizes = tuple(p["hi"] - p["lo"] for p in parts)
         attrs = attributes(axis=parts[0]["axis"], sizes=sizes)
         rules = self._rules(item.nodes)
         self.nodes.append(Node(SPLIT, (self.operand(item.operands[0]),), tuple(outputs), attrs, rules=rules))

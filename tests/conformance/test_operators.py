@@ -146,7 +146,9 @@ def products() -> Iterator[Case]:
 
 def pools(*, average: bool) -> Iterator[Case]:
     for axes in (1, 2, 3):
-        grid = itertools.product((2, 3), (1, 2, 3), (0, 1), (1, 2), (0, 1), (0, 1) if average else (0,))
+        grid = itertools.product(
+            (2, 3), (1, 2, 3), (0, 1), (1, 2), (0, 1), (0, 1) if average else (0,)
+        )
         for kernel, stride, pad, dilation, ceil, include in grid:
             after = min(pad + ceil, kernel - 1)
             attrs = {
@@ -161,9 +163,9 @@ def pools(*, average: bool) -> Iterator[Case]:
 
 
 def response_normalisations() -> Iterator[Case]:
-    for size, rank in itertools.product((1, 2, 3, 4, 5), (4,)):
+    for size in (1, 3, 5):  # onnxruntime takes odd sizes only.
         attrs = {"size": size, "alpha": 0.3, "beta": 0.75, "bias": 1.5}
-        yield Case([normal(2, 6, *(3, 4)[: rank - 2])], attrs, attrs)
+        yield Case([normal(2, 6, 3, 4)], attrs, attrs)
 
 
 # Reductions and normalisations -------------------------------------------------------------------
@@ -229,18 +231,30 @@ def reshapes() -> Iterator[Case]:
 
 
 def expansions() -> Iterator[Case]:
-    for before, after in (((3, 1), (3, 4)), ((1,), (2, 3)), ((2, 1, 4), (5, 2, 3, 4)), ((), (2, 2))):
+    for before, after in (
+        ((3, 1), (3, 4)),
+        ((1,), (2, 3)),
+        ((2, 1, 4), (5, 2, 3, 4)),
+        ((), (2, 2)),
+    ):
         yield Case([normal(*before)], {"shape": after}, {}, [np.array(after, np.int64)])
 
 
 def paddings() -> Iterator[Case]:
-    for pads, value in (((0, 1, 2, 0), 0.0), ((1, 1, 1, 1), -3.5), ((-1, 0, 0, -1), 0.0), ((2, -1, -1, 2), 1.0)):
+    for pads, value in (
+        ((0, 1, 2, 0), 0.0),
+        ((1, 1, 1, 1), -3.5),
+        ((-1, 0, 0, -1), 0.0),
+        ((2, -1, -1, 2), 1.0),
+    ):
         extra = [np.array(pads, np.int64), np.array(value, np.float32)]
         yield Case([normal(3, 4)], {"pads": pads, "value": value}, {}, list(extra))
 
 
 def gathers() -> Iterator[Case]:
-    for axis, indices in itertools.product(range(3), (np.array(1), np.array([0, 2]), np.array([[0, -1], [1, 1]]))):
+    for axis, indices in itertools.product(
+        range(3), (np.array(1), np.array([0, 2]), np.array([[0, -1], [1, 1]]))
+    ):
         yield Case([normal(3, 4, 3), indices], {"axis": axis}, {"axis": axis})
 
 
@@ -250,7 +264,9 @@ def gathers() -> Iterator[Case]:
 def unary(op: str) -> Iterator[Case]:
     attrs = {key: _UNARY_ATTRS[op][key] for key in OPS[op].attrs}
     onnx_attrs = attrs if op != "Clip" else {}
-    extra: list[Array | None] = [np.array(v, np.float32) for v in attrs.values()] if op == "Clip" else []
+    extra: list[Array | None] = (
+        [np.array(v, np.float32) for v in attrs.values()] if op == "Clip" else []
+    )
     for shape in ((2, 3, 4), (64,), ()):
         x = normal(*shape) * 3
         yield Case([np.abs(x) + 0.01 if op in ("Log", "Sqrt") else x], attrs, onnx_attrs, extra)
@@ -262,7 +278,8 @@ _UNARY_ATTRS: dict[str, dict[str, Any]] = {
     "ThresholdedRelu": {"alpha": 0.5}, "Clip": {"min": -0.5, "max": 1.5},
 }  # fmt: skip
 UNARY = sorted(
-    {name for name, op in OPS.items() if op.kind == "pointwise" and op.arity == (1, 1)} - {"Not", "IsNaN", "Cast"}
+    {name for name, op in OPS.items() if op.kind == "pointwise" and op.arity == (1, 1)}
+    - {"Not", "IsNaN", "Cast"}
 )
 PAIRS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (1, 4)), ((), (2, 2)), ((4, 1, 3), (2, 1)), ((1,), ()),
@@ -338,7 +355,9 @@ def test_operator_agrees_with_onnx(op: str) -> None:
         verify(op, case)
 
 
-@pytest.mark.parametrize("op", ["Add", "MatMul", "Relu", "Sigmoid", "Softmax", "LayerNormalization"])
+@pytest.mark.parametrize(
+    "op", ["Add", "MatMul", "Relu", "Sigmoid", "Softmax", "LayerNormalization"]
+)
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_other_element_types(op: str, dtype: Any) -> None:
     for case in GRID[op]():
@@ -355,6 +374,15 @@ def test_bfloat16_computes_in_single_precision() -> None:
     wide = x.astype(np.float32) @ w.astype(np.float32)
     assert product.dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(product, wide.astype(ml_dtypes.bfloat16))
+
+
+def test_even_response_normalisation_reaches_further_ahead() -> None:
+    """The region of the specification: floor((size - 1) / 2) before, ceil((size - 1) / 2) after."""
+    x = normal(1, 6, 2, 2)
+    attrs = {"size": 4, "alpha": 0.3, "beta": 0.75, "bias": 1.5}
+    sums = np.stack([(x[:, max(0, c - 1) : c + 3] ** 2).sum(axis=1) for c in range(6)], axis=1)
+    theirs = x / (1.5 + 0.3 / 4 * sums) ** 0.75
+    np.testing.assert_allclose(get_op("LRN").eval_fn(FLOAT, [x], attrs), theirs, rtol=1e-5)
 
 
 def test_literals() -> None:

@@ -36,5 +36,9 @@ def test_every_substitution_keeps_the_outputs(graph: Graph) -> None:
             result.check()
             for before, after in zip(expected, evaluate(result, inputs), strict=True):
                 np.testing.assert_allclose(
-                    after, before, rtol=1e-7, atol=1e-9 * max(1.0, np.abs(before).max()), err_msg=one.name
+                    after,
+                    before,
+                    rtol=1e-7,
+                    atol=1e-9 * max(1.0, np.abs(before).max()),
+                    err_msg=one.name,
                 )

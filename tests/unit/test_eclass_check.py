@@ -22,11 +22,15 @@ def network() -> Graph:
     """Two branches of a convolutional network and a chain of products."""
     g = GraphMaker()
     x = g.input("x", 1, 8, 6, 6)
-    branches = [
-        g("Relu", g.conv(x, g.weight(4, 8, k, k), g.weight(4), pad=k // 2)) for k in (1, 3)
-    ]
+    branches = [g("Relu", g.conv(x, g.weight(4, 8, k, k), g.weight(4), pad=k // 2)) for k in (1, 3)]
     joined = g("Concat", *branches, axis=1)
-    pool = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "ceil": 0}
+    pool = {
+        "kernel": (3, 3),
+        "strides": (1, 1),
+        "pads": (1, 1, 1, 1),
+        "dilations": (1, 1),
+        "ceil": 0,
+    }
     pooled = g("AveragePool", joined, **pool, count_include_pad=0)
     chain = g.input("m", 4, 5)
     for _ in range(2):
@@ -36,7 +40,9 @@ def network() -> Graph:
 
 def checked(graph: Graph, *extra: Rule, iterations: int = 6) -> tuple[Saturation, tuple[str, ...]]:
     """The saturation with the book and ``extra``, and the rules that the check suspects."""
-    saturation = saturate(graph, [*default_rules(), *extra], Budget(nodes=5_000, iterations=iterations))
+    saturation = saturate(
+        graph, [*default_rules(), *extra], Budget(nodes=5_000, iterations=iterations)
+    )
     report = check_eclasses(saturation)
     assert bool(report.bad) == bool(report.suspects)
     return saturation, report.suspects

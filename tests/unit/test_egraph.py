@@ -142,7 +142,9 @@ def test_opaque_nodes_keep_all_outputs() -> None:
     values, indices, sequence = g.opaque("Custom", x, outputs=kinds)
     saturation = saturate(g.graph(g("Relu", values), indices, sequence), default_rules())
     eclasses = saturation.eclasses
-    assert [eclasses.types[class_of(saturation, v)] for v in (values, indices, sequence)] == list(kinds)
+    assert [eclasses.types[class_of(saturation, v)] for v in (values, indices, sequence)] == list(
+        kinds
+    )
     assert eclasses.op.count(OUT) == 3
     assert members(saturation, sequence) == {OUT}
 
@@ -161,7 +163,9 @@ def test_associativity_finds_the_folded_weight() -> None:
     graph, value = weight_chain()
     saturation = saturate(graph, book("matmul/assoc"))
     eclasses = saturation.eclasses
-    products = [n for n in eclasses.nodes_of[class_of(saturation, value)] if eclasses.op[n] == "MatMul"]
+    products = [
+        n for n in eclasses.nodes_of[class_of(saturation, value)] if eclasses.op[n] == "MatMul"
+    ]
     assert len(products) == 2
     folded = {c for n in products for c in eclasses.children(n) if eclasses.is_const[c]}
     assert any("MatMul" in {eclasses.op[n] for n in eclasses.nodes_of[c]} for c in folded)
@@ -218,7 +222,10 @@ def test_symbolic_sizes_pass_through() -> None:
     eclasses = saturation.eclasses
     assert eclasses.types[class_of(saturation, z)] == TensorType("float32", (sym("N"), sym("L"), 2))
     assert "Add" in members(saturation, z)  # The slice is of everything.
-    assert len([n for n in eclasses.nodes_of[class_of(saturation, y)] if eclasses.op[n] == "MatMul"]) == 2
+    assert (
+        len([n for n in eclasses.nodes_of[class_of(saturation, y)] if eclasses.op[n] == "MatMul"])
+        == 2
+    )
 
 
 def test_different_symbols_do_not_unite() -> None:

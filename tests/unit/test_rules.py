@@ -12,7 +12,18 @@ from eqsat_opt.errors import RuleError
 from eqsat_opt.rules import Numerics, Rule, default_rules, families, load_rules
 from eqsat_opt.rules.check import MIN_POINTS, check_rule, check_rules
 from eqsat_opt.rules.describe import describe, rulebook_markdown
-from eqsat_opt.rules.rule import Float, Func, Int, Ints, Phase, Sides, Tensor, Weight, directed, rule
+from eqsat_opt.rules.rule import (
+    Float,
+    Func,
+    Int,
+    Ints,
+    Phase,
+    Sides,
+    Tensor,
+    Weight,
+    directed,
+    rule,
+)
 from eqsat_opt.rules.term import concat, ops, slice_
 
 BOOK = {one.name: one for one in directed([r for rules in families().values() for r in rules])}
@@ -92,7 +103,9 @@ def test_conditions_are_symbolic() -> None:
 
 
 def test_directed_names_the_reverse() -> None:
-    names = [one.name for one in directed([r for r in families()["matmul"] if r.name == "matmul/assoc"])]
+    names = [
+        one.name for one in directed([r for r in families()["matmul"] if r.name == "matmul/assoc"])
+    ]
     assert names == ["matmul/assoc", "matmul/assoc-reversed"]
 
 
@@ -244,7 +257,9 @@ def drop_addend(x: Tensor, w: Weight, y: Tensor, s: Ints, p: Ints, d: Ints, g: I
 def include_pad(x: Tensor, k: Ints, s: Ints, p: Ints, c: Int) -> Sides:
     """An average pool as a sum with fixed weights: only if the padding counts."""
     attrs = {"kernel": k, "strides": s, "pads": p, "dilations": (1, 1), "ceil": c}
-    return ops.AveragePool(x, **attrs, count_include_pad=0), ops.AveragePool(x, **attrs, count_include_pad=1)
+    return ops.AveragePool(x, **attrs, count_include_pad=0), ops.AveragePool(
+        x, **attrs, count_include_pad=1
+    )
 
 
 @rule("wrong/enlarge-same-pads")
@@ -276,7 +291,13 @@ def _shifted(x: Tensor, b: Tensor, w: Tensor, pad: int) -> Sides:
     per_filter = ops.ReduceSum(w * b, axes=(1, 2, 3), keepdims=1)
     bias = ops.Reshape(per_filter, shape=(1, w.dim(0), 1, 1))
     ones = [b.dim(0) == 1, b.dim(1) == w.dim(1), b.dim(2) == 1, b.dim(3) == 1]
-    return ops.Conv(x + b, w, **attrs), ops.Conv(x, w, **attrs) + bias, x.rank == 4, b.rank == 4, *ones
+    return (
+        ops.Conv(x + b, w, **attrs),
+        ops.Conv(x, w, **attrs) + bias,
+        x.rank == 4,
+        b.rank == 4,
+        *ones,
+    )
 
 
 @rule("wrong/input-shift")
@@ -327,7 +348,14 @@ def any_of_sum(f: Func, x: Tensor, y: Tensor) -> Sides:
 @rule("wrong/relu-average")
 def relu_average(x: Tensor, k: Ints, s: Ints, p: Ints, d: Ints) -> Sides:
     """Relu does not commute with an average."""
-    attrs = {"kernel": k, "strides": s, "pads": p, "dilations": d, "ceil": 0, "count_include_pad": 1}
+    attrs = {
+        "kernel": k,
+        "strides": s,
+        "pads": p,
+        "dilations": d,
+        "ceil": 0,
+        "count_include_pad": 1,
+    }
     return ops.AveragePool(ops.Relu(x), **attrs), ops.Relu(ops.AveragePool(x, **attrs))
 
 
@@ -443,7 +471,9 @@ def test_properties_of_a_named_function_need_real_numbers() -> None:
 
 
 def test_equal_seeds_give_equal_reports() -> None:
-    first, second = (check_rule(BOOK["conv/block-sum"], seeds=(3,), max_points=30) for _ in range(2))
+    first, second = (
+        check_rule(BOOK["conv/block-sum"], seeds=(3,), max_points=30) for _ in range(2)
+    )
     assert first == second
 
 

@@ -40,8 +40,8 @@ class IllTyped(Exception):
 class Domain(Protocol):
     """The numbers that an evaluation runs on (float, exact integer, prime field).
 
-    Data movement needs no domain; whatever computes goes through these methods. ``apply`` is a nonlinear scalar
-    function by name; a field may replace it by a random function.
+    Data movement needs no domain; whatever computes goes through these methods. ``apply`` is a
+    nonlinear scalar function by name; a field may replace it by a random function.
     """
 
     name: str
@@ -70,7 +70,8 @@ class Op:
         eval_fn: ``(domain, operands, attributes) -> result``.
         flops: ``(operand types, result type, attributes) -> number of floating point operations``.
         commutative: whether the two operands may be exchanged.
-        onnx: ONNX operator type, where it maps one to one with the same attribute names, and since which opset.
+        onnx: ONNX operator type, where it maps one to one with the same attribute names, and since
+            which opset.
     """
 
     name: str

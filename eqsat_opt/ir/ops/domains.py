@@ -157,8 +157,8 @@ FLOAT = FloatDomain()
 class FieldDomain:
     """Integers modulo a prime below 2^31; nonlinear functions are random functions, equal for equal arguments.
 
-    An identity that holds here at random values holds as an identity of rational functions except with a
-    probability of about degree/p (Schwartz-Zippel); see rules.md §3.
+    An identity that holds here at random values holds as an identity of rational functions except
+    with a probability of about degree/p (Schwartz-Zippel); see rules.md §3.
     """
 
     name = "field"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eqsat_opt.rules.rule import Func, Int, Phase, Sides, Tensor, rule
+from eqsat_opt.rules.rule import Func, Int, Phase, Sides, Tensor, Weight, rule
 from eqsat_opt.rules.term import Condition, Expr, Var, concat, slice_
 
 __all__: list[str] = []
@@ -88,22 +88,40 @@ def _aligned(x: Var, y: Var, axis: Expr) -> tuple[Condition, Condition]:
 @rule("concat/add-slices")
 def add_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
     """The same slice of two tensors is added as a whole."""
-    return slice_(x, axis, lo, hi) + slice_(y, axis, lo, hi), slice_(x + y, axis, lo, hi), *_aligned(x, y, axis)
+    return (
+        slice_(x, axis, lo, hi) + slice_(y, axis, lo, hi),
+        slice_(x + y, axis, lo, hi),
+        *_aligned(x, y, axis),
+    )
 
 
 @rule("concat/mul-slices")
 def mul_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
     """The same slice of two tensors is multiplied as a whole."""
-    return slice_(x, axis, lo, hi) * slice_(y, axis, lo, hi), slice_(x * y, axis, lo, hi), *_aligned(x, y, axis)
+    return (
+        slice_(x, axis, lo, hi) * slice_(y, axis, lo, hi),
+        slice_(x * y, axis, lo, hi),
+        *_aligned(x, y, axis),
+    )
 
 
 @rule("concat/add-row-slice")
 def add_row_to_slice(x: Tensor, b: Weight, axis: Int, lo: Int, hi: Int) -> Sides:
     """A constant that broadcasts along the sliced axis is added to all parts at once."""
-    return slice_(x, axis, lo, hi) + b, slice_(x + b, axis, lo, hi), x.rank == b.rank, b.dim(axis) == 1
+    return (
+        slice_(x, axis, lo, hi) + b,
+        slice_(x + b, axis, lo, hi),
+        x.rank == b.rank,
+        b.dim(axis) == 1,
+    )
 
 
 @rule("concat/mul-row-slice")
 def mul_row_to_slice(x: Tensor, b: Weight, axis: Int, lo: Int, hi: Int) -> Sides:
     """A constant that broadcasts along the sliced axis multiplies all parts at once."""
-    return slice_(x, axis, lo, hi) * b, slice_(x * b, axis, lo, hi), x.rank == b.rank, b.dim(axis) == 1
+    return (
+        slice_(x, axis, lo, hi) * b,
+        slice_(x * b, axis, lo, hi),
+        x.rank == b.rank,
+        b.dim(axis) == 1,
+    )

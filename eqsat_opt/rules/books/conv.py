@@ -1,6 +1,7 @@
 """Convolutions: siblings, kernel enlarging, residuals, linearity, folded scales.
 
-Pads, strides, dilations and groups are explicit operands of every equation; what a variable repeats must be equal.
+Pads, strides, dilations and groups are explicit operands of every equation; what a variable repeats
+must be equal.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int) -> Sides:
     """A 1 x 1 convolution is a centred 3 x 3 one, where a padded weight is at hand to merge with its siblings."""
     padded = ops.Pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
     small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)
-    large = ops.Conv(x, padded, strides=s, pads=(a + 1, b + 1, a + 1, b + 1), dilations=(1, 1), group=1)
+    large = ops.Conv(
+        x, padded, strides=s, pads=(a + 1, b + 1, a + 1, b + 1), dilations=(1, 1), group=1
+    )
     return (small, padded), (large, padded), w.rank == 4
 
 

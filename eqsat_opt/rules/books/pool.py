@@ -15,7 +15,9 @@ def max_relu(x: Tensor, k: Ints, s: Ints, p: Ints, c: Int) -> Sides:
     return (
         ops.MaxPool(ops.Relu(x), **attrs),
         ops.Relu(ops.MaxPool(x, **attrs)),
-        (p[0] < k[0]).because("a window in the padding has the maximum -inf, which relu would lift"),
+        (p[0] < k[0]).because(
+            "a window in the padding has the maximum -inf, which relu would lift"
+        ),
         p[1] < k[1],
         p[2] < k[0],
         p[3] < k[1],
