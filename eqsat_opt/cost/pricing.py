@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import onnx
+
 from eqsat_opt.cost.device import device_fingerprint
 from eqsat_opt.cost.metrics import LAUNCH_US
 from eqsat_opt.cost.profile import ProfileKey
@@ -14,7 +16,9 @@ from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.kernel_export import export_kernel
+from eqsat_opt.runtime.kernels import nchwc_block
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
+from eqsat_opt.runtime.nchwc import between_reorders
 from eqsat_opt.runtime.ort import ort_version
 from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
 
@@ -89,7 +93,7 @@ class Pricer:
         models: dict[str, bytes] = {}
         for signature, kernel in todo.items():
             try:
-                models[signature] = export_kernel(kernel)
+                models[signature] = self._model_of(kernel)
             except EqsatError as error:
                 _log.info("%s cannot be measured: %s", kernel, error)
                 self._remember_bound(kernel)
@@ -107,6 +111,14 @@ class Pricer:
                 self.n_measured += 1
         if self._store is not None:
             self._store.put_many({self._key(s): m for s, m in measured.items()})
+
+    def _model_of(self, kernel: Kernel) -> bytes:
+        model = export_kernel(kernel)
+        block = nchwc_block() if kernel.between_blocked else 1
+        if block == 1:
+            return model
+        surrounded: bytes = between_reorders(onnx.load_model_from_string(model), block).SerializeToString()
+        return surrounded
 
     def _remember(self, signature: str, measurement: Measurement | None) -> None:
         if measurement is not None:

@@ -1,4 +1,4 @@
-"""The e-graph: schema, loading, saturation and the frozen result; the only room that knows egglog."""
+"""The e-graph: schema, loading, saturation and the frozen result; only this room knows egglog."""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ class BadClass:
     error: float
 
     def __str__(self) -> str:
-        return f"e-class {self.eclass}: {self.op}, put there by {self.rule}, is off by {self.error:.1e}"
+        member = f"{self.op}, put there by {self.rule},"
+        return f"e-class {self.eclass}: {member} is off by {self.error:.1e}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class _Evaluator:
     # Drawn values --------------------------------------------------------------------------------
 
     def draw(self, eclass: int, leaf: int | None) -> Array:
-        """A random value of the class's type; weights are scaled so that results neither grow nor vanish."""
+        """A random value of the class's type; weights are scaled so that results do not grow."""
         type_ = self.eclasses.types[eclass]
         assert isinstance(type_, TensorType)
         shape = tuple(evaluate_dim(d, self.sizes) for d in type_.shape)
@@ -147,7 +148,7 @@ class _Evaluator:
             return None
 
     def _attr(self, key: str, value: Any) -> Any:
-        """Symbolic sizes get numbers; whatever is floating point is computed in double precision."""
+        """Symbolic sizes get numbers; floating point is computed in double precision."""
         if key in ("dtype", "to") and value in FLOATS:
             return "float64"
         if isinstance(value, tuple):
@@ -260,7 +261,7 @@ class _Check:
             self.release(needed)
 
     def drain(self, ready: list[tuple[int, int]]) -> None:
-        """Evaluate members whose operands have values, earliest made first, and those that follow."""
+        """Evaluate members whose operands have values, earliest made first, and what follows."""
         while ready:
             _, number = heapq.heappop(ready)
             member = self.members[number]

@@ -71,7 +71,8 @@ class _Compiler:
             return vector
         if value.kind not in ("literal", "attr"):
             raise RuleError(
-                f"{self.rule.name}: the left side computes an attribute ({value}); bind it to a variable"
+                f"{self.rule.name}: the left side computes an attribute ({value}); "
+                "bind it to a variable"
             )
         return self.value(value, kind)
 
@@ -111,11 +112,13 @@ class _Compiler:
                 return f"(vec-length {self.shape(expression.args[0])})"
             case "item":
                 base, index = expression.args
-                return f"(vec-get {self.value(base)} {self.value(index) if isinstance(index, Expr) else index})"
+                position = self.value(index) if isinstance(index, Expr) else index
+                return f"(vec-get {self.value(base)} {position})"
             case "//":
                 return f"(/ {self.value(expression.args[0])} {self.value(expression.args[1])})"
             case operator:
-                return f"({operator} {self.value(expression.args[0])} {self.value(expression.args[1])})"
+                left, right = (self.value(arg) for arg in expression.args)
+                return f"({operator} {left} {right})"
 
     def bound(self, expression: Expr, kind: str) -> str:
         """A computed attribute, bound in the body so that a failure is no match."""
@@ -167,7 +170,8 @@ class _Compiler:
         else:
             if term.op not in TYPED_OPS:
                 raise RuleError(
-                    f"{self.rule.name}: {term.op} has no typing rule in the e-graph, so it cannot stand on a right side"
+                    f"{self.rule.name}: {term.op} has no typing rule in the e-graph, "
+                    "so it cannot stand on a right side"
                 )
             attrs = [
                 self.build_attr(term.attrs[key], kind)
@@ -216,7 +220,7 @@ def compile_rule(rule: Rule, number: int, schema: Schema) -> str:
 
 
 def rule_numbers(rules: Sequence[Rule]) -> dict[str, int]:
-    """Stable numbers of rules by name, in the order in which a round runs them; 0 is the model itself."""
+    """Stable numbers of rules by name, in the order of a round; 0 is the model itself."""
     phases = list(Phase)
     ordered = sorted(rules, key=lambda rule: phases.index(rule.phase))
     return {rule.name: i for i, rule in enumerate(ordered, start=1)}

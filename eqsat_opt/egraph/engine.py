@@ -61,7 +61,7 @@ class Engine:
     def load_table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], action: str
     ) -> list[str]:
-        """Commands that read ``rows`` from a file and run ``action`` on each; columns are called ``a0, a1, …``."""
+        """Commands that read ``rows`` from a file and run ``action`` on each, as ``a0, a1, …``."""
         self._tables += 1
         relation = f"row{self._tables}"
         path = Path(self._folder, f"{relation}.tsv")

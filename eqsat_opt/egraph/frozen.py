@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Loop:
-    """An e-node that reads its own class: true where the class is a fixed point of it, and useless for extraction.
+    """An e-node that reads its own class: its fixed point, so no use for extraction.
 
     Attributes:
         eclass: its class.
@@ -97,13 +98,13 @@ class EClasses:
     @cached_property
     def _children(self) -> list[tuple[int, ...]]:
         flat, ptr = self.child_ix.tolist(), self.child_ptr.tolist()
-        return [tuple(flat[a:b]) for a, b in zip(ptr, ptr[1:], strict=False)]
+        return [tuple(flat[a:b]) for a, b in pairwise(ptr)]
 
     @cached_property
     def nodes_of(self) -> list[range]:
         """The e-nodes of each class."""
         bounds = np.searchsorted(self.class_of, np.arange(self.n_classes + 1)).tolist()
-        return [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [range(a, b) for a, b in pairwise(bounds)]
 
     @cached_property
     def parents(self) -> list[list[int]]:
@@ -365,7 +366,7 @@ def _united_by(
 
 
 def _check_types(eclasses: EClasses) -> None:
-    """Every new node must have the type of its class by the registry's own typing, symbolic sizes included."""
+    """Every new node must have the type of its class by the registry's own typing."""
     for node in np.flatnonzero(eclasses.origin).tolist():
         op, expected = eclasses.op[node], eclasses.types[int(eclasses.class_of[node])]
         if op in (LEAF, OUT, OPAQUE) or not isinstance(expected, TensorType):

@@ -1,4 +1,4 @@
-"""Loading terms as tables: one file and one rule per signature, 10 to 100 times faster than text."""
+"""Loading terms as tables: one file and one rule per signature, far faster than text."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ class _Tables:
 def _term_row(
     schema: Schema, term: TermNode, number: int, by: int
 ) -> tuple[list[str], str, list[object]]:
-    columns, row = ["i64"], [number]
+    columns = ["i64"]
+    row: list[object] = [number]
     arguments: list[str] = []
 
     def column(sort: str, value: object) -> str:
         columns.append(sort)
-        row.append(value)  # type: ignore[arg-type]
+        row.append(value)
         return f"a{len(columns) - 1}"
 
     children = [f"(Orig {column('i64', child)})" for child in term.children]
@@ -75,7 +76,7 @@ def _term_row(
 
 
 def load(engine: Engine, schema: Schema, lowered: Lowered, seeds: Seeds, seed_by: int) -> None:
-    """Insert all terms with their types and constness: the model's as provenance 0, the seeds as ``seed_by``."""
+    """Insert all terms with types and constness: the model's made by 0, seeds by ``seed_by``."""
     tables = _Tables()
     for number, term in enumerate((*lowered.terms, *seeds.terms)):
         is_own = number < len(lowered.terms)

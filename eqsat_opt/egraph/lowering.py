@@ -26,7 +26,7 @@ __all__ = ["LEAF", "OUT", "Lowered", "TermNode", "lower"]
 LEAF = "Leaf"
 OUT = "Out"
 _UNIFORM_LIMIT = 1 << 14
-"""Constants up to this many elements are looked at for being uniform; larger ones are never read."""
+"""Constants up to this many elements are looked at for being uniform; no larger one is read."""
 _BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max"})
 
 
@@ -157,9 +157,9 @@ class _Lowering:
 
     def lowered_constant(self, term: int) -> Constant | None:
         node = self.terms[term]
-        return (
-            self.constants.get(self.leaf_names[int(node.attrs[0][1])]) if node.op == LEAF else None
-        )  # type: ignore[arg-type]
+        if node.op != LEAF:
+            return None
+        return self.constants.get(self.leaf_names[int(node.attrs[0][1])])  # type: ignore[arg-type]
 
     def broadcast_operands(self, node: Node, children: list[int]) -> list[int]:
         result = self.graph.tensor_type(node.output)

@@ -1,4 +1,4 @@
-"""Saturation: rules compiled once, a graph loaded, rulesets run in phases until nothing changes or a budget ends it.
+"""Saturation: rulesets run in phases until nothing changes or a budget ends it.
 
 A single step of the engine cannot be interrupted, so budgets act between small steps; the hard
 deadline is a child process (:mod:`eqsat_opt.egraph.worker`).
@@ -96,7 +96,7 @@ class _Run:
         self.progress = progress
         self.engine = engine
         self.matches: Counter[str] = Counter()
-        self.names = [name for name in schema.constructors()]
+        self.names = list(schema.constructors())
         self.started = time.perf_counter()
 
     def size(self) -> int:
@@ -124,7 +124,8 @@ class _Run:
             if phase is Phase.ALGEBRA:
                 limit = self.budget.match_limit
                 command = (
-                    f"(run-schedule (let-scheduler back-off_ (back-off :match-limit {limit} :ban-length 2))"
+                    "(run-schedule"
+                    f" (let-scheduler back-off_ (back-off :match-limit {limit} :ban-length 2))"
                     f" (run-with back-off_ {phase}))"
                 )
             else:
@@ -218,7 +219,8 @@ def saturate_terms(
     names = {rule.name for rule in one_way}
     report = SaturationReport(
         eclasses.n_nodes, eclasses.n_classes, loaded, iterations, stopped_by,
-        {name: count for name, count in sorted(run.matches.items()) if count and name in names}, times,
+        {name: count for name, count in sorted(run.matches.items()) if count and name in names},
+        times,
     )  # fmt: skip
     _log.info("%s", report)
     return eclasses, report

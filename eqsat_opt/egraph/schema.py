@@ -31,7 +31,7 @@ ALWAYS_TYPED = (
 """Operators with a constructor even if no rule names them: lowering and merging make them."""
 
 _ARITY = {"Conv": 2, "Concat": 2}
-"""Operands in the e-graph where the registry allows several counts: no bias, nested concatenation."""
+"""Operands in the e-graph where the registry allows several counts."""
 
 
 def key_of(op: str, attrs: Attrs) -> str:

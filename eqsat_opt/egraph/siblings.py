@@ -1,4 +1,4 @@
-"""Sibling concatenation: how operators that share an operand come to be merged, without two-root rules.
+"""Sibling concatenation: how operators that share an operand merge without two-root rules.
 
 Merging every subset of a group of siblings is what makes two-root rules blow up (egraph.md §2).
 Instead the loader adds, for chosen runs of siblings, their concatenation ``k`` and the true
@@ -24,12 +24,12 @@ SEED_RULE = "siblings/concat"
 """Name under which the e-nodes made here appear."""
 
 _ALL_RUNS = 4
-"""Groups up to this size get every contiguous run of at least two, larger ones only the whole group."""
+"""Groups up to this size get every contiguous run, larger ones only the whole group."""
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """Terms beside the model's own, numbered after them; pairs of terms that are equal; and which are constant."""
+    """Terms beside the model's own, numbered after them; which are equal; which are constant."""
 
     terms: tuple[TermNode, ...]
     equal: tuple[tuple[int, int], ...]
@@ -66,7 +66,7 @@ class _Seeder:
         return self.index[key]
 
     def run(self, members: Sequence[int], axis: int) -> None:
-        """The concatenation of ``members``, as one node of many operands, and each of them as its slice.
+        """The concatenation of ``members`` as one node, and each of them as its slice.
 
         Nested, it would hold every prefix too, and the slice laws would derive each member from
         each prefix.
@@ -130,7 +130,7 @@ def _weight_groups(lowered: Lowered) -> dict[tuple[str, Attrs, tuple[int, ...]],
 
 
 def _bias_groups(lowered: Lowered, weights: Sequence[int]) -> list[tuple[int, ...]]:
-    """Constants that are added to the products with ``weights``, in the same order, where every product has one."""
+    """Constants added to the products with ``weights``, in order, where every product has one."""
     added: dict[int, dict[int, int]] = defaultdict(dict)
     wanted = set(weights)
     product = {
@@ -178,19 +178,19 @@ def _step_groups(lowered: Lowered) -> list[tuple[int, ...]]:
 
 
 def _mixed_kernels(seeder: _Seeder) -> None:
-    """1 x 1 filters beside 3 x 3 ones on the same data: the small ones are padded so that a run covers both."""
+    """1 x 1 filters beside 3 x 3 ones on the same data: padded, so that a run covers both."""
     lowered = seeder.lowered
     by_data: dict[tuple[int, object], dict[int, tuple[int, ...]]] = defaultdict(dict)
     for term in lowered.terms:
         if term.op != "Conv" or lowered.constant(term.children[1]) is None:
             continue
-        attrs = dict(term.attrs)
-        kernel = seeder.type(term.children[1]).shape[2:]
+        attrs: dict[str, Any] = dict(term.attrs)
+        kernel: Any = seeder.type(term.children[1]).shape[2:]
         pads = attrs["pads"]
-        if attrs["group"] != 1 or len(kernel) != 2 or any(d != 1 for d in attrs["dilations"]):  # type: ignore[union-attr]
+        if attrs["group"] != 1 or len(kernel) != 2 or any(d != 1 for d in attrs["dilations"]):
             continue
-        if kernel in ((1, 1), (3, 3)) and pads == ((kernel[0] - 1) // 2,) * 4:  # type: ignore[operator]
-            by_data[(term.children[0], attrs["strides"])][term.children[1]] = kernel  # type: ignore[assignment]
+        if kernel in ((1, 1), (3, 3)) and pads == ((kernel[0] - 1) // 2,) * 4:
+            by_data[(term.children[0], attrs["strides"])][term.children[1]] = kernel
     for weights in by_data.values():
         if len(set(weights.values())) < 2:
             continue

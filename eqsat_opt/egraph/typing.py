@@ -27,9 +27,11 @@ def _rule(
 
 def _broadcast_rules() -> list[str]:
     last_a, last_b = "(vec-get a (- (vec-length a) 1))", "(vec-get b (- (vec-length b) 1))"
-    step = f"(broadcast-demand a b) (= m {last_a}) (= n {last_b}) (= s (broadcast (vec-pop a) (vec-pop b)))"
+    rest = "(= s (broadcast (vec-pop a) (vec-pop b)))"
+    step = f"(broadcast-demand a b) (= m {last_a}) (= n {last_b}) {rest}"
     return [
-        "(rule ((broadcast-demand a b) (= c (vec-pop a)) (= d (vec-pop b))) ((broadcast-demand c d))"
+        "(rule ((broadcast-demand a b) (= c (vec-pop a)) (= d (vec-pop b)))"
+        " ((broadcast-demand c d))"
         ' :ruleset typing :name "broadcast-demand")',
         "(rule ((broadcast-demand a b) (= 0 (vec-length a))) ((set (broadcast a b) b))"
         ' :ruleset typing :name "broadcast-left-ends")',
@@ -48,8 +50,10 @@ def _product_rules() -> list[str]:
     return [
         "(rule ((product-demand a) (= b (vec-pop a))) ((product-demand b))"
         ' :ruleset typing :name "product-demand")',
-        '(rule ((product-demand a) (= 0 (vec-length a))) ((set (product a) 1)) :ruleset typing :name "product-empty")',
-        "(rule ((product-demand a) (= n (vec-get a (- (vec-length a) 1))) (= p (* n (product (vec-pop a)))))"
+        "(rule ((product-demand a) (= 0 (vec-length a))) ((set (product a) 1))"
+        ' :ruleset typing :name "product-empty")',
+        "(rule ((product-demand a) (= n (vec-get a (- (vec-length a) 1)))"
+        " (= p (* n (product (vec-pop a)))))"
         ' ((set (product a) p)) :ruleset typing :name "product-step")',
     ]
 
@@ -58,13 +62,17 @@ def _binary_rules(op: str) -> list[str]:
     operands = f"(= r ({op} x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
     return [
         _rule(f"{op}-same", f"{operands} (= a b)", "a"),
-        f'(rule ({operands} (!= a b)) ((broadcast-demand a b)) :ruleset typing :name "type-{op}-demand")',
+        f"(rule ({operands} (!= a b)) ((broadcast-demand a b))"
+        f' :ruleset typing :name "type-{op}-demand")',
         _rule(f"{op}-broadcast", f"{operands} (!= a b) (= s (broadcast a b))", "s"),
     ]
 
 
 def _matmul_rules() -> list[str]:
-    operands = "(= r (MatMul x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y)) (= n (vec-length a))"
+    operands = (
+        "(= r (MatMul x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
+        " (= n (vec-length a))"
+    )
     inner = "(= k (vec-get a (- n 1)))"
     batched = (
         f"{operands} (> n 1) (> (vec-length b) 2) {inner} (= k (vec-get b (- (vec-length b) 2)))"
@@ -74,11 +82,13 @@ def _matmul_rules() -> list[str]:
     return [
         _rule(
             "MatMul-matrix",
-            f"{operands} (> n 1) (= 2 (vec-length b)) {inner} (= k (vec-get b 0)) (= p (vec-get b 1))"
+            f"{operands} (> n 1) (= 2 (vec-length b)) {inner}"
+            " (= k (vec-get b 0)) (= p (vec-get b 1))"
             " (= s (vec-set a (- n 1) p))",
             "s",
         ),
-        f'(rule ({batched} {batches}) ((broadcast-demand c d)) :ruleset typing :name "type-MatMul-demand")',
+        f"(rule ({batched} {batches}) ((broadcast-demand c d))"
+        ' :ruleset typing :name "type-MatMul-demand")',
         _rule(
             "MatMul-batched",
             f"{batched} {batches} {columns} (= m (vec-get a (- n 2))) (= e (broadcast c d))"
@@ -89,7 +99,7 @@ def _matmul_rules() -> list[str]:
 
 
 def _window(size: str, kernel: str, axis: int, rank: int) -> str:
-    """Positions of a window along one spatial axis; ``st``, ``pd`` and ``di`` are the attribute vectors."""
+    """Positions of a window along one axis; ``st``, ``pd`` and ``di`` are attribute vectors."""
     padded = f"(+ {size} (+ (vec-get pd {axis}) (vec-get pd {axis + rank})))"
     extent = f"(+ (* (vec-get di {axis}) (- {kernel} 1)) 1)"
     return f"(+ (/ (- {padded} {extent}) (vec-get st {axis})) 1)"
@@ -108,9 +118,11 @@ def _conv_rules() -> list[str]:
     for rank in (1, 2, 3):
         # Columns in attribute order: dilations, group, pads, strides.
         body = (
-            "(= r (Conv x w di g pd st)) (= a (shape x)) (= b (shape w)) (= t (dtype x)) (= t (dtype w))"
-            f" (= {rank + 2} (vec-length a)) (= {rank + 2} (vec-length b)) (= {rank} (vec-length st))"
-            " (= n (vec-get a 0)) (= c (vec-get a 1)) (= c (* g (vec-get b 1))) (= o (vec-get b 0)) (= 0 (% o g))"
+            "(= r (Conv x w di g pd st)) (= a (shape x)) (= b (shape w))"
+            f" (= t (dtype x)) (= t (dtype w)) (= {rank} (vec-length st))"
+            f" (= {rank + 2} (vec-length a)) (= {rank + 2} (vec-length b))"
+            " (= n (vec-get a 0)) (= c (vec-get a 1)) (= c (* g (vec-get b 1)))"
+            " (= o (vec-get b 0)) (= 0 (% o g))"
         )
         sizes = []
         for i in range(rank):
@@ -126,7 +138,8 @@ def _pool_rules(op: str) -> list[str]:
     # has them.
     columns = {"MaxPool": "0 di k pd st", "AveragePool": "0 cip di k pd st"}[op]
     body = (
-        f"(= r ({op} x {columns})) (= a (shape x)) (= t (dtype x)) (= 4 (vec-length a)) (= 2 (vec-length k))"
+        f"(= r ({op} x {columns})) (= a (shape x)) (= t (dtype x))"
+        " (= 4 (vec-length a)) (= 2 (vec-length k))"
         " (= n (vec-get a 0)) (= c (vec-get a 1))"
     )
     for i in range(2):
@@ -138,7 +151,10 @@ def _pool_rules(op: str) -> list[str]:
 def _transpose_rules() -> list[str]:
     rules = []
     for rank in range(1, 7):
-        body = f"(= r (Transpose x p)) (= a (shape x)) (= t (dtype x)) (= {rank} (vec-length a)) (= {rank} (vec-length p))"
+        body = (
+            "(= r (Transpose x p)) (= a (shape x)) (= t (dtype x))"
+            f" (= {rank} (vec-length a)) (= {rank} (vec-length p))"
+        )
         picks = " ".join(f"(vec-get a (vec-get p {i}))" for i in range(rank))
         rules.append(_rule(f"Transpose-{rank}d", f"{body} (= s (vec-of {picks}))", "s"))
     return rules
@@ -147,7 +163,10 @@ def _transpose_rules() -> list[str]:
 def _pad_rules() -> list[str]:
     rules = []
     for rank in range(1, 6):
-        body = f"(= r (Pad x p v)) (= a (shape x)) (= t (dtype x)) (= {rank} (vec-length a)) (= {2 * rank} (vec-length p))"
+        body = (
+            "(= r (Pad x p v)) (= a (shape x)) (= t (dtype x))"
+            f" (= {rank} (vec-length a)) (= {2 * rank} (vec-length p))"
+        )
         sizes = " ".join(
             f"(+ (vec-get a {i}) (+ (vec-get p {i}) (vec-get p {i + rank})))" for i in range(rank)
         )
@@ -164,7 +183,8 @@ _SINGLE = {
     ),
     "Slice": _rule(
         "Slice",
-        f"(= r (Slice x i h l)) (= a (shape x)) (= t (dtype x)) (>= l 0) (< l h) (= d (vec-get a i)) (<= h d)"
+        "(= r (Slice x i h l)) (= a (shape x)) (= t (dtype x))"
+        " (>= l 0) (< l h) (= d (vec-get a i)) (<= h d)"
         f" (< d {_LITERAL}) (= s (vec-set a i (- h l)))",
         "s",
     ),
@@ -181,7 +201,8 @@ _SINGLE = {
 def _reshape_rules() -> list[str]:
     operands = "(= r (Reshape x s)) (= a (shape x)) (= t (dtype x))"
     return [
-        f'(rule ({operands}) ((product-demand a) (product-demand s)) :ruleset typing :name "type-Reshape-demand")',
+        f"(rule ({operands}) ((product-demand a) (product-demand s))"
+        ' :ruleset typing :name "type-Reshape-demand")',
         _rule("Reshape", f"{operands} (= n (product a)) (= n (product s))", "s"),
     ]
 
@@ -209,7 +230,8 @@ def _const_rules(schema: Schema) -> list[str]:
         ]
         operands = " ".join(f"(const x{i})" for i in range(arity))
         rules.append(
-            f'(rule ((= r ({op} {" ".join(columns)})) {operands}) ((const r)) :ruleset typing :name "const-{op}")'
+            f"(rule ((= r ({op} {' '.join(columns)})) {operands}) ((const r))"
+            f' :ruleset typing :name "const-{op}")'
         )
     return rules
 
@@ -229,7 +251,8 @@ def typing_rules(schema: Schema) -> list[str]:
             rules += _pool_rules(op)
     rules += _const_rules(schema)
     rules.append(
-        "(rule ((want a b n) (= s (shape a)) (= s (shape b)) (= t (dtype a)) (= t (dtype b))) ((union a b))"
+        "(rule ((want a b n) (= s (shape a)) (= s (shape b)) (= t (dtype a)) (= t (dtype b)))"
+        " ((union a b))"
         ' :ruleset commit :name "commit")'
     )
     return rules

@@ -87,7 +87,8 @@ def saturate_isolated(
         theirs.close()
         if not ours.poll(deadline_s):
             raise SaturationError(
-                f"saturation did not end within {deadline_s:g} s; allow fewer e-nodes or leave rules out"
+                f"saturation did not end within {deadline_s:g} s; "
+                "allow fewer e-nodes or leave rules out"
             )
         try:
             result = ours.recv()

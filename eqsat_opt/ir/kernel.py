@@ -49,11 +49,20 @@ class Step:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Steps in order; ``outputs`` are numbered like operands of steps."""
+    """What runs at once.
+
+    Attributes:
+        operands: what it reads.
+        steps: in order.
+        outputs: numbered like operands of steps.
+        between_blocked: whether its neighbours keep their data in a layout of the backend's own (channels in blocks,
+            after convolutions) that this kernel does not know, so that conversions around it are part of its price.
+    """
 
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
+    between_blocked: bool = False
 
     @cached_property
     def types(self) -> tuple[TensorType, ...]:
@@ -75,6 +84,8 @@ class Kernel:
             ],
             "outputs": list(self.outputs),
         }
+        if self.between_blocked:
+            value["between_blocked"] = True
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
     @property
@@ -119,7 +130,7 @@ class Kernel:
         steps = tuple(
             Step(s.op, tuple((k, attr(v)) for k, v in s.attrs), s.operands) for s in self.steps
         )
-        return Kernel(operands, steps, self.outputs)
+        return Kernel(operands, steps, self.outputs, self.between_blocked)
 
     def to_graph(self) -> Graph:
         """A graph of its own with seeded random weights, to be exported and measured."""

@@ -22,11 +22,11 @@ __all__ = [
 ]
 
 DTYPE_CODES: dict[str, int] = {
-    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7, "string": 8,
-    "bool": 9, "float16": 10, "float64": 11, "uint32": 12, "uint64": 13, "complex64": 14, "complex128": 15,
-    "bfloat16": 16,
+    "float32": 1, "uint8": 2, "int8": 3, "uint16": 4, "int16": 5, "int32": 6, "int64": 7,
+    "string": 8, "bool": 9, "float16": 10, "float64": 11, "uint32": 12, "uint64": 13,
+    "complex64": 14, "complex128": 15, "bfloat16": 16,
 }  # fmt: skip
-"""Element type names to ``onnx.TensorProto.DataType`` codes; every other type makes a value opaque."""
+"""Element type names to ``onnx.TensorProto.DataType`` codes; other types make a value opaque."""
 
 DTYPE_NAMES: dict[int, str] = {code: name for name, code in DTYPE_CODES.items()}
 
@@ -37,7 +37,8 @@ FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """The NumPy element type; strings are objects."""
     if dtype == "bfloat16":
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(object) if dtype == "string" else np.dtype(dtype)
 
 
@@ -88,7 +89,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class OtherType:
-    """What no rule may touch: sequences, optionals, sparse tensors, unknown ranks, exotic element types."""
+    """What no rule may touch: sequences, optionals, unknown ranks, exotic element types."""
 
     text: str = "unknown"
 

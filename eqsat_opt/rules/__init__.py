@@ -1,4 +1,4 @@
-"""Rewrite rules: declared once as equations, read by the e-graph, the searches, the checker and the docs."""
+"""Rewrite rules: declared once as equations, read by e-graph, searches, checker and docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the variables of a rule stand for, and what its symbolic sizes, conditions and types then mean.
+"""What the variables of a rule stand for, and what sizes, conditions and types then mean.
 
 Shared by the readers that work on concrete values: graph substitution and the checker.
 """

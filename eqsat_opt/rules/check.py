@@ -32,10 +32,11 @@ _PATIENCE = 5_000
 """Draws in a row without a new instance after which there are taken to be no more."""
 _F32_POINTS = 8
 _RATIONAL = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Neg", "Reciprocal", "MatMul", "Conv", "ConvTranspose", "AveragePool",
-     "ReduceSum", "ReduceMean", MAP, *(name for name, op in OPS.items() if op.kind == "movement")}
+    {"Add", "Sub", "Mul", "Div", "Neg", "Reciprocal", "MatMul", "Conv", "ConvTranspose",
+     "AveragePool", "ReduceSum", "ReduceMean", MAP,
+     *(name for name, op in OPS.items() if op.kind == "movement")}
 )  # fmt: skip
-"""Operators that mean the same in every field; :data:`MAP` stands for any function, so no property may be used."""
+"""Operators that mean the same in every field; :data:`MAP` is any function, without properties."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def _variables(rule: Rule) -> str:
 
 
 def describe(rule: Rule) -> str:
-    """A rule as plain text: name, equation, variables, conditions with their reasons, numerics, phase, purpose."""
+    """A rule as plain text: equation, variables, conditions with their reasons, purpose."""
     lines = [rule.name, *(f"    {line}" for line in equation(rule).splitlines())]
     lines.append(f"  for {_variables(rule)}")
     for condition in rule.when:
@@ -74,10 +74,10 @@ def rulebook_markdown() -> str:
         "# The rulebook",
         "",
         f"{count} equations in {len(book)} families, generated from `eqsat_opt/rules/books` by",
-        "`python -m eqsat_opt.rules.describe docs/rulebook.md`. `=` is read both ways, `=>` from left to right.",
-        "Variables are tensors; a `Weight` is known at compile time, a `Func` is any elementwise function of one",
-        "argument. Several lines of one equation are replaced together. Beyond the conditions listed, both sides must",
-        "be well typed and have the same shape and element type.",
+        "`python -m eqsat_opt.rules.describe docs/rulebook.md`. `=` is read both ways, `=>` from",
+        "left to right. Variables are tensors; a `Weight` is known at compile time, a `Func` is",
+        "any elementwise function of one argument. Lines of one equation are replaced together.",
+        "Beyond the conditions listed, both sides must be well typed and of equal type.",
         "",
         "Numerics, each class admitting those before it (`--numerics`):",
         "",

@@ -56,7 +56,9 @@ def _load_file(path: Path) -> list[Rule]:
 
 
 def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]:
-    """Rules by selection: ``default``, ``none``, family names, rule names, a leading ``-`` to leave out, or .py files.
+    """Rules by selection.
+
+    A part is ``default``, ``none``, a family, a rule or a .py file; a leading ``-`` leaves it out.
 
     Raises:
         RuleError: for an unknown name, a file that cannot be loaded, or one name defined twice.

@@ -31,7 +31,7 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 
 
 class Numerics(enum.IntEnum):
-    """How far a rewrite may move the floating point result; a user's class admits all classes below it."""
+    """How far a rewrite may move the result; a user's class admits all classes below it."""
 
     BITEXACT = 0
     REASSOCIATE = 1

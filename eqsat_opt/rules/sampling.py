@@ -96,7 +96,7 @@ class Sampler:
     # One instance --------------------------------------------------------------------------------
 
     def draw(self) -> Bindings | None:
-        """One try: bindings under which the left side types and the conditions hold, or ``None``."""
+        """One try: bindings under which the left side types and the conditions hold, if any."""
         self.bindings = Bindings()
         self.pool = tuple(dict.fromkeys(self.between(1, 4) for _ in range(3)))
         self.axes = 1 if self.chance(0.15) else 2
@@ -121,6 +121,7 @@ class Sampler:
     def _term(self, term: Term) -> TensorType:
         assert isinstance(term, Apply)
         known: Known = []
+        values: Draft = {}
         for arg in term.args:
             if isinstance(arg, Apply):
                 known.append(self._static(self._term(arg)))
@@ -132,7 +133,7 @@ class Sampler:
             function = term.attrs["f"]
             assert isinstance(function, Expr)
             self.bindings.attrs.setdefault(function.args[0], self.choice(*_FUNCTIONS))
-            shapes, values = [known[0] or self.shape()], {}
+            shapes = [known[0] or self.shape()]
         else:
             draft = {key: self._draft(pattern) for key, pattern in term.attrs.items()}
             shapes, values = _PROPOSERS.get(term.op, _anything)(self, known, draft)
@@ -144,16 +145,7 @@ class Sampler:
                 fitted = self._fitted(arg.name, shape)
                 self.bindings.types[arg.name] = TensorType(self.dtype, fitted)
         op, attrs = operator(term, self.bindings)
-        operands = []
-        for arg in term.args:
-            named = isinstance(arg, Var)
-            operands.append(self.bindings.types[arg.name] if named else self._typed(arg))  # type: ignore[attr-defined]
-        return get_op(op).type_fn(operands, attrs)
-
-    def _typed(self, term: Term) -> TensorType:
-        from eqsat_opt.rules.bindings import type_of
-
-        return type_of(term, self.bindings)
+        return get_op(op).type_fn([type_of(arg, self.bindings) for arg in term.args], attrs)
 
     @staticmethod
     def _static(type_: TensorType) -> Shape:
@@ -412,7 +404,9 @@ def _literal(s: Sampler, _known: Known, draft: Draft) -> Proposal:
 _PROPOSERS: dict[str, Callable[[Sampler, Known, Draft], Proposal]] = {
     **{name: _elementwise for name, op in OPS.items() if op.kind == "pointwise"},
     **{name: _reduce for name in OPS if name.startswith("Reduce")},
-    **dict.fromkeys(("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"), _along_axis),
+    **dict.fromkeys(
+        ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"), _along_axis
+    ),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channelwise),
     "MatMul": _matmul, "Conv": _conv, "MaxPool": _pool, "AveragePool": _pool, "Concat": _concat,
     "Slice": _slice, "Transpose": _transpose, "Reshape": _reshape, "Pad": _pad, "LRN": _lrn,

@@ -206,7 +206,7 @@ class Matcher:
         return root not in self._captured or _renamable(self.graph, value)
 
     def _depends(self, values: Any, roots: tuple[str, ...]) -> bool:
-        """Whether some operand is computed from a root: replacing them together would be a cycle."""
+        """Whether some operand is computed from a root: replacing them all would be a cycle."""
         first = min(self._position[root] for root in roots)
         stack, seen = [v for v in values if self._position[v] >= first], set()
         while stack:
@@ -231,7 +231,7 @@ def _uniform(handle: Constant) -> float | None:
 
 
 def matches(graph: Graph, rule: Rule) -> Iterator[Match]:
-    """Every place in ``graph`` where ``rule`` applies; :class:`Matcher` is faster for many rules."""
+    """Every place in ``graph`` where ``rule`` applies; many rules share a :class:`Matcher`."""
     return Matcher(graph).matches(rule)
 
 

@@ -39,7 +39,7 @@ ConditionKind = Literal["==", "!=", "<", "<=", "same-shape", "distinct", "follow
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """A symbolic attribute or size: a literal, an attribute variable, an extent, or arithmetic on those.
+    """A symbolic attribute or size: literal, attribute variable, extent, or arithmetic on those.
 
     ``==`` and ``<`` build conditions, so expressions compare by identity elsewhere.
     """
@@ -153,19 +153,19 @@ class Term:
     """A pattern: a variable or an operator applied to patterns."""
 
     def __add__(self, other: Term) -> Term:
-        return ops.Add(self, other)
+        return Apply("Add", (self, other), {})
 
     def __sub__(self, other: Term) -> Term:
-        return ops.Sub(self, other)
+        return Apply("Sub", (self, other), {})
 
     def __mul__(self, other: Term) -> Term:
-        return ops.Mul(self, other)
+        return Apply("Mul", (self, other), {})
 
     def __truediv__(self, other: Term) -> Term:
-        return ops.Div(self, other)
+        return Apply("Div", (self, other), {})
 
     def __matmul__(self, other: Term) -> Term:
-        return ops.MatMul(self, other)
+        return Apply("MatMul", (self, other), {})
 
     def walk(self) -> Iterator[Term]:
         """This term and all below it, operands first."""
@@ -260,7 +260,8 @@ class _Ops:
             raise AttributeError(name)
         if not is_known(name):
             raise RuleError(
-                f"unknown operator {name!r}; the registry in eqsat_opt.ir.ops lists what rules may use"
+                f"unknown operator {name!r}; "
+                "the registry in eqsat_opt.ir.ops lists what rules may use"
             )
         op = get_op(name)
 
@@ -298,7 +299,7 @@ def slice_(x: Term, axis: Size, lo: Size, hi: Size) -> Term:
 
 
 def follows(first: Var, second: Var) -> Condition:
-    """``second`` is the weight right after ``first`` among its siblings: merging only in order keeps growth linear."""
+    """``second`` comes after ``first``: siblings merge in one order only, so growth is linear."""
     return Condition("follows", (first.name, second.name))
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eqsat_opt.runtime.onnx_backend import OrtBackend, RunnerBackend, RunnerRep
     from eqsat_opt.runtime.ort import OrtOptions, OrtSession
     from eqsat_opt.runtime.race import RaceEntry, RaceResult, race_prepared
+    from eqsat_opt.runtime.reference import ReferenceBackend, ReferenceSession
     from eqsat_opt.runtime.source import ModelSource, Runner
     from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
 
@@ -32,6 +33,8 @@ __all__ = [
     "OrtSession",
     "RaceEntry",
     "RaceResult",
+    "ReferenceBackend",
+    "ReferenceSession",
     "Runner",
     "RunnerBackend",
     "RunnerRep",
@@ -54,6 +57,8 @@ _HOME = {
     "OrtSession": "ort",
     "RaceEntry": "race",
     "RaceResult": "race",
+    "ReferenceBackend": "reference",
+    "ReferenceSession": "reference",
     "Runner": "source",
     "RunnerBackend": "onnx_backend",
     "RunnerRep": "onnx_backend",

@@ -19,6 +19,7 @@ __all__ = [
     "NCHWC_DOMAIN",
     "BlockedKernel",
     "add_neighbours",
+    "between_reorders",
     "cut_neighbourhood",
     "has_blocked_kernels",
     "is_layout_sensitive",
@@ -174,13 +175,51 @@ def reorder_out_model(shape: Sequence[int], block: int) -> onnx.ModelProto:
     return _reorder("ReorderOutput", (batch, padded, *spatial), channels=channels)
 
 
-def _reorder(op_type: str, shape: Sequence[int], channels: int | None = None) -> onnx.ModelProto:
-    node = helper.make_node(op_type, ["x"], ["y"], domain=NCHWC_DOMAIN)
+def between_reorders(model: onnx.ModelProto, block: int) -> onnx.ModelProto:
+    """`model` with its rank-4 float inputs arriving blocked and its outputs leaving blocked.
+
+    So runs what has no blocked form between convolutions, a Split for instance.
+    """
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    graph = changed.graph
+    before, after = [], []
+    for value in graph.input:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        if len(shape) != 4 or value.type.tensor_type.elem_type != TensorProto.FLOAT:
+            continue
+        inner = f"{value.name}_plain"
+        for node in graph.node:
+            node.input[:] = [inner if name == value.name else name for name in node.input]
+        before.append(_reorder_node("ReorderOutput", value.name, inner, shape[1]))
+        value.type.tensor_type.shape.dim[1].dim_value = -(-shape[1] // block) * block
+    for value in graph.output:
+        inner = f"{value.name}_plain"
+        for node in graph.node:
+            node.output[:] = [inner if name == value.name else name for name in node.output]
+        after.append(_reorder_node("ReorderInput", inner, value.name))
+        value.CopyFrom(helper.make_empty_tensor_value_info(value.name))
+    nodes = [*before, *graph.node, *after]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    del graph.value_info[:]
+    changed.opset_import.append(helper.make_opsetid(NCHWC_DOMAIN, 1))
+    return changed
+
+
+def _reorder_node(
+    op_type: str, source: str, target: str, channels: int | None = None
+) -> onnx.NodeProto:
+    node = helper.make_node(op_type, [source], [target], domain=NCHWC_DOMAIN)
     node.attribute.append(helper.make_attribute("channels_last", 0))
     if channels is not None:
         node.attribute.append(helper.make_attribute("channels", channels))
+    return node
+
+
+def _reorder(op_type: str, shape: Sequence[int], channels: int | None = None) -> onnx.ModelProto:
     graph = helper.make_graph(
-        [node],
+        [_reorder_node(op_type, "x", "y", channels)],
         "reorder",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))],
         [helper.make_empty_tensor_value_info("y")],

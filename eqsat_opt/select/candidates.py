@@ -78,10 +78,37 @@ class Candidates:
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:
         """The kernel of each candidate, ``None`` for what runs nothing that is priced."""
-        return tuple(_kernel(self.eclasses, item) for item in self.items)
+        blocked = _blocked_classes(self.eclasses)
+        return tuple(_kernel(self.eclasses, item, blocked) for item in self.items)
 
 
-def _kernel(eclasses: EClasses, item: Candidate) -> Kernel | None:
+_KEEPS_BLOCKS = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "MaxPool", "AveragePool", "Add", "Concat"})
+"""Operators that onnxruntime runs in its blocked layout when their data comes in it."""
+
+
+def _blocked_classes(eclasses: EClasses) -> frozenset[int]:
+    """Classes whose values a convolution leaves in blocks of channels, or what keeps them so."""
+    blocked: set[int] = set()
+    pending = [
+        node
+        for node, op in enumerate(eclasses.op)
+        if (op == "Conv" or op in _KEEPS_BLOCKS) and not eclasses.is_const[eclasses.class_of[node]]
+    ]
+    count = -1
+    while count != len(blocked):
+        count = len(blocked)
+        for node in pending:
+            cls = int(eclasses.class_of[node])
+            type_ = eclasses.types[cls]
+            if cls in blocked or not isinstance(type_, TensorType) or type_.rank != 4 or type_.dtype != "float32":
+                continue
+            operands = (c for c in eclasses.children(node) if not eclasses.is_const[c])
+            if eclasses.op[node] == "Conv" or all(c in blocked for c in operands):
+                blocked.add(cls)
+    return frozenset(blocked)
+
+
+def _kernel(eclasses: EClasses, item: Candidate, blocked: frozenset[int]) -> Kernel | None:
     if not item.steps:
         return None
     exponents = {ref for step in item.steps if step.op in _VALUE_MATTERS for ref in step.operands[1:]}
@@ -93,7 +120,8 @@ def _kernel(eclasses: EClasses, item: Candidate) -> Kernel | None:
         shape = type_.shape if ref.shape is None else ref.shape
         value = _literal(eclasses, ref.cls) if i in exponents else None
         operands.append(Operand(TensorType(type_.dtype, shape), bool(eclasses.is_const[ref.cls]), value))
-    return Kernel(tuple(operands), item.steps, item.outputs)
+    takes_apart = all(step.op == "Slice" for step in item.steps)
+    return Kernel(tuple(operands), item.steps, item.outputs, takes_apart and item.operands[0].cls in blocked)
 
 
 def _literal(eclasses: EClasses, cls: int) -> float | None:

@@ -1,4 +1,4 @@
-"""The numeric e-class check finds wrong unions, names their rule, and finds none made by the book."""
+"""The numeric e-class check finds wrong unions, names their rule, and none of the book's."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_wrong_rule_is_found_and_named(wrong: Rule) -> None:
 
 
 def test_a_rule_that_drops_an_operand_is_found() -> None:
-    """Its class takes in its own operand; the node is gone, but the model's term still has to agree."""
+    """Its class takes in its own operand: a loop, which still has to agree."""
 
     @rule("wrong/drop-addend")
     def drop(x: Tensor, y: Tensor) -> Sides:
@@ -159,7 +159,7 @@ def test_opaque_outputs_are_drawn() -> None:
     kinds = (TensorType("float32", (2, 4)), OtherType("sequence"))
     value, sequence = g.opaque("Custom", x, outputs=kinds)
     twice = g("Relu", g("Relu", value))
-    saturation, blamed = checked(g.graph(g("MatMul", twice, g.weight(4, 4)), sequence))
+    _, blamed = checked(g.graph(g("MatMul", twice, g.weight(4, 4)), sequence))
     assert not blamed
 
 

@@ -1,4 +1,4 @@
-"""The e-graph: loading, saturation, budgets, provenance, determinism and the invariants that protect it."""
+"""The e-graph: loading, saturation, budgets, provenance, determinism and invariants."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_symbolic_sizes_pass_through() -> None:
 
 
 def test_different_symbols_do_not_unite() -> None:
-    """x + y of sizes N and M types only after broadcasting of equal sizes: no rule may pretend so."""
+    """Rows of N and of M are not one shape, even where the weights agree."""
     g = GraphMaker()
     x, y = g.input("x", "N", 4), g.input("y", "M", 4)
     w = g.weight(4, 2)
@@ -277,13 +277,13 @@ def test_uniting_other_shapes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> No
     def transposed(x: Tensor) -> Sides:
         return ops.Relu(x), ops.Transpose(ops.Relu(x), perm=(1, 0))
 
-    original = module.__globals__["typing_rules"]  # type: ignore[attr-defined]
+    original = module.__globals__["typing_rules"]
 
     def unguarded(schema: object) -> list[str]:
         rules = [text for text in original(schema) if ':name "commit"' not in text]
         return [*rules, '(rule ((want a b n)) ((union a b)) :ruleset commit :name "commit")']
 
-    monkeypatch.setitem(module.__globals__, "typing_rules", unguarded)  # type: ignore[attr-defined]
+    monkeypatch.setitem(module.__globals__, "typing_rules", unguarded)
     g = GraphMaker()
     graph = g.graph(g("Relu", g.input("x", 2, 3)))
     with pytest.raises(SaturationError, match="e-graph engine"):

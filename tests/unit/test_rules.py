@@ -1,4 +1,4 @@
-"""The rule language, the checker on every rule of the book, and on rules that others shipped and that are wrong."""
+"""The rule language, and the checker on the book and on rules that are known to be wrong."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def fold_normalisation(x: Tensor, g: Weight, b: Weight, m: Weight, v: Weight, e:
     return ops.BatchNormalization(x, g, b, m, v, epsilon=e), x * scale + shift, x.rank == 4
 
 
-def _shifted(x: Tensor, b: Tensor, w: Tensor, pad: int) -> Sides:
+def _shifted(x: Tensor, b: Weight, w: Weight, pad: int) -> Sides:
     attrs = {"strides": (1, 1), "pads": (pad,) * 4, "dilations": (1, 1), "group": 1}
     per_filter = ops.ReduceSum(w * b, axes=(1, 2, 3), keepdims=1)
     bias = ops.Reshape(per_filter, shape=(1, w.dim(0), 1, 1))
@@ -399,13 +399,13 @@ WRONG = [value for value in list(globals().values()) if isinstance(value, Rule)]
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda one: one.name)
 def test_wrong_rule_is_refuted(wrong: Rule) -> None:
-    report = check_rule(wrong)
+    report = check_rule(wrong, max_points=100)
     assert report.refutation is not None, str(report)
     assert not report.passed
 
 
 def test_grouped_merge_holds_with_its_condition() -> None:
-    report = check_rule(rule("right/grouped-merge")(_grouped_with_condition))
+    report = check_rule(rule("right/grouped-merge")(_grouped_with_condition), max_points=40)
     assert report.passed, str(report)
 
 
@@ -416,12 +416,12 @@ def _grouped_with_condition(x: Tensor, y: Tensor, w: Weight, v: Weight, g: Int, 
 
 
 def test_typing_guards_the_concat_shuffle() -> None:
-    """TASO 110: where the parts have other sizes the right side does not type, so nobody applies it."""
+    """TASO 110: where the parts have other sizes the right side does not type."""
 
     def shuffle(a: Tensor, b: Tensor, c: Tensor, d: Tensor, axis: Int) -> Sides:
         return concat(a, b, axis) + concat(c, d, axis), concat(a, d, axis) + concat(c, b, axis)
 
-    report = check_rule(rule("right/concat-shuffle")(shuffle))
+    report = check_rule(rule("right/concat-shuffle")(shuffle), max_points=60)
     assert report.passed
     assert report.guarded > 0
 

@@ -57,6 +57,11 @@ class Domain(Protocol):
     def constant(self, value: float, like: Array) -> Array: ...
 
 
+TypeFn = Callable[[Sequence[TensorType], AttrMap], TensorType]
+EvalFn = Callable[[Domain, Sequence[Array], AttrMap], Array]
+FlopsFn = Callable[[Sequence[TensorType], TensorType, AttrMap], Dim]
+
+
 @dataclass(frozen=True)
 class Op:
     """An operator with exactly one output.
@@ -78,9 +83,9 @@ class Op:
     arity: tuple[int, int]
     attrs: Mapping[str, AttrKind]
     kind: OpClass
-    type_fn: Callable[[Sequence[TensorType], AttrMap], TensorType]
-    eval_fn: Callable[[Domain, Sequence[Array], AttrMap], Array]
-    flops: Callable[[Sequence[TensorType], TensorType, AttrMap], Dim]
+    type_fn: TypeFn
+    eval_fn: EvalFn
+    flops: FlopsFn
     commutative: bool = False
     onnx_since: int = 1
 

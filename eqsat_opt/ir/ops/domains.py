@@ -155,7 +155,7 @@ FLOAT = FloatDomain()
 
 
 class FieldDomain:
-    """Integers modulo a prime below 2^31; nonlinear functions are random functions, equal for equal arguments.
+    """Integers modulo a prime below 2^31; a nonlinear function is a random one of its arguments.
 
     An identity that holds here at random values holds as an identity of rational functions except
     with a probability of about degree/p (Schwartz-Zippel); see rules.md §3.
@@ -198,12 +198,11 @@ class FieldDomain:
 
     def matmul(self, a: Array, b: Array) -> Array:
         """Matrix product modulo p, reduced after every addend."""
-        left, right = np.broadcast_arrays(a[..., :, :, None], b[..., None, :, :]) if a.ndim > 1 and b.ndim > 1 else (
-            a[..., :, None] if b.ndim > 1 else a,
-            b,
-        )  # fmt: skip
-        axis = -2 if b.ndim > 1 else -1
-        return np.asarray(np.sum(self.mul(left, right), axis=axis) % self.prime)
+        if b.ndim == 1:
+            return np.asarray(np.sum(self.mul(a, b), axis=-1) % self.prime)
+        left = a[..., :, :, None] if a.ndim > 1 else a[:, None]
+        right = b[..., None, :, :] if a.ndim > 1 else b
+        return np.asarray(np.sum(self.mul(left, right), axis=-2) % self.prime)
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """Sum modulo p over ``axes``, which are kept."""

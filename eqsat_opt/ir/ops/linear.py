@@ -41,7 +41,8 @@ def _matmul_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: Attr
 
 
 register(
-    Op("MatMul", (2, 2), {}, "contraction", _matmul_type, lambda d, x, _a: d.matmul(x[0], x[1]), _matmul_flops)
+    Op("MatMul", (2, 2), {}, "contraction", _matmul_type, lambda d, x, _a: d.matmul(x[0], x[1]),
+       _matmul_flops)
 )  # fmt: skip
 
 
@@ -79,7 +80,7 @@ def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> A
     extents = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
     view = np.lib.stride_tricks.sliding_window_view(
         padded, extents, axis=tuple(range(2, 2 + n_axes))
-    )  # type: ignore[call-overload]
+    )
     index = (
         (slice(None),) * 2
         + tuple(slice(None, None, s) for s in strides)
@@ -168,7 +169,8 @@ def _deconv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     require(x.shape[1] == w.shape[0], f"channels of {x} do not fit {w}")
     sizes = [
         (x.shape[2 + i] - 1) * attrs["strides"][i] + attrs["output_padding"][i]
-        + (w.shape[2 + i] - 1) * attrs["dilations"][i] + 1 - attrs["pads"][i] - attrs["pads"][n_axes + i]
+        + (w.shape[2 + i] - 1) * attrs["dilations"][i] + 1
+        - attrs["pads"][i] - attrs["pads"][n_axes + i]
         for i in range(n_axes)
     ]  # fmt: skip
     return TensorType(x.dtype, (x.shape[0], w.shape[1] * attrs["group"], *sizes))

@@ -203,6 +203,7 @@ def _identity_kernel(domain: Domain, _operands: Sequence[Array], attrs: AttrMap)
 
 
 register(
-    Op("IdentityKernel", (0, 0), {"channels": "int", "height": "int", "width": "int", "dtype": "str"}, "movement",
+    Op("IdentityKernel", (0, 0),
+       {"channels": "int", "height": "int", "width": "int", "dtype": "str"}, "movement",
        _identity_type, _identity_kernel, _no_flops)
 )  # fmt: skip

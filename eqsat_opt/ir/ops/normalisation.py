@@ -11,6 +11,7 @@ from eqsat_opt.ir.ops._base import (
     Array,
     AttrMap,
     Domain,
+    FlopsFn,
     IllTyped,
     Op,
     broadcast_shapes,
@@ -105,7 +106,7 @@ def _channel_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return x
 
 
-def _flops(per_element: int) -> object:
+def _flops(per_element: int) -> FlopsFn:
     def flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
         return dim_product(output.shape) * per_element
 
@@ -113,12 +114,12 @@ def _flops(per_element: int) -> object:
 
 
 register(
-    Op("LayerNormalization", (2, 3), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type, _layer,
-       _flops(8), onnx_since=17)  # type: ignore[arg-type]
+    Op("LayerNormalization", (2, 3), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type,
+       _layer, _flops(8), onnx_since=17)
 )  # fmt: skip
 register(
-    Op("RMSNormalization", (2, 2), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type, _rms,
-       _flops(5), onnx_since=23)  # type: ignore[arg-type]
+    Op("RMSNormalization", (2, 2), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type,
+       _rms, _flops(5), onnx_since=23)
 )  # fmt: skip
 register(
     Op(
@@ -130,7 +131,7 @@ register(
         _batch,
         _flops(2),
         onnx_since=7,
-    )  # type: ignore[arg-type]
+    )
 )
 register(
     Op(
@@ -142,5 +143,5 @@ register(
         _instance,
         _flops(8),
         onnx_since=6,
-    )  # type: ignore[arg-type]
+    )
 )

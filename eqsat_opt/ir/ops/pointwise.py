@@ -12,6 +12,8 @@ from eqsat_opt.ir.ops._base import (
     AttrKind,
     AttrMap,
     Domain,
+    EvalFn,
+    FlopsFn,
     Op,
     broadcast_shapes,
     elements,
@@ -61,7 +63,7 @@ def _prelu(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return result
 
 
-def _flops(name: str) -> object:
+def _flops(name: str) -> FlopsFn:
     per_element = _COST.get(name, 1)
 
     def flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
@@ -70,7 +72,7 @@ def _flops(name: str) -> object:
     return flops
 
 
-def _applied(name: str) -> object:
+def _applied(name: str) -> EvalFn:
     def evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
         return domain.apply(name, attrs, *operands)
 
@@ -78,11 +80,13 @@ def _applied(name: str) -> object:
 
 
 UNARY_FUNCTIONS: dict[str, tuple[dict[str, AttrKind], int]] = {
-    "Relu": ({}, 6), "Sigmoid": ({}, 6), "Tanh": ({}, 6), "Erf": ({}, 9), "Exp": ({}, 6), "Log": ({}, 6),
-    "Sqrt": ({}, 6), "Abs": ({}, 6), "Floor": ({}, 6), "Ceil": ({}, 6), "Round": ({}, 11), "Sign": ({}, 9),
+    "Relu": ({}, 6), "Sigmoid": ({}, 6), "Tanh": ({}, 6), "Erf": ({}, 9), "Exp": ({}, 6),
+    "Log": ({}, 6), "Sqrt": ({}, 6), "Abs": ({}, 6), "Floor": ({}, 6), "Ceil": ({}, 6),
+    "Round": ({}, 11), "Sign": ({}, 9),
     "Sin": ({}, 7), "Cos": ({}, 7), "Softsign": ({}, 1), "Softplus": ({}, 1), "HardSwish": ({}, 14),
-    "Mish": ({}, 18), "Gelu": ({"approximate": "str"}, 20), "HardSigmoid": ({"alpha": "float", "beta": "float"}, 6),
-    "Elu": ({"alpha": "float"}, 6), "Celu": ({"alpha": "float"}, 12), "LeakyRelu": ({"alpha": "float"}, 6),
+    "Mish": ({}, 18), "Gelu": ({"approximate": "str"}, 20),
+    "HardSigmoid": ({"alpha": "float", "beta": "float"}, 6), "Elu": ({"alpha": "float"}, 6),
+    "Celu": ({"alpha": "float"}, 12), "LeakyRelu": ({"alpha": "float"}, 6),
     "Selu": ({"alpha": "float", "gamma": "float"}, 6), "ThresholdedRelu": ({"alpha": "float"}, 10),
     "Clip": ({"min": "float", "max": "float"}, 6),
 }  # fmt: skip
@@ -99,13 +103,13 @@ for _name, (_attrs, _since) in UNARY_FUNCTIONS.items():
             _applied(_name),
             _flops(_name),
             onnx_since=_since,
-        )  # type: ignore[arg-type]
+        )
     )
 
 for _name in ("Not", "IsNaN"):
-    register(Op(_name, (1, 1), {}, "pointwise", _boolean, _applied(_name), _flops(_name)))  # type: ignore[arg-type]
+    register(Op(_name, (1, 1), {}, "pointwise", _boolean, _applied(_name), _flops(_name)))
 
-_ARITHMETIC = {
+_ARITHMETIC: dict[str, EvalFn] = {
     "Add": lambda d, x, _a: d.add(*x),
     "Sub": lambda d, x, _a: d.sub(*x),
     "Mul": lambda d, x, _a: d.mul(*x),
@@ -123,26 +127,27 @@ for _name, _evaluate in _ARITHMETIC.items():
             _flops(_name),
             _name in ("Add", "Mul"),
             7,
-        )  # type: ignore[arg-type]
+        )
     )
 
 register(
-    Op("Neg", (1, 1), {}, "pointwise", _same, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]), _flops("Neg"), onnx_since=6)  # type: ignore[arg-type]
+    Op("Neg", (1, 1), {}, "pointwise", _same, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
+       _flops("Neg"), onnx_since=6)
 )  # fmt: skip
 register(
     Op("Reciprocal", (1, 1), {}, "pointwise", _same,
        lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
-       _flops("Reciprocal"), onnx_since=6)  # type: ignore[arg-type]
+       _flops("Reciprocal"), onnx_since=6)
 )  # fmt: skip
 
 for _name in ("Min", "Max"):
     register(
         Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(_name), True, 8)
-    )  # type: ignore[arg-type]
-register(Op("Pow", (2, 2), {}, "pointwise", _pow, _applied("Pow"), _flops("Pow"), onnx_since=7))  # type: ignore[arg-type]
+    )
+register(Op("Pow", (2, 2), {}, "pointwise", _pow, _applied("Pow"), _flops("Pow"), onnx_since=7))
 register(
     Op("PRelu", (2, 2), {}, "pointwise", _prelu, _applied("PRelu"), _flops("PRelu"), onnx_since=7)
-)  # type: ignore[arg-type]
+)
 
 COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
 for _name, _since in zip(
@@ -159,7 +164,7 @@ for _name, _since in zip(
             _flops(_name),
             onnx_since=_since,
         )
-    )  # type: ignore[arg-type]
+    )
 
 
 def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
@@ -169,7 +174,8 @@ def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Where", (3, 3), {}, "pointwise", _where_type, lambda _d, x, _a: np.where(*x), _flops("Where"), onnx_since=9)  # type: ignore[arg-type]
+    Op("Where", (3, 3), {}, "pointwise", _where_type, lambda _d, x, _a: np.where(*x),
+       _flops("Where"), onnx_since=9)
 )  # fmt: skip
 
 
@@ -190,4 +196,4 @@ def _cast(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 register(
     Op("Cast", (1, 1), {"to": "str"}, "pointwise", _cast_type, _cast, _flops("Cast"), onnx_since=6)
-)  # type: ignore[arg-type]
+)

@@ -62,9 +62,13 @@ def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> 
         inside = np.pad(inside, widths, constant_values=1)
         beyond = {**attrs, "pads": (0,) * 2 * n_axes}
         if attrs["ceil"]:
-            positions = total.shape[2:]
-            need = [(p - 1) * s + d * (k - 1) + 1 for p, s, d, k in
-                    zip(positions, attrs["strides"], attrs["dilations"], attrs["kernel"], strict=True)]  # fmt: skip
+            positions: tuple[int, ...] = total.shape[2:]
+            need = [
+                (position - 1) * attrs["strides"][i]
+                + attrs["dilations"][i] * (attrs["kernel"][i] - 1)
+                + 1
+                for i, position in enumerate(positions)
+            ]
             widths = [
                 (0, 0),
                 (0, 0),
@@ -124,7 +128,7 @@ def _lrn_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 
 def _lrn_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMap) -> Dim:
-    return elements(output) * (attrs["size"] + 14)
+    return elements(output) * (int(attrs["size"]) + 14)
 
 
 register(

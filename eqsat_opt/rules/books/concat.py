@@ -81,7 +81,7 @@ def mul_of_concats(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sid
 
 
 def _aligned(x: Var, y: Var, axis: Expr) -> tuple[Condition, Condition]:
-    """The operands have the same axes and the same extent along the sliced one; they may broadcast along others."""
+    """Same axes, same extent along the sliced one; the operands may broadcast along others."""
     return x.rank == y.rank, x.dim(axis) == y.dim(axis)
 
 

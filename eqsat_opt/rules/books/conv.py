@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 @rule("conv/merge-siblings", phase=Phase.SIBLINGS)
 def merge_siblings(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
-    """Convolutions of one input become one with the filters side by side; groups would interleave them."""
+    """Convolutions of one input become one with all filters; groups would interleave them."""
     both = ops.Conv(x, concat(w, v, axis=0), strides=s, pads=p, dilations=d, group=1)
     return (
         (
@@ -31,14 +31,14 @@ def merge_siblings(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints) -
 
 @rule("conv/slice-filters")
 def slice_filters(x: Tensor, w: Weight, lo: Int, hi: Int, s: Ints, p: Ints, d: Ints) -> Sides:
-    """Some filters of a convolution give some of its channels; groups would pair them with other inputs."""
+    """Some filters give some channels; groups would pair them with other inputs."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
     return ops.Conv(x, slice_(w, 0, lo, hi), **attrs), slice_(ops.Conv(x, w, **attrs), 1, lo, hi)
 
 
 @rule("conv/use-padded-kernel", numerics=Numerics.REASSOCIATE)
 def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int) -> Sides:
-    """A 1 x 1 convolution is a centred 3 x 3 one, where a padded weight is at hand to merge with its siblings."""
+    """A 1 x 1 convolution is a centred 3 x 3 one, where a padded weight is at hand."""
     padded = ops.Pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
     small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)
     large = ops.Conv(

@@ -9,11 +9,11 @@ __all__: list[str] = []
 
 
 def _base(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
-    """K + a * mean of x² over n neighbouring channels: a pool along the channel axis of [N, 1, C, H*W]."""
+    """The base k + a * mean(x²) over n channels: a pool along axis 2 of [N, 1, C, H*W]."""
     plane = ops.Reshape(x * x, shape=(x.dim(0), 1, x.dim(1), x.dim(2) * x.dim(3)))
     mean = ops.AveragePool(
-        plane, kernel=(n, 1), strides=(1, 1), pads=((n - 1) // 2, 0, n // 2, 0), dilations=(1, 1), ceil=0,
-        count_include_pad=1,
+        plane, kernel=(n, 1), strides=(1, 1), pads=((n - 1) // 2, 0, n // 2, 0), dilations=(1, 1),
+        ceil=0, count_include_pad=1,
     )  # fmt: skip
     flat = ops.Scalar(value=k, dtype="float32") + mean * ops.Scalar(value=a, dtype="float32")
     return ops.Reshape(flat, shape=(x.dim(0), x.dim(1), x.dim(2), x.dim(3)))  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ __all__: list[str] = []
 
 @rule("matmul/assoc", bidirectional=True, numerics=Numerics.REASSOCIATE)
 def assoc(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """Products of matrices reassociate: weight chains fold, linear attention drops its L x L matrix."""
+    """Matrix products reassociate: weight chains fold, linear attention loses its L x L matrix."""
     return (x @ y) @ z, x @ (y @ z), x.rank >= 2, y.rank >= 2, z.rank >= 2
 
 
@@ -43,7 +43,7 @@ def merge_weights(x: Tensor, w: Weight, v: Weight) -> Sides:
 
 @rule("matmul/batch-steps", phase=Phase.SIBLINGS)
 def batch_steps(x: Tensor, y: Tensor, w: Weight) -> Sides:
-    """Products with one weight become one product on stacked rows: all time steps of a recurrent net at once."""
+    """Products with one weight become one on stacked rows: all steps of a recurrent net."""
     both = concat(x, y, axis=0) @ w
     return (
         (x @ w, y @ w),
@@ -59,14 +59,14 @@ def batch_steps(x: Tensor, y: Tensor, w: Weight) -> Sides:
 
 @rule("matmul/slice-columns")
 def slice_columns(x: Tensor, w: Weight, lo: Int, hi: Int) -> Sides:
-    """Columns of the weight are columns of the product: a product with merged weights gives all parts."""
+    """Columns of the weight are columns of the product: merged weights give all parts."""
     part = slice_(x @ w, x.rank - 1, lo, hi)
     return x @ slice_(w, 1, lo, hi), part, x.rank >= 2, w.rank == 2
 
 
 @rule("matmul/slice-rows")
 def slice_rows(x: Tensor, w: Weight, lo: Int, hi: Int) -> Sides:
-    """Rows of the data are rows of the product: all time steps of a recurrent net in one product."""
+    """Rows of the data are rows of the product: all steps of a recurrent net in one."""
     return slice_(x, 0, lo, hi) @ w, slice_(x @ w, 0, lo, hi), x.rank == 2, w.rank == 2
 
 

@@ -43,7 +43,7 @@ def average_linear(
 
 @rule("pool/average-conv", numerics=Numerics.REASSOCIATE)
 def average_conv(x: Tensor, w: Weight, k: Ints, s: Ints, p: Ints, d: Ints, c: Int, i: Int) -> Sides:
-    """A 1 x 1 convolution acts on channels and the pool on space, so they commute; then siblings can merge."""
+    """A 1 x 1 convolution acts on channels, the pool on space: they commute, siblings merge."""
     attrs = {
         "kernel": k,
         "strides": s,
@@ -65,7 +65,7 @@ def average_conv(x: Tensor, w: Weight, k: Ints, s: Ints, p: Ints, d: Ints, c: In
 
 @rule("pool/max-concat")
 def max_concat(x: Tensor, y: Tensor, k: Ints, s: Ints, p: Ints, d: Ints, c: Int) -> Sides:
-    """Two equal pools whose results are stacked along channels are one pool of the stacked inputs."""
+    """Two equal pools with results stacked along channels are one pool of the stacked inputs."""
     attrs = {"kernel": k, "strides": s, "pads": p, "dilations": d, "ceil": c}
     pools = concat(ops.MaxPool(x, **attrs), ops.MaxPool(y, **attrs), axis=1)
     return pools, ops.MaxPool(concat(x, y, axis=1), **attrs)
