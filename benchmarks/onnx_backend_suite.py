@@ -199,7 +199,7 @@ def _difference(model: onnx.ModelProto, case: Case) -> str:
 
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    name = "" if isinstance(error, EqsatError | AssertionError) else f"{type(error).__name__}: "
+    name = "" if isinstance(error, EqsatError) else f"{type(error).__name__}: "
     return (name + text)[:300]
 
 
@@ -221,7 +221,7 @@ def judge(case: Case, options: Options = SEARCH_ONLY) -> Verdict:
             models["chosen graph"] = model_proto(export_model(result.plan.best))
             models["normalised graph"] = model_proto(export_model(result.plan.original))
     except Exception as error:  # a crash is a failed case, with its name
-        return verdict("failed", f"{type(error).__name__}: {_one_line(error)}")
+        return verdict("failed", _one_line(error))
     status = result.report.status
     for label, model in models.items():
         if reason := _difference(model, case):

@@ -15,6 +15,7 @@ import numpy as np
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.sizes import runnable_sizes
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
 __all__ = ["TOLERANCES", "Difference", "Reference", "differences"]
@@ -66,8 +67,17 @@ class Reference:
             RuntimeFailed: the original does not run.
         """
         session = OrtSession(model, options)
-        feeds = tuple(random_inputs(model, seed, dims) for seed in seeds)
-        return cls(tuple(session.output_names), feeds, tuple(tuple(session.run(f)) for f in feeds))
+        given = dims or {}
+        sizes = runnable_sizes(model, given)
+        feeds = tuple(random_inputs(model, seed, sizes) for seed in seeds)
+        try:
+            outputs = tuple(tuple(session.run(feed)) for feed in feeds)
+        except RuntimeFailed as error:
+            assumed = ", ".join(f"{name}={sizes[name]}" for name in sizes if name not in given)
+            if not assumed:
+                raise
+            raise RuntimeFailed(f"{error} (at assumed sizes {assumed}; give others with --input-shape)") from error
+        return cls(tuple(session.output_names), feeds, outputs)
 
 
 def _float_error(expected: Any, actual: Any, dtype: str) -> tuple[float, float]:

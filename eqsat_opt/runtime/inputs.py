@@ -15,7 +15,7 @@ from onnx import TensorProto
 from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
-__all__ = ["InputSpec", "input_specs", "random_inputs"]
+__all__ = ["InputSpec", "input_specs", "random_inputs", "symbolic_sizes"]
 
 _MAX_ELEMENTS = 2**31
 _WORDS = ("a", "bc", "def", "ghij")
@@ -86,7 +86,7 @@ def random_inputs(
         or not isinstance(model_or_signature, Sequence)
         else tuple(model_or_signature)
     )
-    sizes = _symbolic_sizes(specs, dims or {})
+    sizes = symbolic_sizes(specs, dims or {})
     generator = np.random.default_rng(seed)
     feeds: dict[str, Any] = {}
     for spec in specs:
@@ -142,7 +142,12 @@ def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
     return {name: bound for name, bound in bounds.items() if name not in other_uses}
 
 
-def _symbolic_sizes(specs: Iterable[InputSpec], dims: Mapping[str, int]) -> dict[str, int]:
+def symbolic_sizes(specs: Iterable[InputSpec], dims: Mapping[str, int]) -> dict[str, int]:
+    """A size for each symbolic dim: the one in `dims`, or a small default.
+
+    Raises:
+        OptionError: `dims` names no symbolic dim of the inputs, or gives a negative size.
+    """
     sizes: dict[str, int] = {}
     for spec in specs:
         for axis, dim in enumerate(spec.shape or ()):

@@ -37,19 +37,19 @@ def symbol_sizes(candidates: Candidates, given: Mapping[str, int]) -> dict[str, 
         if kernel is not None and len(item.nodes) == 1 and origin[item.nodes[0]] == 0
     ]
     guesses = [{**dict.fromkeys(names, size), **given} for size in _ASSUMED_SIZES]
-    return next((sizes for sizes in guesses if all(_literal(k, sizes) for k in own)), guesses[0])
+    return next((sizes for sizes in guesses if all(_at_sizes(k, sizes) for k in own)), guesses[0])
 
 
-def _literal(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
+def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
     """The kernel with symbolic dimensions replaced; ``None`` where it is not defined on such sizes."""
     if kernel.is_static:
         return kernel
     try:
-        literal = kernel.with_sizes(dict(sizes))
-        types = literal.types
+        sized = kernel.with_sizes(dict(sizes))
+        types = sized.types
     except IllTyped:
         return None
-    return literal if all(size >= 0 for type_ in types for size in type_.static_shape()) else None
+    return sized if all(size >= 0 for type_ in types for size in type_.static_shape()) else None
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PricedCandidates:
         result: list[Kernel | None] = []
         for kernel in self.candidates.kernels:
             if kernel is not None and kernel not in shared:
-                shared[kernel] = _literal(kernel, self.sizes)
+                shared[kernel] = _at_sizes(kernel, self.sizes)
             result.append(None if kernel is None else shared[kernel])
         return tuple(result)
 

@@ -1,0 +1,59 @@
+"""Which graphs of a plan are worth a contest: equal ones once, and none that is the original again."""
+
+from __future__ import annotations
+
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.select.pipeline import Plan
+from eqsat_opt.select.raising import rules_used
+
+__all__ = ["ALTERNATIVE", "BEST", "CLEAN", "entrants_of", "metrics_of"]
+
+BEST = "best"
+CLEAN = "clean"
+ALTERNATIVE = "alternative-"
+
+
+def entrants_of(plan: Plan, clean: Graph, imported: Graph) -> dict[str, Graph]:
+    """Graphs by name, the cheapest first.
+
+    ``best`` is the extracted graph, ``clean`` the original after normalisation only, ``alternative-k`` the runners-up.
+    """
+    named = {BEST: plan.best, CLEAN: plan.original}
+    for i, other in enumerate(plan.alternatives, start=1):
+        named[f"{ALTERNATIVE}{i}"] = other
+    is_cleaner = clean.operator_counts() != imported.operator_counts() or _has_new_constants(clean, imported)
+    seen: set[str] = set()
+    kept = {}
+    for name, graph in named.items():
+        text = _structure(graph)
+        if text not in seen and (is_cleaner or rules_used(graph)):
+            kept[name] = graph
+        seen.add(text)
+    return kept
+
+
+def metrics_of(plan: Plan, name: str) -> dict[str, float]:
+    """Predicted totals of an entrant, or of the original for every other name."""
+    choice = plan.choice
+    if name == BEST:
+        return dict(choice.metrics)
+    if name.startswith(ALTERNATIVE):
+        return dict(choice.alternative_metrics[int(name.removeprefix(ALTERNATIVE)) - 1])
+    return dict(choice.original_metrics)
+
+
+def _has_new_constants(clean: Graph, imported: Graph) -> bool:
+    digests = {constant.digest for constant in imported.constants.values()}
+    return any(constant.digest not in digests for constant in clean.constants.values())
+
+
+def _structure(graph: Graph) -> str:
+    """A text that is equal for graphs that compute in the same way, whatever the names."""
+    number = {name: f"i{i}" for i, name in enumerate(graph.inputs)}
+    number.update({name: f"c{constant.digest}" for name, constant in graph.constants.items()})
+    lines = []
+    for i, node in enumerate(graph.nodes):
+        identity = node.name if node.payload is not None else ""
+        lines.append(f"{node.op}{node.attrs}{[number.get(n, n) for n in node.inputs]}{identity}")
+        number.update({name: f"n{i}.{j}" for j, name in enumerate(node.outputs)})
+    return "\n".join([*lines, *(number[name] for name in graph.outputs)])
