@@ -138,9 +138,14 @@ def _restamped(model: onnx.ModelProto) -> onnx.ModelProto:
     result.CopyFrom(model)
     result.ir_version = min(model.ir_version, _IR_VERSION)
     for opset in result.opset_import:
-        if opset.domain == "" and opset.version > _OPSET and all(
-            onnx.defs.has(node.op_type) and onnx.defs.get_schema(node.op_type, opset.version).since_version <= _OPSET
-            for node in _nodes(model.graph)
+        if (
+            opset.domain == ""
+            and opset.version > _OPSET
+            and all(
+                onnx.defs.has(node.op_type)
+                and onnx.defs.get_schema(node.op_type, opset.version).since_version <= _OPSET
+                for node in _nodes(model.graph)
+            )
         ):
             opset.version = _OPSET
     return result
@@ -156,8 +161,13 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 def _stored_data_sets(folder: Path, model: onnx.ModelProto) -> Iterator[DataSet]:
     for stored in sorted(folder.glob("test_data_set_*")):
-        inputs = [_stored_value(path, model.graph.input[i].type) for i, path in _numbered(stored, "input")]
-        outputs = [_stored_value(path, model.graph.output[i].type) for i, path in _numbered(stored, "output")]
+        inputs = [
+            _stored_value(path, model.graph.input[i].type) for i, path in _numbered(stored, "input")
+        ]
+        outputs = [
+            _stored_value(path, model.graph.output[i].type)
+            for i, path in _numbered(stored, "output")
+        ]
         yield inputs, outputs
 
 
@@ -237,9 +247,15 @@ def judge(case: Case, options: Options = SEARCH_ONLY) -> Verdict:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the suite and print what failed; the exit code says whether anything did."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sample", type=int, default=0, metavar="N", help="only N cases, spread evenly")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only cases with TEXT in their name")
-    parser.add_argument("--check", action="store_true", help="compare on random inputs too, as by default")
+    parser.add_argument(
+        "--sample", type=int, default=0, metavar="N", help="only N cases, spread evenly"
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only cases with TEXT in their name"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="compare on random inputs too, as by default"
+    )
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all verdicts")
     given = parser.parse_args(arguments)
 
@@ -256,14 +272,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"\r{number}/{len(cases)}", end="", file=sys.stderr, flush=True)
     seconds = time.perf_counter() - start
 
-    print(f"\n{'kind':18s} {'cases':>6s} {'passed':>7s} {'failed':>7s} {'excluded':>9s} {'not run':>8s}")
+    print(
+        f"\n{'kind':18s} {'cases':>6s} {'passed':>7s} {'failed':>7s} {'excluded':>9s} {'not run':>8s}"
+    )
     for kind in KINDS:
         counts = Counter(v.outcome for v in verdicts if v.kind == kind)
         row = [counts.total(), *(counts[o] for o in ("passed", "failed", "excluded", "not run"))]
         print(f"{kind:18s} {row[0]:6d} {row[1]:7d} {row[2]:7d} {row[3]:9d} {row[4]:8d}")
     changed = sum(v.status == "unmeasured" for v in verdicts)
     optimising = sum(v.seconds for v in verdicts)
-    print(f"{changed} cases came back changed; {seconds:.0f} s in all, {optimising:.0f} s of them optimising")
+    print(
+        f"{changed} cases came back changed; {seconds:.0f} s in all, {optimising:.0f} s of them optimising"
+    )
     for name, reason in EXCLUDED.items():
         print(f"excluded {name}: {reason}")
     if given.json:

@@ -47,7 +47,7 @@ class Options:
     budget_s: float = 60.0
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
     threads: int = 0
-    nodes: int = 50_000
+    nodes: int = 20_000
     measure: bool = True
     check: int = 3
     race: bool = True

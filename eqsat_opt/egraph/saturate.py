@@ -41,7 +41,7 @@ class Budget:
         match_limit: matches per algebra rule and round before the scheduler bans it for a while.
     """
 
-    nodes: int = 50_000
+    nodes: int = 20_000
     iterations: int = 16
     time_s: float = 30.0
     algebra_iterations: int = 2

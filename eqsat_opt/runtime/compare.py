@@ -59,7 +59,11 @@ class Reference:
 
     @classmethod
     def of(
-        cls, model: ModelSource, options: OrtOptions, seeds: Sequence[int], dims: Mapping[str, int] | None = None
+        cls,
+        model: ModelSource,
+        options: OrtOptions,
+        seeds: Sequence[int],
+        dims: Mapping[str, int] | None = None,
     ) -> Reference:
         """Run the original on one random input per seed.
 
@@ -76,7 +80,9 @@ class Reference:
             assumed = ", ".join(f"{name}={sizes[name]}" for name in sizes if name not in given)
             if not assumed:
                 raise
-            raise RuntimeFailed(f"{error} (at assumed sizes {assumed}; give others with --input-shape)") from error
+            raise RuntimeFailed(
+                f"{error} (at assumed sizes {assumed}; give others with --input-shape)"
+            ) from error
         return cls(tuple(session.output_names), feeds, outputs)
 
 
@@ -100,9 +106,13 @@ def _float_error(expected: Any, actual: Any, dtype: str) -> tuple[float, float]:
 def _compare(name: str, expected: Any, actual: Any, tolerance: float, exact: bool) -> Difference:
     if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
         same = _same_structure(expected, actual)
-        return Difference(name, 0.0, 0.0 if same else np.inf, tolerance, "" if same else "values differ")
+        return Difference(
+            name, 0.0, 0.0 if same else np.inf, tolerance, "" if same else "values differ"
+        )
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
-        why = f"{actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.shape)}"
+        why = (
+            f"{actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.shape)}"
+        )
         return Difference(name, np.inf, np.inf, tolerance, why)
     if expected.size == 0:
         return Difference(name, 0.0, 0.0, tolerance)
@@ -115,7 +125,13 @@ def _compare(name: str, expected: Any, actual: Any, tolerance: float, exact: boo
         return Difference(name, error, relative, tolerance, why)
     wrong = float(np.mean(expected != actual))
     allowed = 0.0 if exact else _INTEGER_MISMATCH
-    return Difference(name, wrong, wrong, allowed, "" if wrong <= allowed else f"{wrong:.2%} of the elements differ")
+    return Difference(
+        name,
+        wrong,
+        wrong,
+        allowed,
+        "" if wrong <= allowed else f"{wrong:.2%} of the elements differ",
+    )
 
 
 def _same_structure(a: Any, b: Any) -> bool:
@@ -126,7 +142,11 @@ def _same_structure(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
-        return bool(np.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True)) if a.dtype.kind == "f" else bool(np.array_equal(a, b))
+        return (
+            bool(np.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True))
+            if a.dtype.kind == "f"
+            else bool(np.array_equal(a, b))
+        )
     return bool(a == b)
 
 
@@ -140,13 +160,19 @@ def differences(
     """
     session = OrtSession(model, options)
     if tuple(session.output_names) != reference.names:
-        raise RuntimeFailed(f"outputs are {list(session.output_names)} instead of {list(reference.names)}")
+        raise RuntimeFailed(
+            f"outputs are {list(session.output_names)} instead of {list(reference.names)}"
+        )
     tolerance, exact = TOLERANCES[numerics], numerics == "bitexact"
     worst: dict[str, Difference] = {}
     for feeds, expected in zip(reference.feeds, reference.outputs, strict=True):
         for name, left, right in zip(reference.names, expected, session.run(feeds), strict=True):
             found = _compare(name, left, right, tolerance, exact)
             known = worst.get(name)
-            if known is None or (found.why, found.max_rel, found.max_abs) > (known.why, known.max_rel, known.max_abs):
+            if known is None or (found.why, found.max_rel, found.max_abs) > (
+                known.why,
+                known.max_rel,
+                known.max_abs,
+            ):
                 worst[name] = found
     return tuple(worst[name] for name in reference.names)

@@ -102,7 +102,7 @@ class ReferenceSession:
             for dim, size in zip(type_.shape, array.shape, strict=True)
         )
         if not fits or (array.dtype != numpy_dtype(type_.dtype) and type_.dtype != "string"):
-            given = f"{array.dtype}{list(array.shape)}"
+            given = TensorType(str(array.dtype), array.shape)
             raise RuntimeFailed(f"input {name!r} is {type_}; {given} was given")
         return array
 
@@ -119,7 +119,9 @@ class ReferenceSession:
                 literal = _with_sizes(node, sizes)
                 arrays = [operands[name] for name in node.inputs]
                 return {node.output: evaluate(literal, arrays, type_)}
-        except Exception as error:  # NumPy and the reference implementation raise whatever they meet
+        except (
+            Exception
+        ) as error:  # NumPy and the reference implementation raise whatever they meet
             op_type = node.op if node.payload is None else node.payload.op_type
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             where = node.name or next((name for name in node.outputs if name), "")
@@ -176,7 +178,10 @@ def _with_sizes(node: Node, sizes: Mapping[str, int]) -> Node:
     if not any(isinstance(value, tuple) for _, value in node.attrs):
         return node
     attrs = tuple(
-        (name, tuple(evaluate_dim(dim, sizes) for dim in value) if isinstance(value, tuple) else value)
+        (
+            name,
+            tuple(evaluate_dim(dim, sizes) for dim in value) if isinstance(value, tuple) else value,
+        )
         for name, value in node.attrs
     )
     return replace(node, attrs=attrs)

@@ -109,7 +109,8 @@ def choose(
             raise ExtractionError("the original graph has no kernels; please report this model")
         full = priced.problem(pricer.price)
         # Nodes keep their numbers while prices change, so the last answer is where the next search starts.
-        known = known or {c: (full.node_of[base.index[n]], i) for c, (n, i) in original.choice.items()}
+        unchanged = {c: (full.node_of[base.index[n]], i) for c, (n, i) in original.choice.items()}
+        known = min(filter(None, (known, unchanged)), key=partial(_cost, full, objective))
         solve = partial(extract, full.problem, objective, seed=seed, deterministic=False)
         best = solve(incumbent=known, gap=_ROUND_GAP, time_limit_s=time_limit_s * _ROUND_SHARE)
         wanted = dict.fromkeys([*_kernels(priced, full, best), *_kernels(priced, base, original)])
@@ -149,6 +150,13 @@ def choose(
         full,
         prices,
     )
+
+
+def _cost(problem: PricedProblem, objective: Objective, choice: Mapping[int, tuple[int, int]]) -> float:
+    """What a choice costs under the prices of ``problem``; every candidate has one implementation."""
+    nodes = [node for node, _ in choice.values()]
+    costs = problem.problem.impl_cost[nodes] @ objective.vector(problem.problem.metrics)
+    return float(costs.sum())
 
 
 def _measure(

@@ -27,7 +27,9 @@ _ASSUMED_SIZES = (16, 64, 256, 1024)
 def symbol_sizes(candidates: Candidates, given: Mapping[str, int]) -> dict[str, int]:
     """A size for every symbol in the e-graph: the given one, or a plain assumption."""
     types = [type_ for type_ in candidates.eclasses.types if isinstance(type_, TensorType)]
-    names = {name for type_ in types for dim in type_.shape for name in dim_names(dim)} - given.keys()
+    names = {
+        name for type_ in types for dim in type_.shape for name in dim_names(dim)
+    } - given.keys()
     if not names:
         return dict(given)
     origin = candidates.eclasses.origin
@@ -105,7 +107,9 @@ class PricedCandidates:
         weight = METRICS.index("weight_bytes")
         return np.array(
             [
-                item.kind != "const" or item.cls in own or self._static[i, weight] <= self.max_constant_bytes
+                item.kind != "const"
+                or item.cls in own
+                or self._static[i, weight] <= self.max_constant_bytes
                 for i, item in enumerate(self.candidates.items)
             ],
             dtype=np.bool_,
@@ -116,11 +120,16 @@ class PricedCandidates:
         """[candidates] whether a candidate uses only what the model had."""
         origin = self.candidates.eclasses.origin
         return np.array(
-            [item.kind == "const" or all(origin[n] == 0 for n in item.nodes) for item in self.candidates.items],
+            [
+                item.kind == "const" or all(origin[n] == 0 for n in item.nodes)
+                for item in self.candidates.items
+            ],
             dtype=np.bool_,
         )
 
-    def problem(self, price: Callable[[Kernel], Price], only: npt.NDArray[np.bool_] | None = None) -> PricedProblem:
+    def problem(
+        self, price: Callable[[Kernel], Price], only: npt.NDArray[np.bool_] | None = None
+    ) -> PricedProblem:
         """The extraction problem under ``price``, over all candidates or those in ``only``."""
         chosen = self._offered if only is None else self._offered & only
         index = np.flatnonzero(chosen)
@@ -135,7 +144,9 @@ class PricedCandidates:
             elif _is_unpriced(self.candidates.items[i]):
                 rows[row, 0] = LAUNCH_US
         items = [self.candidates.items[i] for i in index.tolist()]
-        return PricedProblem(_build(items, rows, self.candidates.n_classes, self.roots), tuple(index.tolist()))
+        return PricedProblem(
+            _build(items, rows, self.candidates.n_classes, self.roots), tuple(index.tolist())
+        )
 
 
 def _is_unpriced(item: Candidate) -> bool:
@@ -162,7 +173,9 @@ class PricedProblem:
         return PricedProblem(replace(self.problem, impl_cost=costs), self.index)
 
 
-def _build(items: Sequence[Candidate], rows: npt.NDArray[np.float64], n_classes: int, roots: Iterable[int]) -> Problem:
+def _build(
+    items: Sequence[Candidate], rows: npt.NDArray[np.float64], n_classes: int, roots: Iterable[int]
+) -> Problem:
     ptr = np.zeros(len(items) + 1, dtype=np.int64)
     np.cumsum([len(item.reads) for item in items], out=ptr[1:])
     return Problem(

@@ -61,7 +61,9 @@ class _Constants:
             for node in pending:
                 children = eclasses.children(node)
                 if all(c in self.ranks for c in children):
-                    rank = 0 if eclasses.op[node] == LEAF else 1 + sum(self.ranks[c] for c in children)
+                    rank = (
+                        0 if eclasses.op[node] == LEAF else 1 + sum(self.ranks[c] for c in children)
+                    )
                     cls = int(eclasses.class_of[node])
                     if rank < self.ranks.get(cls, rank + 1):
                         self.ranks[cls], changed = rank, True
@@ -77,7 +79,9 @@ class _Constants:
                 self.memo[cls], self.names[cls] = self.lowered.constants[name], name
                 return self.memo[cls]
             ranks = [self.ranks.get(c) for c in children]
-            if None not in ranks and 1 + sum(r for r in ranks if r is not None) == self.ranks.get(cls):
+            if None not in ranks and 1 + sum(r for r in ranks if r is not None) == self.ranks.get(
+                cls
+            ):
                 self.memo[cls] = self.folded(node, [self.handle(c) for c in children])
                 return self.memo[cls]
         raise ExtractionError(f"constant class {cls} cannot be folded; please report this model")
@@ -95,7 +99,9 @@ def _reshaped(handle: Constant, shape: tuple[int, ...]) -> Constant:
     if handle.type.shape == shape:
         return handle
     type_ = TensorType(handle.type.dtype, shape)
-    return Constant(type_, f"{handle.digest}:{shape}", lambda: np.asarray(handle.load()).reshape(shape))
+    return Constant(
+        type_, f"{handle.digest}:{shape}", lambda: np.asarray(handle.load()).reshape(shape)
+    )
 
 
 class _Raiser:
@@ -110,7 +116,9 @@ class _Raiser:
         self.used_constants: dict[str, Constant] = {}
         self.constant_names: dict[OperandRef, str] = {}
         self.taken = {*self.graph.types}
-        self.types: dict[str, ValueType] = {name: self.graph.types[name] for name in self.graph.inputs}
+        self.types: dict[str, ValueType] = {
+            name: self.graph.types[name] for name in self.graph.inputs
+        }
         self.nodes: list[Node] = []
         self.name_of: dict[int, str] = {}
         self.parts: dict[tuple[int, int], str] = {}
@@ -168,7 +176,11 @@ class _Raiser:
                     own, handle = base, self.graph.constants[base]
                 else:
                     own, handle = None, _reshaped(handle, ref.shape)
-            name = own if own in self.graph.constants else self.fresh(own or f"eqsat_constant_{ref.cls}")
+            name = (
+                own
+                if own in self.graph.constants
+                else self.fresh(own or f"eqsat_constant_{ref.cls}")
+            )
             assert name is not None
             self.used_constants[name] = handle
             self.types[name] = handle.type
@@ -207,7 +219,9 @@ class _Raiser:
     def _opaque(self, item: Candidate) -> None:
         node = self.lowered.opaque[int(self.eclasses.attrs[item.nodes[0]][0][1])]  # type: ignore[arg-type]
         children = iter(self.eclasses.children(item.nodes[0]))
-        inputs = tuple(self.operand(OperandRef(next(children))) if name else "" for name in node.inputs)
+        inputs = tuple(
+            self.operand(OperandRef(next(children))) if name else "" for name in node.inputs
+        )
         for name, cls in zip(filter(None, node.captures), children, strict=True):
             self._keep_name(name, cls)
         self.nodes.append(Node(
@@ -236,7 +250,12 @@ class _Raiser:
         for index, node in enumerate(item.nodes):
             cls = int(self.eclasses.class_of[node])
             wanted = self.selection.get(cls)
-            is_ours = wanted is not None and wanted.kind == "part" and wanted.reads == (item.cls,) and wanted.index == index
+            is_ours = (
+                wanted is not None
+                and wanted.kind == "part"
+                and wanted.reads == (item.cls,)
+                and wanted.index == index
+            )
             name = self.define(cls, "part") if is_ours else self.fresh(f"eqsat_part_{cls}")
             self.types[name] = self.eclasses.types[cls]
             self.parts[(item.cls, index)] = name
@@ -244,7 +263,9 @@ class _Raiser:
         sizes = tuple(p["hi"] - p["lo"] for p in parts)
         attrs = attributes(axis=parts[0]["axis"], sizes=sizes)
         rules = self._rules(item.nodes)
-        self.nodes.append(Node(SPLIT, (self.operand(item.operands[0]),), tuple(outputs), attrs, rules=rules))
+        self.nodes.append(
+            Node(SPLIT, (self.operand(item.operands[0]),), tuple(outputs), attrs, rules=rules)
+        )
 
     def _rules(self, nodes: tuple[int, ...]) -> tuple[str, ...]:
         found = (self.eclasses.rule_of(node) for node in nodes)
@@ -277,7 +298,9 @@ class _Raiser:
 
     def _source_of(self, node: int) -> tuple[str, ...]:
         eclasses = self.eclasses
-        return self.sources.get((eclasses.op[node], eclasses.attrs[node], eclasses.children(node)), ())
+        return self.sources.get(
+            (eclasses.op[node], eclasses.attrs[node], eclasses.children(node)), ()
+        )
 
     def order(self) -> list[int]:
         """Chosen classes, operands first."""
@@ -292,7 +315,9 @@ class _Raiser:
                 elif cls not in done:
                     done.add(cls)
                     stack.append((cls, True))
-                    stack += [(c, False) for c in reversed(self.selection[cls].reads) if c not in done]
+                    stack += [
+                        (c, False) for c in reversed(self.selection[cls].reads) if c not in done
+                    ]
         return result
 
     def graph_of(self) -> Graph:
@@ -303,7 +328,12 @@ class _Raiser:
             cls = int(self.eclasses.term_class[self.lowered.value[name]])
             outputs.append(self.operand(OperandRef(cls)))
         raised = Graph(
-            self.graph.inputs, tuple(outputs), tuple(self.nodes), self.used_constants, self.types, self.graph.model
+            self.graph.inputs,
+            tuple(outputs),
+            tuple(self.nodes),
+            self.used_constants,
+            self.types,
+            self.graph.model,
         )
         return raised.with_nodes(tuple(raised.live_nodes()))
 

@@ -71,9 +71,7 @@ def test_a_wrong_graph_fails(cases: list[Case], monkeypatch: pytest.MonkeyPatch)
     assert verdict.reason.startswith("chosen graph: ")
 
 
-def test_a_crash_fails_and_names_itself(
-    cases: list[Case], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_fails_and_names_itself(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise KeyError("lost")
 

@@ -37,9 +37,7 @@ def model_of(
         [numpy_helper.from_array(np.asarray(w), name) for name, w in (weights or {}).items()],
     )
     imports = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
-    return helper.make_model(
-        graph, opset_imports=imports, ir_version=10, functions=list(functions)
-    )
+    return helper.make_model(graph, opset_imports=imports, ir_version=10, functions=list(functions))
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -58,7 +58,7 @@ def map_over_slice(f: Func, x: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
     return f(slice_(x, axis, lo, hi)), slice_(f(x), axis, lo, hi)
 
 
-@rule("concat/add", bidirectional=False)
+@rule("concat/add", phase=Phase.ALGEBRA)
 def add_of_concats(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sides:
     """Sums of matching parts are one sum."""
     return (
@@ -69,7 +69,7 @@ def add_of_concats(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sid
     )
 
 
-@rule("concat/mul", bidirectional=False)
+@rule("concat/mul", phase=Phase.ALGEBRA)
 def mul_of_concats(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sides:
     """Products of matching parts are one product."""
     return (

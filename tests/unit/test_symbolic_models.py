@@ -1,0 +1,107 @@
+"""Models with open sizes and with subgraphs go through the whole search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from eqsat_opt.api import run
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.options import Options
+from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.sizes import runnable_sizes
+
+FLOAT = TensorProto.FLOAT
+OPTIONS = Options(store="", measure=False, race=False, check=1, threads=1)
+
+
+def model_of(
+    nodes: Sequence[onnx.NodeProto], shape: Sequence[int | str], weights: dict[str, Any]
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", FLOAT, shape)],
+        [helper.make_tensor_value_info("y", FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(w, np.float32), n) for n, w in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def strided(count: int) -> onnx.ModelProto:
+    """Unpadded pools that halve the image `count` times, so small ones vanish."""
+    values = ["x", *(f"h{i}" for i in range(count))]
+    nodes = [
+        helper.make_node("MaxPool", [a], [b], kernel_shape=[2, 2], strides=[2, 2])
+        for a, b in zip(values, values[1:], strict=False)
+    ]
+    nodes.append(helper.make_node("Conv", [values[-1], "w"], ["c"], kernel_shape=[3, 3]))
+    nodes.append(helper.make_node("Mul", ["c", "two"], ["y"]))
+    return model_of(nodes, ["n", 1, "h", "w_"], {"w": np.ones((1, 1, 3, 3)), "two": 2.0})
+
+
+def test_assumed_images_are_large_enough() -> None:
+    model = strided(4)
+    assert runnable_sizes(model, {}) == {"n": 2, "h": 64, "w_": 64}
+    assert runnable_sizes(model, {"h": 48}) == {"n": 2, "h": 48, "w_": 64}
+    result = run(model, OPTIONS)
+    assert result.report.status == "unmeasured"
+    assert "Mul" not in result.report.operators_after
+    assert result.report.metrics_before["flops"] > 0
+
+
+def test_an_assumption_that_fails_is_named() -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], kernel_shape=[1, 1]),
+        helper.make_node("Mul", ["c", "two"], ["d"]),
+        helper.make_node("Flatten", ["d"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["y"]),
+    ]
+    weights = {"k": np.ones((1, 1, 1, 1)), "w": np.ones((35, 2)), "two": 2.0}
+    model = model_of(nodes, ["n", 1, "h", "w_"], weights)
+    with pytest.raises(
+        RuntimeFailed, match=r"assumed sizes n=2, h=32, w_=32; give .*--input-shape"
+    ):
+        run(model, OPTIONS)
+    options = Options(store="", measure=False, race=False, threads=1, shapes={"h": 5, "w_": 7})
+    assert run(model, options).report.status == "unmeasured"
+
+
+def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
+    return helper.make_graph(nodes, "b", [], [helper.make_tensor_value_info("r", FLOAT, None)])
+
+
+def test_captured_values_keep_their_names() -> None:
+    """Equal constants, a value that is computed twice, and one that is only captured."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Relu", ["x"], ["b"]),
+        helper.make_node("ReduceSum", ["b"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["c"]),
+        helper.make_node(
+            "If",
+            ["c"],
+            ["y"],
+            then_branch=branch(
+                helper.make_node("Add", ["a", "one"], ["p"]),
+                helper.make_node("Mul", ["p", "uno"], ["r"]),
+            ),
+            else_branch=branch(helper.make_node("Sub", ["b", "uno"], ["r"])),
+        ),
+    ]
+    model = model_of(nodes, [2, 3], {"zero": 0.0, "one": np.ones(3), "uno": np.ones(3)})
+    result = run(model, OPTIONS)
+    assert result.plan is not None
+    x = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
+    for graph in (result.plan.best, result.plan.original):
+        session = OrtSession(model_proto(export_model(graph)), OrtOptions(threads=1))
+        for value in (x, -np.abs(x)):
+            expected = np.maximum(value, 0)
+            expected = expected + 1 if expected.sum() > 0 else expected - 1
+            np.testing.assert_array_equal(session.run({"x": value})[0], expected)
