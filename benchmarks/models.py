@@ -36,7 +36,11 @@ def sources() -> dict[str, str]:
 def row(name: str, report: Report) -> list[str]:
     """One line of the table."""
     original, result = report.latency.get("original"), report.latency.get("result")
-    measured = f"{original.time_us / 1e3:.2f} -> {result.time_us / 1e3:.2f}" if original and result else "-"
+    measured = (
+        f"{original.time_us / 1e3:.2f} -> {result.time_us / 1e3:.2f}"
+        if original and result
+        else "-"
+    )
     setting = report.session_options.get("graph_optimization_level", "")
     return [
         name,
@@ -69,7 +73,9 @@ def main() -> None:
     data: dict[str, Any] = {}
     for name, source in chosen.items():
         try:
-            report = run(source, Options(threads=arguments.threads, budget_s=arguments.budget)).report
+            report = run(
+                source, Options(threads=arguments.threads, budget_s=arguments.budget)
+            ).report
         except EqsatError as error:
             console.print(f"[red]{name}: {error}")
             data[name] = {"status": "error", "error": str(error)}
@@ -85,7 +91,9 @@ def main() -> None:
         arguments.json.write_text(json.dumps(data, indent=1))
     if arguments.markdown:
         lines = ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
-        arguments.markdown.write_text("\n".join([*lines, *("| " + " | ".join(line) + " |" for line in rows)]) + "\n")
+        arguments.markdown.write_text(
+            "\n".join([*lines, *("| " + " | ".join(line) + " |" for line in rows)]) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
     python -m benchmarks.onnx_backend_suite [--sample N] [--json OUT]
 
-A case counts if onnxruntime gives the expected outputs for the original model, at the suite's tolerance. It then has
-to give them for three models: what `eqsat_opt.api.run` returns, the graph that the search chose even where
-it equals the original, and the graph that is only normalised. So every case goes through import, e-graph,
-extraction, raising and export, though most have nothing to optimise.
+A case counts if onnxruntime gives the expected outputs for the original model, at the suite's
+tolerance. It then has to give them for three models: what `eqsat_opt.api.run` returns, the graph
+that the search chose even where it equals the original, and the graph that is only normalised. So
+every case goes through import, e-graph, extraction, raising and export, though most have nothing to
+optimise.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,20 +47,20 @@ __all__ = [
 ]
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
-"""Parts of the suite; the fifth, `real`, downloads its models and is covered by the light models elsewhere."""
+"""Parts of the suite; the fifth, `real`, downloads its models."""
 
 _VECTOR_RANGE = (
-    "not valid: it feeds Range with vectors where ONNX demands scalars. onnxruntime cannot see that behind an If; "
-    "once the condition is folded to a constant it does, and refuses the model"
+    "not valid: it feeds Range with vectors where ONNX demands scalars. onnxruntime cannot see that "
+    "behind an If; once the condition is folded to a constant it does, and refuses the model"
 )
 EXCLUDED: Mapping[str, str] = {
     "test_affine_grid_2d_align_corners_expanded": _VECTOR_RANGE,
     "test_affine_grid_2d_expanded": _VECTOR_RANGE,
 }
-"""Name of a case whose rebuilt graphs need not pass, and why; what `run` returns has to pass nevertheless."""
+"""Name of a case whose rebuilt graphs need not pass, and why; what `run` returns has to pass still."""
 
 _IR_VERSION, _OPSET = 13, 26
-"""The newest that onnxruntime reads. The suite stamps newer ones on models that need nothing of them."""
+"""The newest that onnxruntime reads; the suite stamps newer ones on models that do not need them."""
 
 SEARCH_ONLY = Options(store="", measure=False, race=False, check=0, alternatives=0, threads=1)
 """Analytic prices and no timing: the suite is about meaning."""
@@ -89,9 +90,9 @@ class Verdict:
     """What became of a case.
 
     Attributes:
-        outcome: `passed`, `failed`, `excluded`, or `not run` where onnxruntime fails on the original.
+        outcome: `passed`, `failed`, `excluded`, or `not run` where the original does not pass.
         reason: Why it did not pass; for a failed one with the model that it came from.
-        status: What the report says: `unchanged` or `unmeasured`, which is a result that did not race.
+        status: What the report says: `unchanged`, or `unmeasured` for a result that did not race.
         seconds: For optimising.
     """
 
@@ -244,6 +245,20 @@ def judge(case: Case, options: Options = SEARCH_ONLY) -> Verdict:
 # ** command **
 
 
+def _print_table(verdicts: Sequence[Verdict]) -> None:
+    outcomes = ("passed", "failed", "excluded", "not run")
+    print(f"\n{'kind':18s} {'cases':>9s}" + "".join(f" {o:>9s}" for o in (*outcomes, "changed")))
+    for kind in KINDS:
+        own = [v for v in verdicts if v.kind == kind]
+        counts = Counter(v.outcome for v in own)
+        changed = sum(v.status == "unmeasured" for v in own)
+        numbers = (len(own), *(counts[o] for o in outcomes), changed)
+        print(f"{kind:18s}" + "".join(f" {number:9d}" for number in numbers))
+    for verdict in verdicts:
+        if verdict.outcome == "excluded":
+            print(f"excluded {verdict.name}: {verdict.reason}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the suite and print what failed; the exit code says whether anything did."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -253,16 +268,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", default="", metavar="TEXT", help="only cases with TEXT in their name"
     )
-    parser.add_argument(
-        "--check", action="store_true", help="compare on random inputs too, as by default"
-    )
+    parser.add_argument("--check", action="store_true", help="let `run` check its result as well")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all verdicts")
     given = parser.parse_args(arguments)
 
     start = time.perf_counter()
     cases = [case for case in every_case() if given.only in case.name]
     cases = sample(cases, given.sample) if given.sample else cases
-    options = Options(**{**asdict(SEARCH_ONLY), "check": 3}) if given.check else SEARCH_ONLY
+    options = replace(SEARCH_ONLY, check=3) if given.check else SEARCH_ONLY
     verdicts = []
     for number, case in enumerate(cases, start=1):
         verdicts.append(judge(case, options))
@@ -272,20 +285,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"\r{number}/{len(cases)}", end="", file=sys.stderr, flush=True)
     seconds = time.perf_counter() - start
 
-    print(
-        f"\n{'kind':18s} {'cases':>6s} {'passed':>7s} {'failed':>7s} {'excluded':>9s} {'not run':>8s}"
-    )
-    for kind in KINDS:
-        counts = Counter(v.outcome for v in verdicts if v.kind == kind)
-        row = [counts.total(), *(counts[o] for o in ("passed", "failed", "excluded", "not run"))]
-        print(f"{kind:18s} {row[0]:6d} {row[1]:7d} {row[2]:7d} {row[3]:9d} {row[4]:8d}")
-    changed = sum(v.status == "unmeasured" for v in verdicts)
+    _print_table(verdicts)
     optimising = sum(v.seconds for v in verdicts)
-    print(
-        f"{changed} cases came back changed; {seconds:.0f} s in all, {optimising:.0f} s of them optimising"
-    )
-    for name, reason in EXCLUDED.items():
-        print(f"excluded {name}: {reason}")
+    print(f"{seconds:.0f} s in all, {optimising:.0f} s of them optimising")
     if given.json:
         text = json.dumps({"seconds": seconds, "verdicts": [asdict(v) for v in verdicts]}, indent=1)
         partial = given.json.with_suffix(".partial")

@@ -32,8 +32,13 @@ def main(arguments: list[str] | None = None) -> int:
     return int(
         pytest.main(
             [
-                str(TESTS), "-q", "-k", "keep_their_outputs", "--hypothesis-profile=counted",
-                f"--hypothesis-seed={chosen.seed or 0}", "--hypothesis-show-statistics",
+                str(TESTS),
+                "-q",
+                "-k",
+                "keep_their_outputs",
+                "--hypothesis-profile=counted",
+                f"--hypothesis-seed={chosen.seed or 0}",
+                "--hypothesis-show-statistics",
             ]  # fmt: skip
         )
     )

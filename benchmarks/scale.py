@@ -67,7 +67,9 @@ print(base, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def _python(code: str, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 
@@ -91,7 +93,9 @@ def measure_stages(runs: int = 3) -> dict[str, object]:
     result: dict[str, object] = {}
     for name in ("inception_v3", "bert_deep"):
         found = [json.loads(_python(_STAGES, f"zoo:{name}")) for _ in range(runs)]
-        result[name] = min(found, key=lambda item: item["load_saturate_freeze_s"] + item["extract_s"])
+        result[name] = min(
+            found, key=lambda item: item["load_saturate_freeze_s"] + item["extract_s"]
+        )
     return result
 
 
@@ -103,7 +107,12 @@ def measure_memory(size_bytes: int) -> dict[str, float]:
         source, target = Path(folder, "large.onnx"), Path(folder, "large.opt.onnx")
         zoo.synthetic_large(source, bytes=size_bytes)
         base, peak = (int(kb) * 1024 for kb in _python(_MEMORY, str(source), str(target)).split())
-    return {"model_bytes": size_bytes, "base_bytes": base, "peak_bytes": peak, "ratio": (peak - base) / size_bytes}
+    return {
+        "model_bytes": size_bytes,
+        "base_bytes": base,
+        "peak_bytes": peak,
+        "ratio": (peak - base) / size_bytes,
+    }
 
 
 def main() -> None:

@@ -41,7 +41,14 @@ from eqsat_opt.runtime.race import RaceResult, race
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select import rules_used
-from eqsat_opt.select.contest import ORIGINAL, Contest, Terms, accuse, has_session_variants, hold_contest
+from eqsat_opt.select.contest import (
+    ORIGINAL,
+    Contest,
+    Terms,
+    accuse,
+    has_session_variants,
+    hold_contest,
+)
 from eqsat_opt.select.entrants import entrants_of, metrics_of
 from eqsat_opt.select.pipeline import Plan, SearchOptions, make_plan
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
@@ -80,7 +87,9 @@ def resolve(model: AnyModel) -> AnyModel:
 
         name, _, scale = model.removeprefix("zoo:").partition("@")
         if scale not in ("", "full", "tiny"):
-            raise OptionError(f"unknown scale {scale!r} in {model!r}; write zoo:{name} or zoo:{name}@tiny")
+            raise OptionError(
+                f"unknown scale {scale!r} in {model!r}; write zoo:{name} or zoo:{name}@tiny"
+            )
         return zoo.build(name, scale="tiny" if scale == "tiny" else "full")
     return model
 
@@ -169,9 +178,13 @@ def _optimise(given: AnyModel, name: str, options: Options, progress: Progress) 
         with stages("export"):
             exported = {label: export_model(graph) for label, graph in entrants.items()}
         contest = Contest(next(iter(entrants), ORIGINAL), {}, {}, None, {})
-        if (options.check or options.race) and (entrants or (options.race and has_session_variants(clean))):
+        if (options.check or options.race) and (
+            entrants or (options.race and has_session_variants(clean))
+        ):
             models = {label: staging.of(value) for label, value in exported.items()}
-            contest = hold_contest(models, staging.original, clean, terms, lambda stage: progress(stage, ""))
+            contest = hold_contest(
+                models, staging.original, clean, terms, lambda stage: progress(stage, "")
+            )
             stages.seconds.update(contest.stages_s)
             if contest.wrong:
                 guilty = accuse(clean, plan, rules, search, terms, staging)
@@ -222,7 +235,13 @@ def _report(
         for role, entrant in (("original", ORIGINAL), ("result", contest.winner)):
             entry = contest.race.entries[entrant]
             latency[role] = Latency(entry.time_us, entry.median_us, entry.spread)
-    status = "unchanged" if contest.winner == ORIGINAL else "improved" if contest.race is not None else "unmeasured"
+    status = (
+        "unchanged"
+        if contest.winner == ORIGINAL
+        else "improved"
+        if contest.race is not None
+        else "unmeasured"
+    )
     choice, egraph = plan.choice, plan.saturation.report
     return Report(
         model=name,
@@ -251,7 +270,8 @@ def _report(
         kernels_measured=n_measured,
         kernels_unmeasured=choice.unmeasured,
         errors=tuple(
-            OutputError(d.name, d.max_abs, d.max_rel, d.tolerance) for d in contest.differences.get(label, ())
+            OutputError(d.name, d.max_abs, d.max_rel, d.tolerance)
+            for d in contest.differences.get(label, ())
         ),
         stages_s={key: round(value, 4) for key, value in stages.seconds.items()},
         session_options={"graph_optimization_level": level} if level else {},
@@ -292,7 +312,9 @@ def run(
         stages = _Stages(progress)
         with stages("write"):
             save_model(result, output)
-        report = replace(report, stages_s={**report.stages_s, "write": round(stages.seconds["write"], 4)})
+        report = replace(
+            report, stages_s={**report.stages_s, "write": round(stages.seconds["write"], 4)}
+        )
         result = output
     elif isinstance(given, onnx.ModelProto):
         result = given if chosen is None else model_proto(chosen)
@@ -306,7 +328,9 @@ def _check_writable(path: Path) -> None:
     if path.is_dir():
         raise ModelError(f"{path} is a folder; give a file name")
     if path.exists() and not path.is_file():
-        raise ModelError(f"{path} is no ordinary file and would be replaced by one; give another name")
+        raise ModelError(
+            f"{path} is no ordinary file and would be replaced by one; give another name"
+        )
     if not path.parent.is_dir():
         raise ModelError(f"the folder {path.parent} does not exist; create it first")
     if not os.access(path.parent, os.W_OK):
@@ -327,7 +351,13 @@ def optimize(model: onnx.ModelProto, **options: Any) -> onnx.ModelProto: ...
 def optimize(model: onnx_ir.Model, **options: Any) -> onnx_ir.Model: ...
 @overload
 def optimize(model: str | os.PathLike[str], **options: Any) -> Any: ...
-def optimize(model: AnyModel, *, report: bool = False, output: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+def optimize(
+    model: AnyModel,
+    *,
+    report: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Any:
     """A faster model that computes the same, or the original where none is found.
 
     Args:
@@ -377,14 +407,18 @@ def bench(
         reference = Reference.of(staged[0], session, seeds, sizes)
         found = differences(reference, staged[1], session, options.numerics)
         entrants = dict(zip((ORIGINAL, "other"), staged, strict=True))
-        settings = {name: OrtOptions(options.threads, level_in(source)) for name, source in entrants.items()}
+        settings = {
+            name: OrtOptions(options.threads, level_in(source)) for name, source in entrants.items()
+        }
         result = race(
             entrants, ORIGINAL, reference.feeds[0], options=settings, seed=options.seed, time_limit_s=time_limit_s
         )  # fmt: skip
     return result, found
 
 
-def explain(model: AnyModel, options: Options | None = None, *, progress: Progress = _silent) -> Explanation:
+def explain(
+    model: AnyModel, options: Options | None = None, *, progress: Progress = _silent
+) -> Explanation:
     """Search without racing or writing: which rules fired, what was chosen at which price, and why not another.
 
     Raises:

@@ -58,17 +58,25 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.numerics not in _NUMERICS:
-            raise OptionError(f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}")
+            raise OptionError(
+                f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}"
+            )
         if self.target != "cpu":
-            raise OptionError(f"unknown target {self.target!r}; this version runs on cpu (onnxruntime)")
+            raise OptionError(
+                f"unknown target {self.target!r}; this version runs on cpu (onnxruntime)"
+            )
         if not 0 < self.budget_s < math.inf:
-            raise OptionError(f"the budget is {self.budget_s:g} s; give a positive number of seconds")
+            raise OptionError(
+                f"the budget is {self.budget_s:g} s; give a positive number of seconds"
+            )
         if self.threads < 0 or self.check < 0 or self.alternatives < 0:
             raise OptionError("threads, check and alternatives must not be negative")
         if not 0 <= self.deadline_s < math.inf:
             raise OptionError(f"the deadline is {self.deadline_s:g} s; give seconds, or 0 for none")
         if self.nodes < 1:
-            raise OptionError(f"the limit of {self.nodes} e-nodes leaves no room; give a positive number")
+            raise OptionError(
+                f"the limit of {self.nodes} e-nodes leaves no room; give a positive number"
+            )
         for name, shape in self.shapes.items():
             sizes = shape if isinstance(shape, tuple) else (shape,)
             if any(size < 0 for size in sizes):

@@ -123,6 +123,14 @@ class Report:
         return float(self.race.get("speedup", 1.0))
 
     @property
+    def headline(self) -> str:
+        """The outcome in a few words."""
+        if self.status == "improved" and "time_us" not in self.objective:
+            return f"a cheaper graph was found: {self.cost / self.original_cost:.3f} of the cost, {self.speedup:.2f}x as fast"
+        suffix = f": {self.speedup:.2f}x" if self.status == "improved" else ""
+        return STATUS_TEXT[self.status] + suffix
+
+    @property
     def max_abs_error(self) -> float:
         """Largest absolute error over all outputs."""
         return max((e.max_abs for e in self.errors), default=0.0)
@@ -180,9 +188,9 @@ class Report:
         from rich.text import Text
 
         style = "green" if self.status == "improved" else "yellow"
-        headline = STATUS_TEXT[self.status]
+        headline = self.headline
         if self.status == "improved":
-            headline += f": {self.speedup:.2f}x ({self.winner})"
+            headline += f" ({self.winner})"
         yield Text(f"{self.model}: {headline}", style=f"bold {style}")
         yield ""
         yield self.comparison_table()
@@ -275,7 +283,7 @@ class Report:
         return time_text(value) if set(self.objective) == {"time_us"} else f"{value:.6g}"
 
     def __str__(self) -> str:
-        return f"{self.model}: {STATUS_TEXT[self.status]}, {self.speedup:.2f}x"
+        return f"{self.model}: {self.headline}"
 
 
 def vars_of(value: Any) -> dict[str, Any]:

@@ -39,9 +39,17 @@ def parse_objective(text: str | Mapping[str, float]) -> dict[str, float]:
             try:
                 parts.append((name.strip(), float(weight) if weight else 1.0))
             except ValueError:
-                raise OptionError(f"objective weight {weight!r} is no number; write for instance time=1,flops=1e-6") from None
+                raise OptionError(
+                    f"objective weight {weight!r} is no number; write for instance time=1,flops=1e-6"
+                ) from None
     unknown = [name for name, _ in parts if name not in _NAMES]
     if unknown:
-        hint = " (no energy meter is supported on this target yet)" if unknown[0] in ("energy", "power") else ""
-        raise OptionError(f"unknown objective {unknown[0]!r}{hint}; choose from {', '.join(sorted(_NAMES))}")
+        hint = (
+            " (no energy meter is supported on this target yet)"
+            if unknown[0] in ("energy", "power")
+            else ""
+        )
+        raise OptionError(
+            f"unknown objective {unknown[0]!r}{hint}; choose from {', '.join(sorted(_NAMES))}"
+        )
     return {_NAMES[name]: weight for name, weight in parts}

@@ -11,7 +11,13 @@ import onnx
 from eqsat_opt.cost.device import device_fingerprint
 from eqsat_opt.cost.metrics import LAUNCH_US
 from eqsat_opt.cost.profile import ProfileKey
-from eqsat_opt.cost.roofline import BANDWIDTH_PROBE, DEFAULT_ROOFLINE, PEAK_PROBE, Roofline, calibrated
+from eqsat_opt.cost.roofline import (
+    BANDWIDTH_PROBE,
+    DEFAULT_ROOFLINE,
+    PEAK_PROBE,
+    Roofline,
+    calibrated,
+)
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.kernel import Kernel
@@ -81,13 +87,19 @@ class Pricer:
     def price(self, kernel: Kernel) -> Price:
         """The measured time, or the lower bound."""
         known = self._known.get(kernel.signature)
-        return known if known is not None else Price(self._roofline.bound_us(kernel) + LAUNCH_US, measured=False)
+        return (
+            known
+            if known is not None
+            else Price(self._roofline.bound_us(kernel) + LAUNCH_US, measured=False)
+        )
 
     def is_known(self, kernel: Kernel) -> bool:
         """Whether measuring would tell nothing new."""
         return kernel.signature in self._known
 
-    def measure(self, kernels: Iterable[Kernel], progress: Callable[[int, int], None] | None = None) -> None:
+    def measure(
+        self, kernels: Iterable[Kernel], progress: Callable[[int, int], None] | None = None
+    ) -> None:
         """Measure what is not known yet, and store it."""
         todo = {k.signature: k for k in kernels if not self.is_known(k)}
         models: dict[str, bytes] = {}
@@ -101,7 +113,9 @@ class Pricer:
             return
         if self._worker is None:
             self._worker = KernelWorker()
-        results = measure_kernels(list(models.values()), self._threads, progress, worker=self._worker)
+        results = measure_kernels(
+            list(models.values()), self._threads, progress, worker=self._worker
+        )
         measured = dict(zip(models, results, strict=True))
         for signature, measurement in measured.items():
             if measurement is None:
@@ -117,7 +131,9 @@ class Pricer:
         block = nchwc_block() if kernel.between_blocked else 1
         if block == 1:
             return model
-        surrounded: bytes = between_reorders(onnx.load_model_from_string(model), block).SerializeToString()
+        surrounded: bytes = between_reorders(
+            onnx.load_model_from_string(model), block
+        ).SerializeToString()
         return surrounded
 
     def _remember(self, signature: str, measurement: Measurement | None) -> None:
@@ -125,7 +141,9 @@ class Pricer:
             self._known[signature] = Price(measurement.time_us + LAUNCH_US, measured=True)
 
     def _remember_bound(self, kernel: Kernel) -> None:
-        self._known[kernel.signature] = Price(self._roofline.bound_us(kernel) + LAUNCH_US, measured=False)
+        self._known[kernel.signature] = Price(
+            self._roofline.bound_us(kernel) + LAUNCH_US, measured=False
+        )
 
     def close(self) -> None:
         """End the measuring process."""

@@ -40,7 +40,9 @@ DEFAULT_ROOFLINE = Roofline(300e3, 200e3)
 
 
 def _probe(op: str, shapes: list[tuple[int, ...]]) -> Kernel:
-    operands = tuple(Operand(TensorType("float32", shape), const=i > 0) for i, shape in enumerate(shapes))
+    operands = tuple(
+        Operand(TensorType("float32", shape), const=i > 0) for i, shape in enumerate(shapes)
+    )
     return Kernel(operands, (Step(op, attributes(), tuple(range(len(shapes)))),), (len(shapes),))
 
 

@@ -27,6 +27,12 @@ __all__ = ["Budget", "Saturation", "SaturationReport", "saturate", "saturate_ter
 
 _log = logging.getLogger(__name__)
 
+_MAY_EXPLODE = 10
+"""Growth of one step against which a snapshot protects; copying a small e-graph takes milliseconds."""
+
+_OVERSHOOT = 1.5
+"""Relative size above the limit that is still kept."""
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -98,10 +104,28 @@ class _Run:
         self.matches: Counter[str] = Counter()
         self.names = list(schema.constructors())
         self.started = time.perf_counter()
+        self.snapshots = 0
 
     def size(self) -> int:
         sizes = self.engine.sizes()
         return sum(sizes.get(name, 0) for name in self.names)
+
+    def take_snapshot(self) -> None:
+        """Remember the state if the next step might explode; a small e-graph is too far from the limit."""
+        if self.size() * _MAY_EXPLODE > self.budget.nodes:
+            self.engine.push()
+            self.snapshots += 1
+
+    def undo_overshoot(self, size: int) -> None:
+        """Go back before the last step if it went far beyond the limit, which no step can be kept from."""
+        if size > _OVERSHOOT * self.budget.nodes and self.snapshots:
+            self.engine.pop()
+            self.snapshots -= 1
+
+    def close(self) -> None:
+        """Drop the snapshots, so that what the caller had stands on top again."""
+        for _ in range(self.snapshots):
+            self.engine.pop()
 
     def step(self, command: str) -> bool:
         """Run one schedule; whether it changed anything."""
@@ -130,10 +154,12 @@ class _Run:
                 )
             else:
                 command = f"(run-schedule (run {phase}))"
+            self.take_snapshot()
             changed |= self.step(command)
             changed |= self.settle()
             size = self.size()
             if size > self.budget.nodes:
+                self.undo_overshoot(size)
                 return changed, "nodes"
             if time.perf_counter() - self.started > self.budget.time_s:
                 return changed, "time"
@@ -216,6 +242,7 @@ def saturate_terms(
         start = clock()
         eclasses = freeze(engine, schema, lowered, {n: name for name, n in numbers.items()})
         times["freeze"] = clock() - start
+        run.close()
     names = {rule.name for rule in one_way}
     report = SaturationReport(
         eclasses.n_nodes, eclasses.n_classes, loaded, iterations, stopped_by,

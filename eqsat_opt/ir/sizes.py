@@ -29,7 +29,9 @@ def symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) ->
     Raises:
         OptionError: a name is unknown, or a shape does not fit its input.
     """
-    types = [type_ for type_ in (graph.tensor_type(name) for name in graph.inputs) if type_ is not None]
+    types = [
+        type_ for type_ in (graph.tensor_type(name) for name in graph.inputs) if type_ is not None
+    ]
     symbols = {name for type_ in types for dim in type_.shape for name in dim_names(dim)}
     sizes: dict[str, int] = {}
     for name, value in given.items():
@@ -39,13 +41,17 @@ def symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) ->
             sizes[name] = value
         else:
             known = ", ".join(sorted(symbols)) or "none"
-            raise OptionError(f"no input of the model has a symbolic dimension {name!r}; there are: {known}")
+            raise OptionError(
+                f"no input of the model has a symbolic dimension {name!r}; there are: {known}"
+            )
     return sizes
 
 
 def _sizes_of_input(graph: Graph, name: str, shape: tuple[int, ...]) -> dict[str, int]:
     if name not in graph.inputs:
-        raise OptionError(f"the model has no input {name!r}; its inputs are {', '.join(graph.inputs)}")
+        raise OptionError(
+            f"the model has no input {name!r}; its inputs are {', '.join(graph.inputs)}"
+        )
     type_ = graph.tensor_type(name)
     fits = type_ is not None and type_.rank == len(shape)
     sizes: dict[str, int] = {}
@@ -55,5 +61,7 @@ def _sizes_of_input(graph: Graph, name: str, shape: tuple[int, ...]) -> dict[str
         if symbol is not None:
             sizes[symbol] = size
     if not fits:
-        raise OptionError(f"input {name!r} is {graph.types[name]}, which does not fit the shape {list(shape)}")
+        raise OptionError(
+            f"input {name!r} is {graph.types[name]}, which does not fit the shape {list(shape)}"
+        )
     return sizes

@@ -1,7 +1,7 @@
-"""The reference executor: every operator as the registry defines it, in NumPy, one node after another.
+"""The reference executor: every operator as the registry defines it, in NumPy, node after node.
 
-It is slow and says what a model means: onnxruntime, the constant folder and rule checks are compared
-with the same `eval_fn`. What the registry does not know is run by onnx's own reference implementation.
+It is slow and says what a model means: the constant folder and the rule checks evaluate the same
+definitions. What the registry does not know is run by onnx's own reference implementation.
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ class Staging:
         given: what it was loaded from; a path is run as it is, so that its weights stay mapped.
     """
 
-    def __init__(self, model: onnx_ir.Model, given: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model) -> None:
+    def __init__(
+        self, model: onnx_ir.Model, given: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
+    ) -> None:
         tensors = (value.const_value for value in model.graph.initializers.values())
         self._large = sum(tensor.nbytes for tensor in tensors if tensor is not None) > _LARGE_BYTES
         self._folder: tempfile.TemporaryDirectory[str] | None = None

@@ -82,7 +82,9 @@ class Candidates:
         return tuple(_kernel(self.eclasses, item, blocked) for item in self.items)
 
 
-_KEEPS_BLOCKS = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "MaxPool", "AveragePool", "Add", "Concat"})
+_KEEPS_BLOCKS = frozenset(
+    {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "MaxPool", "AveragePool", "Add", "Concat"}
+)
 """Operators that onnxruntime runs in its blocked layout when their data comes in it."""
 
 
@@ -100,7 +102,12 @@ def _blocked_classes(eclasses: EClasses) -> frozenset[int]:
         for node in pending:
             cls = int(eclasses.class_of[node])
             type_ = eclasses.types[cls]
-            if cls in blocked or not isinstance(type_, TensorType) or type_.rank != 4 or type_.dtype != "float32":
+            if (
+                cls in blocked
+                or not isinstance(type_, TensorType)
+                or type_.rank != 4
+                or type_.dtype != "float32"
+            ):
                 continue
             operands = (c for c in eclasses.children(node) if not eclasses.is_const[c])
             if eclasses.op[node] == "Conv" or all(c in blocked for c in operands):
@@ -111,7 +118,9 @@ def _blocked_classes(eclasses: EClasses) -> frozenset[int]:
 def _kernel(eclasses: EClasses, item: Candidate, blocked: frozenset[int]) -> Kernel | None:
     if not item.steps:
         return None
-    exponents = {ref for step in item.steps if step.op in _VALUE_MATTERS for ref in step.operands[1:]}
+    exponents = {
+        ref for step in item.steps if step.op in _VALUE_MATTERS for ref in step.operands[1:]
+    }
     operands = []
     for i, ref in enumerate(item.operands):
         type_ = eclasses.types[ref.cls]
@@ -119,9 +128,13 @@ def _kernel(eclasses: EClasses, item: Candidate, blocked: frozenset[int]) -> Ker
             return None
         shape = type_.shape if ref.shape is None else ref.shape
         value = _literal(eclasses, ref.cls) if i in exponents else None
-        operands.append(Operand(TensorType(type_.dtype, shape), bool(eclasses.is_const[ref.cls]), value))
+        operands.append(
+            Operand(TensorType(type_.dtype, shape), bool(eclasses.is_const[ref.cls]), value)
+        )
     takes_apart = all(step.op == "Slice" for step in item.steps)
-    return Kernel(tuple(operands), item.steps, item.outputs, takes_apart and item.operands[0].cls in blocked)
+    return Kernel(
+        tuple(operands), item.steps, item.outputs, takes_apart and item.operands[0].cls in blocked
+    )
 
 
 def _literal(eclasses: EClasses, cls: int) -> float | None:
@@ -138,7 +151,9 @@ class _Body:
     eclasses: EClasses
     covered: dict[int, int]
     operands: list[OperandRef] = field(default_factory=list)
-    pending: list[tuple[str, tuple[object, ...], list[tuple[bool, int]]]] = field(default_factory=list)
+    pending: list[tuple[str, tuple[object, ...], list[tuple[bool, int]]]] = field(
+        default_factory=list
+    )
     nodes: list[int] = field(default_factory=list)
     done: dict[int, tuple[bool, int]] = field(default_factory=dict)
 
@@ -167,7 +182,11 @@ class _Body:
         children = self.eclasses.children(node)
         if not get_op(self.eclasses.op[node]).commutative:
             return children
-        return tuple(sorted(children, key=lambda c: (c not in self.covered, bool(self.eclasses.is_const[c]), c)))
+        return tuple(
+            sorted(
+                children, key=lambda c: (c not in self.covered, bool(self.eclasses.is_const[c]), c)
+            )
+        )
 
     def steps(self) -> tuple[Step, ...]:
         base = len(self.operands)
@@ -218,10 +237,14 @@ def _candidate(eclasses: EClasses, kind: str, match: Match) -> Candidate:
     steps = body.steps()
     reads = tuple(dict.fromkeys(ref.cls for ref in body.operands))
     last = len(body.operands) + len(steps) - 1
-    return Candidate(match.root, kind, tuple(body.nodes), reads, tuple(body.operands), steps, (last,))
+    return Candidate(
+        match.root, kind, tuple(body.nodes), reads, tuple(body.operands), steps, (last,)
+    )
 
 
-def _flat_operands(eclasses: EClasses, node: int, depth: int = 0) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _flat_operands(
+    eclasses: EClasses, node: int, depth: int = 0
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Ways to flatten a nested concatenation: operand classes and covered nodes; the deepest first."""
     left, right = eclasses.children(node)
     found = 0
@@ -243,7 +266,9 @@ def _concats(eclasses: EClasses, node: int) -> Iterator[Candidate]:
     for operands, nodes in _flat_operands(eclasses, node):
         refs = tuple(dict.fromkeys(operands))
         step = Step("Concat", eclasses.attrs[node], tuple(refs.index(c) for c in operands))
-        yield Candidate(cls, "concat", nodes, refs, tuple(OperandRef(c) for c in refs), (step,), (len(refs),))
+        yield Candidate(
+            cls, "concat", nodes, refs, tuple(OperandRef(c) for c in refs), (step,), (len(refs),)
+        )
 
 
 def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]]:
@@ -274,7 +299,9 @@ def _splits(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
     for node, op in enumerate(eclasses.op):
         if op == "Slice" and not eclasses.is_const[eclasses.class_of[node]]:
             attrs = dict(eclasses.attrs[node])
-            by_source[(eclasses.children(node)[0], attrs["axis"])][(attrs["lo"], attrs["hi"])] = node  # type: ignore[index]
+            by_source[(eclasses.children(node)[0], attrs["axis"])][(attrs["lo"], attrs["hi"])] = (
+                node  # type: ignore[index]
+            )
     for (source, axis), slices in by_source.items():
         type_ = eclasses.types[source]
         if not isinstance(type_, TensorType) or not isinstance(size := type_.shape[axis], int):
@@ -282,9 +309,13 @@ def _splits(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
         for cover in _partitions(slices, size):
             steps = tuple(Step("Slice", eclasses.attrs[node], (0,)) for node in cover)
             outputs = tuple(range(1, len(cover) + 1))
-            yield Candidate(pseudo, "split", tuple(cover), (source,), (OperandRef(source),), steps, outputs)
+            yield Candidate(
+                pseudo, "split", tuple(cover), (source,), (OperandRef(source),), steps, outputs
+            )
             for index, node in enumerate(cover):
-                yield Candidate(int(eclasses.class_of[node]), "part", (node,), (pseudo,), index=index)
+                yield Candidate(
+                    int(eclasses.class_of[node]), "part", (node,), (pseudo,), index=index
+                )
             pseudo += 1
 
 

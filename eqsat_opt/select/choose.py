@@ -71,12 +71,16 @@ class ChoiceResult:
     prices: Mapping[Kernel, Price] = field(repr=False)
 
 
-def _selection(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Selection:
+def _selection(
+    priced: PricedCandidates, problem: PricedProblem, extraction: Extraction
+) -> Selection:
     items = priced.candidates.items
     return {cls: items[problem.index[node]] for cls, (node, _) in extraction.choice.items()}
 
 
-def _kernels(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> list[Kernel]:
+def _kernels(
+    priced: PricedCandidates, problem: PricedProblem, extraction: Extraction
+) -> list[Kernel]:
     chosen = (priced.kernels[problem.index[node]] for node, _ in extraction.choice.values())
     return [kernel for kernel in chosen if kernel is not None]
 
@@ -104,7 +108,9 @@ def choose(
     known: Mapping[int, tuple[int, int]] | None = None
     while True:
         base = priced.problem(pricer.price, priced.is_original)
-        original = extract(base.problem, objective, method="local", time_limit_s=time_limit_s, seed=seed)
+        original = extract(
+            base.problem, objective, method="local", time_limit_s=time_limit_s, seed=seed
+        )
         if original.status == "infeasible":
             raise ExtractionError("the original graph has no kernels; please report this model")
         full = priced.problem(pricer.price)
@@ -123,7 +129,9 @@ def choose(
         if best.status == "optimal" or best.gap <= _GAP:
             break
         # What is left of the time goes into the proof; a better answer may need kernels that are not measured yet.
-        best = solve(incumbent=best.choice, gap=_GAP, time_limit_s=time_limit_s * (1 - _ROUND_SHARE))
+        best = solve(
+            incumbent=best.choice, gap=_GAP, time_limit_s=time_limit_s * (1 - _ROUND_SHARE)
+        )
         unknown = [kernel for kernel in _kernels(priced, full, best) if not pricer.is_known(kernel)]
         if not (measure and unknown and done < rounds):
             break
@@ -131,9 +139,17 @@ def choose(
         done += 1
         measuring_s += _measure(pricer, unknown, done, progress)
     others = alternatives(
-        full.problem, objective, best, n_alternatives, time_limit_s=min(time_limit_s, _ALTERNATIVES_S), seed=seed
+        full.problem,
+        objective,
+        best,
+        n_alternatives,
+        time_limit_s=min(time_limit_s, _ALTERNATIVES_S),
+        seed=seed,
     )
-    prices = {k: pricer.price(k) for k in (*_kernels(priced, full, best), *_kernels(priced, base, original))}
+    prices = {
+        k: pricer.price(k)
+        for k in (*_kernels(priced, full, best), *_kernels(priced, base, original))
+    }
     return ChoiceResult(
         _selection(priced, full, best),
         _selection(priced, base, original),
@@ -152,7 +168,9 @@ def choose(
     )
 
 
-def _cost(problem: PricedProblem, objective: Objective, choice: Mapping[int, tuple[int, int]]) -> float:
+def _cost(
+    problem: PricedProblem, objective: Objective, choice: Mapping[int, tuple[int, int]]
+) -> float:
     """What a choice costs under the prices of ``problem``; every candidate has one implementation."""
     nodes = [node for node, _ in choice.values()]
     costs = problem.problem.impl_cost[nodes] @ objective.vector(problem.problem.metrics)

@@ -152,7 +152,12 @@ def hold_contest(
 
 
 def accuse(
-    graph: Graph, plan: Plan, rules: Sequence[Rule], search: SearchOptions, terms: Terms, staging: Staging
+    graph: Graph,
+    plan: Plan,
+    rules: Sequence[Rule],
+    search: SearchOptions,
+    terms: Terms,
+    staging: Staging,
 ) -> str:
     """Name the rule that made the outputs differ, by repeating the search with fewer and fewer rules."""
     matched = {name.removesuffix("-reversed") for name in plan.saturation.report.matches}
@@ -165,8 +170,14 @@ def accuse(
 
     def is_wrong(subset: Sequence[Rule]) -> bool:
         found = make_plan(graph, subset, pricer, again)
-        models = (staging.of(export_model(candidate)) for candidate in (found.best, *found.alternatives))
-        return any(d.why for model in models for d in differences(reference, model, session, terms.numerics))
+        models = (
+            staging.of(export_model(candidate)) for candidate in (found.best, *found.alternatives)
+        )
+        return any(
+            d.why
+            for model in models
+            for d in differences(reference, model, session, terms.numerics)
+        )
 
     guilty = find_guilty(suspects, is_wrong)
     if guilty is None:

@@ -21,7 +21,9 @@ def entrants_of(plan: Plan, clean: Graph, imported: Graph) -> dict[str, Graph]:
     named = {BEST: plan.best, CLEAN: plan.original}
     for i, other in enumerate(plan.alternatives, start=1):
         named[f"{ALTERNATIVE}{i}"] = other
-    is_cleaner = clean.operator_counts() != imported.operator_counts() or _has_new_constants(clean, imported)
+    is_cleaner = clean.operator_counts() != imported.operator_counts() or _has_new_constants(
+        clean, imported
+    )
     seen: set[str] = set()
     kept = {}
     for name, graph in named.items():

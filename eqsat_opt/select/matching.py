@@ -49,7 +49,9 @@ def _bind(state: _State, name: str, cls: int) -> _State | None:
     return state if known == cls else None
 
 
-def _attempt(eclasses: EClasses, pattern: Pattern, cls: int, state: _State, root: TensorType) -> Iterator[_State]:
+def _attempt(
+    eclasses: EClasses, pattern: Pattern, cls: int, state: _State, root: TensorType
+) -> Iterator[_State]:
     match pattern:
         case Any_(name):
             bound = _bind(state, name, cls)

@@ -105,7 +105,9 @@ def make_plan(
     if options.deadline_s:
         saturation = saturate_isolated(graph, rules, options.budget, options.deadline_s)
     else:
-        saturation = saturate(graph, rules, options.budget, progress=lambda text: progress("saturate", text))
+        saturation = saturate(
+            graph, rules, options.budget, progress=lambda text: progress("saturate", text)
+        )
     stages["saturate"] = clock() - start
 
     start = clock()

@@ -21,7 +21,7 @@ from eqsat_opt.select.candidates import Candidate, Candidates
 __all__ = ["PricedCandidates", "symbol_sizes"]
 
 _ASSUMED_SIZES = (16, 64, 256, 1024)
-"""Sizes of symbolic dimensions for pricing, where the user names none: the first at which the model's kernels type."""
+"""Sizes of symbolic dimensions for pricing, where none is given: the first that the model allows."""
 
 
 def symbol_sizes(candidates: Candidates, given: Mapping[str, int]) -> dict[str, int]:
@@ -43,7 +43,7 @@ def symbol_sizes(candidates: Candidates, given: Mapping[str, int]) -> dict[str, 
 
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
-    """The kernel with symbolic dimensions replaced; ``None`` where it is not defined on such sizes."""
+    """The kernel with symbolic dimensions replaced; ``None`` if it is not defined on such sizes."""
     if kernel.is_static:
         return kernel
     try:
@@ -72,7 +72,7 @@ class PricedCandidates:
 
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:
-        """Kernels with symbolic sizes replaced; ``None`` for what runs nothing or cannot run at these sizes."""
+        """Kernels with literal sizes; ``None`` for what runs nothing or not at these sizes."""
         shared: dict[Kernel, Kernel | None] = {}
         result: list[Kernel | None] = []
         for kernel in self.candidates.kernels:
@@ -150,7 +150,7 @@ class PricedCandidates:
 
 
 def _is_unpriced(item: Candidate) -> bool:
-    """Whether a candidate without a literal kernel runs nevertheless; nothing is known but its launch."""
+    """Whether a candidate without a literal kernel runs nevertheless; only its launch is known."""
     return item.kind == "opaque" or bool(item.steps)
 
 

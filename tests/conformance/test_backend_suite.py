@@ -1,4 +1,7 @@
-"""ONNX's backend suite, optimised and then run: a fixed sample; `python -m benchmarks.onnx_backend_suite` runs all."""
+"""ONNX's backend suite, optimised and then run: a fixed sample of it.
+
+`python -m benchmarks.onnx_backend_suite` runs all.
+"""
 
 from __future__ import annotations
 

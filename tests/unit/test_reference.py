@@ -1,4 +1,4 @@
-"""The reference executor: it agrees with onnxruntime, and falls back node by node where the registry ends."""
+"""The reference executor agrees with onnxruntime, also beyond the operators of the registry."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ def strided(count: int) -> onnx.ModelProto:
     values = ["x", *(f"h{i}" for i in range(count))]
     nodes = [
         helper.make_node("MaxPool", [a], [b], kernel_shape=[2, 2], strides=[2, 2])
-        for a, b in zip(values, values[1:], strict=False)
+        for a, b in pairwise(values)
     ]
     nodes.append(helper.make_node("Conv", [values[-1], "w"], ["c"], kernel_shape=[3, 3]))
     nodes.append(helper.make_node("Mul", ["c", "two"], ["y"]))
