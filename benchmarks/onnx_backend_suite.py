@@ -50,17 +50,17 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 """Parts of the suite; the fifth, `real`, downloads its models."""
 
 _VECTOR_RANGE = (
-    "not valid: it feeds Range with vectors where ONNX demands scalars. onnxruntime cannot see that "
+    "not valid: it feeds Range with vectors where ONNX wants scalars. onnxruntime cannot see that "
     "behind an If; once the condition is folded to a constant it does, and refuses the model"
 )
 EXCLUDED: Mapping[str, str] = {
     "test_affine_grid_2d_align_corners_expanded": _VECTOR_RANGE,
     "test_affine_grid_2d_expanded": _VECTOR_RANGE,
 }
-"""Name of a case whose rebuilt graphs need not pass, and why; what `run` returns has to pass still."""
+"""Name of a case whose rebuilt graphs need not pass, and why; what `run` returns must pass."""
 
 _IR_VERSION, _OPSET = 13, 26
-"""The newest that onnxruntime reads; the suite stamps newer ones on models that do not need them."""
+"""The newest that onnxruntime reads; the suite stamps newer ones on models without need."""
 
 SEARCH_ONLY = Options(store="", measure=False, race=False, check=0, alternatives=0, threads=1)
 """Analytic prices and no timing: the suite is about meaning."""

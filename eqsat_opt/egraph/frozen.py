@@ -23,6 +23,7 @@ from eqsat_opt.egraph.engine import Engine
 from eqsat_opt.egraph.loading import generic_key
 from eqsat_opt.egraph.lowering import LEAF, OUT, Lowered
 from eqsat_opt.egraph.schema import Schema
+from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.dims import Dim, SymDim, encode_dim
 from eqsat_opt.ir.graph import OPAQUE, Attrs
 from eqsat_opt.ir.ops import get_op
@@ -272,6 +273,9 @@ def freeze(
 
     Nodes that do not type, whose symbolic sizes cannot be named, or that read their own class are
     left out.
+
+    Raises:
+        RuleError: a rule made a node that has not the type of its class.
     """
     tables = engine.tables()
     decoder = _Decoder(engine, lowered)
@@ -375,10 +379,10 @@ def _check_types(eclasses: EClasses) -> None:
         try:
             actual = get_op(op).type_fn(operands, dict(eclasses.attrs[node]))  # type: ignore[arg-type]
         except IllTyped as error:
-            raise AssertionError(
+            raise RuleError(
                 f"rule {eclasses.rule_of(node)} made an ill-typed {op}: {error}"
             ) from error
         if actual != expected:
-            raise AssertionError(
+            raise RuleError(
                 f"rule {eclasses.rule_of(node)} made {op} of type {actual} in a class of {expected}"
             )

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from eqsat_opt.errors import SaturationError
 from eqsat_opt.ir.dims import Dim
 from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node, attributes
 from eqsat_opt.ir.ops import get_op
@@ -245,7 +246,9 @@ def lower(graph: Graph) -> Lowered:
         try:
             state.node(node)
         except IllTyped as error:
-            raise AssertionError(f"lowering broke the types of {node}: {error}") from error
+            raise SaturationError(
+                f"{node.op} {node.name!r} cannot be loaded: {error}; please report this model"
+            ) from error
     return Lowered(
         graph, tuple(state.terms), MappingProxyType(state.value), tuple(state.leaf_names),
         MappingProxyType(state.constants), tuple(state.opaque),
