@@ -1,9 +1,9 @@
-"""Optimise the benchmark models and the `light` models of the onnx package, and print the results table.
+"""Optimise the benchmark models and the onnx package's `light` models; print the results table.
 
     python -m benchmarks.models [NAME…] [--threads 1] [--budget 60] [--json FILE] [--markdown FILE]
 
-Times are those of the final race: original and result interleaved in random order, fresh sessions, minima. The store
-is the user's own, so a second run only searches and races.
+Times are those of the final race: original and result interleaved in random order, fresh sessions,
+minima. The store is the user's own, so a second run only searches and races.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Time and memory of the pipeline itself.
 
-    python -m benchmarks.scale import      # import eqsat_opt against bare Python
-    python -m benchmarks.scale stages      # load, saturate, freeze, extract of Inception-v3 and a 200-layer BERT
-    python -m benchmarks.scale memory      # peak memory on a 1.5 GB model with external data, no check and no race
+    python -m benchmarks.scale import  # import eqsat_opt against bare Python
+    python -m benchmarks.scale stages  # load, saturate, freeze, extract of Inception-v3 and a
+                                       # 200-layer BERT
+    python -m benchmarks.scale memory  # peak memory on a 1.5 GB model with external data,
+                                       # no check and no race
 
 Each figure is the best of several runs in fresh processes.
 """
@@ -51,8 +53,9 @@ tiled = clock() - start
 start = clock()
 answer = extract(full.problem, Objective({"time_us": 1.0}), time_limit_s=20, deterministic=False)
 print(json.dumps({
-    "operators": len(graph.nodes), "enodes": found.report.enodes, "stopped_by": found.report.stopped_by,
-    "import_s": imported, "load_saturate_freeze_s": saturated, "tile_s": tiled, "extract_s": clock() - start,
+    "operators": len(graph.nodes), "enodes": found.report.enodes,
+    "stopped_by": found.report.stopped_by, "import_s": imported,
+    "load_saturate_freeze_s": saturated, "tile_s": tiled, "extract_s": clock() - start,
     "status": answer.status, "gap": answer.gap,
 }))
 """
@@ -61,7 +64,8 @@ _MEMORY = """
 import resource, sys
 from eqsat_opt import api, options
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-api.run(sys.argv[1], options.Options(check=0, race=False, measure=False, store=""), output=sys.argv[2])
+chosen = options.Options(check=0, race=False, measure=False, store="")
+api.run(sys.argv[1], chosen, output=sys.argv[2])
 print(base, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 

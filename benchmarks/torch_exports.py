@@ -275,7 +275,8 @@ def _compare_one(
             _check(candidate, target, options, feeds, expected)
             if not candidate.failure:
                 runnable[name] = target
-        # Ours may ask for another optimisation level of the runtime, in the metadata that the runtime defines for it.
+        # Ours may ask for another optimisation level of the runtime, in the metadata that the
+        # runtime defines for it.
         settings = {name: OrtOptions(threads, level_in(file)) for name, file in runnable.items()}
         result = race(
             runnable,

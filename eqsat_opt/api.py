@@ -1,7 +1,7 @@
 """The public functions: optimise a model, explain what happened, compare two models.
 
-Each stage is one function of a lower room; this module only puts them in order, decides what may be returned and
-turns the outcome into a report.
+Each stage is one function of a lower room; this module only puts them in order, decides what may be
+returned and turns the outcome into a report.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Result:
     Attributes:
         model: in the form that was given; for a path, the path of what was written.
         report: all numbers.
-        plan: the e-graph, candidates and choices, for a closer look; ``None`` where the search found nothing to do.
+        plan: the e-graph, candidates and choices, for a closer look; ``None`` where the search
+            found nothing to do.
     """
 
     model: Any
@@ -204,8 +205,9 @@ def _wrong_text(contest: Contest, guilty: str) -> str:
     assert contest.wrong is not None
     label, worst = contest.wrong
     return (
-        f"output {worst.name!r} of candidate {label!r} differs from the original ({worst.why}; max abs "
-        f"{worst.max_abs:.3g}, relative {worst.max_rel:.3g} > {worst.tolerance:.3g}); nothing is written; {guilty}"
+        f"output {worst.name!r} of candidate {label!r} differs from the original ({worst.why}; "
+        f"max abs {worst.max_abs:.3g}, relative {worst.max_rel:.3g} > {worst.tolerance:.3g}); "
+        f"nothing is written; {guilty}"
     )
 
 
@@ -213,8 +215,9 @@ def _notes(contest: Contest, level: str) -> tuple[str, ...]:
     notes = [f"{name} was dropped: {why}" for name, why in contest.dropped.items()]
     if level:
         notes.append(
-            f"the result won with onnxruntime's graph optimisation level {level!r}: set it in SessionOptions, or set "
-            "ORT_LOAD_CONFIG_FROM_MODEL=1, which takes it from the model's metadata"
+            f"the result won with onnxruntime's graph optimisation level {level!r}: set it in "
+            "SessionOptions, or set ORT_LOAD_CONFIG_FROM_MODEL=1, which takes it from the model's "
+            "metadata"
         )
     return tuple(notes)
 
@@ -290,9 +293,11 @@ def run(
     """Optimise ``model`` and return everything that was found.
 
     Args:
-        model: a path, ``zoo:NAME``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is never changed.
+        model: a path, ``zoo:NAME``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is never
+            changed.
         options: all choices; defaults otherwise.
-        output: where to write the result, whole or not at all. The original is written where nothing beat it.
+        output: where to write the result, whole or not at all. The original is written where
+            nothing beat it.
         progress: called with a stage and a detail.
 
     Raises:
@@ -361,10 +366,12 @@ def optimize(
     """A faster model that computes the same, or the original where none is found.
 
     Args:
-        model: a path, ``zoo:NAME``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is never changed.
+        model: a path, ``zoo:NAME``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is never
+            changed.
         report: return a :class:`Result` with the report instead of the bare model.
         output: for a path, where to write; ``NAME.opt.onnx`` beside it otherwise.
-        options: fields of :class:`~eqsat_opt.options.Options`; ``budget`` is short for ``budget_s``.
+        options: fields of :class:`~eqsat_opt.options.Options`; ``budget`` is short for
+            ``budget_s``.
 
     Returns:
         What was given: a model of the same type, or for a path the path of the written file.
@@ -411,15 +418,20 @@ def bench(
             name: OrtOptions(options.threads, level_in(source)) for name, source in entrants.items()
         }
         result = race(
-            entrants, ORIGINAL, reference.feeds[0], options=settings, seed=options.seed, time_limit_s=time_limit_s
-        )  # fmt: skip
+            entrants,
+            ORIGINAL,
+            reference.feeds[0],
+            options=settings,
+            seed=options.seed,
+            time_limit_s=time_limit_s,
+        )
     return result, found
 
 
 def explain(
     model: AnyModel, options: Options | None = None, *, progress: Progress = _silent
 ) -> Explanation:
-    """Search without racing or writing: which rules fired, what was chosen at which price, and why not another.
+    """Search without racing or writing: rules that fired, choices, their prices, and why no others.
 
     Raises:
         ModelError, OptionError: see :func:`run`.

@@ -25,14 +25,17 @@ class Options:
     Attributes:
         objective: what to minimise: a metric, or a weighted sum such as ``time=1,flops=1e-6``.
         target: ``cpu``.
-        rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file; comma separated.
-        numerics: how far results may move: ``bitexact``, ``reassociate``, ``refactor`` or ``relaxed``.
+        rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file;
+            comma separated.
+        numerics: how far results may move: ``bitexact``, ``reassociate``, ``refactor`` or
+            ``relaxed``.
         budget_s: seconds for measuring, searching and racing together, as a guide.
         shapes: input name to shape, or symbolic dimension to size, for models with symbolic shapes.
         threads: threads per session; 0 means all usable cores.
         nodes: limit on e-nodes.
         measure: whether kernels may be measured; otherwise the analytic bound prices them.
-        check: number of random inputs on which original and result are compared; 0 trusts the rules.
+        check: number of random inputs on which original and result are compared; 0 trusts the
+            rules.
         race: whether original and candidates run against each other at the end.
         alternatives: further candidates that join the race.
         deadline_s: hard limit on saturation, kept by a child process; 0 means only the soft limits.

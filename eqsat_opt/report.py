@@ -126,7 +126,10 @@ class Report:
     def headline(self) -> str:
         """The outcome in a few words."""
         if self.status == "improved" and "time_us" not in self.objective:
-            return f"a cheaper graph was found: {self.cost / self.original_cost:.3f} of the cost, {self.speedup:.2f}x as fast"
+            return (
+                f"a cheaper graph was found: {self.cost / self.original_cost:.3f} of the cost, "
+                f"{self.speedup:.2f}x as fast"
+            )
         suffix = f": {self.speedup:.2f}x" if self.status == "improved" else ""
         return STATUS_TEXT[self.status] + suffix
 

@@ -11,16 +11,19 @@ from eqsat_opt.ir.kernel import Kernel
 __all__ = ["LAUNCH_US", "METRICS", "kernel_metrics", "parse_objective"]
 
 METRICS = ("time_us", "flops", "bytes", "launches", "weight_bytes")
-"""Columns of every extraction problem. ``bytes`` is traffic, ``weight_bytes`` what the model holds."""
+"""Columns of an extraction problem; ``bytes`` is traffic, ``weight_bytes`` what the model holds."""
 
 LAUNCH_US = 0.29
-"""Cost of one more node inside an onnxruntime session (cpu_runtime.md §2), which isolated timings leave out."""
+"""Cost of one more node inside an onnxruntime session, which isolated timings leave out.
+
+Source: cpu_runtime.md §2.
+"""
 
 _NAMES = {"time": "time_us", **{name: name for name in METRICS}}
 
 
 def kernel_metrics(kernel: Kernel, time_us: float) -> tuple[float, ...]:
-    """The metrics of one run of ``kernel``, in the order of :data:`METRICS`; sizes must be literal."""
+    """Metrics of one run of ``kernel``, in the order of :data:`METRICS`; sizes must be literal."""
     return time_us, float(literal(kernel.flops)), float(literal(kernel.bytes)), 1.0, 0.0
 
 
@@ -40,7 +43,8 @@ def parse_objective(text: str | Mapping[str, float]) -> dict[str, float]:
                 parts.append((name.strip(), float(weight) if weight else 1.0))
             except ValueError:
                 raise OptionError(
-                    f"objective weight {weight!r} is no number; write for instance time=1,flops=1e-6"
+                    f"objective weight {weight!r} is no number; "
+                    "write for instance time=1,flops=1e-6"
                 ) from None
     unknown = [name for name, _ in parts if name not in _NAMES]
     if unknown:

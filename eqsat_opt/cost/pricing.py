@@ -1,4 +1,4 @@
-"""Prices of kernels: measured where the store knows them or the caller asks for it, a lower bound elsewhere."""
+"""Prices of kernels: measured where the store knows them or the caller asks, else a lower bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An analytic lower bound on a kernel's time: no kernel beats the arithmetic and the memory of its device."""
+"""An analytic lower bound on a kernel's time: none beats its device's arithmetic and memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Roofline:
 
 
 DEFAULT_ROOFLINE = Roofline(300e3, 200e3)
-"""300 GFLOP/s and 200 GB/s: above one core of any present CPU, so a bound where nothing was measured."""
+"""300 GFLOP/s and 200 GB/s: above any present CPU core, so a bound where nothing was measured."""
 
 
 def _probe(op: str, shapes: list[tuple[int, ...]]) -> Kernel:

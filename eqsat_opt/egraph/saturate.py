@@ -28,7 +28,7 @@ __all__ = ["Budget", "Saturation", "SaturationReport", "saturate", "saturate_ter
 _log = logging.getLogger(__name__)
 
 _MAY_EXPLODE = 10
-"""Growth of one step against which a snapshot protects; copying a small e-graph takes milliseconds."""
+"""Growth of one step against which a snapshot protects; a small e-graph copies in milliseconds."""
 
 _OVERSHOOT = 1.5
 """Relative size above the limit that is still kept."""
@@ -111,13 +111,13 @@ class _Run:
         return sum(sizes.get(name, 0) for name in self.names)
 
     def take_snapshot(self) -> None:
-        """Remember the state if the next step might explode; a small e-graph is too far from the limit."""
+        """Remember the state if the next step might explode; a small e-graph has room to grow."""
         if self.size() * _MAY_EXPLODE > self.budget.nodes:
             self.engine.push()
             self.snapshots += 1
 
     def undo_overshoot(self, size: int) -> None:
-        """Go back before the last step if it went far beyond the limit, which no step can be kept from."""
+        """Undo the last step if it went far beyond the limit, which no step can be kept from."""
         if size > _OVERSHOOT * self.budget.nodes and self.snapshots:
             self.engine.pop()
             self.snapshots -= 1

@@ -57,7 +57,11 @@ def lower_batch_normalisation(graph: Graph) -> Graph:
     constants, types = dict(graph.constants), dict(graph.types)
     for node in graph.nodes:
         is_constant = all(p in constants for p in node.inputs[1:])
-        if node.op != "BatchNormalization" or not is_constant or not _follows_weights(graph, node.inputs[0]):
+        if (
+            node.op != "BatchNormalization"
+            or not is_constant
+            or not _follows_weights(graph, node.inputs[0])
+        ):
             nodes.append(node)
             continue
         x, (gamma, beta, mean, variance) = node.inputs[0], (constants[p] for p in node.inputs[1:])

@@ -1,7 +1,7 @@
 """A kernel: a few operator applications that a backend runs at once, closed over typed operands.
 
-Kernels are what is priced. Their signature says everything that the time depends on and nothing else, so equal work in
-different models shares one measurement.
+Kernels are what is priced. Their signature says everything that the time depends on and nothing
+else, so equal work in different models shares one measurement.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operator application; ``operands`` below the operand count are operands, the rest earlier steps."""
+    """One operator application.
+
+    ``operands`` below the kernel's operand count are its operands, the rest earlier steps.
+    """
 
     op: str
     attrs: Attrs
@@ -55,8 +58,9 @@ class Kernel:
         operands: what it reads.
         steps: in order.
         outputs: numbered like operands of steps.
-        between_blocked: whether its neighbours keep their data in a layout of the backend's own (channels in blocks,
-            after convolutions) that this kernel does not know, so that conversions around it are part of its price.
+        between_blocked: whether its neighbours keep their data in a layout of the backend's own
+            (channels in blocks, after convolutions) that this kernel does not know, so that
+            conversions around it are part of its price.
     """
 
     operands: tuple[Operand, ...]
@@ -109,7 +113,7 @@ class Kernel:
 
     @property
     def bytes(self) -> Dim:
-        """Bytes that must be read and written at least: operands and outputs, nothing in between."""
+        """Least bytes to read and write: operands and outputs, nothing in between."""
         total: Dim = 0
         for type_ in (*(o.type for o in self.operands), *(self.types[i] for i in self.outputs)):
             total = total + type_.bytes

@@ -170,7 +170,9 @@ def _check_value(value: onnx.ValueInfoProto) -> None:
             )
         size *= dim.dim_value if dim.HasField("dim_value") else 1
     if size >= 1 << 63:
-        raise ModelError(f"value {value.name!r} has {size} elements, more than any machine can count")
+        raise ModelError(
+            f"value {value.name!r} has {size} elements, more than any machine can count"
+        )
 
 
 def _check_tensor(tensor: onnx.TensorProto) -> None:

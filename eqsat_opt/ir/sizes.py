@@ -1,4 +1,4 @@
-"""Sizes of symbolic dimensions, from what a user gives: names of dimensions, or whole input shapes."""
+"""Sizes of symbolic dimensions, from what a user gives: dimension names or whole input shapes."""
 
 from __future__ import annotations
 

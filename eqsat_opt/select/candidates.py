@@ -1,7 +1,7 @@
 """Candidates: every way in which the backend could compute an e-class.
 
-A candidate covers some e-nodes, reads some classes and is one kernel. Extraction then chooses one candidate per needed
-class; that is substitution, fusion and multi-output selection in one decision.
+A candidate covers some e-nodes, reads some classes and is one kernel. Extraction then chooses one
+candidate per needed class; that is substitution, fusion and multi-output selection in one decision.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from eqsat_opt.egraph import EClasses
 from eqsat_opt.egraph.lowering import LEAF, OUT
@@ -43,7 +44,8 @@ class Candidate:
 
     Attributes:
         cls: the class, or a pseudo-class beyond the e-graph's for a multi-output kernel.
-        kind: ``leaf``, ``const``, ``opaque``, ``out``, ``part``, ``op`` or the name of a kernel pattern.
+        kind: ``leaf``, ``const``, ``opaque``, ``out``, ``part``, ``op`` or the name of a kernel
+            pattern.
         nodes: covered e-nodes, operands first.
         reads: classes that must be computed.
         operands, steps: the kernel's body; empty for what runs nothing.
@@ -178,7 +180,7 @@ class _Body:
         return self.done[cls]
 
     def _operands(self, node: int) -> tuple[int, ...]:
-        """Operand classes; those of commutative operators in one order, so that mirror images are one kernel."""
+        """Operand classes; in one order if commutative, so that mirror images are one kernel."""
         children = self.eclasses.children(node)
         if not get_op(self.eclasses.op[node]).commutative:
             return children
@@ -245,7 +247,7 @@ def _candidate(eclasses: EClasses, kind: str, match: Match) -> Candidate:
 def _flat_operands(
     eclasses: EClasses, node: int, depth: int = 0
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Ways to flatten a nested concatenation: operand classes and covered nodes; the deepest first."""
+    """Ways to flatten a nested concatenation: operand classes and covered nodes; deepest first."""
     left, right = eclasses.children(node)
     found = 0
     if not eclasses.is_const[left] and depth < _CONCAT_OPERANDS:
@@ -272,7 +274,7 @@ def _concats(eclasses: EClasses, node: int) -> Iterator[Candidate]:
 
 
 def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]]:
-    """Covers of ``[0, size)`` by neighbouring slices: the one of shortest and the one of longest steps."""
+    """Covers of ``[0, size)`` by neighbouring slices: those of shortest and longest steps."""
     by_start: dict[int, list[int]] = defaultdict(list)
     for lo, hi in slices:
         by_start[lo].append(hi)
@@ -293,15 +295,14 @@ def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]
 
 
 def _splits(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
-    """One Split for adjacent Slices: a pseudo-class that computes all parts, and each part for nothing."""
+    """One Split for adjacent Slices: a pseudo-class computes all parts, and each part is free."""
     pseudo = first_pseudo
     by_source: dict[tuple[int, int], dict[tuple[int, int], int]] = defaultdict(dict)
     for node, op in enumerate(eclasses.op):
         if op == "Slice" and not eclasses.is_const[eclasses.class_of[node]]:
-            attrs = dict(eclasses.attrs[node])
-            by_source[(eclasses.children(node)[0], attrs["axis"])][(attrs["lo"], attrs["hi"])] = (
-                node  # type: ignore[index]
-            )
+            attrs: dict[str, Any] = dict(eclasses.attrs[node])
+            slices_of = by_source[(eclasses.children(node)[0], attrs["axis"])]
+            slices_of[(attrs["lo"], attrs["hi"])] = node
     for (source, axis), slices in by_source.items():
         type_ = eclasses.types[source]
         if not isinstance(type_, TensorType) or not isinstance(size := type_.shape[axis], int):
@@ -332,7 +333,8 @@ def _single(eclasses: EClasses, node: int) -> Candidate:
 def tile(eclasses: EClasses, patterns: Sequence[KernelPattern]) -> Candidates:
     """All candidates: single operators, pattern matches, flat concatenations and splits.
 
-    A constant class has one candidate that costs nothing but bytes; how it is folded is decided when raising.
+    A constant class has one candidate that costs nothing but bytes; how it is folded is decided
+    when raising.
     """
     by_root: dict[str, list[KernelPattern]] = defaultdict(list)
     for pattern in patterns:
@@ -341,7 +343,8 @@ def tile(eclasses: EClasses, patterns: Sequence[KernelPattern]) -> Candidates:
     items: dict[object, Candidate] = {}
 
     def add(candidate: Candidate) -> None:
-        # The same kernel on the same operands may cover different spellings; the first one stands for all.
+        # The same kernel on the same operands may cover different spellings; the first one stands
+        # for all.
         body = (candidate.operands, candidate.steps) if candidate.steps else candidate.nodes
         items.setdefault((candidate.cls, body, candidate.reads, candidate.index), candidate)
 

@@ -1,7 +1,7 @@
 """The lazy measuring loop: extract, measure the unmeasured kernels of the answer, repeat.
 
-Unmeasured kernels carry a lower bound, so when the answer is fully measured it is optimal over all measured prices,
-though much was never measured (ARCHITECTURE §3.5).
+Unmeasured kernels carry a lower bound, so when the answer is fully measured it is optimal over all
+measured prices, though much was never measured (ARCHITECTURE §3.5).
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def choose(
         if original.status == "infeasible":
             raise ExtractionError("the original graph has no kernels; please report this model")
         full = priced.problem(pricer.price)
-        # Nodes keep their numbers while prices change, so the last answer is where the next search starts.
+        # Nodes keep their numbers while prices change, so the last answer is where the next search
+        # starts.
         unchanged = {c: (full.node_of[base.index[n]], i) for c, (n, i) in original.choice.items()}
         known = min(filter(None, (known, unchanged)), key=partial(_cost, full, objective))
         solve = partial(extract, full.problem, objective, seed=seed, deterministic=False)
@@ -128,7 +129,8 @@ def choose(
             continue
         if best.status == "optimal" or best.gap <= _GAP:
             break
-        # What is left of the time goes into the proof; a better answer may need kernels that are not measured yet.
+        # What is left of the time goes into the proof; a better answer may need kernels that are
+        # not measured yet.
         best = solve(
             incumbent=best.choice, gap=_GAP, time_limit_s=time_limit_s * (1 - _ROUND_SHARE)
         )
@@ -171,7 +173,7 @@ def choose(
 def _cost(
     problem: PricedProblem, objective: Objective, choice: Mapping[int, tuple[int, int]]
 ) -> float:
-    """What a choice costs under the prices of ``problem``; every candidate has one implementation."""
+    """Cost of a choice under the prices of ``problem``; every candidate has one implementation."""
     nodes = [node for node, _ in choice.values()]
     costs = problem.problem.impl_cost[nodes] @ objective.vector(problem.problem.metrics)
     return float(costs.sum())

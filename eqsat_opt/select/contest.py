@@ -56,7 +56,8 @@ class Contest:
     """How it went.
 
     Attributes:
-        winner: name of a candidate or :data:`ORIGINAL`, with ``@level`` where the runtime's optimiser is turned down.
+        winner: name of a candidate or :data:`ORIGINAL`, with ``@level`` where the runtime's
+            optimiser is turned down.
         differences: per candidate and output.
         dropped: candidate to the reason why the runtime refused it.
         race: ``None`` if there was none.
@@ -80,7 +81,10 @@ class Contest:
 
 
 def _variants(graph: Graph) -> tuple[str, ...]:
-    """Settings of the runtime's own optimiser that are worth racing: its fusions sometimes cost transformers time."""
+    """Settings of the runtime's own optimiser that are worth racing.
+
+    Its fusions sometimes cost transformers time.
+    """
     counts = graph.operator_counts()
     products = counts["MatMul"] + counts["LayerNormalization"]
     return ("basic",) if products > 4 * max(1, counts["Conv"]) else ()
@@ -102,8 +106,13 @@ def _race(
                 entrants[f"{name}@{level}"] = models[name]
                 settings[f"{name}@{level}"] = OrtOptions(terms.threads, level)  # type: ignore[arg-type]
     return race(
-        entrants, ORIGINAL, reference.feeds[0], options=settings, seed=terms.seed, time_limit_s=terms.race_s
-    )  # fmt: skip
+        entrants,
+        ORIGINAL,
+        reference.feeds[0],
+        options=settings,
+        seed=terms.seed,
+        time_limit_s=terms.race_s,
+    )
 
 
 def hold_contest(
@@ -159,7 +168,7 @@ def accuse(
     terms: Terms,
     staging: Staging,
 ) -> str:
-    """Name the rule that made the outputs differ, by repeating the search with fewer and fewer rules."""
+    """Name the rule that made the outputs differ: repeat the search with fewer and fewer rules."""
     matched = {name.removesuffix("-reversed") for name in plan.saturation.report.matches}
     suspects = [rule for rule in rules if rule.name in matched]
     session = OrtOptions(terms.threads)

@@ -1,4 +1,4 @@
-"""Which graphs of a plan are worth a contest: equal ones once, and none that is the original again."""
+"""Which graphs of a plan are worth a contest: equal ones once, and never the original again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ ALTERNATIVE = "alternative-"
 def entrants_of(plan: Plan, clean: Graph, imported: Graph) -> dict[str, Graph]:
     """Graphs by name, the cheapest first.
 
-    ``best`` is the extracted graph, ``clean`` the original after normalisation only, ``alternative-k`` the runners-up.
+    ``best`` is the extracted graph, ``clean`` the original after normalisation only,
+    ``alternative-k`` the runners-up.
     """
     named = {BEST: plan.best, CLEAN: plan.original}
     for i, other in enumerate(plan.alternatives, start=1):

@@ -1,4 +1,4 @@
-"""Matching kernel patterns on the frozen e-graph: instruction selection where every spelling is at hand."""
+"""Matching kernel patterns on the frozen e-graph: instruction selection over all spellings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Match", "match_at"]
 
 @dataclass(frozen=True)
 class Match:
-    """One occurrence: the covered e-node of each inner class; everything else that they read is an operand."""
+    """One occurrence: the covered e-node of each inner class; all else they read is an operand."""
 
     root: int
     covered: dict[int, int] = field(default_factory=dict)
@@ -102,7 +102,7 @@ def _attempt_node(
 
 
 def match_at(eclasses: EClasses, pattern: KernelPattern, node: int) -> Iterator[Match]:
-    """All distinct occurrences of ``pattern`` whose root is e-node ``node``; inner values are no operands."""
+    """Distinct matches of ``pattern`` rooted at e-node ``node``; inner values are no operands."""
     cls = int(eclasses.class_of[node])
     root = eclasses.types[cls]
     if not isinstance(root, TensorType) or not pattern.where(root):

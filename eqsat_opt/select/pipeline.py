@@ -28,7 +28,7 @@ Progress = Callable[[str, str], None]
 """Called with a stage and a detail."""
 
 _FOLDING_ROOM = 64 << 20
-"""Constants may always grow to this many bytes; beyond it, to the size of the model's own weights."""
+"""Bytes to which constants may always grow; beyond it, to the size of the model's own weights."""
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,15 @@ def make_plan(
     start = clock()
     progress("choose", "")
     choice = choose(
-        priced, pricer, options.objective, measure=options.measure, time_limit_s=options.extraction_s,
-        n_alternatives=options.alternatives, seed=options.seed, progress=lambda text: progress("choose", text),
-    )  # fmt: skip
+        priced,
+        pricer,
+        options.objective,
+        measure=options.measure,
+        time_limit_s=options.extraction_s,
+        n_alternatives=options.alternatives,
+        seed=options.seed,
+        progress=lambda text: progress("choose", text),
+    )
     stages["measure"] = choice.measuring_s
     stages["extract"] = clock() - start - choice.measuring_s
 

@@ -21,7 +21,7 @@ from eqsat_opt.select.candidates import Candidate, Candidates
 __all__ = ["PricedCandidates", "symbol_sizes"]
 
 _ASSUMED_SIZES = (16, 64, 256, 1024)
-"""Sizes of symbolic dimensions for pricing, where none is given: the first that the model allows."""
+"""Sizes of symbolic dimensions for pricing, if none is given: the first that the model allows."""
 
 
 def symbol_sizes(candidates: Candidates, given: Mapping[str, int]) -> dict[str, int]:
@@ -101,7 +101,10 @@ class PricedCandidates:
 
     @cached_property
     def _offered(self) -> npt.NDArray[np.bool_]:
-        """[candidates] whether a candidate may be chosen: no constant beyond the byte budget, unless it is the model's."""
+        """[candidates] whether a candidate may be chosen.
+
+        A constant beyond the byte budget may not, unless it is the model's.
+        """
         eclasses = self.candidates.eclasses
         own = set(eclasses.term_class.tolist())
         weight = METRICS.index("weight_bytes")

@@ -1,7 +1,7 @@
 """From a selection back to a graph.
 
-Values keep their names where the model had one; constants are folded lazily, by handles that compute on load; every
-new node records the rules that made it.
+Values keep their names where the model had one; constants are folded lazily, by handles that
+compute on load; every new node records the rules that made it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _loader(op: str, attrs: Attrs, operands: list[Constant]) -> Callable[[], npt
 
 @dataclass
 class _Constants:
-    """Handles for constant classes: the model's own where there is one, else a folded expression."""
+    """Handles for constant classes: the model's own if there is one, else a folded expression."""
 
     lowered: Lowered
     eclasses: EClasses
@@ -52,7 +52,8 @@ class _Constants:
     ranks: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Cheapest expression first: its number of operators, settled bottom up, which also excludes cycles.
+        # Cheapest expression first: its number of operators, settled bottom up, which also excludes
+        # cycles.
         eclasses = self.eclasses
         pending = [n for n in range(eclasses.n_nodes) if eclasses.is_const[eclasses.class_of[n]]]
         changed = True
@@ -125,7 +126,7 @@ class _Raiser:
         self.preferred = self._preferred_names()
         self.sources = self._sources()
 
-    # Names ---------------------------------------------------------------------------------------------------------
+    # Names ----------------------------------------------------------------------------------------
 
     def _preferred_names(self) -> dict[int, str]:
         """Class to the name that it should keep: pinned values first, then any of the model's."""
@@ -162,7 +163,7 @@ class _Raiser:
             self.types[name] = self.eclasses.types[cls]
         return name
 
-    # Operands ------------------------------------------------------------------------------------------------------
+    # Operands -------------------------------------------------------------------------------------
 
     def operand(self, ref: OperandRef) -> str:
         if not self.eclasses.is_const[ref.cls]:
@@ -188,13 +189,13 @@ class _Raiser:
         return self.constant_names[ref]
 
     def _unshaped(self, own: str | None, shape: tuple[int, ...]) -> str | None:
-        """The model's constant that lowering only gave another shape, so that it leaves as it came."""
+        """The model's constant that lowering only reshaped, so that it leaves as it came."""
         base = own.rsplit(":", 1)[0] if own is not None else ""
         if base in self.graph.constants and self.graph.constants[base].type.shape == shape:
             return base
         return None
 
-    # Nodes ---------------------------------------------------------------------------------------------------------
+    # Nodes ----------------------------------------------------------------------------------------
 
     def emit(self, cls: int) -> None:
         item = self.selection[cls]
@@ -224,9 +225,19 @@ class _Raiser:
         )
         for name, cls in zip(filter(None, node.captures), children, strict=True):
             self._keep_name(name, cls)
-        self.nodes.append(Node(
-            node.op, inputs, node.outputs, node.attrs, node.name, node.sources, node.rules, node.captures, node.payload
-        ))  # fmt: skip
+        self.nodes.append(
+            Node(
+                node.op,
+                inputs,
+                node.outputs,
+                node.attrs,
+                node.name,
+                node.sources,
+                node.rules,
+                node.captures,
+                node.payload,
+            )
+        )
         for name in node.outputs:
             if name:
                 cls = int(self.eclasses.term_class[self.lowered.value[name]])
@@ -290,10 +301,17 @@ class _Raiser:
                 self.types[name] = self.eclasses.types[cls]
             sources = tuple(dict.fromkeys(s for n in nodes for s in self._source_of(n)))
             own_name = sources[0] if sources and not self._rules(nodes) else ""
-            self.nodes.append(Node(
-                step.op, tuple(names[j] for j in step.operands), (name,), step.attrs, own_name, sources,
-                self._rules(nodes),
-            ))  # fmt: skip
+            self.nodes.append(
+                Node(
+                    step.op,
+                    tuple(names[j] for j in step.operands),
+                    (name,),
+                    step.attrs,
+                    own_name,
+                    sources,
+                    self._rules(nodes),
+                )
+            )
             names.append(name)
 
     def _source_of(self, node: int) -> tuple[str, ...]:
@@ -339,7 +357,7 @@ class _Raiser:
 
 
 def raise_graph(lowered: Lowered, eclasses: EClasses, selection: Selection) -> Graph:
-    """The graph that computes ``selection``; its outputs stand in interface order, whatever their names."""
+    """The graph of ``selection``; its outputs stand in interface order, whatever their names."""
     return _Raiser(lowered, eclasses, selection).graph_of()
 
 

@@ -233,7 +233,9 @@ def test_disk_full(monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]) -
     assert "No space left" in fails(*optimise("good.onnx"))
 
 
-@pytest.mark.parametrize("stage", ["load_model", "make_plan", "export_model", "hold_contest", "save_model"])
+@pytest.mark.parametrize(
+    "stage", ["load_model", "make_plan", "export_model", "hold_contest", "save_model"]
+)
 @pytest.mark.parametrize(
     ("error", "expected"),
     [(KeyboardInterrupt(), "interrupted; nothing was written"), (MemoryError(), "out of memory")],
