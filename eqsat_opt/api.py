@@ -212,7 +212,12 @@ def _wrong_text(contest: Contest, guilty: str) -> str:
 
 
 def _notes(contest: Contest, level: str) -> tuple[str, ...]:
-    notes = [f"{name} was dropped: {why}" for name, why in contest.dropped.items()]
+    notes = [
+        f"the original does not run in onnxruntime, so it stays: {why}"
+        if name == ORIGINAL
+        else f"{name} was dropped: {why}"
+        for name, why in contest.dropped.items()
+    ]
     if level:
         notes.append(
             f"the result won with onnxruntime's graph optimisation level {level!r}: set it in "

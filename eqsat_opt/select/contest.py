@@ -59,7 +59,7 @@ class Contest:
         winner: name of a candidate or :data:`ORIGINAL`, with ``@level`` where the runtime's
             optimiser is turned down.
         differences: per candidate and output.
-        dropped: candidate to the reason why the runtime refused it.
+        dropped: candidate to the reason why the runtime refused it; of the original too.
         race: ``None`` if there was none.
         stages_s: seconds of comparing and racing.
     """
@@ -131,13 +131,15 @@ def hold_contest(
         terms: how.
         progress: called with the name of each stage.
 
-    Raises:
-        RuntimeFailed: the original does not run in onnxruntime.
+    An original that does not run has nothing to be compared with, so it stays.
     """
     progress("check")
     start = time.perf_counter()
     session = OrtOptions(terms.threads)
-    reference = Reference.of(original, session, terms.seeds or (terms.seed,), terms.sizes)
+    try:
+        reference = Reference.of(original, session, terms.seeds or (terms.seed,), terms.sizes)
+    except RuntimeFailed as error:
+        return Contest(ORIGINAL, {}, {ORIGINAL: str(error)}, None, {})
     found: dict[str, tuple[Difference, ...]] = {}
     dropped: dict[str, str] = {}
     for name, model in candidates.items():
@@ -155,7 +157,10 @@ def hold_contest(
         return contest
     progress("race")
     start = time.perf_counter()
-    result = _race({ORIGINAL: original, **running}, reference, graph, terms)
+    try:
+        result = _race({ORIGINAL: original, **running}, reference, graph, terms)
+    except RuntimeFailed as error:
+        return Contest(ORIGINAL, found, {**dropped, ORIGINAL: str(error)}, None, stages)
     stages["race"] = time.perf_counter() - start
     return Contest(cheapest if terms.by_cost else result.winner, found, dropped, result, stages)
 

@@ -1,7 +1,8 @@
 """Models as text, and what must become of them.
 
-A case is a model in ONNX's text form with comment lines in front: ``# RUN:`` names options, ``# EXPECT:`` the operators of
-the result in order, ``# RULES:`` the rules that must have made them. Prices are analytic, so the outcome is the same everywhere.
+A case is a model in ONNX's text form with comment lines in front: ``# RUN:`` names options,
+``# EXPECT:`` the operators of the result in order, ``# RULES:`` the rules that must have made them.
+Prices are analytic, so the outcome is the same everywhere.
 """
 
 from __future__ import annotations
@@ -21,13 +22,9 @@ CASES = sorted((Path(__file__).parent / "cases").glob("*.onnxtxt"))
 
 def header(text: str, key: str) -> list[str]:
     """The words after ``# KEY:``, all such lines together."""
-    lines = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
-    return [
-        word
-        for line in lines
-        if line.startswith(f"{key}:")
-        for word in line.split(":", 1)[1].split()
-    ]
+    start = f"# {key}:"
+    lines = [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
+    return [word for line in lines for word in line.split()]
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
