@@ -74,6 +74,8 @@ class Options:
             )
         if self.threads < 0 or self.check < 0 or self.alternatives < 0:
             raise OptionError("threads, check and alternatives must not be negative")
+        if self.seed < 0:
+            raise OptionError(f"the seed is {self.seed}; give a number that is not negative")
         if not 0 <= self.deadline_s < math.inf:
             raise OptionError(f"the deadline is {self.deadline_s:g} s; give seconds, or 0 for none")
         if self.nodes < 1:

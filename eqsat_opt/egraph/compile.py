@@ -196,9 +196,9 @@ class _Compiler:
         for i, root in enumerate(self.rule.lhs):
             pattern = self.match(root)
             roots.append(f"(= r{i}_ {pattern})")
-        for variable in {
+        for variable in dict.fromkeys(
             t.name for root in self.rule.lhs for t in root.walk() if isinstance(t, Var) and t.const
-        }:
+        ):
             self.body.append(f"(const v_{variable})")
         for condition in self.rule.when:
             self.condition(condition)

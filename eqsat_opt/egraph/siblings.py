@@ -100,11 +100,16 @@ class _Seeder:
         return len(sources) == 1
 
     def stackable(self, group: Sequence[int], axis: int) -> bool:
-        """Whether all extents but the one along ``axis`` agree, and that one is literal."""
+        """Whether all extents but the one along ``axis`` agree, and that one is literal.
+
+        What is empty along ``axis`` is no slice.
+        """
         if len(group) < 2:
             return False
-        rest = {(t.dtype, t.shape[:axis], t.shape[axis + 1 :]) for t in map(self.type, group)}
-        return len(rest) == 1 and all(isinstance(self.type(g).shape[axis], int) for g in group)
+        types = [self.type(g) for g in group]
+        rest = {(t.dtype, t.shape[:axis], t.shape[axis + 1 :]) for t in types}
+        sizes = [t.shape[axis] for t in types]
+        return len(rest) == 1 and all(isinstance(size, int) and size > 0 for size in sizes)
 
 
 def _unique(items: Iterable[int]) -> tuple[int, ...]:

@@ -159,8 +159,8 @@ class _Body:
     nodes: list[int] = field(default_factory=list)
     done: dict[int, tuple[bool, int]] = field(default_factory=dict)
 
-    def operand(self, cls: int, op: str) -> tuple[bool, int]:
-        ref = OperandRef(cls, _stripped(self.eclasses, cls) if op in _BROADCASTING else None)
+    def operand(self, cls: int, node: int) -> tuple[bool, int]:
+        ref = OperandRef(cls, _stripped(self.eclasses, cls, node))
         if ref not in self.operands:
             self.operands.append(ref)
         return False, self.operands.index(ref)
@@ -169,12 +169,11 @@ class _Body:
         if cls in self.done:
             return self.done[cls]
         node = self.covered[cls]
-        op = self.eclasses.op[node]
         refs = [
-            self.emit(child) if child in self.covered else self.operand(child, op)
+            self.emit(child) if child in self.covered else self.operand(child, node)
             for child in self._operands(node)
         ]
-        self.pending.append((op, self.eclasses.attrs[node], refs))
+        self.pending.append((self.eclasses.op[node], self.eclasses.attrs[node], refs))
         self.nodes.append(node)
         self.done[cls] = (True, len(self.pending) - 1)
         return self.done[cls]
@@ -198,14 +197,26 @@ class _Body:
         )
 
 
-def _stripped(eclasses: EClasses, cls: int) -> tuple[int, ...] | None:
-    """A broadcast constant without its leading axes of size 1, as models spell it."""
+def _stripped(eclasses: EClasses, cls: int, node: int) -> tuple[int, ...] | None:
+    """A broadcast constant without its leading axes of size 1, as models spell it.
+
+    ``None`` where it stays as it is: the rank of the result may be that of the constant.
+    """
     type_ = eclasses.types[cls]
     if not eclasses.is_const[cls] or not isinstance(type_, TensorType) or not type_.is_static:
+        return None
+    if eclasses.op[node] not in _BROADCASTING or not any(
+        _rank(eclasses, other) >= type_.rank for other in eclasses.children(node) if other != cls
+    ):
         return None
     shape = type_.static_shape()
     start = next((i for i, d in enumerate(shape) if d != 1), len(shape))
     return shape[start:] if start else None
+
+
+def _rank(eclasses: EClasses, cls: int) -> int:
+    type_ = eclasses.types[cls]
+    return type_.rank if isinstance(type_, TensorType) else -1
 
 
 def _absorb_bias(body: _Body) -> None:
@@ -216,6 +227,8 @@ def _absorb_bias(body: _Body) -> None:
     bias = [i for is_step, i in sides if not is_step]
     if not bias or (True, 0) not in sides:
         return
+    if any((False, bias[0]) in refs for _, _, refs in (body.pending[0], *body.pending[2:])):
+        return  # another step reads the same constant in its own shape
     ref = body.operands[bias[0]]
     if not body.eclasses.is_const[ref.cls]:
         return

@@ -29,7 +29,9 @@ def entrants_of(plan: Plan, clean: Graph, imported: Graph) -> dict[str, Graph]:
     kept = {}
     for name, graph in named.items():
         text = _structure(graph)
-        if text not in seen and (is_cleaner or rules_used(graph)):
+        # A rule that only removes leaves no node with its name.
+        is_new = is_cleaner or rules_used(graph) or _size(graph) < _size(clean)
+        if text not in seen and is_new:
             kept[name] = graph
         seen.add(text)
     return kept
@@ -43,6 +45,10 @@ def metrics_of(plan: Plan, name: str) -> dict[str, float]:
     if name.startswith(ALTERNATIVE):
         return dict(choice.alternative_metrics[int(name.removeprefix(ALTERNATIVE)) - 1])
     return dict(choice.original_metrics)
+
+
+def _size(graph: Graph) -> int:
+    return sum(graph.operator_counts().values())
 
 
 def _has_new_constants(clean: Graph, imported: Graph) -> bool:

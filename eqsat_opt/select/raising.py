@@ -122,6 +122,7 @@ class _Raiser:
         }
         self.nodes: list[Node] = []
         self.name_of: dict[int, str] = {}
+        self.kept: set[str] = set()
         self.parts: dict[tuple[int, int], str] = {}
         self.preferred = self._preferred_names()
         self.sources = self._sources()
@@ -250,6 +251,7 @@ class _Raiser:
         if name == found or name in self.types:
             return
         self.types[name] = self.graph.types[name]
+        self.kept.add(name)
         if name in self.graph.constants:
             self.used_constants[name] = self.graph.constants[name]
         else:
@@ -344,7 +346,7 @@ class _Raiser:
         outputs = []
         for name in self.graph.outputs:
             cls = int(self.eclasses.term_class[self.lowered.value[name]])
-            outputs.append(self.operand(OperandRef(cls)))
+            outputs.append(name if name in self.kept else self.operand(OperandRef(cls)))
         raised = Graph(
             self.graph.inputs,
             tuple(outputs),

@@ -20,8 +20,10 @@ from eqsat_opt import api
 from eqsat_opt.cli import main
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.egraph import worker
+from eqsat_opt.errors import OptionError
 from eqsat_opt.extract import exact
 from eqsat_opt.ir import onnx_save
+from eqsat_opt.options import Options
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 
@@ -319,3 +321,8 @@ def test_ctrl_c_waits_while_a_child_starts() -> None:
     assert done == ["start"]
     assert signal.getsignal(signal.SIGINT) is handler
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(OptionError, match="seed is -1"):
+        Options(seed=-1)

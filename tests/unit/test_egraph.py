@@ -188,6 +188,14 @@ def test_siblings_merge() -> None:
         assert "Slice" in members(saturation, value)
 
 
+def test_empty_weights_are_no_siblings() -> None:
+    g = GraphMaker()
+    x = g.input("x", 2, 4)
+    empty, value = (g("MatMul", x, g.weight(4, n)) for n in (0, 3))
+    saturation = saturate(g.graph(empty, value), default_rules())
+    assert members(saturation, value) == {"MatMul"}
+
+
 def test_grouped_convolutions_do_not_merge() -> None:
     g = GraphMaker()
     x = g.input("x", 1, 4, 4, 4)

@@ -106,3 +106,33 @@ def test_captured_values_keep_their_names() -> None:
             expected = np.maximum(value, 0)
             expected = expected + 1 if expected.sum() > 0 else expected - 1
             np.testing.assert_array_equal(session.run({"x": value})[0], expected)
+
+
+def test_a_captured_output_that_equals_another_output() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("Relu", ["y"], ["z"]),
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["c"]),
+        helper.make_node(
+            "If",
+            ["c"],
+            ["u"],
+            then_branch=branch(helper.make_node("Add", ["y", "z"], ["r"])),
+            else_branch=branch(helper.make_node("Neg", ["z"], ["r"])),
+        ),
+    ]
+    model = model_of(nodes, [2, 3], {"zero": 0.0})
+    model.graph.output.extend(
+        helper.make_tensor_value_info(name, FLOAT, [2, 3]) for name in ("z", "u")
+    )
+    result = run(model, OPTIONS)
+    assert result.plan is not None
+    best = model_proto(export_model(result.plan.best))
+    assert [value.name for value in best.graph.output] == ["y", "z", "u"]
+    assert [node.op_type for node in best.graph.node].count("Relu") == 1
+    x = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
+    y, z, u = OrtSession(best, OrtOptions(threads=1)).run({"x": x})
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+    np.testing.assert_array_equal(z, y)
+    np.testing.assert_array_equal(u, y + z)
