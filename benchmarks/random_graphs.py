@@ -1,7 +1,7 @@
 """Optimise random models and compare outputs: `python -m benchmarks.random_graphs --examples 500`.
 
-Runs the property tests of tests/property/test_optimise_random.py with as many examples as wanted, and prints how many
-models were rewritten and which rules made a part of a graph that was run.
+Runs the property tests of tests/property/test_optimise_random.py with as many examples as wanted,
+and prints how many models were rewritten and which rules made a part of a graph that was run.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any, overload
 import onnx
 import onnx_ir
 
-from eqsat_opt.cost.metrics import parse_objective
+from eqsat_opt.cost.metrics import parse_objective, weighted, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.egraph import Budget
@@ -26,7 +26,7 @@ from eqsat_opt.explanation import Explanation
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.ir.onnx_export import export_model, to_same_type
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.onnx_save import save_model
@@ -126,7 +126,7 @@ def _open_pricer(options: Options) -> Iterator[Pricer]:
 
 def _search_options(options: Options, sizes: Mapping[str, int]) -> SearchOptions:
     return SearchOptions(
-        Objective(parse_objective(options.objective)),
+        Objective(with_ties_broken(parse_objective(options.objective))),
         Budget(nodes=options.nodes, time_s=max(1.0, options.budget_s / 3)),
         sizes,
         measure=options.measure,
@@ -212,12 +212,9 @@ def _wrong_text(contest: Contest, guilty: str) -> str:
 
 
 def _notes(contest: Contest, level: str) -> tuple[str, ...]:
-    notes = [
-        f"the original does not run in onnxruntime, so it stays: {why}"
-        if name == ORIGINAL
-        else f"{name} was dropped: {why}"
-        for name, why in contest.dropped.items()
-    ]
+    notes = [f"{name} was dropped: {why}" for name, why in contest.dropped.items()]
+    if contest.obstacle:
+        notes.append(contest.obstacle)
     if level:
         notes.append(
             f"the result won with onnxruntime's graph optimisation level {level!r}: set it in "
@@ -251,6 +248,9 @@ def _report(
         else "unmeasured"
     )
     choice, egraph = plan.choice, plan.saturation.report
+    objective = parse_objective(options.objective)
+    cost = weighted(objective, choice.metrics)
+    bound = min(choice.extraction.lower_bound, cost)
     return Report(
         model=name,
         status=status,
@@ -259,10 +259,10 @@ def _report(
         operators_after=dict(sorted(raised.operator_counts().items())),
         metrics_before=dict(choice.original_metrics),
         metrics_after=metrics_of(plan, label),
-        cost=choice.extraction.cost,
-        original_cost=choice.original_cost,
-        lower_bound=choice.extraction.lower_bound,
-        gap=choice.extraction.gap,
+        cost=cost,
+        original_cost=weighted(objective, choice.original_metrics),
+        lower_bound=bound,
+        gap=(cost - bound) / cost if cost else 0.0,
         extraction_status=choice.extraction.status,
         enodes=egraph.enodes,
         eclasses=egraph.eclasses,
@@ -284,7 +284,7 @@ def _report(
         stages_s={key: round(value, 4) for key, value in stages.seconds.items()},
         session_options={"graph_optimization_level": level} if level else {},
         notes=_notes(contest, level),
-        objective=parse_objective(options.objective),
+        objective=objective,
     )
 
 
@@ -326,9 +326,9 @@ def run(
             report, stages_s={**report.stages_s, "write": round(stages.seconds["write"], 4)}
         )
         result = output
-    elif isinstance(given, onnx.ModelProto):
-        result = given if chosen is None else model_proto(chosen)
-    elif isinstance(given, onnx_ir.Model) and chosen is None:
+    elif chosen is not None:
+        result = to_same_type(chosen, given)
+    elif isinstance(given, (onnx.ModelProto, onnx_ir.Model)):
         result = given
     return Result(result, report, outcome.plan)
 

@@ -60,6 +60,11 @@ class Options:
     store: str | None = None
 
     def __post_init__(self) -> None:
+        shapes = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in (self.shapes or {}).items()
+        }
+        object.__setattr__(self, "shapes", shapes)
         if self.numerics not in _NUMERICS:
             raise OptionError(
                 f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.kernel import Kernel
 
-__all__ = ["LAUNCH_US", "METRICS", "kernel_metrics", "parse_objective"]
+__all__ = [
+    "LAUNCH_US",
+    "METRICS",
+    "kernel_metrics",
+    "parse_objective",
+    "weighted",
+    "with_ties_broken",
+]
 
 METRICS = ("time_us", "flops", "bytes", "launches", "weight_bytes")
 """Columns of an extraction problem; ``bytes`` is traffic, ``weight_bytes`` what the model holds."""
@@ -56,4 +64,26 @@ def parse_objective(text: str | Mapping[str, float]) -> dict[str, float]:
         raise OptionError(
             f"unknown objective {unknown[0]!r}{hint}; choose from {', '.join(sorted(_NAMES))}"
         )
+    for name, value in parts:
+        if not math.isfinite(value) or value < 0:
+            raise OptionError(f"the weight of {name!r} is {value:g}; give a number of at least 0")
+    if not any(weight for _, weight in parts):
+        raise OptionError("the objective weighs nothing; give a metric a positive weight")
     return {_NAMES[name]: weight for name, weight in parts}
+
+
+_TIES = {"launches": 1e-3, "bytes": 1e-9}
+"""Weights too small to outweigh anything but a tie."""
+
+
+def with_ties_broken(weights: Mapping[str, float]) -> dict[str, float]:
+    """The same objective, where of graphs that cost the same the one with fewer launches wins.
+
+    Time needs no help: launches and traffic are part of it.
+    """
+    return dict(weights) if weights.get("time_us") else {**_TIES, **weights}
+
+
+def weighted(weights: Mapping[str, float], metrics: Mapping[str, float]) -> float:
+    """The value of an objective."""
+    return sum(weight * metrics[name] for name, weight in weights.items())

@@ -48,13 +48,11 @@ class Pricer:
     Args:
         store: the profile store; ``None`` keeps measurements for this run only.
         threads: threads per session.
-        refresh: measure again what the store already knows.
     """
 
-    def __init__(self, store: ProfileStore | None, threads: int, *, refresh: bool = False) -> None:
+    def __init__(self, store: ProfileStore | None, threads: int) -> None:
         self._store = store
         self._threads = threads
-        self._refresh = refresh
         self._backend = f"onnxruntime {ort_version()}"
         self._device = device_fingerprint().id
         self._known: dict[str, Price] = {}
@@ -78,7 +76,7 @@ class Pricer:
 
     def recall(self, kernels: Iterable[Kernel]) -> None:
         """Take over what the store knows."""
-        if self._store is None or self._refresh:
+        if self._store is None:
             return
         keys = {self._key(s): s for s in {k.signature for k in kernels} if s not in self._known}
         for key, measurement in self._store.get_many(keys).items():

@@ -116,6 +116,14 @@ class EClasses:
                 result[child].append(node)
         return result
 
+    def scalar(self, cls: int) -> float | None:
+        """The value of a scalar literal."""
+        for node in self.nodes_of[cls]:
+            if self.op[node] == "Scalar":
+                attrs: dict[str, Any] = dict(self.attrs[node])
+                return float(attrs["value"])
+        return None
+
     def rule_of(self, node: int) -> str | None:
         """The rule that made an e-node, ``None`` for the model's own."""
         return self.rule_at(int(self.origin[node]))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.errors import SaturationError
-from eqsat_opt.ir.dims import Dim
+from eqsat_opt.ir.dims import Dim, literal
 from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node, attributes
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops._base import IllTyped
@@ -61,6 +61,7 @@ class Lowered:
         leaf_names: leaf index to value name (an input or a constant).
         constants: constant handles by name, the ones made here too.
         opaque: opaque index to node.
+        view_of: constants made here that only give one of the model's another shape, to that one.
     """
 
     graph: Graph
@@ -69,6 +70,7 @@ class Lowered:
     leaf_names: tuple[str, ...]
     constants: Mapping[str, Constant]
     opaque: tuple[Node, ...]
+    view_of: Mapping[str, str] = field(default_factory=dict)
 
     def constant(self, term: int) -> Constant | None:
         """The handle of a constant leaf."""
@@ -85,6 +87,8 @@ class _Lowering:
     leaf_names: list[str] = field(default_factory=list)
     constants: dict[str, Constant] = field(default_factory=dict)
     opaque: list[Node] = field(default_factory=list)
+    views: dict[tuple[int, tuple[Dim, ...]], int] = field(default_factory=dict)
+    view_of: dict[str, str] = field(default_factory=dict)
 
     def add(
         self,
@@ -144,17 +148,21 @@ class _Lowering:
         handle = self.lowered_constant(term)
         if handle is None:
             return self.apply("Reshape", [term], shape=shape)
-        name = f"{self.leaf_names[int(self.terms[term].attrs[0][1])]}:{'x'.join(map(str, shape))}"  # type: ignore[arg-type]
-        if name in self.value:
-            return self.value[name]
-        static = tuple(int(d) for d in shape)  # type: ignore[arg-type]
+        if (term, shape) in self.views:
+            return self.views[(term, shape)]
+        base = self.leaf_names[int(self.terms[term].attrs[0][1])]  # type: ignore[arg-type]
+        name = f"{base}:{'x'.join(map(str, shape))}"
+        while name in self.graph.types or name in self.constants:
+            name += "_"
+        self.view_of[name] = base
+        static = tuple(literal(d) for d in shape)
         reshaped = Constant(
             TensorType(type_.dtype, shape),
             f"{handle.digest}:{static}",
             lambda: handle.load().reshape(static),
         )
-        self.value[name] = self.constant(name, reshaped)
-        return self.value[name]
+        self.views[(term, shape)] = self.constant(name, reshaped)
+        return self.views[(term, shape)]
 
     def lowered_constant(self, term: int) -> Constant | None:
         node = self.terms[term]
@@ -168,7 +176,8 @@ class _Lowering:
         ranks = [t.rank for c in children if isinstance(t := self.terms[c].type, TensorType)]
         aligned = []
         for i, child in enumerate(children):
-            value = self.scalar_of(child)
+            value, type_ = self.scalar_of(child), self.terms[child].type
+            assert isinstance(type_, TensorType)
             other = self.terms[children[1 - i]].type
             assert isinstance(other, TensorType)
             if (
@@ -176,10 +185,9 @@ class _Lowering:
                 and other.shape == result.shape
                 and self.scalar_of(children[1 - i]) is None
             ):
-                aligned.append(self.apply("Scalar", [], value=value, dtype=result.dtype))
+                # The operand's own type: a power of integers may have a float exponent.
+                aligned.append(self.apply("Scalar", [], value=value, dtype=type_.dtype))
                 continue
-            type_ = self.terms[child].type
-            assert isinstance(type_, TensorType)
             missing = max(ranks) - type_.rank
             if missing and type_.rank and self.lowered_constant(child) is not None:
                 child = self.reshaped(child, (1,) * missing + type_.shape)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from types import ModuleType
 from typing import NoReturn
 
 from eqsat_opt.egraph.frozen import EClasses
@@ -65,6 +67,17 @@ def _interrupts_deferred() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """A spawned child would run the caller's script again, unless it does not know of one."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def saturate_isolated(
     graph: Graph, rules: Sequence[Rule], budget: Budget, deadline_s: float
 ) -> Saturation:
@@ -81,7 +94,7 @@ def saturate_isolated(
     ours, theirs = context.Pipe()
     child = context.Process(target=_serve, args=(theirs,), daemon=True)
     try:
-        with _interrupts_deferred():
+        with _interrupts_deferred(), _main_hidden():
             child.start()
         ours.send((lowered.terms, lowered.leaf_names, constants, list(rules), budget))
         theirs.close()

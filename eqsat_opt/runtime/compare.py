@@ -1,7 +1,8 @@
-"""Do two models compute the same? Outputs on random inputs, with an error that near-constant outputs cannot hide.
+"""Do two models compute the same? Outputs on random inputs, near-constant ones hide no error.
 
-A network with random weights drifts to outputs that hardly depend on its input; an error relative to their size then
-misses a dropped gate. The error here is relative to how much the output *varies*, plus what rounding explains.
+A network with random weights drifts to outputs that hardly depend on its input; an error relative
+to their size then misses a dropped gate. The error here is relative to how much the output
+*varies*, plus what rounding explains.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ROUNDING = {"float64": 1e-12, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-
 """Error relative to the largest element that rounding alone may cause after many layers."""
 
 _INTEGER_MISMATCH = 1e-3
-"""Share of integer or boolean elements (an argmax, a comparison) that rounding may flip, unless bitexact."""
+"""Share of integer or boolean elements (an argmax, say) that rounding may flip, unless bitexact."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Difference:
     Attributes:
         name: of the output.
         max_abs: largest absolute difference.
-        max_rel: largest difference beyond rounding, per standard deviation of the reference.
+        max_rel: largest difference beyond rounding, per standard deviation of the reference over
+            its elements and all inputs.
         tolerance: what ``max_rel`` may be.
         why: what is wrong, empty if nothing is.
     """
@@ -47,6 +49,29 @@ class Difference:
     max_rel: float
     tolerance: float
     why: str = ""
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Largest magnitude of an output and how much it varies, over its elements and all inputs.
+
+    A loss has one element, and on one input it may be zero by cancellation.
+    """
+
+    largest: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> _Scale:
+        """The scale of one output; nothing for what is no floating-point tensor."""
+        arrays = [v for v in values if isinstance(v, np.ndarray) and str(v.dtype) in _ROUNDING]
+        flat = np.concatenate([np.zeros(0), *(v.ravel().astype(np.float64) for v in arrays)])
+        flat = flat[np.isfinite(flat)]
+        if not flat.size:
+            return cls(0.0, 0.0)
+        largest = float(np.max(np.abs(flat)))
+        # One number alone says nothing of how it varies.
+        return cls(largest, float(np.std(flat)) if flat.size > 1 else largest)
 
 
 @dataclass(frozen=True)
@@ -86,7 +111,7 @@ class Reference:
         return cls(tuple(session.output_names), feeds, outputs)
 
 
-def _float_error(expected: Any, actual: Any, dtype: str) -> tuple[float, float]:
+def _float_error(expected: Any, actual: Any, dtype: str, scale: _Scale) -> tuple[float, float]:
     wide, other = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(wide)
     if not np.array_equal(finite, np.isfinite(other)) or not np.array_equal(
@@ -95,15 +120,16 @@ def _float_error(expected: Any, actual: Any, dtype: str) -> tuple[float, float]:
         return np.inf, np.inf
     if not finite.any():
         return 0.0, 0.0
-    wide, other = wide[finite], other[finite]
-    error = float(np.max(np.abs(wide - other)))
-    floor = _ROUNDING.get(dtype, 1e-5) * float(np.max(np.abs(wide)))
-    deviation = float(np.std(wide))
-    beyond = max(0.0, error - floor)
-    return error, 0.0 if beyond == 0.0 else beyond / deviation if deviation > 0 else np.inf
+    error = float(np.max(np.abs(wide[finite] - other[finite])))
+    beyond = max(0.0, error - _ROUNDING.get(dtype, 1e-5) * scale.largest)
+    if beyond == 0.0:
+        return error, 0.0
+    return error, beyond / scale.deviation if scale.deviation > 0 else np.inf
 
 
-def _compare(name: str, expected: Any, actual: Any, tolerance: float, exact: bool) -> Difference:
+def _compare(
+    name: str, expected: Any, actual: Any, scale: _Scale, tolerance: float, exact: bool
+) -> Difference:
     if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
         same = _same_structure(expected, actual)
         return Difference(
@@ -118,9 +144,8 @@ def _compare(name: str, expected: Any, actual: Any, tolerance: float, exact: boo
         return Difference(name, 0.0, 0.0, tolerance)
     dtype = str(expected.dtype)
     if dtype in _ROUNDING:
-        scale = {"float16": 30.0, "bfloat16": 200.0}.get(dtype, 1.0)
-        error, relative = _float_error(expected, actual, dtype)
-        tolerance *= scale
+        error, relative = _float_error(expected, actual, dtype, scale)
+        tolerance *= {"float16": 30.0, "bfloat16": 200.0}.get(dtype, 1.0)
         why = "" if relative <= tolerance else "values differ"
         return Difference(name, error, relative, tolerance, why)
     wrong = float(np.mean(expected != actual))
@@ -164,10 +189,12 @@ def differences(
             f"outputs are {list(session.output_names)} instead of {list(reference.names)}"
         )
     tolerance, exact = TOLERANCES[numerics], numerics == "bitexact"
+    scales = [_Scale.of(values) for values in zip(*reference.outputs, strict=True)]
     worst: dict[str, Difference] = {}
     for feeds, expected in zip(reference.feeds, reference.outputs, strict=True):
-        for name, left, right in zip(reference.names, expected, session.run(feeds), strict=True):
-            found = _compare(name, left, right, tolerance, exact)
+        results = zip(reference.names, expected, session.run(feeds), scales, strict=True)
+        for name, left, right, scale in results:
+            found = _compare(name, left, right, scale, tolerance, exact)
             known = worst.get(name)
             if known is None or (found.why, found.max_rel, found.max_abs) > (
                 known.why,

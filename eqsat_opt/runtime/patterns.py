@@ -50,11 +50,19 @@ class Literal:
 
 @dataclass(frozen=True)
 class OpPattern:
-    """One of ``ops`` applied to patterns; operands of commutative operators match in either order."""
+    """One of ``ops`` applied to patterns; operands of commutative operators match in either order.
+
+    Attributes:
+        ops: operator names.
+        operands: their patterns.
+        where: condition on the attributes.
+        same: patterns of one kernel with the same text here must have equal attributes.
+    """
 
     ops: tuple[str, ...]
     operands: tuple[Pattern, ...]
     where: Callable[[Attrs], bool] = lambda _attrs: True
+    same: str = ""
 
 
 Pattern = Any_ | Const | Literal | OpPattern
@@ -128,13 +136,18 @@ def _gelus() -> list[KernelPattern]:
     return patterns
 
 
+def _mean(operand: Pattern) -> OpPattern:
+    """A mean over the same axes as the others of the kernel."""
+    return OpPattern(("ReduceMean",), (operand,), same="axes")
+
+
 def _norms() -> list[KernelPattern]:
     x = Any_("x")
-    centred = op("Sub", x, op("ReduceMean", x))
+    centred = op("Sub", x, _mean(x))
     squares = (op("Pow", centred, Literal(2.0)), op("Mul", centred, centred))
     patterns = []
     for i, square in enumerate(squares):
-        deviation = op("Sqrt", op("Add", op("ReduceMean", square), Any_("epsilon")))
+        deviation = op("Sqrt", op("Add", _mean(square), Any_("epsilon")))
         normal = op("Div", centred, deviation)
         scaled = op("Mul", normal, Const("scale", _is_row))
         patterns.append(

@@ -129,7 +129,7 @@ def _kernel(eclasses: EClasses, item: Candidate, blocked: frozenset[int]) -> Ker
         if not isinstance(type_, TensorType):
             return None
         shape = type_.shape if ref.shape is None else ref.shape
-        value = _literal(eclasses, ref.cls) if i in exponents else None
+        value = eclasses.scalar(ref.cls) if i in exponents else None
         operands.append(
             Operand(TensorType(type_.dtype, shape), bool(eclasses.is_const[ref.cls]), value)
         )
@@ -137,13 +137,6 @@ def _kernel(eclasses: EClasses, item: Candidate, blocked: frozenset[int]) -> Ker
     return Kernel(
         tuple(operands), item.steps, item.outputs, takes_apart and item.operands[0].cls in blocked
     )
-
-
-def _literal(eclasses: EClasses, cls: int) -> float | None:
-    for node in eclasses.nodes_of[cls]:
-        if eclasses.op[node] == "Scalar":
-            return float(dict(eclasses.attrs[node])["value"])  # type: ignore[arg-type]
-    return None
 
 
 @dataclass

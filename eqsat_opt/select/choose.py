@@ -51,6 +51,7 @@ class ChoiceResult:
         unmeasured: kernels of the answer that only have a bound, after the last round.
         measuring_s: seconds spent measuring.
         priced: what could be chosen, with the kernels as they were priced.
+        own: the same of the model as it was loaded.
         problem: the last extraction problem over all of it.
         prices: of the kernels of ``best`` and ``original``.
     """
@@ -67,6 +68,7 @@ class ChoiceResult:
     unmeasured: int
     measuring_s: float
     priced: PricedCandidates = field(repr=False)
+    own: PricedCandidates = field(repr=False)
     problem: PricedProblem = field(repr=False)
     prices: Mapping[Kernel, Price] = field(repr=False)
 
@@ -87,6 +89,7 @@ def _kernels(
 
 def choose(
     priced: PricedCandidates,
+    own: PricedCandidates,
     pricer: Pricer,
     objective: Objective,
     *,
@@ -99,6 +102,18 @@ def choose(
 ) -> ChoiceResult:
     """Extract under measured prices, with the original as incumbent.
 
+    Args:
+        priced: candidates on the saturated e-graph.
+        own: candidates on the model as it was loaded, which says what the original costs.
+        pricer: knows prices and measures what it does not know.
+        objective: what to minimise.
+        measure: whether to measure; only where the objective has time in it.
+        rounds: of measuring, at most.
+        time_limit_s: for the last answer; a share of it for each round.
+        n_alternatives: further selections for the race.
+        seed: of the extraction.
+        progress: called with a text now and then.
+
     Raises:
         ExtractionError: if the original graph cannot be tiled, which is a defect of the candidates.
     """
@@ -107,20 +122,19 @@ def choose(
     done, measuring_s = 0, 0.0
     known: Mapping[int, tuple[int, int]] | None = None
     while True:
+        plain, full = own.problem(pricer.price), priced.problem(pricer.price)
         base = priced.problem(pricer.price, priced.is_original)
-        original = extract(
-            base.problem, objective, method="local", time_limit_s=time_limit_s, seed=seed
-        )
-        if original.status == "infeasible":
+        tile_only = partial(extract, objective=objective, method="local", seed=seed)
+        original, start = tile_only(plain.problem), tile_only(base.problem)
+        if "infeasible" in (original.status, start.status):
             raise ExtractionError("the original graph has no kernels; please report this model")
-        full = priced.problem(pricer.price)
         # Nodes keep their numbers while prices change, so the last answer is where the next search
         # starts.
-        unchanged = {c: (full.node_of[base.index[n]], i) for c, (n, i) in original.choice.items()}
+        unchanged = {c: (full.node_of[base.index[n]], i) for c, (n, i) in start.choice.items()}
         known = min(filter(None, (known, unchanged)), key=partial(_cost, full, objective))
         solve = partial(extract, full.problem, objective, seed=seed, deterministic=False)
         best = solve(incumbent=known, gap=_ROUND_GAP, time_limit_s=time_limit_s * _ROUND_SHARE)
-        wanted = dict.fromkeys([*_kernels(priced, full, best), *_kernels(priced, base, original)])
+        wanted = dict.fromkeys([*_kernels(priced, full, best), *_kernels(own, plain, original)])
         unknown = [kernel for kernel in wanted if not pricer.is_known(kernel)]
         if measure and unknown and done < rounds:
             known = best.choice
@@ -149,12 +163,11 @@ def choose(
         seed=seed,
     )
     prices = {
-        k: pricer.price(k)
-        for k in (*_kernels(priced, full, best), *_kernels(priced, base, original))
+        k: pricer.price(k) for k in (*_kernels(priced, full, best), *_kernels(own, plain, original))
     }
     return ChoiceResult(
         _selection(priced, full, best),
-        _selection(priced, base, original),
+        _selection(own, plain, original),
         tuple(_selection(priced, full, other) for other in others),
         best,
         original.cost,
@@ -165,6 +178,7 @@ def choose(
         sum(not price.measured for price in prices.values()),
         measuring_s,
         priced,
+        own,
         full,
         prices,
     )

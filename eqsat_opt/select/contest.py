@@ -13,6 +13,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import OrtOptions
+from eqsat_opt.runtime.ort_config import level_in
 from eqsat_opt.runtime.race import RaceResult, race
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
@@ -59,9 +60,10 @@ class Contest:
         winner: name of a candidate or :data:`ORIGINAL`, with ``@level`` where the runtime's
             optimiser is turned down.
         differences: per candidate and output.
-        dropped: candidate to the reason why the runtime refused it; of the original too.
+        dropped: candidate to the reason why the runtime refused it.
         race: ``None`` if there was none.
         stages_s: seconds of comparing and racing.
+        obstacle: why there was no contest, as a sentence; empty if there was one.
     """
 
     winner: str
@@ -69,6 +71,7 @@ class Contest:
     dropped: Mapping[str, str]
     race: RaceResult | None
     stages_s: Mapping[str, float]
+    obstacle: str = ""
 
     @property
     def wrong(self) -> tuple[str, Difference] | None:
@@ -99,8 +102,10 @@ def _race(
     models: Mapping[str, ModelSource], reference: Reference, graph: Graph, terms: Terms
 ) -> RaceResult:
     entrants = dict(models)
-    settings = dict.fromkeys(models, OrtOptions(terms.threads))
-    for level in _variants(graph):
+    # A model that asks for a level of its own keeps it, and so do its successors.
+    own = level_in(models[ORIGINAL])
+    settings = dict.fromkeys(models, OrtOptions(terms.threads, own))
+    for level in _variants(graph) if own == "all" else ():
         for name in (ORIGINAL, "best", "clean"):
             if name in models:
                 entrants[f"{name}@{level}"] = models[name]
@@ -139,7 +144,8 @@ def hold_contest(
     try:
         reference = Reference.of(original, session, terms.seeds or (terms.seed,), terms.sizes)
     except RuntimeFailed as error:
-        return Contest(ORIGINAL, {}, {ORIGINAL: str(error)}, None, {})
+        obstacle = f"the original does not run in onnxruntime, so it stays: {error}"
+        return Contest(ORIGINAL, {}, {}, None, {}, obstacle)
     found: dict[str, tuple[Difference, ...]] = {}
     dropped: dict[str, str] = {}
     for name, model in candidates.items():
@@ -160,7 +166,8 @@ def hold_contest(
     try:
         result = _race({ORIGINAL: original, **running}, reference, graph, terms)
     except RuntimeFailed as error:
-        return Contest(ORIGINAL, found, {**dropped, ORIGINAL: str(error)}, None, stages)
+        obstacle = f"the race could not be held, so the original stays: {error}"
+        return Contest(ORIGINAL, found, dropped, None, stages, obstacle)
     stages["race"] = time.perf_counter() - start
     return Contest(cheapest if terms.by_cost else result.winner, found, dropped, result, stages)
 

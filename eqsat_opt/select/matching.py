@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from eqsat_opt.egraph import EClasses
+from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.ops import get_op, is_known
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.patterns import Any_, Const, KernelPattern, Literal, OpPattern, Pattern
@@ -28,16 +29,10 @@ class _State:
 
     bindings: dict[str, int] = field(default_factory=dict)
     covered: dict[int, int] = field(default_factory=dict)
+    attrs: dict[str, Attrs] = field(default_factory=dict)
 
     def copy(self) -> _State:
-        return _State(dict(self.bindings), dict(self.covered))
-
-
-def _scalar(eclasses: EClasses, cls: int) -> float | None:
-    for node in eclasses.nodes_of[cls]:
-        if eclasses.op[node] == "Scalar":
-            return float(dict(eclasses.attrs[node])["value"])  # type: ignore[arg-type]
-    return None
+        return _State(dict(self.bindings), dict(self.covered), dict(self.attrs))
 
 
 def _bind(state: _State, name: str, cls: int) -> _State | None:
@@ -64,7 +59,7 @@ def _attempt(
                 if bound is not None:
                     yield bound
         case Literal(value):
-            found = _scalar(eclasses, cls)
+            found = eclasses.scalar(cls)
             if found is not None and math.isclose(found, value, rel_tol=1e-6):
                 yield state
         case OpPattern():
@@ -87,12 +82,16 @@ def _attempt_node(
     children = eclasses.children(node)
     if len(children) != len(pattern.operands):
         return
+    if pattern.same and state.attrs.get(pattern.same, eclasses.attrs[node]) != eclasses.attrs[node]:
+        return
     orders = [children]
     if is_known(op) and get_op(op).commutative and children[0] != children[1]:
         orders.append(children[::-1])
     for order in orders:
         started = state.copy()
         started.covered[cls] = node
+        if pattern.same:
+            started.attrs[pattern.same] = eclasses.attrs[node]
         partial = [started]
         for operand, child in zip(pattern.operands, order, strict=True):
             partial = [s for p in partial for s in _attempt(eclasses, operand, child, p, root)]

@@ -83,6 +83,19 @@ def _silent(_stage: str, _detail: str) -> None:
     pass
 
 
+def _priced(
+    saturation: Saturation,
+    patterns: Sequence[KernelPattern],
+    given: Mapping[str, int],
+    max_constant_bytes: int,
+) -> PricedCandidates:
+    candidates = tile(saturation.eclasses, patterns)
+    value, classes = saturation.lowered.value, saturation.eclasses.term_class
+    roots = tuple(dict.fromkeys(int(classes[value[n]]) for n in saturation.lowered.graph.outputs))
+    sizes = symbol_sizes(candidates, given)
+    return PricedCandidates(candidates, sizes, roots, max_constant_bytes)
+
+
 def make_plan(
     graph: Graph,
     rules: Sequence[Rule],
@@ -112,20 +125,19 @@ def make_plan(
 
     start = clock()
     progress("tile", "")
-    candidates = tile(saturation.eclasses, ort_patterns() if patterns is None else patterns)
-    value, classes = saturation.lowered.value, saturation.eclasses.term_class
-    roots = tuple(dict.fromkeys(int(classes[value[name]]) for name in graph.outputs))
+    used = ort_patterns() if patterns is None else patterns
+    loaded = saturate(graph, (), options.budget)
     weights = sum(literal(c.type.bytes) for c in graph.constants.values())
-    priced = PricedCandidates(
-        candidates, symbol_sizes(candidates, options.sizes), roots, max(_FOLDING_ROOM, weights)
-    )
-    _ = priced.kernels
+    room = max(_FOLDING_ROOM, weights)
+    own = _priced(loaded, used, options.sizes, room)
+    priced = _priced(saturation, used, own.sizes, room)
     stages["tile"] = clock() - start
 
     start = clock()
     progress("choose", "")
     choice = choose(
         priced,
+        own,
         pricer,
         options.objective,
         measure=options.measure,
@@ -140,7 +152,7 @@ def make_plan(
     start = clock()
     lowered, eclasses = saturation.lowered, saturation.eclasses
     best = raise_graph(lowered, eclasses, choice.best)
-    original = raise_graph(lowered, eclasses, choice.original)
+    original = raise_graph(loaded.lowered, loaded.eclasses, choice.original)
     others = tuple(raise_graph(lowered, eclasses, selection) for selection in choice.alternatives)
     stages["raise"] = clock() - start
-    return Plan(saturation, candidates, choice, best, original, others, stages)
+    return Plan(saturation, priced.candidates, choice, best, original, others, stages)

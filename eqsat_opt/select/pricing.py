@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -168,12 +168,6 @@ class PricedProblem:
     def node_of(self) -> dict[int, int]:
         """Candidate number to problem node."""
         return {candidate: node for node, candidate in enumerate(self.index)}
-
-    def with_times(self, times: npt.NDArray[np.float64]) -> PricedProblem:
-        """The same problem with other times."""
-        costs = self.problem.impl_cost.copy()
-        costs[:, 0] = times
-        return PricedProblem(replace(self.problem, impl_cost=costs), self.index)
 
 
 def _build(

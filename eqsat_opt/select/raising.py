@@ -191,7 +191,7 @@ class _Raiser:
 
     def _unshaped(self, own: str | None, shape: tuple[int, ...]) -> str | None:
         """The model's constant that lowering only reshaped, so that it leaves as it came."""
-        base = own.rsplit(":", 1)[0] if own is not None else ""
+        base = self.lowered.view_of.get(own or "", "")
         if base in self.graph.constants and self.graph.constants[base].type.shape == shape:
             return base
         return None

@@ -212,7 +212,8 @@ def kernel_uses(plan: Plan) -> tuple[KernelUse, ...]:
     choice = plan.choice
     kernels = {
         id(item): kernel
-        for item, kernel in zip(plan.candidates.items, choice.priced.kernels, strict=True)
+        for priced in (choice.priced, choice.own)
+        for item, kernel in zip(priced.candidates.items, priced.kernels, strict=True)
     }
 
     def count(selection: Selection) -> Counter[Kernel]:

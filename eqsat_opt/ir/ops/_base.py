@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.ir.dims import Dim, dim_product
@@ -138,8 +137,3 @@ def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
 def elements(type_: TensorType) -> Dim:
     """Number of elements, the FLOP count of most pointwise operators."""
     return dim_product(type_.shape)
-
-
-def as_array(value: Any, dtype: Any) -> Array:
-    """A NumPy array of ``dtype``."""
-    return np.asarray(value, dtype=dtype)
