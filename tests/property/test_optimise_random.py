@@ -448,7 +448,8 @@ def onnx_models(draw: st.DrawFn) -> ModelProto:
         motif = draw(st.sampled_from((*ANYWHERE, *MOTIFS[rank], *MOTIFS[rank])))
         value = motif(sketch, choose, draw(st.sampled_from(values)))
         partners = with_shape(values, value.shape)
-        if partners and draw(st.booleans()):
+        combines: bool = draw(st.booleans())
+        if combines and partners:
             op_type = draw(st.sampled_from(("Add", "Sub", "Mul", "Max")))
             value = sketch.like(op_type, value, draw(st.sampled_from(partners)))
         if np.prod(value.shape) <= 512:
