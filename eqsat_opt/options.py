@@ -39,8 +39,8 @@ class Options:
         race: whether original and candidates run against each other at the end.
         alternatives: further candidates that join the race.
         deadline_s: hard limit on saturation, kept by a child process; 0 means only the soft limits.
-        seed: of random inputs, search and running order. The same seed, options and store give the same
-            bytes, unless a time limit strikes or the parallel solver breaks a tie between equals.
+        seed: of random inputs, search and running order. The same seed, options and store give
+            the same bytes, unless a time limit strikes or the parallel solver breaks a tie.
         store: path of the profile store; ``None`` is the user's, an empty string keeps nothing.
     """
 

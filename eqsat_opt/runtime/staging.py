@@ -1,9 +1,10 @@
-"""Models in a form that the runtime can load: in memory, or files with external data where weights are large."""
+"""Models in a form that the runtime can load: in memory, or in files where weights are large."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from pathlib import Path
 
 import onnx
 import onnx_ir
@@ -14,7 +15,8 @@ from eqsat_opt.runtime.source import ModelSource
 
 __all__ = ["Staging"]
 
-_LARGE_BYTES = 1 << 30
+_LARGE_BYTES = 64 << 20
+"""A race builds a dozen sessions, and each would serialise the weights of a model in memory anew."""
 
 
 class Staging:
@@ -32,18 +34,29 @@ class Staging:
         self._large = sum(tensor.nbytes for tensor in tensors if tensor is not None) > _LARGE_BYTES
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._count = 0
-        self.original: ModelSource = self.of(given) if isinstance(given, onnx_ir.Model) else given
+        self.original: ModelSource
+        if isinstance(given, onnx_ir.Model):
+            self.original = self.of(given)
+        elif isinstance(given, onnx.ModelProto) and self._large:
+            path = self._path()
+            Path(path).write_bytes(given.SerializeToString())
+            self.original = path
+        else:
+            self.original = given
 
     def of(self, model: onnx_ir.Model) -> ModelSource:
         """A runnable form of ``model``."""
         if not self._large:
             return model_proto(model)
+        path = self._path()
+        save_model(model, path)
+        return path
+
+    def _path(self) -> str:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="eqsat-")
         self._count += 1
-        path = os.path.join(self._folder.name, f"{self._count}.onnx")
-        save_model(model, path)
-        return path
+        return os.path.join(self._folder.name, f"{self._count}.onnx")
 
     def close(self) -> None:
         """Remove the files."""
