@@ -40,6 +40,7 @@ _CALIBRATION_NS = 50_000_000
 _WARM_UP_BELOW_US = 50_000.0
 # A candidate so much slower in its first runs cannot win, and would eat the others' time.
 _HOPELESS = 3.0
+_LEAST_US = 0.01  # what a clock of coarse steps may show as nothing
 # What two identical sessions may differ by: the noise where only one build could be afforded.
 _SINGLE_BUILD_NOISE = 0.15
 
@@ -215,6 +216,7 @@ class _Lane:
     runs: int = 1
     samples: int = 1
     run_us: float = math.inf
+    work_us: float = math.inf
     session_us: list[float] = field(default_factory=list)
     n_samples: int = 0
     note: str = ""
@@ -314,7 +316,11 @@ class _Track:
         lane.runs = runs_per_sample(call, self._clock)
         deadline = self._clock.wall_ns() + _CALIBRATION_NS
         for _ in range(3):  # one interruption must not make a candidate look hopeless
-            lane.run_us = min(lane.run_us, take_sample(call, lane.runs, self._clock).wall_us)
+            sample = take_sample(call, lane.runs, self._clock)
+            lane.run_us = min(lane.run_us, sample.wall_us)
+            # Waiting for a busy machine is no work; with one thread the processor's clock tells.
+            work_us = min(sample.wall_us, sample.cpu_us) if self._threads == 1 else sample.wall_us
+            lane.work_us = min(lane.work_us, max(work_us, _LEAST_US))
             if self._clock.wall_ns() > deadline:
                 break
         length_us = max(lane.run_us * lane.runs, 1.0)
@@ -323,7 +329,7 @@ class _Track:
 
     def _drop_hopeless(self) -> None:
         for lane in self._lanes.values():
-            slower = lane.run_us / self._original.run_us
+            slower = lane.work_us / self._original.work_us
             if not lane.note and slower > _HOPELESS:
                 lane.note = f"left early: {slower:.1f} times slower in its first runs"
 
