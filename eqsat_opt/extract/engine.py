@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.extraction import (
@@ -37,7 +37,7 @@ from eqsat_opt.extract.simplify import Reduction, simplify
 
 __all__ = ["Solution", "conclude", "extract", "price", "raise_choice", "solve_priced", "value_of"]
 
-_METHODS = ("auto", "greedy", "local", "exact")
+_METHODS = ("auto", "greedy", "local", "lns", "exact")
 _PROVEN = 1e-6  # relative gap that counts as optimal: float sums and the solver's integers
 _STEP = 1e-3  # of the cost: smaller movements of the bound are not reported
 _TIE = 1e-12  # relative difference below which the incumbent stays
@@ -91,7 +91,8 @@ def extract(
     time_limit_s: float = 10.0,
     gap: float = 0.0,
     seed: int = 0,
-    deterministic: bool = True,
+    deterministic: bool = False,
+    patience: int = 24,
     progress: Callable[[TracePoint], None] | None = None,
 ) -> Extraction:
     """Choose an implementation for every class that the roots need, at least total cost.
@@ -103,13 +104,16 @@ def extract(
             and is the incumbent itself when nothing strictly cheaper is found. An incumbent that
             breaks a limit is only a starting point.
         method: `greedy` (both greedies), `local` (adds local search and a search of small parts),
-            `auto` (adds CP-SAT for what is still open) or `exact` (CP-SAT for all that
-            simplification leaves).
+            `lns` (adds large neighbourhood search), `auto` (adds CP-SAT for what is still open) or
+            `exact` (CP-SAT for all that simplification leaves).
         time_limit_s: wall-clock limit of the search; simplification and greedies always run.
         gap: relative gap at which to stop.
         seed: of local search and solver.
-        deterministic: equal choices from run to run unless the time limit strikes; the solver takes
-            several times as long to prove hard problems.
+        deterministic: equal choices from run to run unless the time limit strikes. All searches but
+            the last, of CP-SAT's parallel workers, are repeatable anyway; this makes the workers
+            take turns, and they take several times as long to prove hard problems. Without it the
+            choice can only vary where they improve on the other searches by more than half the gap.
+        patience: neighbourhoods without a gain after which large neighbourhood search ends.
         progress: called when the best cost falls or the bound rises noticeably.
 
     Returns:
@@ -127,7 +131,7 @@ def extract(
         price(problem, objective),
         objective,
         incumbent=incumbent,
-        settings=Settings(method, gap, seed, deterministic),
+        settings=Settings(method, gap, seed, deterministic, patience=patience),
         time_limit_s=time_limit_s,
         note=recorder.note,
     )
@@ -231,13 +235,7 @@ def solve_priced(
         room = [limit - used for limit, used in zip(limits, reduction.load, strict=True)]
         if any(r < -1e-9 * limit for r, limit in zip(room, limits, strict=True)):
             return Solution(None, math.inf)
-        settings = Settings(
-            settings.method,
-            settings.gap,
-            settings.seed,
-            settings.deterministic,
-            tuple(max(r, 0.0) for r in room),
-        )
+        settings = replace(settings, capacity=tuple(max(r, 0.0) for r in room))
     answers = [first_answer(part, start, settings) for part in parts]
     tally = _Tally(reduction, answers, note)
     tally.tell("greedy")

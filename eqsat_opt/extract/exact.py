@@ -1,7 +1,8 @@
 """Proven optima and lower bounds by CP-SAT.
 
 Acyclicity needs level variables only inside strongly connected components of more than one class.
-Eight workers even on few cores: the portfolio matters more than the speed of each.
+On hard instances eight workers even on few cores: the portfolio matters more than the speed of each.
+One worker is repeatable at no price and starts sooner; it is enough for small instances.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.instance import Instance, active_classes, strong_components
 
-__all__ = ["Solved", "solve_exactly"]
+__all__ = ["Mode", "Solved", "run_solver", "solve_exactly"]
+
+Mode = Literal["parallel", "interleaved", "single"]
+"""Workers that race (fast; ties go to whoever is first), the same ones taking turns in a fixed
+order (repeatable, several times as slow), or one (repeatable; proves little that is hard)."""
 
 _WORKERS = 8
 _LIMIT_BITS = 52  # of the scaled left side of a limit; int64 leaves room for sums
@@ -43,9 +48,10 @@ def solve_exactly(
     hint: Sequence[int] | None = None,
     capacity: Sequence[float] = (),
     time_limit_s: float = 10.0,
+    work_limit: float = math.inf,
     gap: float = 0.0,
     seed: int = 0,
-    deterministic: bool = True,
+    mode: Mode = "parallel",
 ) -> Solved:
     """Minimise the DAG cost of an instance.
 
@@ -54,10 +60,11 @@ def solve_exactly(
         hint: a solution to start from, `[n_classes]` options.
         capacity: largest total of each column of `instance.load`.
         time_limit_s: wall-clock limit.
+        work_limit: limit on the solver's own count of work, about as many seconds on one core.
         gap: relative gap at which to stop.
         seed: of the solver.
-        deterministic: interleave the workers in a fixed order: equal choices from run to run unless
-            the time limit strikes, at several times the running time.
+        mode: the workers; all but `parallel` give equal choices from run to run unless the wall
+            clock strikes.
 
     Raises:
         ExtractionError: the solver refused the model.
@@ -81,12 +88,16 @@ def solve_exactly(
         _add_hint(model, instance, component, hint, x, y, levels)
 
     solver = cp_model.CpSolver()
-    solver.parameters.num_workers = _WORKERS
+    solver.parameters.num_workers = 1 if mode == "single" else _WORKERS
+    if mode == "single":
+        # The LP relaxation of all constraints: dear, and what one worker proves anything with.
+        solver.parameters.linearization_level = 2
+    solver.parameters.interleave_search = mode == "interleaved"
     solver.parameters.max_time_in_seconds = max(time_limit_s, 0.01)
     solver.parameters.relative_gap_limit = gap
     solver.parameters.random_seed = seed
-    solver.parameters.interleave_search = deterministic
-    status = _solve(solver, model)
+    solver.parameters.max_deterministic_time = work_limit
+    status = run_solver(solver, model)
     if status == cp_model.MODEL_INVALID:
         raise ExtractionError(
             f"CP-SAT refused the model ({model.validate().splitlines()[:1]}); "
@@ -106,7 +117,7 @@ def solve_exactly(
     return Solved(choice, bound, status == cp_model.OPTIMAL)
 
 
-def _solve(solver: Any, model: Any) -> Any:
+def run_solver(solver: Any, model: Any) -> Any:
     """Solve so that Ctrl-C ends it: the solver would swallow the signal, Python would not see it.
 
     In a thread, because Python handles signals in the main thread and between its own instructions.

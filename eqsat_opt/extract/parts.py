@@ -9,20 +9,24 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eqsat_opt.extract.branch import branch_and_bound
-from eqsat_opt.extract.exact import solve_exactly
+from eqsat_opt.extract.exact import Mode, solve_exactly
 from eqsat_opt.extract.extraction import relative_gap
 from eqsat_opt.extract.greedy import cheapest_trees, sharing_greedy, tree_greedy
 from eqsat_opt.extract.instance import Instance, active_classes
 from eqsat_opt.extract.local import improve_locally
+from eqsat_opt.extract.neighbourhood import improve_by_neighbourhoods
 from eqsat_opt.extract.simplify import simplify
 
 __all__ = ["Answer", "Method", "Settings", "first_answer", "overload", "search_parts"]
 
-Method = Literal["auto", "greedy", "local", "exact"]
+Method = Literal["auto", "greedy", "local", "lns", "exact"]
 Report = Callable[[str, "Answer"], None]
 
 _MULTIPLIERS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)  # of a limited metric, see _greedies
+_STEP = 1e-9  # relative gain that counts
 _SOLVER_START_S = 0.02  # with less time left the solver is not worth starting
+_ALONE_OPTIONS, _ALONE_WORK = 3000, 0.4  # what one worker is tried on, and how long
+_NEIGHBOURHOOD_SHARE = 0.5  # of the time of a part, at most; the rest is for the proof
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Settings:
     """How hard to search.
 
     `capacity` holds the largest total of each limited metric; with limits the parts are not
-    independent, so there must be one part only.
+    independent, so there must be one part only. `patience` counts neighbourhoods without a gain.
     """
 
     method: Method
@@ -38,6 +42,7 @@ class Settings:
     seed: int
     deterministic: bool
     capacity: tuple[float, ...] = ()
+    patience: int = 24
 
 
 @dataclass(frozen=True)
@@ -170,20 +175,56 @@ def search_parts(
 def _improved(
     part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
 ) -> Answer:
-    if settings.capacity:
-        return _solved(part, answer, settings, deadline)
-    if settings.method in ("auto", "local") and answer.choice is not None:
-        choice, proven = branch_and_bound(part, answer.choice)
-        answer = answer.better(part, choice, settings)
-        if proven:
-            return answer.bounded(answer.cost)
-        filled = _filled(part, answer.choice or choice)
-        local = improve_locally(part, filled, seed=settings.seed, deadline=deadline)
-        answer = answer.better(part, local, settings)
-        report("local search", answer)
-        if answer.closed(settings.gap):
-            return answer
-    return _reduced(part, answer, settings, deadline, report)
+    """The stages in the order of their price; the repeatable ones first."""
+    if settings.capacity or settings.method == "exact" or answer.choice is None:
+        return _reduced(part, answer, settings, deadline)
+    choice, proven = branch_and_bound(part, answer.choice)
+    answer = answer.better(part, choice, settings)
+    if proven:
+        return answer.bounded(answer.cost)
+    filled = _filled(part, answer.choice or choice)
+    filled = improve_locally(part, filled, seed=settings.seed, deadline=deadline)
+    answer = answer.better(part, filled, settings)
+    report("local search", answer)
+    if settings.method == "local":
+        return _reduced(part, answer, settings, deadline)
+    answer = _proven_alone(part, answer, settings, deadline)
+    if answer.closed(settings.gap):
+        return answer
+    answer = _searched_around(part, answer, settings, deadline, report)
+    return _reduced(part, answer, settings, deadline)
+
+
+def _proven_alone(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
+    """One worker: many parts are easy, and then choice and proof are repeatable."""
+    if part.n_options > _ALONE_OPTIONS:
+        return answer
+    return _solved(part, answer, settings, deadline, mode="single", work_limit=_ALONE_WORK)
+
+
+def _searched_around(
+    part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
+) -> Answer:
+    if answer.choice is None:
+        return answer
+    now = time.perf_counter()
+    best = answer
+
+    def note(choice: list[int]) -> None:
+        nonlocal best
+        best = best.better(part, choice, settings)
+        report("neighbourhoods", best)
+
+    choice = improve_by_neighbourhoods(
+        part,
+        _filled(part, answer.choice),
+        patience=settings.patience,
+        seed=settings.seed,
+        target=answer.lower_bound * (1 + settings.gap),
+        deadline=now + max(0.0, deadline - now) * _NEIGHBOURHOOD_SHARE,
+        report=note,
+    )
+    return best.better(part, choice, settings)
 
 
 def _filled(part: Instance, choice: Sequence[int]) -> list[int]:
@@ -197,10 +238,10 @@ def _filled(part: Instance, choice: Sequence[int]) -> list[int]:
     return filled
 
 
-def _reduced(
-    part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
-) -> Answer:
-    """Simplify again with the cost now known; solve what is left, or all of it if nothing fell."""
+def _reduced(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
+    """Simplify again with the cost now known, and prove what is left or improve on it."""
+    if settings.capacity:
+        return _solved(part, answer, settings, deadline)
     start = _numbered(part, answer.choice)
     reduction = simplify(part, start=start)
     if reduction is None:
@@ -208,8 +249,9 @@ def _reduced(
     rest = reduction.parts
     if len(rest) == 1 and rest[0].n_options == part.n_options:
         return _solved(part, answer, settings, deadline)
-    answers = [first_answer(sub, start, settings) for sub in rest]
-    answers = search_parts(rest, answers, settings, deadline)
+    answers = [
+        _proven(sub, first_answer(sub, start, settings), settings, deadline) for sub in rest
+    ]
     numbered = dict(reduction.settled)
     for sub, found in zip(rest, answers, strict=True):
         numbered.update(_numbered(sub, found.choice))
@@ -217,6 +259,20 @@ def _reduced(
     choice = [option[numbered[c]] if c in numbered else -1 for c in part.class_ids]
     answer = answer.better(part, choice, settings)
     return answer.bounded(reduction.cost + math.fsum(found.lower_bound for found in answers))
+
+
+def _proven(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
+    """What is left of a part after its second simplification."""
+    if settings.method != "exact" and answer.choice is not None:
+        choice, proven = branch_and_bound(part, answer.choice)
+        answer = answer.better(part, choice, settings)
+        if proven:
+            return answer.bounded(answer.cost)
+        if settings.method != "local":
+            answer = _proven_alone(part, answer, settings, deadline)
+    if answer.closed(settings.gap):
+        return answer
+    return _solved(part, answer, settings, deadline)
 
 
 def _numbered(part: Instance, choice: Sequence[int] | None) -> dict[int, int]:
@@ -227,17 +283,33 @@ def _numbered(part: Instance, choice: Sequence[int] | None) -> dict[int, int]:
     return {part.class_ids[c]: part.option_ids[choice[c]] for c in order}
 
 
-def _solved(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
+def _solved(
+    part: Instance,
+    answer: Answer,
+    settings: Settings,
+    deadline: float,
+    *,
+    mode: Mode | None = None,
+    work_limit: float = math.inf,
+) -> Answer:
     remaining = deadline - time.perf_counter()
-    if settings.method not in ("auto", "exact") or remaining < _SOLVER_START_S:
+    mode = mode or ("interleaved" if settings.deterministic else "parallel")
+    if remaining < _SOLVER_START_S:
+        return answer
+    if mode != "single" and settings.method not in ("auto", "exact"):
         return answer
     found = solve_exactly(
         part,
         hint=answer.choice,
         capacity=settings.capacity,
         time_limit_s=remaining,
-        gap=settings.gap,
+        work_limit=work_limit,
+        gap=settings.gap / 2,
         seed=settings.seed,
-        deterministic=settings.deterministic,
+        mode=mode,
     )
-    return answer.better(part, found.choice, settings).bounded(found.lower_bound)
+    # Which of two solutions within the gap the parallel solver has is chance: then ours stays.
+    margin = max(settings.gap / 2, _STEP) if mode == "parallel" else 0.0
+    if found.choice is not None and part.evaluate(found.choice) < answer.cost * (1 - margin):
+        answer = answer.better(part, found.choice, settings)
+    return answer.bounded(found.lower_bound)

@@ -24,11 +24,8 @@ __all__ = ["ChoiceResult", "Selection", "choose"]
 _GAP = 1e-3
 """Prices are good to some percent, so a proof beyond this says nothing about the device."""
 
-_ROUND_GAP = 1e-2
-"""The same while prices are still bounds: the next round will move them further than that."""
-
-_ROUND_SHARE = 0.1
-"""Share of the extraction time for each round of measuring; the rest goes into the last answer."""
+_ROUND_PATIENCE = 8
+"""Neighbourhoods without a gain in a round of measuring: the next round will move the prices."""
 
 _ALTERNATIVES_S = 1.5
 
@@ -109,7 +106,7 @@ def choose(
         objective: what to minimise.
         measure: whether to measure; only where the objective has time in it.
         rounds: of measuring, at most.
-        time_limit_s: for the last answer; a share of it for each round.
+        time_limit_s: for the search of a round, and for the proof of the last answer.
         n_alternatives: further selections for the race.
         seed: of the extraction.
         progress: called with a text now and then.
@@ -132,28 +129,21 @@ def choose(
         # starts.
         unchanged = {c: (full.node_of[base.index[n]], i) for c, (n, i) in start.choice.items()}
         known = min(filter(None, (known, unchanged)), key=partial(_cost, full, objective))
-        solve = partial(extract, full.problem, objective, seed=seed, deterministic=False)
-        best = solve(incumbent=known, gap=_ROUND_GAP, time_limit_s=time_limit_s * _ROUND_SHARE)
-        wanted = dict.fromkeys([*_kernels(priced, full, best), *_kernels(own, plain, original)])
-        unknown = [kernel for kernel in wanted if not pricer.is_known(kernel)]
-        if measure and unknown and done < rounds:
-            known = best.choice
-            done += 1
-            measuring_s += _measure(pricer, unknown, done, progress)
-            continue
-        if best.status == "optimal" or best.gap <= _GAP:
-            break
-        # What is left of the time goes into the proof; a better answer may need kernels that are
-        # not measured yet.
-        best = solve(
-            incumbent=best.choice, gap=_GAP, time_limit_s=time_limit_s * (1 - _ROUND_SHARE)
+        solve = partial(
+            extract, full.problem, objective, gap=_GAP, time_limit_s=time_limit_s, seed=seed
         )
-        unknown = [kernel for kernel in _kernels(priced, full, best) if not pricer.is_known(kernel)]
-        if not (measure and unknown and done < rounds):
+        best = solve(incumbent=known, method="lns", patience=_ROUND_PATIENCE)
+        wanted = _unmeasured(pricer, _kernels(priced, full, best), _kernels(own, plain, original))
+        if not (measure and wanted and done < rounds) and best.gap > _GAP:
+            # Only the last answer is worth a proof; a better one may need kernels that are not
+            # measured yet.
+            best = solve(incumbent=best.choice)
+            wanted = _unmeasured(pricer, _kernels(priced, full, best))
+        if not (measure and wanted and done < rounds):
             break
         known = best.choice
         done += 1
-        measuring_s += _measure(pricer, unknown, done, progress)
+        measuring_s += _measure(pricer, wanted, done, progress)
     others = alternatives(
         full.problem,
         objective,
@@ -182,6 +172,12 @@ def choose(
         full,
         prices,
     )
+
+
+def _unmeasured(pricer: Pricer, *answers: Sequence[Kernel]) -> list[Kernel]:
+    """Kernels of the answers that have only a bound, each once."""
+    kernels = dict.fromkeys(kernel for answer in answers for kernel in answer)
+    return [kernel for kernel in kernels if not pricer.is_known(kernel)]
 
 
 def _cost(

@@ -143,7 +143,7 @@ def test_solver_alone_agrees_with_brute_force() -> None:
         problem = random_problem(seed)
         optimum = least(problem, TIME)
         instance = from_problem(problem, price(problem, TIME), TIME)
-        found = solve_exactly(instance, deterministic=False)
+        found = solve_exactly(instance)
         assert found.proven
         if math.isinf(optimum):
             assert found.choice is None
@@ -190,7 +190,7 @@ def test_all_ways_to_an_optimum_agree(back: float) -> None:
     for seed in range(5):
         problem = hard_problem(seed, 40, back=back)
         raw = from_problem(problem, price(problem, TIME), TIME)
-        reference = solve_exactly(raw, deterministic=False)
+        reference = solve_exactly(raw)
         assert reference.proven
         reduction = simplify(raw)
         assert reduction is not None

@@ -70,7 +70,7 @@ def test_bounds_hold_for_costs_of_any_size(unit: float) -> None:
     instance = from_problem(problem, price(problem, TIME), TIME)
     # With the shared class each root takes the cheaper way, which is always over it.
     optimum = min(unit * (7 + 20 / 3), math.fsum(unit * (1 + k / 7) for k in range(20)))
-    found = solve_exactly(instance, deterministic=False)
+    found = solve_exactly(instance)
     assert found.proven
     assert found.lower_bound <= optimum * (1 + 1e-15)
     assert found.lower_bound == pytest.approx(optimum, rel=1e-7)
