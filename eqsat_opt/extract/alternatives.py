@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from eqsat_opt.extract.engine import conclude, price, raise_choice, solve_priced
-from eqsat_opt.extract.extraction import Extraction
-from eqsat_opt.extract.objective import Objective
-from eqsat_opt.extract.parts import Settings
+from eqsat_opt.extract.engine import conclude, price, raise_choice
+from eqsat_opt.extract.extraction import Choice, Extraction
+from eqsat_opt.extract.objective import AnyObjective, Objective, Product, Ratio
 from eqsat_opt.extract.problem import FloatArray, IntArray, Problem
+from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solvers import solve
 
-__all__ = ["alternatives"]
+__all__ = ["alternatives", "distance"]
 
 _PENALTY = 0.05  # added to the price of an implementation for each solution that used it
+_ATTEMPTS = 4  # for each solution asked for
+
+
+def distance(one: Choice, other: Choice) -> float:
+    """Share of the chosen implementations that only one of two solutions has, 0 to 1 (Jaccard)."""
+    a, b = set(one.items()), set(other.items())
+    return 1.0 - len(a & b) / len(a | b) if a or b else 0.0
 
 
 def alternatives(
     problem: Problem,
-    objective: Objective,
+    objective: AnyObjective,
     extraction: Extraction,
     k: int,
     *,
+    min_distance: float | None = None,
+    min_cost_difference: float | None = None,
     time_limit_s: float = 5.0,
     seed: int = 0,
 ) -> tuple[Extraction, ...]:
@@ -34,22 +44,26 @@ def alternatives(
 
     Args:
         problem: what to choose from.
-        objective: what to minimise.
+        objective: what to minimise; its limits are kept.
         extraction: the solution to deviate from; its bound is the bound of all solutions.
         k: how many solutions to return at most.
+        min_distance: solutions count as different if their `distance` is larger than this.
+        min_cost_difference: or if their costs differ by more than this share of the cheaper one.
+            Without either number, any two different choices count.
         time_limit_s: stop trying after this time.
         seed: of local search.
     """
     if k < 1 or not extraction.choice:
         return ()
     deadline = time.perf_counter() + time_limit_s
-    cost = price(problem, objective)
+    cost, aim = _linear(problem, objective, extraction.metrics)
     used = np.zeros(len(cost))
     used[_rows(problem, extraction)] += 1
-    found = {_key(extraction): extraction}
+    pool: dict[tuple[tuple[int, tuple[int, int]], ...], Extraction] = {}
+    picked: tuple[Extraction, ...] = ()
     forbidden = _replaceable(problem, cost, extraction)
-    for attempt in range(4 * k):
-        if len(found) > k or time.perf_counter() > deadline:
+    for attempt in range(_ATTEMPTS * k):
+        if len(picked) >= k or time.perf_counter() > deadline:
             break
         if attempt % 2 == 0:
             prices = cost * (1 + _PENALTY * used)
@@ -59,10 +73,10 @@ def alternatives(
                 continue
             prices = cost.copy()
             prices[row] = np.inf
-        solution = solve_priced(
+        solution = solve(
             problem,
             prices,
-            objective,
+            aim,
             incumbent=extraction.choice,
             settings=Settings("local", 0.0, seed, True),
             time_limit_s=max(0.0, deadline - time.perf_counter()),
@@ -72,9 +86,51 @@ def alternatives(
         choice = raise_choice(problem, solution.rows)
         other = conclude(problem, objective, choice, extraction.lower_bound, "feasible")
         used[_rows(problem, other)] += 1
-        found.setdefault(_key(other), other)
-    del found[_key(extraction)]
-    return tuple(sorted(found.values(), key=lambda e: e.cost))
+        pool.setdefault(_key(other), other)
+        picked = _different(extraction, pool.values(), k, min_distance, min_cost_difference)
+    return picked
+
+
+def _linear(
+    problem: Problem, objective: AnyObjective, metrics: Mapping[str, float]
+) -> tuple[FloatArray, Objective]:
+    """Prices near the extraction, and the objective that they are the linear part of.
+
+    A product falls like the sum of its metrics, each weighed by exponent / total; a quotient is
+    represented by its numerator.
+    """
+    if isinstance(objective, Product):
+        weights = {m: x / (metrics[m] or 1.0) for m, x in objective.exponents.items()}
+        objective = objective.weighted(weights)
+    elif isinstance(objective, Ratio):
+        objective = objective.weighted(objective.numerator)
+    return price(problem, objective), objective
+
+
+def _different(
+    extraction: Extraction,
+    pool: Iterable[Extraction],
+    k: int,
+    min_distance: float | None,
+    min_cost_difference: float | None,
+) -> tuple[Extraction, ...]:
+    """The cheapest of the pool that differ from the extraction and from those taken before."""
+
+    def differ(one: Extraction, other: Extraction) -> bool:
+        if min_distance is None and min_cost_difference is None:
+            return one.choice != other.choice
+        if min_distance is not None and distance(one.choice, other.choice) > min_distance:
+            return True
+        apart = abs(one.cost - other.cost)
+        return min_cost_difference is not None and apart > min_cost_difference * min(
+            one.cost, other.cost
+        )
+
+    taken = [extraction]
+    for candidate in sorted(pool, key=lambda e: e.cost):
+        if len(taken) <= k and all(differ(candidate, other) for other in taken):
+            taken.append(candidate)
+    return tuple(taken[1:])
 
 
 def _key(extraction: Extraction) -> tuple[tuple[int, tuple[int, int]], ...]:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.extraction import (
     Choice,
@@ -18,22 +20,17 @@ from eqsat_opt.extract.extraction import (
     Status,
     TracePoint,
     active_order,
+    measured,
     relative_gap,
-    totals,
 )
-from eqsat_opt.extract.greedy import sharing_greedy, tree_greedy
 from eqsat_opt.extract.instance import Instance, active_classes, from_problem, join
-from eqsat_opt.extract.objective import Objective
-from eqsat_opt.extract.parts import (
-    Answer,
-    Method,
-    Settings,
-    first_answer,
-    overload,
-    search_parts,
-)
+from eqsat_opt.extract.objective import AnyObjective, Objective
+from eqsat_opt.extract.paths.critical_path import dearest_chain
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.simplify import Reduction, simplify
+from eqsat_opt.extract.simplify.fixpoint import Reduction, simplify
+from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
+from eqsat_opt.extract.solve.answer import Answer, Method, Settings, first_answer, overload
+from eqsat_opt.extract.solve.parts import search_parts
 
 __all__ = ["Solution", "conclude", "extract", "price", "raise_choice", "solve_priced", "value_of"]
 
@@ -58,15 +55,22 @@ class _Recorder:
     """Keeps the best cost and bound seen and tells the caller when one of them moves.
 
     Small steps of the bound are passed over: with hundreds of parts there are hundreds of them.
+    The time between two notes belongs to the stage of the second: a stage notes what it has done.
     """
 
     def __init__(self, progress: Callable[[TracePoint], None] | None) -> None:
-        self._start = time.perf_counter()
+        self._start = self._last = time.perf_counter()
         self._progress = progress
         self.trace: list[TracePoint] = []
+        self.stages_s: dict[str, float] = {}
         self._cost, self._bound = math.inf, 0.0
 
     def note(self, stage: str, cost: float, lower_bound: float) -> None:
+        now = time.perf_counter()
+        self.stages_s[stage] = self.stages_s.get(stage, 0.0) + now - self._last
+        self._last = now
+        if math.isinf(cost) and not self.trace:
+            return
         self._cost = min(self._cost, cost)
         self._bound = max(self._bound, min(lower_bound, self._cost))
         last = self.trace[-1] if self.trace else None
@@ -76,7 +80,7 @@ class _Recorder:
             or self._bound - last.lower_bound > _STEP * self._cost
             or (stage == "result" and self._bound > last.lower_bound)
         ):
-            point = TracePoint(stage, time.perf_counter() - self._start, self._cost, self._bound)
+            point = TracePoint(stage, now - self._start, self._cost, self._bound)
             self.trace.append(point)
             if self._progress is not None:
                 self._progress(point)
@@ -84,7 +88,7 @@ class _Recorder:
 
 def extract(
     problem: Problem,
-    objective: Objective,
+    objective: AnyObjective,
     *,
     incumbent: Choice | None = None,
     method: Method = "auto",
@@ -93,6 +97,7 @@ def extract(
     seed: int = 0,
     deterministic: bool = False,
     patience: int = 24,
+    interruptible: bool = False,
     progress: Callable[[TracePoint], None] | None = None,
 ) -> Extraction:
     """Choose an implementation for every class that the roots need, at least total cost.
@@ -114,6 +119,7 @@ def extract(
             take turns, and they take several times as long to prove hard problems. Without it the
             choice can only vary where they improve on the other searches by more than half the gap.
         patience: neighbourhoods without a gain after which large neighbourhood search ends.
+        interruptible: answer `KeyboardInterrupt` during the search with the best so far.
         progress: called when the best cost falls or the bound rises noticeably.
 
     Returns:
@@ -124,14 +130,23 @@ def extract(
         ExtractionError: an option has no meaning, the incumbent is not a solution, or no solution
             within the limits was found in time.
     """
-    _check_options(objective, method, time_limit_s, gap)
+    from eqsat_opt.extract.solvers import solve  # its searches are built on this module
+
+    _check_options(method, time_limit_s, gap)
     recorder = _Recorder(progress)
-    solution = solve_priced(
+    solution = solve(
         problem,
         price(problem, objective),
         objective,
         incumbent=incumbent,
-        settings=Settings(method, gap, seed, deterministic, patience=patience),
+        settings=Settings(
+            method,
+            gap,
+            seed,
+            deterministic,
+            patience=patience,
+            interruptible=interruptible,
+        ),
         time_limit_s=time_limit_s,
         note=recorder.note,
     )
@@ -146,21 +161,24 @@ def extract(
     cost = value_of(problem, objective, choice)
     open_status: Status = "greedy" if method == "greedy" else "feasible"
     recorder.note("result", cost, solution.lower_bound)
-    return conclude(
-        problem, objective, choice, solution.lower_bound, open_status, tuple(recorder.trace)
+    return replace(
+        conclude(problem, objective, choice, solution.lower_bound, open_status),
+        trace=tuple(recorder.trace),
+        stages_s=recorder.stages_s,
     )
 
 
 def conclude(
     problem: Problem,
-    objective: Objective,
+    objective: AnyObjective,
     choice: Choice,
     lower_bound: float,
     open_status: Status,
-    trace: tuple[TracePoint, ...] = (),
 ) -> Extraction:
     """The extraction for a complete choice: cost recomputed, `optimal` if the bound meets it."""
     cost = value_of(problem, objective, choice)
+    if math.isnan(lower_bound):
+        raise ExtractionError("the lower bound is not a number; please report this problem")
     bound = min(lower_bound, cost)
     gap = relative_gap(cost, bound)
     return Extraction(
@@ -169,23 +187,22 @@ def conclude(
         lower_bound=bound,
         gap=gap,
         status="optimal" if gap <= _PROVEN else open_status,
-        metrics=totals(problem, choice),
+        metrics=measured(problem, objective, choice),
         objective=objective,
-        trace=trace,
     )
 
 
-def price(problem: Problem, objective: Objective) -> FloatArray:
-    """`[n_implementations]`: the linear part of the objective for each implementation."""
+def price(problem: Problem, objective: AnyObjective) -> FloatArray:
+    """`[n_implementations]`: the linear part of the objective; infinite above a cap."""
     cost: FloatArray = problem.impl_cost @ objective.vector(problem.metrics)
+    for name, cap in objective.caps.items():
+        cost = np.where(problem.impl_cost[:, problem.metrics.index(name)] <= cap, cost, np.inf)
     return cost
 
 
-def value_of(problem: Problem, objective: Objective, choice: Choice) -> float:
-    """Objective of a choice, from the totals of its metrics."""
-    weights = objective.vector(problem.metrics)
-    metrics = totals(problem, choice)
-    return math.fsum(w * metrics[m] for w, m in zip(weights, problem.metrics, strict=True))
+def value_of(problem: Problem, objective: AnyObjective, choice: Choice) -> float:
+    """Objective of a choice, from its metrics."""
+    return objective.value(measured(problem, objective, choice))
 
 
 def raise_choice(problem: Problem, rows: Rows) -> dict[int, tuple[int, int]]:
@@ -227,6 +244,7 @@ def solve_priced(
     )
     best.offer(known)
     reduction = simplify(instance, start=start)
+    note("simplify", math.inf, 0.0)
     if reduction is None:
         return Solution(None, math.inf)
     parts = reduction.parts
@@ -237,11 +255,18 @@ def solve_priced(
             return Solution(None, math.inf)
         settings = replace(settings, capacity=tuple(max(r, 0.0) for r in room))
     answers = [first_answer(part, start, settings) for part in parts]
-    tally = _Tally(reduction, answers, note)
+    chain = dearest_chain(
+        instance.members, instance.option_class, instance.children, instance.cost, instance.roots
+    )
+    tally = _Tally(reduction, answers, note, chain)
     tally.tell("greedy")
-    if settings.method != "greedy":
-        answers = search_parts(parts, answers, settings, deadline, tally.update)
-    tally.answers = answers
+    if settings.method != "greedy" and relative_gap(tally.cost(), chain) > settings.gap + _TIE:
+        try:
+            tally.answers = search_parts(parts, answers, settings, deadline, tally.update)
+        except KeyboardInterrupt:
+            if not settings.interruptible:
+                raise
+    answers = tally.answers
     lower_bound = tally.lower_bound()
     if math.isinf(lower_bound):
         return Solution(None, math.inf)
@@ -276,35 +301,40 @@ class _Best:
 
 
 class _Tally:
-    """Sums the answers of the parts into one cost and one bound for the trace."""
+    """Sums the answers of the parts into one cost and one bound, not below a known one."""
 
     def __init__(
         self,
         reduction: Reduction,
         answers: list[Answer],
         note: Callable[[str, float, float], None],
+        floor: float,
     ) -> None:
         self.answers = list(answers)
+        self._costs = np.array([answer.cost for answer in answers])
+        self._bounds = np.array([answer.lower_bound for answer in answers])
+        self._floor = floor
         self._base = reduction.cost
         self._note = note
 
     def lower_bound(self) -> float:
-        return self._base + math.fsum(a.lower_bound for a in self.answers)
+        return max(self._floor, self._base + math.fsum(a.lower_bound for a in self.answers))
+
+    def cost(self) -> float:
+        return self._base + math.fsum(a.cost for a in self.answers)
 
     def tell(self, stage: str) -> None:
-        cost = self._base + math.fsum(a.cost for a in self.answers)
-        self._note(stage, cost, self.lower_bound())
+        # Told very often, so summed quickly; what is returned is summed with care.
+        cost = self._base + float(self._costs.sum())
+        self._note(stage, cost, max(self._floor, self._base + float(self._bounds.sum())))
 
     def update(self, index: int, stage: str, answer: Answer) -> None:
         self.answers[index] = answer
+        self._costs[index], self._bounds[index] = answer.cost, answer.lower_bound
         self.tell(stage)
 
 
-def _check_options(objective: Objective, method: str, time_limit_s: float, gap: float) -> None:
-    if objective.critical_path:
-        raise ExtractionError(
-            "a critical-path objective is not supported yet; set critical_path to 0"
-        )
+def _check_options(method: str, time_limit_s: float, gap: float) -> None:
     if method not in _METHODS:
         raise ExtractionError(f"unknown method {method!r}; choose one of {', '.join(_METHODS)}")
     if not math.isfinite(time_limit_s) or time_limit_s < 0:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from eqsat_opt.errors import ExtractionError
-from eqsat_opt.extract.objective import Objective
-from eqsat_opt.extract.problem import Problem
+from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective
+from eqsat_opt.extract.problem import FloatArray, Problem
 
-__all__ = ["Choice", "Extraction", "Status", "TracePoint", "active_order", "relative_gap", "totals"]
+__all__ = [
+    "Choice",
+    "Extraction",
+    "Status",
+    "TracePoint",
+    "active_order",
+    "broken",
+    "longest_chain",
+    "measured",
+    "relative_gap",
+    "stage_times",
+    "totals",
+]
 
 Choice = Mapping[int, tuple[int, int]]
 """Class to (e-node, number of the implementation within the e-node)."""
@@ -19,6 +32,7 @@ Choice = Mapping[int, tuple[int, int]]
 Status = Literal["optimal", "feasible", "infeasible", "greedy"]
 
 _TOLERANCE = 1e-9  # float sums in another order; relative
+_PROVEN = 1e-6  # the largest gap that may be called optimal
 
 
 @dataclass(frozen=True)
@@ -42,9 +56,10 @@ class Extraction:
         gap: `(cost - lower_bound) / cost`, 0 when proven.
         status: `optimal` (gap at most 1e-6), `feasible` (searched, not proven), `greedy` (not
             searched, not proven) or `infeasible` (proven; nothing is chosen, cost is infinite).
-        metrics: total of each metric.
+        metrics: total of each metric, and the critical path where the objective needs it.
         objective: what was minimised.
-        trace: how cost and bound went over time.
+        trace: how cost and bound went over time: costs fall, bounds rise.
+        stages_s: seconds spent in each stage, in the order of the stages.
     """
 
     choice: Choice
@@ -53,8 +68,9 @@ class Extraction:
     gap: float
     status: Status
     metrics: Mapping[str, float]
-    objective: Objective
+    objective: AnyObjective
     trace: tuple[TracePoint, ...] = field(default=(), compare=False)
+    stages_s: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     def check(self, problem: Problem) -> float:
         """Recompute the cost from the problem's arrays alone and compare all claims with it.
@@ -64,8 +80,10 @@ class Extraction:
 
         Raises:
             ExtractionError: the choice is incomplete, cyclic, names a foreign e-node or
-                implementation, holds unneeded classes, breaks a limit, or a number is wrong.
+                implementation, holds unneeded classes, breaks a limit, a number is wrong, or the
+                gap, the status or the trace does not fit the numbers.
         """
+        self._check_trace()
         if self.status == "infeasible":
             if self.choice:
                 raise ExtractionError("an infeasible extraction must choose nothing")
@@ -74,20 +92,40 @@ class Extraction:
         if len(order) != len(self.choice):
             extra = next(c for c in self.choice if c not in set(order))
             raise ExtractionError(f"class {extra} is chosen although no root needs it")
-        metrics = totals(problem, self.choice)
-        weights = self.objective.vector(problem.metrics)
-        cost = math.fsum(w * metrics[m] for w, m in zip(weights, problem.metrics, strict=True))
+        metrics = measured(problem, self.objective, self.choice)
+        self.objective.vector(problem.metrics)  # refuses metrics that are not there
+        cost = self.objective.value(metrics)
         if not math.isclose(cost, self.cost, rel_tol=_TOLERANCE, abs_tol=1e-300):
             raise ExtractionError(f"the claimed cost {self.cost} is {cost} when recomputed")
         for name, value in metrics.items():
-            if not math.isclose(value, self.metrics[name], rel_tol=_TOLERANCE, abs_tol=1e-300):
-                raise ExtractionError(f"the claimed {name} {self.metrics[name]} is {value}")
-        for name, limit in self.objective.limits.items():
-            if metrics[name] > limit * (1 + _TOLERANCE):
-                raise ExtractionError(f"{name} is {metrics[name]}, above its limit {limit}")
+            claimed = self.metrics.get(name, math.nan)
+            if not math.isclose(value, claimed, rel_tol=_TOLERANCE, abs_tol=1e-300):
+                raise ExtractionError(f"the claimed {name} {claimed} is {value}")
+        why = broken(problem, self.objective, self.choice, metrics)
+        if why is not None:
+            raise ExtractionError(why)
         if self.lower_bound > cost * (1 + _TOLERANCE):
             raise ExtractionError(f"the lower bound {self.lower_bound} is above the cost {cost}")
+        gap = relative_gap(cost, self.lower_bound)
+        if not math.isclose(gap, self.gap, rel_tol=1e-6, abs_tol=_TOLERANCE):
+            raise ExtractionError(f"the claimed gap {self.gap} is {gap} when recomputed")
+        if self.status == "optimal" and gap > _PROVEN:
+            raise ExtractionError(f"the status is optimal although the gap is {gap}")
         return cost
+
+    def _check_trace(self) -> None:
+        for before, after in itertools.pairwise(self.trace):
+            if after.time_s < before.time_s:
+                raise ExtractionError(f"the trace goes back in time at {after.time_s} s")
+            if after.cost > before.cost:
+                raise ExtractionError(f"the trace has a cost that rises at {after.time_s} s")
+            if after.lower_bound < before.lower_bound:
+                raise ExtractionError(f"the trace has a bound that falls at {after.time_s} s")
+
+    @property
+    def stage_seconds(self) -> Mapping[str, float]:
+        """`stages_s`, or what the trace tells about it where nobody measured."""
+        return self.stages_s or stage_times(self.trace)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for `json.dumps`; infinities become `None`."""
@@ -98,6 +136,7 @@ class Extraction:
             "gap": self.gap,
             "status": self.status,
             "metrics": dict(self.metrics),
+            "stages_s": dict(self.stage_seconds),
             "trace": [
                 [p.stage, p.time_s, _finite(p.cost), _finite(p.lower_bound)] for p in self.trace
             ],
@@ -161,11 +200,68 @@ def totals(problem: Problem, choice: Choice) -> dict[str, float]:
     }
 
 
+def longest_chain(
+    problem: Problem, choice: Choice, order: Sequence[int], weights: FloatArray
+) -> float:
+    """Length of the longest chain of implementations that wait for each other.
+
+    Args:
+        problem: what was chosen from.
+        choice: what was chosen.
+        order: the needed classes, children before parents (`active_order`).
+        weights: `[n_metrics]`, the share of each metric in the length of an implementation.
+    """
+    finish: dict[int, float] = {}
+    for cls in order:
+        node, impl = choice[cls]
+        row = problem.impl_cost[int(problem.impl_ptr[node]) + impl]
+        own = math.fsum(float(w) * float(x) for w, x in zip(weights, row, strict=True))
+        finish[cls] = own + max((finish[child] for child in problem.children(node)), default=0.0)
+    return max(finish[root] for root in problem.roots)
+
+
+def measured(problem: Problem, objective: AnyObjective, choice: Choice) -> dict[str, float]:
+    """Totals of a choice, and its critical path where the objective needs that.
+
+    Raises:
+        ExtractionError: the choice is incomplete or cyclic.
+    """
+    metrics = totals(problem, choice)
+    if objective.needs_path:
+        weights = objective.path_vector(problem.metrics)
+        order = active_order(problem, choice)
+        metrics[CRITICAL_PATH] = longest_chain(problem, choice, order, weights)
+    return metrics
+
+
+def broken(
+    problem: Problem, objective: AnyObjective, choice: Choice, metrics: Mapping[str, float]
+) -> str | None:
+    """One sentence about a limit or cap that a choice with these metrics breaks, if it does."""
+    for name, cap in objective.caps.items():
+        column = problem.metrics.index(name)
+        for cls, (node, impl) in choice.items():
+            value = float(problem.impl_cost[int(problem.impl_ptr[node]) + impl, column])
+            if value > cap * (1 + _TOLERANCE):
+                return f"{name} is {value} in class {cls}, above its limit {cap}"
+    return objective.broken_limit(metrics)
+
+
 def relative_gap(cost: float, lower_bound: float) -> float:
     """`(cost - lower_bound) / cost`, at least 0, and 0 for a cost of 0 or no solution."""
     if not math.isfinite(cost) or cost <= 0:
         return 0.0
     return max(0.0, (cost - lower_bound) / cost)
+
+
+def stage_times(trace: Sequence[TracePoint]) -> dict[str, float]:
+    """Seconds of each stage as far as a trace tells: the time up to a point is its stage's."""
+    times: dict[str, float] = {}
+    before_s = 0.0
+    for point in trace:
+        times[point.stage] = times.get(point.stage, 0.0) + point.time_s - before_s
+        before_s = point.time_s
+    return times
 
 
 def _finite(x: float) -> float | None:

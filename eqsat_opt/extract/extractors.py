@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, Protocol
 
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.engine import conclude, extract, price, raise_choice
-from eqsat_opt.extract.extraction import Extraction
-from eqsat_opt.extract.greedy import sharing_greedy, tree_greedy
+from eqsat_opt.extract.extraction import Choice, Extraction, TracePoint, broken, measured
 from eqsat_opt.extract.instance import Instance, from_problem
-from eqsat_opt.extract.objective import Objective
-from eqsat_opt.extract.parts import Method
+from eqsat_opt.extract.objective import AnyObjective, Objective
 from eqsat_opt.extract.problem import Problem
+from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
+from eqsat_opt.extract.solve.answer import Method
 
-__all__ = ["EXTRACTORS", "Extractor", "Guarantee"]
+__all__ = ["EXTRACTORS", "Extractor", "Guarantee", "Run", "best_greedy"]
 
 Guarantee = Literal["optimal", "tree-optimal", "none"]
+
+
+class Run(Protocol):
+    """Extracts under an objective; the arguments are those of `extract`."""
+
+    def __call__(
+        self,
+        problem: Problem,
+        objective: AnyObjective,
+        *,
+        incumbent: Choice | None = None,
+        time_limit_s: float = 10.0,
+        gap: float = 0.0,
+        seed: int = 0,
+        deterministic: bool = False,
+        interruptible: bool = False,
+        progress: Callable[[TracePoint], None] | None = None,
+    ) -> Extraction: ...
 
 
 @dataclass(frozen=True)
@@ -26,30 +45,69 @@ class Extractor:
     """A way to extract.
 
     Attributes:
-        run: extracts under an objective. `tree` and `sharing` raise `ExtractionError` on limits.
-        guarantee: `optimal` (least DAG cost unless the time limit strikes, which the status tells),
-            `tree-optimal` (least cost with shared classes paid at each use) or `none`.
+        run: extracts under an objective.
+        guarantee: `optimal` (least cost unless the time limit or the gap strikes, which the status
+            tells), `tree-optimal` (least cost with shared classes paid at each use) or `none`.
+        anytime: whether it is never worse than the better greedy nor than the incumbent. One that
+            is not knows neither incumbents nor limits and raises `ExtractionError` on them.
     """
 
-    run: Callable[[Problem, Objective], Extraction]
+    run: Run
     guarantee: Guarantee
+    anytime: bool
 
 
-def _engine(method: Method) -> Callable[[Problem, Objective], Extraction]:
-    def run(problem: Problem, objective: Objective) -> Extraction:
-        return extract(problem, objective, method=method)
+def _engine(method: Method) -> Run:
+    def run(
+        problem: Problem,
+        objective: AnyObjective,
+        *,
+        incumbent: Choice | None = None,
+        time_limit_s: float = 10.0,
+        gap: float = 0.0,
+        seed: int = 0,
+        deterministic: bool = False,
+        interruptible: bool = False,
+        progress: Callable[[TracePoint], None] | None = None,
+    ) -> Extraction:
+        return extract(
+            problem,
+            objective,
+            method=method,
+            incumbent=incumbent,
+            time_limit_s=time_limit_s,
+            gap=gap,
+            seed=seed,
+            deterministic=deterministic,
+            interruptible=interruptible,
+            progress=progress,
+        )
 
     return run
 
 
-def _alone(
-    greedy: Callable[[Instance], list[int] | None],
-) -> Callable[[Problem, Objective], Extraction]:
-    """A greedy on the unsimplified problem."""
+def _alone(greedy: Callable[[Instance], list[int] | None]) -> Run:
+    """A greedy on the unsimplified problem; it takes no time worth a limit, and repeats itself."""
 
-    def run(problem: Problem, objective: Objective) -> Extraction:
-        if objective.limits or objective.critical_path:
+    def run(
+        problem: Problem,
+        objective: AnyObjective,
+        *,
+        incumbent: Choice | None = None,
+        time_limit_s: float = 10.0,
+        gap: float = 0.0,
+        seed: int = 0,
+        deterministic: bool = False,
+        interruptible: bool = False,
+        progress: Callable[[TracePoint], None] | None = None,
+    ) -> Extraction:
+        if not isinstance(objective, Objective) or objective.needs_path:
+            raise ExtractionError("this extractor knows weighted sums only; use auto or exact")
+        if objective.limits or objective.caps:
             raise ExtractionError("this extractor knows no limits; use auto or exact")
+        if incumbent is not None:
+            raise ExtractionError("this extractor knows no incumbent; use greedy, auto or exact")
+        start_s = time.perf_counter()
         instance = from_problem(problem, price(problem, objective), objective)
         choice = greedy(instance)
         if choice is None:
@@ -57,25 +115,45 @@ def _alone(
         if any(choice[root] < 0 for root in problem.roots):
             return extract(problem, objective, method="greedy")
         rows = {c: instance.option_ids[i] for c, i in enumerate(choice) if i >= 0}
-        return conclude(
-            problem,
-            objective,
-            raise_choice(problem, rows),
-            instance.trivial_bound(),
-            "greedy",
-        )
+        chosen = raise_choice(problem, rows)
+        found = conclude(problem, objective, chosen, instance.trivial_bound(), "greedy")
+        return replace(found, stages_s={"greedy": time.perf_counter() - start_s})
 
     return run
 
 
 EXTRACTORS: Mapping[str, Extractor] = MappingProxyType(
     {
-        "tree": Extractor(_alone(tree_greedy), "tree-optimal"),
-        "sharing": Extractor(_alone(sharing_greedy), "none"),
-        "greedy": Extractor(_engine("greedy"), "none"),
-        "local": Extractor(_engine("local"), "none"),
-        "auto": Extractor(_engine("auto"), "optimal"),
-        "exact": Extractor(_engine("exact"), "optimal"),
+        "tree": Extractor(_alone(tree_greedy), "tree-optimal", anytime=False),
+        "sharing": Extractor(_alone(sharing_greedy), "none", anytime=False),
+        "greedy": Extractor(_engine("greedy"), "none", anytime=True),
+        "local": Extractor(_engine("local"), "none", anytime=True),
+        "lns": Extractor(_engine("lns"), "none", anytime=True),
+        "auto": Extractor(_engine("auto"), "optimal", anytime=True),
+        "exact": Extractor(_engine("exact"), "optimal", anytime=True),
     }
 )
 """Name to extractor, from the cheapest to the most thorough."""
+
+
+def best_greedy(problem: Problem, objective: AnyObjective) -> float | None:
+    """What the better of the two customary greedies reaches: the yardstick for everything else.
+
+    They follow the weighted sum alone; a critical path is added to what they choose.
+
+    Returns:
+        None where they find nothing: they break a limit, or there is no weighted sum to follow.
+    """
+    if not isinstance(objective, Objective) or not any(objective.weights.values()):
+        return None
+    values = []
+    for name in ("tree", "sharing"):
+        try:
+            found = EXTRACTORS[name].run(problem, Objective(objective.weights))
+        except ExtractionError:
+            continue  # too large for this one
+        if found.status != "infeasible":
+            metrics = measured(problem, objective, found.choice)
+            if not broken(problem, objective, found.choice, metrics):
+                values.append(objective.value(metrics))
+    return min(values, default=None)

@@ -5,87 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import EXTRACTORS, Objective, Problem, ProblemBuilder, alternatives, extract
-from eqsat_opt.extract.branch import branch_and_bound
 from eqsat_opt.extract.engine import price
-from eqsat_opt.extract.exact import solve_exactly
 from eqsat_opt.extract.extraction import Choice, active_order, totals
-from eqsat_opt.extract.greedy import tree_greedy
 from eqsat_opt.extract.instance import Instance, from_problem, strong_components
-from eqsat_opt.extract.local import improve_locally
-from eqsat_opt.extract.parts import Method
-from eqsat_opt.extract.simplify import simplify
+from eqsat_opt.extract.simplify.fixpoint import simplify
+from eqsat_opt.extract.solve.answer import Method
+from eqsat_opt.extract.solve.branch import branch_and_bound
+from eqsat_opt.extract.solve.exact import solve_exactly
+from eqsat_opt.extract.solve.greedy import tree_greedy
+from eqsat_opt.extract.solve.local import improve_locally
+from tests.property.egraphs import hard_problem, random_problem, solutions
 
 TIME = Objective({"time": 1.0})
 MIXED = Objective({"time": 1.0, "energy": 0.5})
-
-
-def random_problem(seed: int, *, implementations: int = 2) -> Problem:
-    """Up to 7 classes; edges in all directions; costs from few values, so that ties are common."""
-    rng = random.Random(seed)
-    fractional = rng.random() < 0.3
-
-    def cost() -> float:
-        if rng.random() < 0.2:
-            return 0.0
-        return rng.uniform(0.1, 5.0) if fractional else float(rng.randint(1, 6))
-
-    builder = ProblemBuilder(("time", "energy"))
-    n_classes = rng.randint(3, 7)
-    for _ in range(n_classes):
-        builder.add_class()
-    cyclic = rng.choice((0.1, 0.4, 0.8))
-    for cls in range(n_classes):
-        for _ in range(rng.randint(1, 3)):
-            pool = range(n_classes) if rng.random() < cyclic else range(cls + 1, n_classes)
-            children = rng.sample(pool, min(len(pool), rng.randint(0, 3)))
-            count = rng.randint(1, implementations)
-            builder.add_node(cls, children, [(cost(), cost()) for _ in range(count)])
-    return builder.build([rng.randrange(n_classes) for _ in range(rng.randint(1, 3))])
-
-
-def hard_problem(seed: int, n_classes: int, *, back: float) -> Problem:
-    """Much sharing and few dominated e-nodes, so that simplification leaves something.
-
-    Args:
-        seed: of everything random.
-        n_classes: size; each class has two or three e-nodes, the last few are leaves.
-        back: share of e-nodes whose children may be any class, so that cycles appear.
-    """
-    rng = random.Random(seed)
-    builder = ProblemBuilder(("time",))
-    for _ in range(n_classes):
-        builder.add_class()
-    leaves = n_classes // 3
-    for cls in range(n_classes):
-        if cls >= n_classes - leaves:
-            builder.add_node(cls, (), [(rng.randint(4, 9),)])
-            continue
-        for _ in range(2 if n_classes < 15 else rng.randint(2, 3)):
-            pool = range(n_classes) if rng.random() < back else range(cls + 1, n_classes)
-            builder.add_node(cls, rng.sample(pool, min(len(pool), 2)), [(rng.randint(1, 3),)])
-    return builder.build(range(1 + n_classes // 8))
-
-
-def solutions(problem: Problem) -> Iterator[Choice]:
-    """All acyclic choices of one implementation for each class."""
-    options: list[list[tuple[int, int]]] = [[] for _ in range(problem.n_classes)]
-    for node in range(problem.n_nodes):
-        for impl in range(int(problem.impl_ptr[node + 1] - problem.impl_ptr[node])):
-            options[int(problem.node_class[node])].append((node, impl))
-    for combination in itertools.product(*options):
-        choice = dict(enumerate(combination))
-        try:
-            needed = active_order(problem, choice)
-        except ExtractionError:
-            continue
-        yield {c: choice[c] for c in needed}
 
 
 def linear(problem: Problem, objective: Objective, choice: Choice) -> float:

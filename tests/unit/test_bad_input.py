@@ -21,7 +21,7 @@ from eqsat_opt.cli import main
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.egraph import worker
 from eqsat_opt.errors import OptionError
-from eqsat_opt.extract import exact
+from eqsat_opt.extract.solve import exact
 from eqsat_opt.ir import onnx_save
 from eqsat_opt.options import Options
 
@@ -303,7 +303,7 @@ class SlowSolver:
 def test_ctrl_c_ends_the_solver() -> None:
     solver = SlowSolver()
     with pytest.raises(KeyboardInterrupt):
-        exact._solve(solver, None)
+        exact.run_solver(solver, None)
     assert solver.stopped.is_set()
     assert solver.parameters.catch_sigint_signal is False
 

@@ -158,11 +158,6 @@ def test_options_without_meaning_are_refused(option: str, value: Any) -> None:
         extract(sharing_pays(), TIME, **arguments)
 
 
-def test_critical_path_says_that_it_is_not_supported() -> None:
-    with pytest.raises(ExtractionError, match="not supported yet"):
-        extract(sharing_pays(), Objective({"time": 1.0}, critical_path=1.0))
-
-
 def test_no_time_still_gives_a_bounded_answer() -> None:
     problem = chain(30, alike=False)
     result = extract(problem, TIME, method="greedy", time_limit_s=0.0)

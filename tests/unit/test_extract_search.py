@@ -8,11 +8,11 @@ import pytest
 
 from eqsat_opt.extract import Objective, Problem, ProblemBuilder
 from eqsat_opt.extract.engine import price
-from eqsat_opt.extract.exact import solve_exactly
-from eqsat_opt.extract.greedy import sharing_greedy
 from eqsat_opt.extract.instance import from_problem, join
-from eqsat_opt.extract.local import improve_locally
-from eqsat_opt.extract.necessity import bits, necessity
+from eqsat_opt.extract.simplify.necessity import bits, necessity
+from eqsat_opt.extract.solve.exact import solve_exactly
+from eqsat_opt.extract.solve.greedy import sharing_greedy
+from eqsat_opt.extract.solve.local import improve_locally
 
 TIME = Objective({"time": 1.0})
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from eqsat_opt.extract.instance import Instance, strong_components
-from eqsat_opt.extract.necessity import bits, necessity, union
+from eqsat_opt.extract.simplify.necessity import bits, necessity, union
 
 __all__ = ["branch_and_bound"]
 

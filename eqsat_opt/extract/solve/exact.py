@@ -1,8 +1,8 @@
 """Proven optima and lower bounds by CP-SAT.
 
 Acyclicity needs level variables only inside strongly connected components of more than one class.
-On hard instances eight workers even on few cores: the portfolio matters more than the speed of each.
-One worker is repeatable at no price and starts sooner; it is enough for small instances.
+On hard instances eight workers even on few cores: the portfolio matters more than the speed of
+each. One worker is repeatable at no price and starts sooner; it is enough for small instances.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def solve_exactly(
     capacity: Sequence[float] = (),
     time_limit_s: float = 10.0,
     work_limit: float = math.inf,
+    lower_bound: float = 0.0,
     gap: float = 0.0,
     seed: int = 0,
     mode: Mode = "parallel",
@@ -61,6 +62,7 @@ def solve_exactly(
         capacity: largest total of each column of `instance.load`.
         time_limit_s: wall-clock limit.
         work_limit: limit on the solver's own count of work, about as many seconds on one core.
+        lower_bound: of the instance's cost, as far as it is known.
         gap: relative gap at which to stop.
         seed: of the solver.
         mode: the workers; all but `parallel` give equal choices from run to run unless the wall
@@ -83,7 +85,11 @@ def solve_exactly(
         model.add(cp_model.LinearExpr.weighted_sum(x, scaled) <= _floor(limit * scale))
     reference = min(_finite_cost(instance, hint), _dearest(instance))
     costs, scale = _scaled(instance.cost, reference, _COST_BITS)
-    model.minimize(cp_model.LinearExpr.weighted_sum(x, costs))
+    total = cp_model.LinearExpr.weighted_sum(x, costs)
+    model.minimize(total)
+    if lower_bound > 0:
+        # Costs were rounded down, each by less than one.
+        model.add(total >= math.floor(lower_bound * scale) - instance.n_options)
     if hint is not None:
         _add_hint(model, instance, component, hint, x, y, levels)
 
@@ -105,7 +111,7 @@ def solve_exactly(
         )
     if status == cp_model.INFEASIBLE:
         return Solved(None, math.inf, True)
-    bound = instance.trivial_bound()
+    bound = max(lower_bound, instance.trivial_bound())
     if math.isfinite(solver.best_objective_bound):
         bound = max(bound, solver.best_objective_bound / scale)
     if status == cp_model.UNKNOWN:

@@ -14,10 +14,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from eqsat_opt.extract.branch import branch_and_bound
-from eqsat_opt.extract.exact import solve_exactly
 from eqsat_opt.extract.instance import Instance, active_classes, strong_components
-from eqsat_opt.extract.simplify import simplify
+from eqsat_opt.extract.simplify.fixpoint import simplify
+from eqsat_opt.extract.solve.branch import branch_and_bound
+from eqsat_opt.extract.solve.exact import solve_exactly
 
 __all__ = ["improve_by_neighbourhoods"]
 
@@ -27,6 +27,7 @@ _SMALLEST = 10
 _SOLVER_WORK = 0.15  # CP-SAT's deterministic time for one neighbourhood, about seconds
 _SIMPLIFY_WORK = 200_000
 _BRANCH_OPTIONS, _BRANCH_STEPS = 80, 300  # up to this size the solver takes longer to start
+_SWEEPS = 2  # without a gain: every class was looked at twice, among different neighbours
 _STEP = 1e-9  # relative gain that counts
 
 
@@ -46,7 +47,8 @@ def improve_by_neighbourhoods(
         instance: what is extracted; limits are not looked at.
         choice: `[n_classes]` options; needed classes must have one, and no cycle may exist anywhere
             in the choice.
-        patience: neighbourhoods without a gain after which to stop.
+        patience: neighbourhoods without a gain after which to stop; small instances stop earlier,
+            when every class was in some.
         seed: of the neighbourhoods.
         target: cost at which to stop.
         deadline: `time.perf_counter()` value at which to stop at the latest.
@@ -59,16 +61,19 @@ def improve_by_neighbourhoods(
     walk = _Walk(instance, random.Random(seed))
     cost = instance.evaluate(choice)
     size, idle = float(_FIRST_SIZE), 0
-    while idle < patience and cost > target and time.perf_counter() < deadline:
+    while idle < patience and walk.sweeps < _SWEEPS:
+        if cost <= target or time.perf_counter() >= deadline:
+            break
         free = walk.next(solution, round(size))
         if not free:
             break
         gain, proven = _solve_around(solution, free, seed)
-        walk.done(free, again=gain > 0)
+        walk.done(free)
         size = size * _GROWTH + 1 if proven else max(size * _SHRINK, _SMALLEST)
         idle += 1
         if gain > _STEP * cost:
             idle = 0
+            walk.look_again(free)
             cost = instance.evaluate(solution.choice)
             report(list(solution.choice))
     return list(solution.choice)
@@ -90,6 +95,7 @@ class _Walk:
         self._near = [sorted(n) for n in near]
         self._waiting: list[int] = []
         self._covered: set[int] = set()
+        self.sweeps = -1
 
     def next(self, solution: _Solution, size: int) -> set[int]:
         """The classes with a choice that a walk from one needed class meets first."""
@@ -116,16 +122,19 @@ class _Walk:
                 if solution.refs[c] and c not in self._covered:
                     return c
             self._covered.clear()
+            self.sweeps += 1
             self._waiting = [c for c, o in enumerate(self._open) if o and solution.refs[c]]
             self._rng.shuffle(self._waiting)
         return None
 
-    def done(self, free: set[int], *, again: bool) -> None:
-        """Pass over these classes for now, or look at them again soon because they moved."""
-        if again:
-            self._covered -= free
-        else:
-            self._covered |= free
+    def done(self, free: set[int]) -> None:
+        """Pass over these classes until the next sweep."""
+        self._covered |= free
+
+    def look_again(self, free: set[int]) -> None:
+        """Begin to count sweeps anew: these classes moved."""
+        self._covered -= free
+        self.sweeps = 0
 
 
 class _Solution:

@@ -1,0 +1,176 @@
+"""The problem with a critical path and limits, in the plain lists that inner loops want.
+
+An *option* is one e-node with one of its implementations; each e-node has one for each of them,
+because a dearer one may be shorter or use less of what is limited.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat_opt.extract.instance import active_classes
+from eqsat_opt.extract.objective import Objective
+from eqsat_opt.extract.paths.critical_path import dearest_chain, least_finish
+from eqsat_opt.extract.problem import FloatArray, Problem
+
+__all__ = ["ROUNDING", "Measured", "PathInstance", "from_problem"]
+
+ROUNDING = 1e-9
+"""Relative excess over a limit that is left to the rounding of sums."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A choice that computes the roots: value of the objective, total cost, path, loads."""
+
+    value: float
+    cost: float
+    path: float
+    loads: tuple[float, ...]
+    order: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class PathInstance:
+    """Minimise Σ cost + alpha · (longest chain), acyclic, under limits.
+
+    Attributes:
+        members: options of each class.
+        option_class: class of each option.
+        children: distinct child classes of each option, ascending.
+        cost: cost of each option; negative ones are allowed (see `signed`).
+        path: time that each option adds to a chain, not negative.
+        load: what each option uses of each limited metric.
+        roots: classes that every solution contains.
+        class_ids: the problem's number of each class.
+        option_ids: the problem's row of `impl_cost` of each option.
+        alpha: weight of the longest chain.
+        capacity: largest total of each column of `load`.
+        path_limit: largest critical path allowed.
+        settled: class to option (the problem's numbers), for classes that cost and last nothing.
+    """
+
+    members: list[list[int]]
+    option_class: list[int]
+    children: list[tuple[int, ...]]
+    cost: list[float]
+    path: list[float]
+    load: list[tuple[float, ...]]
+    roots: tuple[int, ...]
+    class_ids: list[int]
+    option_ids: list[int]
+    alpha: float
+    capacity: tuple[float, ...]
+    path_limit: float
+    settled: Mapping[int, int]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.members)
+
+    @property
+    def n_options(self) -> int:
+        """Number of options that are left."""
+        return sum(map(len, self.members))
+
+    @property
+    def signed(self) -> bool:
+        """Whether an option has a negative cost; then hardly any rule is sound."""
+        return any(self.cost[i] < 0 for m in self.members for i in m)
+
+    def measure(self, choice: Sequence[int]) -> Measured | None:
+        """Value of a choice `[n_classes]` (-1: none); None when incomplete or cyclic."""
+        order = active_classes(self.children, choice, self.roots)
+        if order is None:
+            return None
+        finish = [0.0] * len(choice)
+        for c in order:
+            i = choice[c]
+            finish[c] = self.path[i] + max((finish[d] for d in self.children[i]), default=0.0)
+        cost = math.fsum(self.cost[choice[c]] for c in order)
+        path = max((finish[r] for r in self.roots), default=0.0)
+        loads = tuple(
+            math.fsum(self.load[choice[c]][k] for c in order) for k in range(len(self.capacity))
+        )
+        return Measured(cost + self.alpha * path, cost, path, loads, order)
+
+    def allows(self, measured: Measured) -> bool:
+        """Whether a choice keeps all limits."""
+        return measured.path <= self.path_limit * (1 + ROUNDING) and all(
+            used <= limit * (1 + ROUNDING)
+            for used, limit in zip(measured.loads, self.capacity, strict=True)
+        )
+
+    def value(self, choice: Sequence[int]) -> float:
+        """Value of a choice; infinite when it is incomplete, cyclic or breaks a limit."""
+        measured = self.measure(choice)
+        return measured.value if measured and self.allows(measured) else math.inf
+
+    def finish(self) -> list[float]:
+        """`[n_classes]`: the exact least critical path of each class, infinite if there is none."""
+        return least_finish(self.members, self.option_class, self.children, self.path)[0]
+
+    def total_bound(self) -> float:
+        """A bound on the total cost of every solution (`dearest_chain`)."""
+        if self.signed:
+            return -math.inf
+        return dearest_chain(self.members, self.option_class, self.children, self.cost, self.roots)
+
+    def rows(self, choice: Sequence[int]) -> dict[int, int]:
+        """A choice in the problem's numbers, with what was settled."""
+        order = active_classes(self.children, choice, self.roots) or []
+        return {**self.settled, **{self.class_ids[c]: self.option_ids[choice[c]] for c in order}}
+
+    def choice(self, rows: Mapping[int, int], fill: Sequence[int]) -> list[int]:
+        """A choice that follows the problem's rows where their options are left.
+
+        Args:
+            rows: class to row of `impl_cost`.
+            fill: `[n_classes]` options for all other classes.
+        """
+        chosen = list(fill)
+        for c, m in enumerate(self.members):
+            wanted = rows.get(self.class_ids[c])
+            for i in m:
+                if self.option_ids[i] == wanted:
+                    chosen[c] = i
+        return chosen
+
+
+def from_problem(problem: Problem, cost: FloatArray, objective: Objective) -> PathInstance:
+    """The instance of a problem under `cost [n_implementations]`; an infinite cost forbids."""
+    limits = objective.totals_limited
+    columns = [problem.metrics.index(name) for name in limits]
+    load = problem.impl_cost[:, columns]
+    path = problem.impl_cost @ objective.path_vector(problem.metrics)
+    allowed = np.isfinite(cost) & (path <= objective.path_limit * (1 + ROUNDING))
+    for column, limit in enumerate(limits.values()):
+        allowed &= load[:, column] <= limit * (1 + ROUNDING)
+    owner = problem.implementation_node()
+    rows: list[int] = np.flatnonzero(allowed).tolist()
+    nodes: list[int] = owner[rows].tolist()
+    bounds, flat = problem.child_ptr.tolist(), problem.child_ix.tolist()
+    option_class = problem.node_class[nodes].tolist() if nodes else []
+    members: list[list[int]] = [[] for _ in range(problem.n_classes)]
+    for option, cls in enumerate(option_class):
+        members[cls].append(option)
+    return PathInstance(
+        members=members,
+        option_class=option_class,
+        children=[tuple(sorted(set(flat[bounds[n] : bounds[n + 1]]))) for n in nodes],
+        cost=cost[rows].tolist(),
+        path=path[rows].tolist(),
+        load=[tuple(row) for row in load[rows].tolist()],
+        roots=problem.roots,
+        class_ids=list(range(problem.n_classes)),
+        option_ids=rows,
+        alpha=objective.critical_path,
+        capacity=tuple(limits.values()),
+        path_limit=objective.path_limit,
+        settled={},
+    )

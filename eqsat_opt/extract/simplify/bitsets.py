@@ -1,0 +1,44 @@
+"""Sets of small integers as Python integers: fast unions, and sums of weights over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["EVERYTHING", "bits", "union", "weigh"]
+
+EVERYTHING = -1  # a Python integer with all bits set: neutral for `&`, absorbing for `|`
+_FEW = 16  # bits; more are faster with NumPy
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Positions of the set bits, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def union(masks: Sequence[int], members: Sequence[int]) -> int:
+    """Union of some bit sets."""
+    result = 0
+    for d in members:
+        result |= masks[d]
+    return result
+
+
+def weigh(mask: int, weights: npt.NDArray[np.float64], first: int) -> float:
+    """Sum of the weights at the set bits.
+
+    Args:
+        mask: the bit set.
+        weights: of all that a set may hold.
+        first: place in `weights` of the lowest bit.
+    """
+    if mask.bit_count() <= _FEW:
+        return sum(float(weights[first + k]) for k in bits(mask))
+    raw = mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+    places = np.flatnonzero(np.unpackbits(np.frombuffer(raw, np.uint8), bitorder="little"))
+    return float(weights[first + places].sum())

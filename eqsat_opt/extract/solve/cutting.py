@@ -1,0 +1,122 @@
+"""Lower bounds by linear programming with directed cuts, and the options that they rule out.
+
+Extraction is a Steiner arborescence problem with hyper-arcs: in every set W of classes that holds a
+needed class some chosen option must have no child in W, or the derivation of that class would never
+leave W. Those rows (loop formulas, taken over all classes and not only over cycles) make a weak
+relaxation strong.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat_opt.extract.instance import Instance
+from eqsat_opt.extract.problem import FloatArray
+from eqsat_opt.extract.solve.relaxation import Mask, Relaxation
+from eqsat_opt.extract.solve.separation import Separator
+
+__all__ = ["Relaxed", "tighten"]
+
+_STALL_ROUNDS = 8  # rounds whose progress tells whether the time left will close the gap
+_TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """What the relaxation tells.
+
+    Attributes:
+        lower_bound: of the instance's cost, safe against the solver's rounding: it is computed from
+            the dual solution, and any dual solution gives a bound.
+        least: `[n_options]`; no solution with that option costs less.
+        choice: `[n_classes]` options where the relaxation came out whole and without a cycle, else
+            None; then it is optimal.
+    """
+
+    lower_bound: float
+    least: FloatArray
+    choice: list[int] | None
+
+    def possible(self, upper: float) -> Mask:
+        """`[n_options]`: options that solutions as good as a known one may have."""
+        mask: Mask = self.least <= upper * (1 + _TINY)
+        return mask
+
+
+def tighten(
+    instance: Instance,
+    *,
+    upper: float,
+    rounds: int,
+    gap: float = 0.0,
+    seed: int = 0,
+    deadline: float = math.inf,
+    report: Callable[[float], None] = lambda bound: None,
+) -> Relaxed:
+    """Solve the relaxation, add violated cuts, repeat until it stalls.
+
+    Args:
+        instance: what to bound; limits are not looked at.
+        upper: cost of a known solution, infinite if there is none.
+        rounds: rounds of cuts, at most.
+        gap: relative gap to `upper` at which to stop.
+        seed: of the targets.
+        deadline: `time.perf_counter()` value at which to stop at the latest.
+        report: called with each better bound.
+    """
+    separator = Separator(instance)
+    relaxation = Relaxation(instance)
+    rng = random.Random(seed)
+    least: FloatArray = np.zeros(instance.n_options)
+    choice: list[int] | None = None
+    bounds, times = [0.0], [time.perf_counter()]
+    for number in range(rounds + 1):
+        taken = relaxation.solve(deadline - time.perf_counter())
+        if taken is None:
+            break
+        bound, reduced = relaxation.safe_bound()
+        bounds.append(max(bounds[-1], bound))
+        times.append(time.perf_counter())
+        report(bounds[-1])
+        # A solution with an option costs at least its reduced cost beyond the bound.
+        least = np.maximum(least, bound + np.maximum(reduced, 0.0))
+        if bounds[-1] >= upper * (1 - gap) * (1 - _TINY) or _stalled(
+            bounds, times, upper, deadline
+        ):
+            break
+        cuts = separator.violated(taken, rng)
+        if not cuts:
+            choice = _whole(instance, taken)
+            break
+        if number == rounds or time.perf_counter() >= deadline:
+            break
+        for mask, target in cuts:
+            relaxation.cut(mask, target)
+    return Relaxed(bounds[-1], least, choice)
+
+
+def _stalled(
+    bounds: Sequence[float], times: Sequence[float], upper: float, deadline: float
+) -> bool:
+    """Whether the pace of the last rounds would not close half of the gap in the time left."""
+    if len(bounds) <= _STALL_ROUNDS or math.isinf(deadline) or math.isinf(upper):
+        return False
+    gain = bounds[-1] - bounds[-1 - _STALL_ROUNDS]
+    pace = gain / (times[-1] - times[-1 - _STALL_ROUNDS])
+    return pace * (deadline - times[-1]) < (upper - bounds[-1]) / 2
+
+
+def _whole(instance: Instance, taken: FloatArray) -> list[int] | None:
+    """The choice that the relaxation makes, if it makes one."""
+    if bool(((taken > 1e-6) & (taken < 1 - 1e-6)).any()):
+        return None
+    choice = [-1] * instance.n_classes
+    for option in np.flatnonzero(taken > 0.5).tolist():
+        choice[instance.option_class[option]] = option
+    return choice if math.isfinite(instance.evaluate(choice)) else None

@@ -1,0 +1,239 @@
+"""The stages that improve the answer of one part and prove it, in the order of their price."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from eqsat_opt.extract.instance import Instance, active_classes
+from eqsat_opt.extract.simplify.fixpoint import simplify
+from eqsat_opt.extract.solve.answer import Answer, Settings, first_answer
+from eqsat_opt.extract.solve.branch import branch_and_bound
+from eqsat_opt.extract.solve.cutting import Relaxed, tighten
+from eqsat_opt.extract.solve.exact import Mode, solve_exactly
+from eqsat_opt.extract.solve.greedy import tree_greedy
+from eqsat_opt.extract.solve.local import improve_locally
+from eqsat_opt.extract.solve.neighbourhood import improve_by_neighbourhoods
+from eqsat_opt.extract.solve.relaxation import Mask
+
+__all__ = ["Report", "improve"]
+
+Report = Callable[[str, Answer], None]
+"""Told of a stage and the answer after it."""
+
+_STEP = 1e-9  # relative gain that counts
+_SOLVER_START_S = 0.02  # with less time left the solver is not worth starting
+_BRANCH = {"max_steps": 1500, "max_classes": 100}  # beyond this the solver is quicker
+_ALONE_OPTIONS, _ALONE_WORK = 3000, 0.4  # what one worker is tried on, and how long
+_NEIGHBOURHOOD_SHARE = 0.5  # of the time of a part, at most; the rest is for the proof
+_CUT_SHARE, _CUT_ROUNDS = 0.3, 200  # of what is left then
+
+
+def improve(
+    part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
+) -> Answer:
+    """The stages in the order of their price; the repeatable ones first."""
+    if settings.capacity or settings.method == "exact" or answer.choice is None:
+        return _reduced(part, answer, settings, deadline)
+    choice, proven = branch_and_bound(part, answer.choice, **_BRANCH)
+    answer = answer.better(part, choice, settings)
+    if proven:
+        return answer.bounded(answer.cost)
+    filled = _filled(part, answer.choice or choice)
+    filled = improve_locally(part, filled, seed=settings.seed, deadline=deadline)
+    answer = answer.better(part, filled, settings)
+    report("local search", answer)
+    if settings.method == "local":
+        return _reduced(part, answer, settings, deadline)
+    answer = _proven_alone(part, answer, settings, deadline)
+    report("solver", answer)
+    if answer.closed(settings.gap):
+        return answer
+    relaxed = None
+    if settings.method == "auto":
+        answer, relaxed = _tightened(part, answer, settings, deadline, report)
+        report("cutting planes", answer)
+        if answer.closed(settings.gap):
+            return answer
+    answer = _searched_around(part, answer, settings, deadline, report)
+    report("neighbourhoods", answer)
+    if answer.closed(settings.gap):
+        return answer
+    possible = None if relaxed is None else relaxed.possible(answer.cost)
+    return _reduced(part, answer, settings, deadline, possible)
+
+
+def _proven_alone(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
+    """One worker: many parts are easy, and then choice and proof are repeatable."""
+    if part.n_options > _ALONE_OPTIONS:
+        return answer
+    return _solved(part, answer, settings, deadline, mode="single", work_limit=_ALONE_WORK)
+
+
+def _searched_around(
+    part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
+) -> Answer:
+    if answer.choice is None:
+        return answer
+    now = time.perf_counter()
+    best = answer
+
+    def note(choice: list[int]) -> None:
+        nonlocal best
+        best = best.better(part, choice, settings)
+        report("neighbourhoods", best)
+
+    choice = improve_by_neighbourhoods(
+        part,
+        _filled(part, answer.choice),
+        patience=settings.patience,
+        seed=settings.seed,
+        target=answer.lower_bound * (1 + settings.gap),
+        deadline=now + max(0.0, deadline - now) * _NEIGHBOURHOOD_SHARE,
+        report=note,
+    )
+    return best.better(part, choice, settings)
+
+
+def _filled(part: Instance, choice: Sequence[int]) -> list[int]:
+    """The choice, with trees for the classes that it does not need.
+
+    The trees close no cycle: what the choice needs never needs one of the other classes.
+    """
+    filled = tree_greedy(part)
+    for c in active_classes(part.children, choice, part.roots) or ():
+        filled[c] = choice[c]
+    return filled
+
+
+def _tightened(
+    part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
+) -> tuple[Answer, Relaxed]:
+    """The relaxation's bound, and its solution if that is whole."""
+    now = time.perf_counter()
+
+    def note(bound: float) -> None:
+        report("cutting planes", answer.bounded(bound))
+
+    found = tighten(
+        part,
+        upper=answer.cost,
+        rounds=_CUT_ROUNDS,
+        gap=settings.gap,
+        seed=settings.seed,
+        deadline=now + max(0.0, deadline - now) * _CUT_SHARE,
+        report=note,
+    )
+    answer = answer.better(part, found.choice, settings)
+    return answer.bounded(found.lower_bound), found
+
+
+def _reduced(
+    part: Instance,
+    answer: Answer,
+    settings: Settings,
+    deadline: float,
+    possible: Mask | None = None,
+) -> Answer:
+    """Simplify again with the cost now known, and prove what is left or improve on it.
+
+    `possible` leaves out options that are in no solution better than the answer.
+    """
+    if settings.capacity:
+        return _solved(part, answer, settings, deadline)
+    start = _numbered(part, answer.choice)
+    reduction = simplify(part if possible is None else _kept(part, possible), start=start)
+    if reduction is None:
+        return answer
+    rest = reduction.parts
+    if len(rest) == 1 and rest[0].n_options == part.n_options:
+        return _solved(part, answer, settings, deadline)
+    answers = []
+    for sub in rest:
+        known = first_answer(sub, start, settings)
+        if len(rest) == 1:
+            known = known.bounded(answer.lower_bound - reduction.cost)
+        answers.append(_proven(sub, known, settings, deadline))
+    numbered = dict(reduction.settled)
+    for sub, found in zip(rest, answers, strict=True):
+        numbered.update(_numbered(sub, found.choice))
+    option = {number: i for i, number in enumerate(part.option_ids)}
+    choice = [option[numbered[c]] if c in numbered else -1 for c in part.class_ids]
+    answer = answer.better(part, choice, settings)
+    return answer.bounded(reduction.cost + math.fsum(found.lower_bound for found in answers))
+
+
+def _kept(part: Instance, possible: Mask) -> Instance:
+    """The part without its impossible options."""
+    kept = np.flatnonzero(possible).tolist()
+    members: list[list[int]] = [[] for _ in part.members]
+    for number, option in enumerate(kept):
+        members[part.option_class[option]].append(number)
+    return Instance(
+        members=members,
+        option_class=[part.option_class[i] for i in kept],
+        children=[part.children[i] for i in kept],
+        cost=[part.cost[i] for i in kept],
+        load=[part.load[i] for i in kept],
+        roots=part.roots,
+        class_ids=part.class_ids,
+        option_ids=[part.option_ids[i] for i in kept],
+    )
+
+
+def _proven(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
+    """What is left of a part after its second simplification."""
+    if settings.method != "exact" and answer.choice is not None:
+        choice, proven = branch_and_bound(part, answer.choice, **_BRANCH)
+        answer = answer.better(part, choice, settings)
+        if proven:
+            return answer.bounded(answer.cost)
+        if settings.method != "local":
+            answer = _proven_alone(part, answer, settings, deadline)
+    if answer.closed(settings.gap):
+        return answer
+    return _solved(part, answer, settings, deadline)
+
+
+def _numbered(part: Instance, choice: Sequence[int] | None) -> dict[int, int]:
+    """A choice in the problem's numbers, for the classes that it needs."""
+    order = active_classes(part.children, choice, part.roots) if choice is not None else None
+    if order is None or choice is None:
+        return {}
+    return {part.class_ids[c]: part.option_ids[choice[c]] for c in order}
+
+
+def _solved(
+    part: Instance,
+    answer: Answer,
+    settings: Settings,
+    deadline: float,
+    *,
+    mode: Mode | None = None,
+    work_limit: float = math.inf,
+) -> Answer:
+    remaining = deadline - time.perf_counter()
+    mode = mode or ("interleaved" if settings.deterministic else "parallel")
+    if remaining < _SOLVER_START_S:
+        return answer
+    if mode != "single" and settings.method not in ("auto", "exact"):
+        return answer
+    found = solve_exactly(
+        part,
+        hint=answer.choice,
+        capacity=settings.capacity,
+        time_limit_s=remaining,
+        work_limit=work_limit,
+        lower_bound=answer.lower_bound,
+        gap=settings.gap / 2,
+        seed=settings.seed,
+        mode=mode,
+    )
+    # Which of two solutions within the gap the parallel solver has is chance: then ours stays.
+    margin = max(settings.gap / 2, _STEP) if mode == "parallel" else 0.0
+    if found.choice is not None and part.evaluate(found.choice) < answer.cost * (1 - margin):
+        answer = answer.better(part, found.choice, settings)
+    return answer.bounded(found.lower_bound)
