@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 __all__ = [
+    "CertificateError",
     "CheckFailed",
     "EqsatError",
     "ExtractionError",
     "ModelError",
     "OptionError",
     "RuleError",
+    "RuleRefuted",
     "RuntimeFailed",
     "SaturationError",
     "StoreError",
@@ -31,6 +33,25 @@ class OptionError(EqsatError):
 
 class RuleError(EqsatError):
     """A rewrite rule is malformed, or breaks an invariant of the e-graph."""
+
+
+class RuleRefuted(RuleError):
+    """A rewrite rule is wrong, or could not be verified.
+
+    Attributes:
+        refutation: the smallest instance found at which it fails, if there is one.
+    """
+
+    def __init__(self, message: str, refutation: object = None) -> None:
+        super().__init__(message, refutation)
+        self.refutation = refutation
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class CertificateError(RuleError):
+    """A certificate was edited, or cannot be read or written."""
 
 
 class SaturationError(EqsatError):

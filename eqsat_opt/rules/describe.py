@@ -11,10 +11,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from eqsat_opt.rules.library import families
+from eqsat_opt.rules.library import Standing, families, standings
 from eqsat_opt.rules.rule import Numerics, Phase, Rule
+from eqsat_opt.rules.verify.certificate import Certificate, Direction
 
-__all__ = ["describe", "equation", "rulebook_markdown"]
+__all__ = ["certificate_text", "describe", "equation", "rulebook_markdown"]
 
 _NUMERICS = {
     Numerics.BITEXACT: "every element is computed by the same operations in the same order",
@@ -27,7 +28,16 @@ _PHASES = {
     Phase.EXPLORE: "opens alternatives",
     Phase.SIBLINGS: "merges operators that lie side by side, in one fixed order",
     Phase.ALGEBRA: "associativity and its kin, for few rounds only, because they never saturate",
+    Phase.DERIVATION: "proves other rules and never runs on a model",
 }
+
+
+_LEVELS = (
+    "sampled in floating point",
+    "exact at instances",
+    "proven for all sizes",
+    "derived from proven rules",
+)
 
 
 def equation(rule: Rule) -> str:
@@ -56,6 +66,62 @@ def describe(rule: Rule) -> str:
     return "\n".join([*lines, *(f"  {line}" for line in rule.doc.splitlines())])
 
 
+def _extent_text(direction: Direction) -> str:
+    complete = (
+        f"all with extents up to {direction.complete_to}, the rest drawn"
+        if direction.complete_to
+        else "drawn"
+    )
+    guarded = f", {direction.guarded} more left to the typing guard" if direction.guarded else ""
+    return (
+        f"{direction.instances} instances ({complete}, extents up to {direction.largest_extent}"
+        f"{guarded})"
+    )
+
+
+def _bound_text(direction: Direction) -> str:
+    if direction.log2_bound is None:
+        return f"{direction.trials} draws of values each; no bound on a false acceptance"
+    return (
+        f"a wrong identity passes one with probability at most 2^{direction.log2_bound:.0f} "
+        f"(degree {direction.degree}, argument pairs {direction.argument_pairs}, "
+        f"p = {direction.prime}, {direction.trials} trials)"
+    )
+
+
+def certificate_text(certificate: Certificate | None, obstacle: str = "") -> str:
+    """What is certified, as plain text: level, scope, instances, error bound, measured errors."""
+    if certificate is None:
+        return f"  not certified: {obstacle}"
+    lines = [f"  level {certificate.level}: {_LEVELS[certificate.level]}"]
+    if obstacle:
+        lines.append(f"  left out of the default set: {obstacle}")
+    if certificate.scope:
+        lines.append(f"  {certificate.scope}")
+    if certificate.unproven:
+        lines.append(f"  not proven for all sizes: {certificate.unproven}")
+    for direction in certificate.directions:
+        lines.append(f"  {direction.rule}: {_extent_text(direction)}")
+        lines.append(f"    {direction.method}, seed {direction.seed}; {_bound_text(direction)}")
+    lines.append(
+        f"  worst relative error measured: {certificate.float32:.1e} in float32, "
+        f"{certificate.float16:.1e} in float16"
+    )
+    return "\n".join(lines)
+
+
+def _certified(standing: Standing) -> str:
+    certificate = standing.certificate
+    if certificate is None or standing.obstacle:
+        return f"not in the default set: {standing.obstacle}"
+    proof = f" ({certificate.scope})" if certificate.scope else ""
+    return (
+        f"level {certificate.level}, {_LEVELS[certificate.level]}{proof}; "
+        f"{certificate.instances} instances, {'; '.join(certificate.methods)}; "
+        f"errors {certificate.float32:.0e} (float32), {certificate.float16:.0e} (float16)"
+    )
+
+
 def _markdown(rule: Rule) -> list[str]:
     lines = [f"### `{rule.name}`", "", rule.doc, "", "```text", equation(rule), "```", ""]
     facts = [f"for {_variables(rule)}"]
@@ -63,6 +129,7 @@ def _markdown(rule: Rule) -> list[str]:
         reason = f": {condition.reason}" if condition.reason else ""
         facts.append(f"when `{condition}`{reason}")
     facts.append(f"numerics `{rule.numerics.name.lower()}`, phase `{rule.phase}`")
+    facts.append(_certified(standings()[rule.name]))
     return [*lines, *(f"- {fact}" for fact in facts), ""]
 
 
@@ -82,6 +149,19 @@ def rulebook_markdown() -> str:
         "Numerics, each class admitting those before it (`--numerics`):",
         "",
         *(f"- `{kind.name.lower()}`: {text}" for kind, text in _NUMERICS.items()),
+        "",
+        "Levels of verification, which `eqsat-opt rules verify` reaches again:",
+        "",
+        "- 1, exact at instances: both sides agree without rounding at every listed instance. Over",
+        "  a prime field, where nonlinear functions are random ones, a wrong identity passes an",
+        "  instance with at most the probability that the certificate gives. Rules that need a",
+        "  property of a function are evaluated on exact rationals (relu, max) or in two prime",
+        "  fields (exponentials, roots), without such a bound.",
+        "- 2, proven for all sizes, at the ranks and attributes named in the certificate.",
+        "- 3, derived in the e-graph from rules of level 2, every intermediate term typed.",
+        "",
+        "All levels are over the real numbers: what rounding adds is measured; poles, overflow,",
+        "NaN and infinities are not covered.",
         "",
         "Phases of a saturation round:",
         "",

@@ -51,6 +51,7 @@ class Phase(enum.StrEnum):
     EXPLORE = "explore"
     SIBLINGS = "siblings"
     ALGEBRA = "algebra"
+    DERIVATION = "derivation"
 
 
 Sides: TypeAlias = tuple[Any, ...]

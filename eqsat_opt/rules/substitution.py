@@ -1,246 +1,20 @@
-"""Rules on graphs: the reader for searches that rewrite one graph at a time.
-
-A rule is read left to right; give :func:`~eqsat_opt.rules.rule.directed` rules to have both ways.
-Binary patterns meet binary nodes only: a convolution with a bias or a concatenation of three is
-another shape of node.
-"""
+"""Rules on graphs: one match replaced, for whoever rewrites one graph at a time."""
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
-import numpy as np
-
-from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, attributes
-from eqsat_opt.ir.ops import IllTyped, get_op
-from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node, attributes
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.rules.bindings import Bindings, Undefined, bind_attr, holds, operator, type_of
-from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, Term, Var
+from eqsat_opt.rules.bindings import Bindings, operator
+from eqsat_opt.rules.matcher import Match, Matcher, is_renamable, matches
+from eqsat_opt.rules.term import Apply, Term, Var
 
 __all__ = ["Match", "Matcher", "apply", "matches"]
-
-_UNIFORM_LIMIT = 1 << 14
-"""Constants up to this many elements are looked at for being a scalar literal."""
-
-
-@dataclass(frozen=True)
-class Match:
-    """One place where a rule applies.
-
-    Attributes:
-        rule: read left to right.
-        roots: values that the left sides define.
-        nodes: the nodes of the left sides, roots included.
-        values: tensor variable to value.
-        attrs: attribute variable to value; a function variable to operator and attributes.
-    """
-
-    rule: Rule
-    roots: tuple[str, ...]
-    nodes: tuple[Node, ...]
-    values: Mapping[str, str]
-    attrs: Mapping[str, Any]
-
-
-@dataclass
-class _Trial:
-    """A match in the making."""
-
-    values: dict[str, str]
-    bindings: Bindings
-    nodes: list[Node]
-
-    def copy(self) -> _Trial:
-        return _Trial(dict(self.values), self.bindings.copy(), list(self.nodes))
-
-
-class Matcher:
-    """Finds matches of many rules in one graph; the indices are built once."""
-
-    def __init__(self, graph: Graph) -> None:
-        """Index the nodes of ``graph``."""
-        self.graph = graph
-        self._by_op: dict[str, list[Node]] = defaultdict(list)
-        self._readers: dict[str, list[Node]] = defaultdict(list)
-        self._position = {name: i for i, name in enumerate((*graph.inputs, *graph.constants))}
-        self._constant = set(graph.constants)
-        for node in graph.nodes:
-            self._by_op[node.op].append(node)
-            for name in dict.fromkeys(node.reads):
-                self._readers[name].append(node)
-            if node.op != OPAQUE and all(name in self._constant for name in node.reads):
-                self._constant.update(node.outputs)
-            for name in node.outputs:
-                self._position[name] = len(self._position)
-        self._captured = {name for node in graph.nodes for name in node.captures}
-        self._scalars: dict[str, float | None] = {}
-
-    def matches(self, rule: Rule) -> Iterator[Match]:
-        """Every place where ``rule`` applies, in order of its first root."""
-        for trial, roots in self._join(rule, 0, _Trial({}, Bindings(), []), ()):
-            if self._applies(rule, trial, roots):
-                yield Match(rule, roots, tuple(trial.nodes), trial.values, trial.bindings.attrs)
-
-    # The left side -------------------------------------------------------------------------------
-
-    def _join(
-        self, rule: Rule, index: int, trial: _Trial, roots: tuple[str, ...]
-    ) -> Iterator[tuple[_Trial, tuple[str, ...]]]:
-        if index == len(rule.lhs):
-            yield trial, roots
-            return
-        term = rule.lhs[index]
-        assert isinstance(term, Apply)
-        anchored = self._candidates(term, trial)
-        for node in self._of_kind(term) if anchored is None else anchored:
-            if node.outputs[0] in roots:
-                continue
-            attempt = trial.copy()
-            if self._match(term, node.outputs[0], attempt):
-                yield from self._join(rule, index + 1, attempt, (*roots, node.outputs[0]))
-
-    def _of_kind(self, term: Apply) -> list[Node]:
-        if term.op == MAP:
-            return [node for node in self.graph.nodes if node.op in UNARY_FUNCTIONS]
-        return self._by_op[term.op]
-
-    def _candidates(self, term: Apply, trial: _Trial) -> list[Node] | None:
-        """Nodes that may match because they read what is bound already; ``None`` if nothing is."""
-        for arg in term.args:
-            below: list[str] | None = None
-            if isinstance(arg, Var):
-                below = [trial.values[arg.name]] if arg.name in trial.values else None
-            elif isinstance(arg, Apply):
-                nodes = self._candidates(arg, trial)
-                below = None if nodes is None else [node.outputs[0] for node in nodes]
-            if below is not None:
-                above = {node.outputs[0]: node for name in below for node in self._readers[name]}
-                return [node for node in above.values() if self._same_operator(term, node)]
-        return None
-
-    @staticmethod
-    def _same_operator(term: Apply, node: Node) -> bool:
-        if term.op == MAP:
-            return node.op in UNARY_FUNCTIONS
-        return node.op == term.op and len(node.inputs) == len(term.args)
-
-    def _match(self, term: Term, value: str, trial: _Trial) -> bool:
-        if isinstance(term, Var):
-            return self._bind(term, value, trial)
-        assert isinstance(term, Apply)
-        node = self.graph.producers.get(value)
-        if node is None or not self._same_operator(term, node):
-            return False
-        if term.op == MAP:
-            bound = bind_attr(term.attrs["f"], (node.op, node.attrs), trial.bindings)
-        else:
-            bound = all(bind_attr(p, node.attr(k), trial.bindings) for k, p in term.attrs.items())
-        trial.nodes.append(node)
-        return bound and all(
-            self._match_scalar(arg, i, node, trial)
-            if isinstance(arg, Apply) and arg.op == "Scalar"
-            else self._match(arg, node.inputs[i], trial)
-            for i, arg in enumerate(term.args)
-        )
-
-    def _bind(self, variable: Var, value: str, trial: _Trial) -> bool:
-        type_ = self.graph.tensor_type(value)
-        if type_ is None or (variable.const and value not in self._constant):
-            return False
-        trial.bindings.types.setdefault(variable.name, type_)
-        return trial.values.setdefault(variable.name, value) == value
-
-    def _match_scalar(self, term: Apply, index: int, reader: Node, trial: _Trial) -> bool:
-        """A scalar literal meets a uniform constant, if its reader has the same type with it."""
-        value = reader.inputs[index]
-        type_ = self.graph.tensor_type(value)
-        scalar = self._scalar(value)
-        if scalar is None or type_ is None:
-            return self._match(term, value, trial)
-        operands = [self.graph.tensor_type(name) for name in reader.inputs]
-        operands[index] = TensorType(type_.dtype, ())
-        known = [operand for operand in operands if operand is not None]
-        try:
-            result = get_op(reader.op).type_fn(known, dict(reader.attrs))
-        except IllTyped:
-            return False
-        return (
-            result == self.graph.tensor_type(reader.output)
-            and bind_attr(term.attrs["value"], scalar, trial.bindings)
-            and bind_attr(term.attrs["dtype"], type_.dtype, trial.bindings)
-        )
-
-    def _scalar(self, value: str) -> float | None:
-        if value not in self._scalars:
-            handle = self.graph.constants.get(value)
-            self._scalars[value] = None if handle is None else _uniform(handle)
-        return self._scalars[value]
-
-    # Conditions ----------------------------------------------------------------------------------
-
-    def _applies(self, rule: Rule, trial: _Trial, roots: tuple[str, ...]) -> bool:
-        def related(kind: str, first: str, second: str) -> bool:
-            a, b = trial.values[first], trial.values[second]
-            return a != b if kind == "distinct" else self._position[a] < self._position[b]
-
-        if not all(holds(condition, trial.bindings, related) for condition in rule.when):
-            return False
-        for root, term in zip(roots, rule.rhs, strict=True):
-            try:
-                if type_of(term, trial.bindings) != self.graph.tensor_type(root):
-                    return False
-            except (IllTyped, Undefined):
-                return False
-            if isinstance(term, Var) and not self._may_vanish(root, trial.values[term.name]):
-                return False
-        return len(roots) == 1 or not self._depends(trial.values.values(), roots)
-
-    def _may_vanish(self, root: str, value: str) -> bool:
-        """A captured value keeps its name, so something must define it."""
-        return root not in self._captured or _renamable(self.graph, value)
-
-    def _depends(self, values: Any, roots: tuple[str, ...]) -> bool:
-        """Whether some operand is computed from a root: replacing them all would be a cycle."""
-        first = min(self._position[root] for root in roots)
-        stack, seen = [v for v in values if self._position[v] >= first], set()
-        while stack:
-            name = stack.pop()
-            if name in roots:
-                return True
-            if name in seen or self._position[name] < first:
-                continue
-            seen.add(name)
-            node = self.graph.producers.get(name)
-            stack += node.reads if node is not None else ()
-        return False
-
-
-def _uniform(handle: Constant) -> float | None:
-    if not 0 < handle.type.static_size() <= _UNIFORM_LIMIT or not handle.type.dtype.startswith("f"):
-        return None
-    array = np.asarray(handle.load()).reshape(-1)
-    first = array[0]
-    same = np.isfinite(first) and bool((array == first).all())
-    return float(first) if same and not (first == 0 and np.signbit(array).any()) else None
-
-
-def matches(graph: Graph, rule: Rule) -> Iterator[Match]:
-    """Every place in ``graph`` where ``rule`` applies; many rules share a :class:`Matcher`."""
-    return Matcher(graph).matches(rule)
-
-
-# Building the right side -------------------------------------------------------------------------
-
-
-def _renamable(graph: Graph, value: str) -> bool:
-    producer = graph.producers.get(value)
-    return producer is not None and producer.op != OPAQUE and value not in graph.pinned
 
 
 class _Builder:
@@ -320,7 +94,7 @@ def apply(graph: Graph, match: Match) -> Graph:
             builder.build(right, root)
             continue
         value = match.values[right.name]
-        if root in graph.pinned and _renamable(graph, value) and value not in renamed:
+        if root in graph.pinned and is_renamable(graph, value) and value not in renamed:
             renamed[value] = root
         else:
             renamed[root] = value

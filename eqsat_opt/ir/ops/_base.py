@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy.typing as npt
 
 from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from eqsat_opt.ir.ops.scalars import IndexFn
 
 __all__ = [
     "OPS",
@@ -76,6 +79,9 @@ class Op:
         commutative: whether the two operands may be exchanged.
         onnx: ONNX operator type, where it maps one to one with the same attribute names, and since
             which opset.
+        index_fn: one output element as a term over operand elements, at symbolic extents; it must
+            agree with ``eval_fn``, and its premises follow from ``type_fn``. ``None``: no rule on
+            this operator is proved for all sizes.
     """
 
     name: str
@@ -87,6 +93,7 @@ class Op:
     flops: FlopsFn
     commutative: bool = False
     onnx_since: int = 1
+    index_fn: IndexFn | None = None
 
 
 OPS: dict[str, Op] = {}

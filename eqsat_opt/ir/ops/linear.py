@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.ir.dims import Dim, dim_product, floor_div
+from eqsat_opt.ir.ops import index_linear
 from eqsat_opt.ir.ops._base import (
     Array,
     AttrKind,
@@ -42,7 +43,7 @@ def _matmul_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: Attr
 
 register(
     Op("MatMul", (2, 2), {}, "contraction", _matmul_type, lambda d, x, _a: d.matmul(x[0], x[1]),
-       _matmul_flops)
+       _matmul_flops, index_fn=index_linear.matmul)
 )  # fmt: skip
 
 
@@ -67,6 +68,7 @@ def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> A
     n_axes = len(kernel)
     pads, strides, dilations = attrs["pads"], attrs["strides"], attrs["dilations"]
     after = list(pads[n_axes:])
+    counts: list[int] = []
     if attrs.get("ceil"):
         # Ceil mode may need windows that reach beyond the padding: extend it with the same fill.
         for i in range(n_axes):
@@ -75,6 +77,7 @@ def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> A
             )
             need = (int(count) - 1) * strides[i] + dilations[i] * (kernel[i] - 1) + 1  # type: ignore[arg-type]
             after[i] += max(0, need - x.shape[2 + i] - pads[i] - after[i])
+            counts.append(int(count))  # type: ignore[arg-type]
     widths = [(0, 0), (0, 0), *((pads[i], after[i]) for i in range(n_axes))]
     padded = np.pad(x, widths, constant_values=fill)
     extents = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
@@ -86,7 +89,9 @@ def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> A
         + tuple(slice(None, None, s) for s in strides)
         + tuple(slice(None, None, d) for d in dilations)
     )
-    return np.asarray(view[index])
+    # A last window that would start in the padding after the data is dropped.
+    kept = (slice(None),) * 2 + tuple(slice(count) for count in counts)
+    return np.asarray(view[index][kept])
 
 
 _CONV_ATTRS: dict[str, AttrKind] = {
@@ -160,7 +165,10 @@ def _conv_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMa
     )
 
 
-register(Op("Conv", (2, 3), _CONV_ATTRS, "contraction", _conv_type, _conv, _conv_flops))
+register(
+    Op("Conv", (2, 3), _CONV_ATTRS, "contraction", _conv_type, _conv, _conv_flops,
+       index_fn=index_linear.conv)
+)  # fmt: skip
 
 
 def _deconv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -220,5 +228,5 @@ def _deconv_flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: Att
 
 register(
     Op("ConvTranspose", (2, 3), {**_CONV_ATTRS, "output_padding": "ints"}, "contraction",
-       _deconv_type, _deconv, _deconv_flops)
+       _deconv_type, _deconv, _deconv_flops, index_fn=index_linear.deconv)
 )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat_opt.ir.dims import Dim
+from eqsat_opt.ir.ops import index_movement
 from eqsat_opt.ir.ops._base import (
     Array,
     AttrMap,
@@ -42,7 +43,8 @@ def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 register(
     Op("Concat", (1, 1 << 20), {"axis": "int"}, "movement", _concat_type,
-       lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]), _no_flops, onnx_since=4)
+       lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]), _no_flops, onnx_since=4,
+       index_fn=index_movement.concat)
 )  # fmt: skip
 
 
@@ -71,6 +73,7 @@ register(
         _slice_type,
         _slice,
         _no_flops,
+        index_fn=index_movement.slice_,
     )
 )
 
@@ -83,7 +86,8 @@ def _transpose_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 register(
     Op("Transpose", (1, 1), {"perm": "ints"}, "movement", _transpose_type,
-       lambda _d, x, a: x[0].transpose(a["perm"]), _no_flops)
+       lambda _d, x, a: x[0].transpose(a["perm"]), _no_flops,
+       index_fn=index_movement.transpose)
 )  # fmt: skip
 
 
@@ -95,7 +99,8 @@ def _reshape_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 register(
     Op("Reshape", (1, 1), {"shape": "ints"}, "movement", _reshape_type,
-       lambda _d, x, a: x[0].reshape(a["shape"]), _no_flops, onnx_since=5)
+       lambda _d, x, a: x[0].reshape(a["shape"]), _no_flops, onnx_since=5,
+       index_fn=index_movement.reshape)
 )  # fmt: skip
 
 
@@ -112,7 +117,8 @@ def _expand_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 register(
     Op("Expand", (1, 1), {"shape": "ints"}, "movement", _expand_type,
-       lambda _d, x, a: np.broadcast_to(x[0], a["shape"]), _no_flops, onnx_since=8)
+       lambda _d, x, a: np.broadcast_to(x[0], a["shape"]), _no_flops, onnx_since=8,
+       index_fn=index_movement.expand)
 )  # fmt: skip
 
 
@@ -145,6 +151,7 @@ register(
         _pad,
         _no_flops,
         onnx_since=2,
+        index_fn=index_movement.pad,
     )
 )
 
@@ -184,6 +191,7 @@ register(
         _scalar_type,
         _scalar,
         _no_flops,
+        index_fn=index_movement.scalar,
     )
 )
 
@@ -205,5 +213,5 @@ def _identity_kernel(domain: Domain, _operands: Sequence[Array], attrs: AttrMap)
 register(
     Op("IdentityKernel", (0, 0),
        {"channels": "int", "height": "int", "width": "int", "dtype": "str"}, "movement",
-       _identity_type, _identity_kernel, _no_flops)
+       _identity_type, _identity_kernel, _no_flops, index_fn=index_movement.identity_kernel)
 )  # fmt: skip

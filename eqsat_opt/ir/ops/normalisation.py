@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat_opt.ir.dims import Dim, dim_product
+from eqsat_opt.ir.ops import index_reduction
 from eqsat_opt.ir.ops._base import (
     Array,
     AttrMap,
@@ -115,11 +116,11 @@ def _flops(per_element: int) -> FlopsFn:
 
 register(
     Op("LayerNormalization", (2, 3), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type,
-       _layer, _flops(8), onnx_since=17)
+       _layer, _flops(8), onnx_since=17, index_fn=index_reduction.layer)
 )  # fmt: skip
 register(
     Op("RMSNormalization", (2, 2), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type,
-       _rms, _flops(5), onnx_since=23)
+       _rms, _flops(5), onnx_since=23, index_fn=index_reduction.rms)
 )  # fmt: skip
 register(
     Op(
@@ -131,6 +132,7 @@ register(
         _batch,
         _flops(2),
         onnx_since=7,
+        index_fn=index_reduction.batch,
     )
 )
 register(
@@ -143,5 +145,6 @@ register(
         _instance,
         _flops(8),
         onnx_since=6,
+        index_fn=index_reduction.instance,
     )
 )

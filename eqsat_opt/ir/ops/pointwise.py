@@ -20,6 +20,15 @@ from eqsat_opt.ir.ops._base import (
     register,
     require,
 )
+from eqsat_opt.ir.ops.scalars import (
+    MINUS_ONE,
+    IndexFn,
+    Inverse,
+    Plus,
+    Times,
+    called,
+    elementwise,
+)
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
 
 __all__ = ["COMPARISONS", "UNARY_FUNCTIONS"]
@@ -103,17 +112,27 @@ for _name, (_attrs, _since) in UNARY_FUNCTIONS.items():
             _applied(_name),
             _flops(_name),
             onnx_since=_since,
+            index_fn=called(_name),
         )
     )
 
 for _name in ("Not", "IsNaN"):
-    register(Op(_name, (1, 1), {}, "pointwise", _boolean, _applied(_name), _flops(_name)))
+    register(
+        Op(_name, (1, 1), {}, "pointwise", _boolean, _applied(_name), _flops(_name),
+           index_fn=called(_name))
+    )  # fmt: skip
 
 _ARITHMETIC: dict[str, EvalFn] = {
     "Add": lambda d, x, _a: d.add(*x),
     "Sub": lambda d, x, _a: d.sub(*x),
     "Mul": lambda d, x, _a: d.mul(*x),
     "Div": lambda d, x, _a: d.div(*x),
+}
+_ARITHMETIC_INDEX: dict[str, IndexFn] = {
+    "Add": elementwise(lambda x, _a: Plus(tuple(x))),
+    "Sub": elementwise(lambda x, _a: Plus((x[0], Times((MINUS_ONE, x[1]))))),
+    "Mul": elementwise(lambda x, _a: Times(tuple(x))),
+    "Div": elementwise(lambda x, _a: Times((x[0], Inverse(x[1])))),
 }
 for _name, _evaluate in _ARITHMETIC.items():
     register(
@@ -127,27 +146,30 @@ for _name, _evaluate in _ARITHMETIC.items():
             _flops(_name),
             _name in ("Add", "Mul"),
             7,
+            _ARITHMETIC_INDEX[_name],
         )
     )
 
 register(
     Op("Neg", (1, 1), {}, "pointwise", _same, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
-       _flops("Neg"), onnx_since=6)
+       _flops("Neg"), onnx_since=6, index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
 )  # fmt: skip
 register(
     Op("Reciprocal", (1, 1), {}, "pointwise", _same,
        lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
-       _flops("Reciprocal"), onnx_since=6)
+       _flops("Reciprocal"), onnx_since=6, index_fn=elementwise(lambda x, _a: Inverse(x[0])))
 )  # fmt: skip
 
 for _name in ("Min", "Max"):
     register(
-        Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(_name), True, 8)
-    )
-register(Op("Pow", (2, 2), {}, "pointwise", _pow, _applied("Pow"), _flops("Pow"), onnx_since=7))
-register(
-    Op("PRelu", (2, 2), {}, "pointwise", _prelu, _applied("PRelu"), _flops("PRelu"), onnx_since=7)
-)
+        Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(_name), True, 8,
+           called(_name))
+    )  # fmt: skip
+for _name, _type_fn in (("Pow", _pow), ("PRelu", _prelu)):
+    register(
+        Op(_name, (2, 2), {}, "pointwise", _type_fn, _applied(_name), _flops(_name), onnx_since=7,
+           index_fn=called(_name))
+    )  # fmt: skip
 
 COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
 for _name, _since in zip(
@@ -163,6 +185,7 @@ for _name, _since in zip(
             _applied(_name),
             _flops(_name),
             onnx_since=_since,
+            index_fn=called(_name),
         )
     )
 
@@ -175,7 +198,7 @@ def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 register(
     Op("Where", (3, 3), {}, "pointwise", _where_type, lambda _d, x, _a: np.where(*x),
-       _flops("Where"), onnx_since=9)
+       _flops("Where"), onnx_since=9, index_fn=called("Where"))
 )  # fmt: skip
 
 
@@ -195,5 +218,6 @@ def _cast(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 
 register(
-    Op("Cast", (1, 1), {"to": "str"}, "pointwise", _cast_type, _cast, _flops("Cast"), onnx_since=6)
-)
+    Op("Cast", (1, 1), {"to": "str"}, "pointwise", _cast_type, _cast, _flops("Cast"), onnx_since=6,
+       index_fn=called("Cast"))
+)  # fmt: skip

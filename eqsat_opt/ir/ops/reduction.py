@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat_opt.ir.dims import Dim, dim_product
+from eqsat_opt.ir.ops import index_reduction
 from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Domain, Op, register, require
 from eqsat_opt.ir.types import TensorType
 
@@ -67,8 +68,17 @@ REDUCTIONS = {
     "ReduceMin": _min,
     "ReduceProd": _prod,
 }
+_INDEX_FNS = {
+    "ReduceSum": index_reduction.reduction("sum"),
+    "ReduceMean": index_reduction.reduction("sum", mean=True),
+    "ReduceMax": index_reduction.reduction("max"),
+    "ReduceMin": index_reduction.reduction("min"),
+}
 for _name, _evaluate in REDUCTIONS.items():
-    register(Op(_name, (1, 1), _ATTRS, "reduction", _reduce_type, _evaluate, _flops))
+    register(
+        Op(_name, (1, 1), _ATTRS, "reduction", _reduce_type, _evaluate, _flops,
+           index_fn=_INDEX_FNS.get(_name))
+    )  # fmt: skip
 
 
 def _softmax_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -98,8 +108,9 @@ def _softmax_flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: At
 
 
 register(
-    Op("Softmax", (1, 1), {"axis": "int"}, "reduction", _softmax_type, _softmax, _softmax_flops)
-)
+    Op("Softmax", (1, 1), {"axis": "int"}, "reduction", _softmax_type, _softmax, _softmax_flops,
+       index_fn=index_reduction.softmax)
+)  # fmt: skip
 register(
     Op(
         "LogSoftmax",
@@ -109,5 +120,6 @@ register(
         _softmax_type,
         _log_softmax,
         _softmax_flops,
+        index_fn=index_reduction.log_softmax,
     )
 )

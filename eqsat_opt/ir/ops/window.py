@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat_opt.ir.dims import Dim, dim_product
+from eqsat_opt.ir.ops import index_linear
 from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Domain, Op, elements, register, require
 from eqsat_opt.ir.ops.linear import window_size, window_view
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import FLOATS, TensorType
 
 __all__: list[str] = []
 
@@ -33,6 +34,11 @@ def _pool_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return TensorType(x.dtype, (*x.shape[:2], *sizes))
 
 
+def _average_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    require(inputs[0].dtype in FLOATS, f"an average of {inputs[0]}")
+    return _pool_type(inputs, attrs)
+
+
 def _kernel_axes(x: Array) -> tuple[int, ...]:
     n_axes = x.ndim - 2
     return tuple(range(2 + n_axes, 2 + 2 * n_axes))
@@ -40,7 +46,7 @@ def _kernel_axes(x: Array) -> tuple[int, ...]:
 
 def _max_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
-    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    lowest = -np.inf if x.dtype.kind in "fO" else np.iinfo(x.dtype).min
     axes = _kernel_axes(x)
     windows = window_view(x, attrs["kernel"], attrs, lowest)
     return domain.maximum(windows, axes).reshape(windows.shape[: axes[0]])
@@ -77,6 +83,8 @@ def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> 
             inside = np.pad(inside, widths)
             beyond = {**beyond, "ceil": 0}
         count = window_view(inside, attrs["kernel"], beyond, 0)
+        shape: tuple[int, ...] = total.shape
+        count = count[tuple(slice(n) if i > 1 else slice(None) for i, n in enumerate(shape))]
     else:
         count = window_view(inside, attrs["kernel"], attrs, 0)
     count = count.sum(axis=axes)
@@ -89,16 +97,20 @@ def _pool_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMa
     return elements(output) * dim_product(attrs["kernel"])
 
 
-register(Op("MaxPool", (1, 1), _POOL_ATTRS, "window", _pool_type, _max_pool, _pool_flops))
+register(
+    Op("MaxPool", (1, 1), _POOL_ATTRS, "window", _pool_type, _max_pool, _pool_flops,
+       index_fn=index_linear.max_pool)
+)  # fmt: skip
 register(
     Op(
         "AveragePool",
         (1, 1),
         {**_POOL_ATTRS, "count_include_pad": "int"},
         "window",
-        _pool_type,
+        _average_type,
         _average_pool,
         _pool_flops,
+        index_fn=index_linear.average_pool,
     )
 )
 
@@ -112,7 +124,7 @@ def _lrn(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     padded = np.pad(squares, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=1)
     total = domain.sum(windows, (windows.ndim - 1,))[..., 0]
-    scale = domain.mul(domain.constant(attrs["alpha"], x), domain.constant(1.0 / size, x))
+    scale = domain.div(domain.constant(attrs["alpha"], x), domain.constant(size, x))
     base = domain.add(domain.constant(attrs["bias"], x), domain.mul(scale, total))
     return domain.div(
         x,
@@ -133,5 +145,5 @@ def _lrn_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMap
 
 register(
     Op("LRN", (1, 1), {"size": "int", "alpha": "float", "beta": "float", "bias": "float"}, "window",
-       _lrn_type, _lrn, _lrn_flops)
+       _lrn_type, _lrn, _lrn_flops, index_fn=index_linear.lrn)
 )  # fmt: skip

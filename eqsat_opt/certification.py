@@ -1,0 +1,272 @@
+"""Certification of rules: the levels of verification, one on top of the other, in parallel.
+
+Level 1 evaluates a rule exactly at small instances and refutes what is wrong. Level 2 proves it for
+all sizes. Level 3 derives what could not be proven from rules that were. It stands above `rules`
+because derivations run in the e-graph.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from eqsat_opt.errors import RuleError, RuleRefuted
+from eqsat_opt.rules.library import (
+    book_certificates,
+    certificate_path,
+    families,
+)
+from eqsat_opt.rules.rule import Phase, Rule, directed
+from eqsat_opt.rules.verify.certificate import Certificate, why_invalid, write_certificates
+
+__all__ = ["LEVELS", "Outcome", "SerialExecutor", "verify", "write_book"]
+
+LEVELS = (1, 2, 3)
+_PROOF_LIMIT_S = 20.0
+T = TypeVar("T")
+Progress = Callable[[int, int, str], None]
+"""Called with the number of finished steps, of all steps so far, and what was finished."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What verification made of one rule.
+
+    Attributes:
+        rule: as given.
+        certificate: what it earned; ``None`` if it was refuted.
+        error: why it was refused.
+        notes: what could not be redone.
+        time_s: seconds of work, over all levels.
+    """
+
+    rule: Rule
+    certificate: Certificate | None
+    error: RuleRefuted | None
+    notes: tuple[str, ...]
+    time_s: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the rule may be used."""
+        return self.certificate is not None and self.certificate.level >= 1
+
+
+class SerialExecutor(Executor):
+    """Runs everything at once in the calling thread."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run ``fn`` now."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+# What runs in a worker: arguments and results are plain data ------------------------------------
+
+
+def _exact(rule: Rule, seed: int) -> tuple[Certificate | None, RuleRefuted | None, float]:
+    from eqsat_opt.rules.verify.gate import certify_exact
+
+    start = time.perf_counter()
+    try:
+        return certify_exact(rule, seed=seed), None, time.perf_counter() - start
+    except RuleRefuted as error:
+        return None, error, time.perf_counter() - start
+
+
+def _prove(rule: Rule, limit_s: float) -> tuple[str, str, str, float]:
+    """Status, scope, reason, seconds; the status is ``missing`` where z3 is not installed."""
+    start = time.perf_counter()
+    try:
+        from eqsat_opt.rules.verify.proof import prove
+
+        proof = prove(rule, time_limit_s=limit_s)
+    except (ImportError, RuleError) as error:
+        return "missing", "", str(error), time.perf_counter() - start
+    return proof.status, proof.scope, proof.reason, proof.time_s
+
+
+def _derive(rule: Rule, axioms: Sequence[Rule]) -> tuple[tuple[str, ...] | None, str, float]:
+    """Axioms used, or ``None``; scope; seconds."""
+    from eqsat_opt.egraph.derive import derive
+
+    start = time.perf_counter()
+    used: dict[str, None] = {}
+    instances = 0
+    usable = [a for a in axioms if a.name != rule.name and a.phase is not Phase.SIBLINGS]
+    for one in directed([rule]):
+        try:
+            found = derive(one, usable)
+        except RuleError:  # an operator that the e-graph cannot hold in a pattern
+            found = None
+        if found is None:
+            return None, "", time.perf_counter() - start
+        used.update(dict.fromkeys(found.axioms))
+        instances += len(found.instances)
+    text = f"derived at {instances} generic typings from {', '.join(used)}"
+    return tuple(used), text, time.perf_counter() - start
+
+
+# The levels -------------------------------------------------------------------------------------
+
+
+class _Steps:
+    """Runs one function on many rules and reports progress."""
+
+    def __init__(self, executor: Executor, progress: Progress | None) -> None:
+        self._executor = executor
+        self._progress = progress
+        self._done = self._all = 0
+
+    def __call__(self, what: str, calls: Mapping[str, tuple[Callable[..., T], tuple[Any, ...]]]
+                 ) -> dict[str, T]:  # fmt: skip
+        self._all += len(calls)
+        futures = {self._executor.submit(f, *args): name for name, (f, args) in calls.items()}
+        results: dict[str, T] = {}
+        try:
+            for future in as_completed(futures):
+                name = futures[future]
+                results[name] = future.result()
+                self._done += 1
+                if self._progress is not None:
+                    self._progress(self._done, self._all, f"{what} {name}")
+        finally:
+            for future in futures:
+                future.cancel()
+        return results
+
+
+def verify(
+    rules: Iterable[Rule],
+    *,
+    level: int = 3,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    known: Mapping[str, Certificate] | None = None,
+    axioms: Sequence[Rule] | None = None,
+    seed: int = 0,
+    proof_limit_s: float = _PROOF_LIMIT_S,
+) -> list[Outcome]:
+    """Verify rules up to a level.
+
+    Args:
+        rules: to verify; names are distinct.
+        level: 1, 2 or 3.
+        executor: where to work; any of `concurrent.futures`, by default this thread.
+        progress: called after each step.
+        known: certificates from before; their proofs count where z3 is missing or level is 1.
+        axioms: what level 3 may use; by default the given rules that reached level 2.
+        seed: of instances and values.
+        proof_limit_s: seconds per proof.
+
+    Returns:
+        One outcome per rule, in the order given.
+    """
+    rules = list(rules)
+    known = known or {}
+    steps = _Steps(executor or SerialExecutor(), progress)
+    exact = steps("checked", {rule.name: (_exact, (rule, seed)) for rule in rules})
+    times = {name: taken for name, (_, _, taken) in exact.items()}
+    errors = {name: error for name, (_, error, _) in exact.items()}
+    notes: dict[str, list[str]] = {rule.name: [] for rule in rules}
+    certificates = {name: one for name, (one, _, _) in exact.items() if one is not None}
+    sound = [rule for rule in rules if rule.name in certificates]
+    if level >= 2:
+        _to_level_2(sound, certificates, steps, times, notes, proof_limit_s)
+    if level == 1 or any(notes.values()):
+        _keep_proofs(sound, certificates, known, notes)
+    if level >= 3:
+        proven = [r for r in sound if certificates[r.name].level == 2] if axioms is None else axioms
+        _to_level_3(sound, certificates, proven, steps, times)
+    return [
+        Outcome(
+            rule, certificates.get(rule.name), errors[rule.name], tuple(notes[rule.name]),
+            times[rule.name],
+        )
+        for rule in rules
+    ]  # fmt: skip
+
+
+def _to_level_2(
+    rules: Sequence[Rule],
+    certificates: dict[str, Certificate],
+    steps: _Steps,
+    times: dict[str, float],
+    notes: dict[str, list[str]],
+    limit_s: float,
+) -> None:
+    tried = [rule for rule in rules if certificates[rule.name].level >= 1]
+    found = steps("proved", {rule.name: (_prove, (rule, limit_s)) for rule in tried})
+    for name, (status, scope, reason, taken) in found.items():
+        times[name] += taken
+        if status == "missing":
+            notes[name].append(reason)
+        elif status == "proven":
+            certificates[name] = replace(certificates[name], level=2, scope=scope).sealed()
+        else:
+            certificates[name] = replace(certificates[name], unproven=reason).sealed()
+
+
+def _keep_proofs(
+    rules: Sequence[Rule],
+    certificates: dict[str, Certificate],
+    known: Mapping[str, Certificate],
+    notes: dict[str, list[str]],
+) -> None:
+    """Levels that were reached before and not tried now stay, if nothing has changed."""
+    for rule in rules:
+        before, now = known.get(rule.name), certificates[rule.name]
+        if before is None or before.level <= 1 or why_invalid(rule, before) or now.level < 1:
+            continue
+        if now.level == 1:
+            certificates[rule.name] = replace(
+                now, level=before.level, scope=before.scope, unproven=before.unproven,
+                axioms=before.axioms,
+            ).sealed()  # fmt: skip
+            notes[rule.name].append(f"level {before.level} as certified before, not redone")
+
+
+def _to_level_3(
+    rules: Sequence[Rule],
+    certificates: dict[str, Certificate],
+    axioms: Sequence[Rule],
+    steps: _Steps,
+    times: dict[str, float],
+) -> None:
+    open_ = [rule for rule in rules if certificates[rule.name].level == 1]
+    found = steps("derived", {rule.name: (_derive, (rule, axioms)) for rule in open_})
+    for name, (used, scope, taken) in found.items():
+        times[name] += taken
+        if used is not None:
+            certificates[name] = replace(
+                certificates[name], level=3, scope=scope, axioms=used
+            ).sealed()
+
+
+def write_book(outcomes: Iterable[Outcome]) -> list[str]:
+    """Write the certificates of rules of the book beside it; others of a family stay as they are.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        CertificateError: a file cannot be written.
+    """
+    earned = {one.rule.name: one.certificate for one in outcomes}
+    written = []
+    for family, rules in families().items():
+        if not any(rule.name in earned for rule in rules):
+            continue
+        before = book_certificates(family, strict=False)
+        kept = {rule.name: earned.get(rule.name, before.get(rule.name)) for rule in rules}
+        path = certificate_path(family)
+        write_certificates(path, [one for one in kept.values() if one is not None])
+        written.append(str(path))
+    return written

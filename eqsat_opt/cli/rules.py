@@ -1,0 +1,284 @@
+"""`eqsat-opt rules`: what rules there are, what is known of them, and the gate for new ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.rules_table import (
+    outcomes_json,
+    print_imported,
+    print_outcomes,
+    print_standings,
+    standing_json,
+)
+from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
+from eqsat_opt.errors import OptionError, RuleError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from eqsat_opt.certification import Outcome
+    from eqsat_opt.rules.rule import Rule
+
+__all__ = ["app"]
+
+app = typer.Typer(help="List, show, verify or import rewrite rules.", no_args_is_help=False)
+
+
+@app.callback(invoke_without_command=True)
+def _rules(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+# list and show ----------------------------------------------------------------------------------
+
+
+@app.command("list")
+def _list(
+    family: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only this family.", show_default=False),
+    ] = None,
+    json: a.Json = None,
+    debug: a.Debug = False,
+) -> None:
+    """List the rules of the book with what is certified of each."""
+    from eqsat_opt.rules.library import FAMILIES, standings
+
+    if family is not None and family not in FAMILIES:
+        raise RuleError(f"no family {family!r}; families: {', '.join(FAMILIES)}")
+    if json not in (None, "-"):
+        check_writable(json)
+    shown = [one for one in standings().values() if family in (None, one.rule.family)]
+    if json is not None:
+        write_json({"rules": [standing_json(one) for one in shown]}, json)
+    if json == "-":
+        return
+    print_standings(shown)
+
+
+@app.command("show")
+def _show(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A rule or a family.", show_default=False)
+    ],
+    json: a.Json = None,
+    debug: a.Debug = False,
+) -> None:
+    """Show equation, conditions, certificate and numerics of a rule."""
+    from eqsat_opt.rules.describe import certificate_text, describe
+    from eqsat_opt.rules.library import FAMILIES, standings
+
+    shown = [one for one in standings().values() if name in (one.rule.name, one.rule.family)]
+    if not shown:
+        raise RuleError(
+            f"no rule or family {name!r}; eqsat-opt rules list names all, "
+            f"families: {', '.join(FAMILIES)}"
+        )
+    if json is not None:
+        write_json({"rules": [standing_json(one) for one in shown]}, json)
+    if json == "-":
+        return
+    texts = [
+        f"{describe(one.rule)}\n{certificate_text(one.certificate, one.obstacle)}" for one in shown
+    ]
+    output_console().print("\n\n".join(texts), markup=False)
+
+
+# verify -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _workers(jobs: int) -> Iterator[Executor]:
+    """Fresh processes, which import the rules and nothing of this command line."""
+    from eqsat_opt.certification import SerialExecutor
+
+    if jobs == 1:
+        yield SerialExecutor()
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as executor:
+        try:
+            yield executor
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _chosen(names: Sequence[str]) -> list[Rule]:
+    from eqsat_opt.rules.library import families
+
+    book = [rule for rules in families().values() for rule in rules]
+    if not names:
+        return book
+    chosen = {r.name: r for name in names for r in book if name in (r.name, r.family)}
+    unknown = [n for n in names if not any(n in (r.name, r.family) for r in book)]
+    if unknown:
+        raise RuleError(f"no rule or family {unknown[0]!r}; eqsat-opt rules list names all")
+    return list(chosen.values())
+
+
+def _run(rules: Sequence[Rule], level: int, jobs: int, quiet: bool) -> list[Outcome]:
+    from eqsat_opt.certification import verify
+    from eqsat_opt.rules.library import FAMILIES, book_certificates, families
+
+    known = {
+        name: one for f in FAMILIES for name, one in book_certificates(f, strict=False).items()
+    }
+    # What is derived rests on rules that need not be verified now.
+    proven = [
+        rule
+        for family in families().values()
+        for rule in family
+        if rule.name in known and known[rule.name].level == 2
+    ]
+    chosen = {rule.name for rule in rules}
+    axioms = None if len(chosen) >= len(proven) else proven
+    with stage_progress(quiet) as show, _workers(jobs) as executor:
+        return verify(
+            rules, level=level, executor=executor, known=known, axioms=axioms,
+            progress=lambda done, of, what: show(f"{done} of {of}", what),
+        )  # fmt: skip
+
+
+@app.command("verify")
+def _verify(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="Rules or families; all without.", show_default=False
+        ),
+    ] = None,
+    level: Annotated[
+        int,
+        typer.Option(metavar="1|2|3", help="Exact at instances, proven, or derived as well."),
+    ] = 3,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the certificates beside the books.")
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", help="Processes; 0 is one per usable core.")
+    ] = 0,
+    json: a.Json = None,
+    quiet: a.Quiet = False,
+    debug: a.Debug = False,
+) -> None:
+    """Verify rules of the book again, and say what is wrong with each that fails."""
+    from time import perf_counter
+
+    from eqsat_opt.certification import LEVELS, write_book
+
+    if level not in LEVELS:
+        raise OptionError(f"--level {level} does not exist; give 1, 2 or 3")
+    if jobs < 0:
+        raise OptionError(f"--jobs {jobs} is negative; give 0 for one per usable core")
+    if json not in (None, "-"):
+        check_writable(json)
+    rules = _chosen(names or ())
+    start = perf_counter()
+    outcomes = _run(rules, level, min(jobs or _usable_cores(), len(rules)), quiet or json == "-")
+    taken = perf_counter() - start
+    written = write_book(outcomes) if write else []
+    if json is not None:
+        write_json(outcomes_json(outcomes, taken, written), json)
+    if not quiet and json != "-":
+        print_outcomes(outcomes, taken, written)
+    _fail_if_refused(outcomes)
+
+
+def _fail_if_refused(outcomes: Sequence[Outcome]) -> None:
+    refused = [one for one in outcomes if not one.passed]
+    if not refused:
+        return
+    first = refused[0]
+    if first.error is not None:
+        more = f" ({len(refused)} rules were refused)" if len(refused) > 1 else ""
+        raise type(first.error)(f"{first.error}{more}", first.error.refutation)
+    raise RuleError(
+        f"rule {first.rule.name} holds in floating point, but no exact method confirms it; "
+        "it stays out of the default set"
+    )
+
+
+# import -----------------------------------------------------------------------------------------
+
+
+@app.command("import")
+def _import(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A rulebook (.py) or TASO's rules (.pb).", show_default=False
+        ),
+    ],
+    write: Annotated[
+        bool,
+        typer.Option("--write", help="Keep the certificates of a .py rulebook beside it."),
+    ] = False,
+    jobs: Annotated[
+        int, typer.Option(metavar="N", help="Processes; 0 is one per usable core.")
+    ] = 0,
+    json: a.Json = None,
+    quiet: a.Quiet = False,
+    debug: a.Debug = False,
+) -> None:
+    """Print each rule of a file and what the gate says; exit code 1 if it refuses one."""
+    from eqsat_opt.rules.rulebooks import certificates_beside, read_rulebook
+
+    if json not in (None, "-"):
+        check_writable(json)
+    path = Path(file)
+    if path.suffix not in (".py", ".pb"):
+        raise RuleError(f"{file} is neither a rulebook (.py) nor a file of TASO's rules (.pb)")
+    if write and path.suffix != ".py":
+        raise OptionError("--write keeps certificates of .py rulebooks only; leave it out")
+    if path.suffix == ".pb":
+        _classify(path, json, quiet)
+        return
+    rules = read_rulebook(path)
+    outcomes = _run(rules, 1, min(jobs or _usable_cores(), len(rules)), quiet or json == "-")
+    if json is not None:
+        write_json(outcomes_json(outcomes, sum(o.time_s for o in outcomes), ()), json)
+    if not quiet and json != "-":
+        print_imported(outcomes)
+    _fail_if_refused(outcomes)
+    if write:
+        from eqsat_opt.rules.verify.certificate import write_certificates
+
+        beside = certificates_beside(path)
+        write_certificates(beside, [o.certificate for o in outcomes if o.certificate is not None])
+        typer.echo(f"certificates written to {beside}")
+
+
+def _classify(path: Path, json: str | None, quiet: bool) -> None:
+    """TASO's rules are derived from ours or refuted; either way each is shown."""
+    from eqsat_opt.conformance import classify
+
+    with stage_progress(quiet or json == "-") as show:
+        found = classify(path, progress=lambda done, of, what: show(f"{done} of {of}", what))
+    if json is not None:
+        write_json(found.to_json(), json)
+    if not quiet and json != "-":
+        output_console().print(str(found), markup=False, soft_wrap=True)
+    refused = [verdict for verdict in found.verdicts if verdict.status != "derived"]
+    if refused:
+        first = refused[0]
+        where = f" at {first.refutation.line}" if first.refutation is not None else ""
+        raise RuleError(
+            f"{len(refused)} of {len(found.verdicts)} rules of {path} are refused, the first is "
+            f"{first.rule.name}, {first.status}{where}; nothing was imported"
+        )

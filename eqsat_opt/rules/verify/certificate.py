@@ -1,0 +1,201 @@
+"""Certificates: what was checked of a rule, kept as JSON beside its book.
+
+A certificate is valid as long as the rule, the definitions of its operators and the verifier are
+those that it was made with. Its digest shows that a person changed it; it is no signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from eqsat_opt.errors import CertificateError
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.verify.semantics import fingerprint
+
+__all__ = [
+    "FORMAT",
+    "Certificate",
+    "Direction",
+    "read_certificates",
+    "why_invalid",
+    "write_certificates",
+]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Evidence of level 1 for one direction of a rule.
+
+    Attributes:
+        rule: name of the direction.
+        method: numbers that both sides were evaluated on.
+        instances: typed instances that agree.
+        guarded: instances left out because the right side does not type there.
+        complete_to: all instances of the enumerated ranks and attributes with extents up to this.
+        largest_extent: greatest extent of an operand.
+        trials: independent draws of values per instance.
+        seed: of instances and values.
+        degree, argument_pairs, prime, log2_bound: bound of a false acceptance per instance,
+            ((degree + degree * argument_pairs) / prime) ** trials; ``None`` where there is none.
+    """
+
+    rule: str
+    method: str
+    instances: int
+    guarded: int
+    complete_to: int
+    largest_extent: int
+    trials: int
+    seed: int
+    degree: int | None = None
+    argument_pairs: int | None = None
+    prime: int | None = None
+    log2_bound: float | None = None
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known of a rule.
+
+    Attributes:
+        rule: its name.
+        level: 0 sampled in floating point, 1 exact at instances, 2 proven for all sizes, 3 derived
+            from rules that are.
+        fingerprint: hash of rule, operators and verifier.
+        directions: evidence of level 1.
+        float32, float16: worst relative error of the right side against the left side in float64.
+        scope: what level 2 or 3 covers.
+        unproven: why there is no proof for all sizes; empty if there is one.
+        axioms: rules that it was derived from.
+        digest: hash of all the rest.
+    """
+
+    rule: str
+    level: int
+    fingerprint: str
+    directions: tuple[Direction, ...]
+    float32: float
+    float16: float
+    scope: str = ""
+    unproven: str = ""
+    axioms: tuple[str, ...] = field(default=())
+    digest: str = ""
+
+    @property
+    def instances(self) -> int:
+        """Instances over all directions."""
+        return sum(direction.instances for direction in self.directions)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Methods of all directions, each once."""
+        return tuple(dict.fromkeys(direction.method for direction in self.directions))
+
+    def sealed(self) -> Certificate:
+        """The same with its digest."""
+        return replace(self, digest=self._digest())
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the digest fits."""
+        return self.digest == self._digest()
+
+    def _digest(self) -> str:
+        content = asdict(replace(self, digest=""))
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Certificate:
+        """From a parsed JSON object.
+
+        Raises:
+            TypeError: a key is missing or unknown.
+        """
+        directions = tuple(Direction(**direction) for direction in value.get("directions", ()))
+        axioms = tuple(value.get("axioms", ()))
+        return Certificate(**{**value, "directions": directions, "axioms": axioms})
+
+
+def why_invalid(rule: Rule, certificate: Certificate | None) -> str:
+    """Why a rule may not be trusted; empty if it may.
+
+    Where the operators' sources cannot be read, a certificate is taken as it is.
+    """
+    if certificate is None:
+        return "it has no certificate"
+    if certificate.level < 1:
+        return "it was only sampled in floating point"
+    now = fingerprint(rule)
+    if now is not None and now != certificate.fingerprint:
+        return "its certificate is stale: the rule, an operator or the verifier has changed"
+    return ""
+
+
+def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[str, Certificate]:
+    """Rule name to certificate; empty if there is no file.
+
+    Args:
+        path: of the JSON file.
+        strict: whether a certificate with a wrong digest is an error; otherwise it is left out.
+
+    Raises:
+        CertificateError: the file is no list of certificates, or one was edited.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        found = [Certificate.from_json(value) for value in data["certificates"]]
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        if not strict:
+            return {}
+        raise CertificateError(
+            f"{path} is no file of certificates ({error}); "
+            "write it again with eqsat-opt rules verify --write"
+        ) from error
+    edited = [certificate.rule for certificate in found if not certificate.is_sealed]
+    if edited and strict:
+        raise CertificateError(
+            f"the certificate of {edited[0]} in {path} was edited by hand: its digest does not "
+            f"fit; verify it again with eqsat-opt rules verify {edited[0]} --write"
+        )
+    return {one.rule: one for one in found if one.is_sealed}
+
+
+def write_certificates(path: Path, certificates: Iterable[Certificate]) -> None:
+    """Write a file of certificates, whole or not at all.
+
+    Raises:
+        CertificateError: it cannot be written.
+    """
+    sealed = [asdict(certificate.sealed()) for certificate in certificates]
+    text = json.dumps({"format": FORMAT, "certificates": sealed}, indent=1) + "\n"
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise CertificateError(
+            f"cannot write {path}: {error.strerror or error}; choose another place"
+        ) from error
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)

@@ -1,0 +1,296 @@
+"""Level 1: a rule is evaluated, without rounding, on many small typed instances of its left side.
+
+Both sides run in a prime field, where every nonlinear function is a random one, so what holds there
+holds for any function. A rule that needs a property of its functions is refused there, and decided
+on exact rationals with the true piecewise functions (relu, max) or in two prime fields, where
+exponentials, roots and powers are homomorphisms. Only what none of these accepts is looked at in
+double precision, and then it is at level 0, which no default rule may be at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
+from eqsat_opt.rules.bindings import Bindings, type_of
+from eqsat_opt.rules.rule import Rule, directed
+from eqsat_opt.rules.term import Apply
+from eqsat_opt.rules.verify.counterexample import Refutation, counterexample, mistyped
+from eqsat_opt.rules.verify.degrees import Degrees, FalseAcceptance, degree_of, false_acceptance
+from eqsat_opt.rules.verify.evaluation import (
+    FieldNumbers,
+    FloatNumbers,
+    IntegerNumbers,
+    Numbers,
+    Program,
+    RationalNumbers,
+    TwoFieldNumbers,
+    Values,
+    program,
+)
+from eqsat_opt.rules.verify.instances import elements, find_instances, smaller_instances
+from eqsat_opt.rules.verify.rationals import EXACT
+from eqsat_opt.rules.verify.twofield import HOMOMORPHIC
+
+__all__ = ["MAX_POINTS", "MIN_POINTS", "CheckReport", "check_rule", "check_rules"]
+
+MAX_POINTS = 120
+"""Instances per direction of a rule."""
+MIN_POINTS = 20
+"""A rule that was evaluated at fewer instances counts as not exercised."""
+_TARGET_LOG2 = -50.0
+_LEAST_TRIALS = 2
+_PROPERTY_TRIALS = 3
+_POLYNOMIALS = 8
+"""Instances at which the degree of a polynomial is measured."""
+_REDRAWS = 8
+"""Draws of values, should they divide by 0."""
+_FLOAT = FloatNumbers.name
+Wrong = tuple[Bindings, Numbers, Values]
+"""An instance at which both sides differ, on which numbers, and at which values."""
+_LEAST_DEFINED = 0.05
+"""Share of the elements that two prime fields must have compared."""
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What level 1 saw of one rule, read left to right.
+
+    Attributes:
+        rule: its name.
+        points: instances at which both sides were evaluated.
+        guarded: instances of the left side at which the right side does not type, so that no reader
+            applies the rule.
+        complete_to: all instances of the enumerated ranks and attributes with extents up to this
+            are among the points; 0 if they are too many.
+        largest_extent: greatest extent of an operand.
+        method: numbers that gave the verdict.
+        bound: of a false acceptance per instance; ``None`` for methods without one.
+        trials: independent draws of values per instance.
+        seed: of instances and values.
+        refutation: ``None`` if both sides agree everywhere.
+    """
+
+    rule: str
+    points: int
+    guarded: int
+    complete_to: int
+    largest_extent: int
+    method: str
+    bound: FalseAcceptance | None
+    trials: int
+    seed: int
+    refutation: Refutation | None
+
+    @property
+    def exercised(self) -> bool:
+        """Whether enough instances were found."""
+        return self.points >= MIN_POINTS
+
+    @property
+    def passed(self) -> bool:
+        """Whether the rule was exercised, not refuted, and all of that without rounding."""
+        return self.refutation is None and self.exercised and self.method != _FLOAT
+
+    def __str__(self) -> str:
+        if self.refutation is not None:
+            return f"{self.rule}: refuted\n{self.refutation}"
+        if not self.exercised:
+            return f"{self.rule}: not exercised, only {self.points} typed instances found"
+        if not self.passed:
+            return f"{self.rule}: holds in {self.method} only, which no exact method confirms"
+        return f"{self.rule}: agrees at {self.points} instances ({self.method})"
+
+
+def _mistyped(rule: Rule, points: Sequence[Bindings]) -> Refutation | None:
+    """The smallest instance at which both sides type, but not alike."""
+    for bindings in points:
+        for root, (left, right) in enumerate(zip(rule.lhs, rule.rhs, strict=True)):
+            types = type_of(left, bindings), type_of(right, bindings)
+            if types[0] != types[1]:
+                reason = f"the left side is {types[0]}, the right side {types[1]}"
+                return mistyped(rule, bindings, root, reason)
+    return None
+
+
+def _bound(rule: Rule, points: Sequence[Bindings]) -> FalseAcceptance:
+    """The worst over all instances; a polynomial's degree is that of its term, so few suffice."""
+    worst = false_acceptance(1, 0, _TARGET_LOG2, _LEAST_TRIALS)
+    polynomial = True
+    for count, bindings in enumerate(reversed(points)):
+        if polynomial and count >= _POLYNOMIALS:
+            break
+        domain = Degrees()
+        values = {n: domain.variable(t.static_shape()) for n, t in bindings.types.items()}
+        degree = 1
+        for left, right in program(rule, bindings, "float64").run(values, domain):
+            degree = max(degree, degree_of(domain.sub(left, right)), domain.greatest_argument)
+        polynomial = polynomial and domain.is_polynomial
+        here = false_acceptance(degree, domain.pairs, _TARGET_LOG2, _LEAST_TRIALS)
+        if here.degree * (1 + here.argument_pairs) > worst.degree * (1 + worst.argument_pairs):
+            worst = here
+    return worst
+
+
+@dataclass
+class _Tally:
+    """Elements that were compared, of all."""
+
+    defined: int = 0
+    all: int = 0
+
+
+def _refute(
+    sides: Program, bindings: Bindings, numbers: Numbers, seed: int, tally: _Tally
+) -> Values | None:
+    """The values at which both sides differ, if they do."""
+    for attempt in range(_REDRAWS):
+        values = numbers.draw(bindings, seed + 1000 * attempt)
+        try:
+            for left, right in sides.run(values, numbers.domain):
+                if left.shape != right.shape or numbers.wrong(left, right).any():
+                    return values
+                tally.all += left.size
+                tally.defined += left.size
+                if isinstance(numbers, TwoFieldNumbers):
+                    both = numbers.domain.defined(left) & numbers.domain.defined(right)
+                    tally.defined -= int(left.size - both.sum())
+        except ZeroDivisionError:
+            continue
+        return None
+    return None
+
+
+def _first_wrong(
+    rule: Rule, points: Sequence[Bindings], kind: Callable[[int], Numbers], seeds: Sequence[int]
+) -> Wrong | bool:
+    """The smallest instance at which both sides differ; otherwise whether anything was compared."""
+    tally = _Tally()
+    draws = [(kind(seed), seed) for seed in seeds]
+    for bindings in points:
+        sides = program(rule, bindings, draws[0][0].dtype)
+        for numbers, seed in draws:
+            values = _refute(sides, bindings, numbers, seed, tally)
+            if values is not None:
+                return bindings, numbers, values
+    return tally.defined > _LEAST_DEFINED * tally.all
+
+
+def _operators(rule: Rule) -> set[str]:
+    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
+    return {term.op for term in terms if isinstance(term, Apply)}
+
+
+def _methods(rule: Rule) -> list[Callable[[int], Numbers]]:
+    """Exact numbers to try, those without assumptions first."""
+    operators = _operators(rule)
+    methods: list[Callable[[int], Numbers]] = [FieldNumbers]
+    if operators & EXACT:
+        methods.append(RationalNumbers)
+    if operators & HOMOMORPHIC:
+        methods.append(TwoFieldNumbers)
+    return methods
+
+
+def _has_properties(rule: Rule) -> bool:
+    """Whether an operator means more than a random function does."""
+    return bool(_operators(rule) & (EXACT | HOMOMORPHIC | set(UNARY_FUNCTIONS)))
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """Which numbers decided, and where both sides differ, if they do."""
+
+    method: str
+    trials: int
+    bound: FalseAcceptance | None
+    wrong: Wrong | None
+
+
+def _over_the_reals(rule: Rule, points: Sequence[Bindings], seed: int) -> _Verdict:
+    """The first method that accepts the rule; otherwise what the last one refused."""
+    bound = _bound(rule, points)
+    refused: Wrong | None = None
+    for kind in _methods(rule):
+        exact = kind is FieldNumbers
+        trials = bound.trials if exact else _PROPERTY_TRIALS
+        wrong = _first_wrong(rule, points, kind, range(seed, seed + trials))
+        if wrong is True:
+            return _Verdict(kind(0).name, trials, bound if exact else None, None)
+        if not isinstance(wrong, bool):
+            refused = refused or wrong
+    if refused is None or _has_properties(rule):
+        wrong = _first_wrong(rule, points, FloatNumbers, range(seed, seed + 3))
+        if isinstance(wrong, bool):
+            return _Verdict(_FLOAT, 3, None, None)
+        refused = wrong
+    return _Verdict(refused[1].name, 1, None, refused)
+
+
+def _smallest(rule: Rule, wrong: Wrong, seed: int) -> Wrong:
+    """The smallest of some instances at which the same numbers differ."""
+    numbers = wrong[1]
+    for bindings in smaller_instances(rule, wrong[0], seed=seed):
+        if isinstance(numbers, IntegerNumbers) != any(
+            t.dtype == "int64" for t in bindings.types.values()
+        ):
+            continue
+        if elements(bindings) >= elements(wrong[0]):
+            continue
+        sides = program(rule, bindings, numbers.dtype)
+        values = _refute(sides, bindings, numbers, seed, _Tally())
+        if values is not None:
+            wrong = bindings, numbers, values
+    return wrong
+
+
+def check_rule(
+    rule: Rule, *, seed: int = 0, max_points: int = MAX_POINTS, minimise: bool = True
+) -> CheckReport:
+    """Evaluate ``rule``, read left to right, on up to ``max_points`` small typed instances.
+
+    Instances of the left side whose conditions hold but whose right side has another type refute
+    the rule; those whose right side does not type at all are left out, as every reader leaves them
+    out.
+
+    Args:
+        rule: one direction of it (:func:`~eqsat_opt.rules.rule.directed`).
+        seed: of what is drawn.
+        max_points: instances to look for.
+        minimise: whether to look for a smaller counterexample than the first.
+    """
+    instances = find_instances(rule, limit=max_points, seed=seed)
+    points = instances.points
+
+    def report(
+        method: str, refutation: Refutation | None, bound: FalseAcceptance | None, trials: int
+    ) -> CheckReport:
+        return CheckReport(
+            rule.name, len(points), instances.guarded, instances.complete_to,
+            instances.largest_extent, method, bound, trials, seed, refutation,
+        )  # fmt: skip
+
+    other_type = _mistyped(rule, points)
+    if other_type is not None:
+        return report("types", other_type, None, 0)
+    with np.errstate(all="ignore"):
+        verdict = _over_the_reals(rule, points, seed)
+        if verdict.wrong is None and verdict.method != _FLOAT:
+            whole = [b for b in points if any(t.dtype == "int64" for t in b.types.values())]
+            wrong = _first_wrong(rule, whole, IntegerNumbers, (seed, seed + 1))
+            if not isinstance(wrong, bool):
+                verdict = _Verdict(IntegerNumbers.name, 2, None, wrong)
+        refutation = None
+        if verdict.wrong is not None:
+            smallest = _smallest(rule, verdict.wrong, seed) if minimise else verdict.wrong
+            refutation = counterexample(rule, *smallest)
+    return report(verdict.method, refutation, verdict.bound, verdict.trials)
+
+
+def check_rules(rules: Iterable[Rule], **options: Any) -> list[CheckReport]:
+    """One report per rule and direction."""
+    return [check_rule(rule, **options) for rule in directed(list(rules))]

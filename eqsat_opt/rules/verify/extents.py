@@ -1,0 +1,134 @@
+"""Unknown extents and what is computed from them: unification with an occurs check.
+
+A typing of the left side leaves some extents open. They are unknowns; extents that follow from them
+(the positions of a window, the length of a concatenation) are derived. Equal extents are unified,
+and what cannot be solved that way stays as an equation that an assignment must satisfy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = ["Derived", "Extent", "Extents", "Shape", "Unknown", "apply", "resolve", "value_of"]
+
+
+class Unknown:
+    """An extent that is open, at least ``low``, or bound to another one."""
+
+    __slots__ = ("bound", "low", "value")
+
+    def __init__(self, low: int = 1) -> None:
+        self.low = low
+        self.bound: Extent | None = None
+        self.value = 0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Derived:
+    """``function`` of other extents."""
+
+    function: Callable[..., int]
+    args: tuple[Extent, ...]
+
+
+Extent: TypeAlias = "int | Unknown | Derived"
+Shape: TypeAlias = "tuple[Extent, ...]"
+
+
+def resolve(extent: Extent) -> Extent:
+    """Follow bindings."""
+    while isinstance(extent, Unknown) and extent.bound is not None:
+        extent = extent.bound
+    return extent
+
+
+def apply(function: Callable[..., int], *args: Extent) -> Extent:
+    """``function(*args)``, at once where all are numbers."""
+    resolved = tuple(resolve(arg) for arg in args)
+    if all(isinstance(arg, int) for arg in resolved):
+        return function(*resolved)
+    return Derived(function, resolved)
+
+
+def value_of(extent: Extent) -> int:
+    """The number, once every unknown has its value."""
+    extent = resolve(extent)
+    if isinstance(extent, int):
+        return extent
+    if isinstance(extent, Unknown):
+        return extent.value
+    return extent.function(*(value_of(arg) for arg in extent.args))
+
+
+def _occurs(unknown: Unknown, extent: Extent) -> bool:
+    extent = resolve(extent)
+    return extent is unknown or (
+        isinstance(extent, Derived) and any(_occurs(unknown, arg) for arg in extent.args)
+    )
+
+
+class Extents:
+    """The unknowns of one typing and the equations between them."""
+
+    def __init__(self) -> None:
+        self._unknowns: list[Unknown] = []
+        self._equations: list[tuple[Extent, Extent]] = []
+
+    def new(self, low: int = 1) -> Unknown:
+        """A fresh unknown."""
+        unknown = Unknown(low)
+        self._unknowns.append(unknown)
+        return unknown
+
+    def unify(self, a: Extent, b: Extent) -> bool:
+        """Make both equal; ``False`` if they cannot be."""
+        a, b = resolve(a), resolve(b)
+        if a is b:
+            return True
+        if isinstance(b, Unknown) and not isinstance(a, Unknown):
+            a, b = b, a
+        if isinstance(a, Unknown) and not _occurs(a, b):
+            if isinstance(b, int) and b < a.low:
+                return False
+            if isinstance(b, Unknown):
+                b.low = max(a.low, b.low)
+            a.bound = b
+            return True
+        if isinstance(a, int) and isinstance(b, int):
+            return a == b
+        # x = f(x), or two derived extents: nothing to solve for, so assignments are tested.
+        self._equations.append((a, b))
+        return True
+
+    def free(self) -> list[Unknown]:
+        """The unknowns that are still open."""
+        return [unknown for unknown in self._unknowns if unknown.bound is None]
+
+    def satisfied(self) -> bool:
+        """Whether the values of the unknowns fulfil every equation and every lower bound."""
+        return all(value_of(a) == value_of(b) for a, b in self._equations) and all(
+            value_of(unknown) >= unknown.low for unknown in self._unknowns
+        )
+
+    def assignments(self, bound: int) -> Iterator[None]:
+        """Set the open unknowns to every combination up to ``bound``, smallest sum not assured."""
+        free = self.free()
+
+        def assign(index: int) -> Iterator[None]:
+            if index == len(free):
+                if self.satisfied():
+                    yield
+                return
+            for value in range(free[index].low, bound + 1):
+                free[index].value = value
+                yield from assign(index + 1)
+
+        return assign(0)
+
+    def assign(self, values: Sequence[int]) -> bool:
+        """Set the open unknowns; whether that is a solution."""
+        for unknown, value in zip(self.free(), values, strict=True):
+            unknown.value = max(unknown.low, value)
+        return self.satisfied()

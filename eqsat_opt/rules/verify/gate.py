@@ -1,0 +1,75 @@
+"""The gate: a rule comes out with a certificate of level 1, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eqsat_opt.errors import RuleRefuted
+from eqsat_opt.rules.rule import Rule, directed
+from eqsat_opt.rules.verify.certificate import Certificate, Direction
+from eqsat_opt.rules.verify.exact import CheckReport, check_rule
+from eqsat_opt.rules.verify.precision import HALF, SINGLE, worst_errors
+from eqsat_opt.rules.verify.semantics import fingerprint
+
+__all__ = ["certify_exact", "reports_of"]
+
+
+def reports_of(rule: Rule, *, seed: int = 0) -> list[CheckReport]:
+    """Level 1 for each direction; the first that is refuted is the last.
+
+    Raises:
+        RuleRefuted: a side cannot be evaluated.
+    """
+    reports = []
+    for one in directed([rule]):
+        try:
+            reports.append(check_rule(one, seed=seed))
+        except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise RuleRefuted(
+                f"rule {one.name} cannot be evaluated ({type(error).__name__}: {error}); check "
+                "the kinds of its attributes"
+            ) from error
+        if reports[-1].refutation is not None:
+            break
+    return reports
+
+
+def _direction(report: CheckReport) -> Direction:
+    bound = report.bound
+    return Direction(
+        report.rule, report.method, report.points, report.guarded, report.complete_to,
+        report.largest_extent, report.trials, report.seed,
+        *((bound.degree, bound.argument_pairs, bound.prime, round(bound.log2, 1)) if bound else ()),
+    )  # fmt: skip
+
+
+def _raise_if_failed(rule: Rule, reports: Sequence[CheckReport]) -> None:
+    for report in reports:
+        if report.refutation is not None:
+            raise RuleRefuted(
+                f"rule {report.rule} is wrong: {report.refutation.line}; correct it or add the "
+                "condition that excludes this case",
+                report.refutation,
+            )
+        if not report.exercised:
+            raise RuleRefuted(
+                f"rule {report.rule} cannot be verified: only {report.points} small typed "
+                "instances were found; write its conditions so that more shapes fit",
+                None,
+            )
+
+
+def certify_exact(rule: Rule, *, seed: int = 0) -> Certificate:
+    """A certificate of level 1, or 0 where only floating point accepts the rule.
+
+    Raises:
+        RuleRefuted: the rule is wrong, or was not exercised.
+    """
+    reports = reports_of(rule, seed=seed)
+    _raise_if_failed(rule, reports)
+    errors = worst_errors(directed([rule]), seed=seed)
+    level = min(1 if report.passed else 0 for report in reports)
+    return Certificate(
+        rule.name, level, fingerprint(rule) or "", tuple(map(_direction, reports)),
+        float(f"{errors[SINGLE]:.2e}"), float(f"{errors[HALF]:.2e}"),
+    ).sealed()  # fmt: skip

@@ -1,0 +1,217 @@
+"""Prove a rule for all sizes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.ops.index_eval import formula_value
+from eqsat_opt.ir.ops.integers import atom, within
+from eqsat_opt.ir.ops.scalars import Unindexed, bound
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import Apply
+from eqsat_opt.rules.verify.proof.equality import vanishes
+from eqsat_opt.rules.verify.proof.from_terms import (
+    normalise,
+)
+from eqsat_opt.rules.verify.proof.integers_z3 import Context, OutOfTime
+from eqsat_opt.rules.verify.proof.normal import (
+    negative,
+)
+from eqsat_opt.rules.verify.proof.scenario import Scenario, Strides, scenarios
+
+__all__ = ["Proof", "Status", "prove"]
+
+Status = Literal["proven", "unknown", "unsupported"]
+
+_SYMBOLIC = ("strides", "pads", "dilations", "kernel", "group")
+_TRIES = 12
+_LITERAL_STRIDES: tuple[Strides, ...] = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the prover found out about one rule.
+
+    Attributes:
+        status: ``proven``, ``unknown`` (no proof was found, which refutes nothing) or
+            ``unsupported`` (an operator or attribute has no index semantics).
+        reason: why there is no proof; empty where there is one.
+        scope: what a proof covers, in words.
+        scenarios: combinations of ranks, axes and flags that were proved.
+        time_s: processor time that it took.
+    """
+
+    status: Status
+    reason: str
+    scope: str
+    scenarios: int
+    time_s: float
+
+
+@dataclass
+class _Attempt:
+    """The scenarios of a rule for one family of strides."""
+
+    strides: Strides
+    proved: list[Scenario]
+    failed: Scenario | None = None
+
+
+def prove(rule: Rule, *, time_limit_s: float = 20.0) -> Proof:
+    """Prove that both sides of ``rule`` agree at all sizes, over the real numbers.
+
+    Assumed are the conditions of the rule, that both sides are well typed, and that their types are
+    equal, as every reader of a rule demands before it applies one; extents are at least 1. One
+    proof serves both directions. Nonlinear functions are unknown functions, except that Relu, Max,
+    Min and max pools are extrema, exp(a + b) = exp(a) exp(b), and roots, powers and quotients
+    combine where both sides are defined: poles, NaN and infinity are left out.
+
+    Args:
+        rule: a rule with any number of roots.
+        time_limit_s: processor time after which it gives up with ``unknown``.
+
+    Raises:
+        RuleError: if z3 is not installed.
+    """
+    try:
+        import z3
+    except ImportError as error:
+        raise RuleError(
+            "proofs need z3; install it with: pip install 'eqsat-opt[verify]'"
+        ) from error
+    start = time.thread_time()
+
+    def done(status: Status, reason: str, scope: str = "", count: int = 0) -> Proof:
+        return Proof(status, reason, scope, count, time.thread_time() - start)
+
+    try:
+        attempts = _attempts(rule, start + time_limit_s)
+    except Unindexed as error:
+        return done("unsupported", str(error))
+    except OutOfTime:
+        return done("unknown", f"no proof within {time_limit_s:g} s")
+    except z3.Z3Exception as error:
+        return done("unknown", f"z3 gave up: {error}")
+    failed = next((a for a in attempts if a.failed is not None), None)
+    if failed is not None:
+        return done("unknown", f"no proof at {_described(failed)}")
+    proved = [scenario for a in attempts for scenario in a.proved]
+    if not proved:
+        return done("unknown", "no ranks and flags were found at which both sides type")
+    return done("proven", "", _scope(rule, attempts), len(proved))
+
+
+def _has_strides(rule: Rule) -> bool:
+    return "strides" in _window_attributes(rule)
+
+
+def _window_attributes(rule: Rule) -> list[str]:
+    """Attributes of windows that are variables of the rule."""
+    found = {
+        key
+        for root in rule.lhs
+        for term in root.walk()
+        if isinstance(term, Apply) and "strides" in term.attrs
+        for key, value in term.attrs.items()
+        if key in _SYMBOLIC
+        for part in (value if isinstance(value, tuple) else (value,))
+        if next(part.leaves(), None) is not None
+    }
+    return sorted(found)
+
+
+def _attempts(rule: Rule, deadline: float) -> list[_Attempt]:
+    """All strides at once, or else a few literal ones until one fails."""
+    general = _attempt(rule, None, deadline)
+    if general.failed is None or not _has_strides(rule):
+        return [general]
+    attempts: list[_Attempt] = []
+    for strides in _LITERAL_STRIDES:
+        attempts.append(_attempt(rule, strides, deadline))
+        if attempts[-1].failed is not None:
+            break
+    return attempts
+
+
+def _attempt(rule: Rule, strides: Strides, deadline: float) -> _Attempt:
+    attempt = _Attempt(strides, [])
+    for scenario in scenarios(rule, strides):
+        context = Context(scenario.premises, deadline)
+        context.check_time()
+        if not _occurs(scenario, context):
+            continue
+        if not _holds(scenario, context):
+            attempt.failed = scenario
+            break
+        attempt.proved.append(scenario)
+    return attempt
+
+
+def _occurs(scenario: Scenario, context: Context) -> bool:
+    """Whether the premises can hold: at a small instance, or as far as z3 can tell."""
+    symbols = sorted({symbol for fact in scenario.premises for symbol in fact.symbols()})
+    for seed in range(_TRIES):
+        draw = random.Random(seed)
+        sizes = {symbol: draw.choice((0, 1, 1, 1, 2, 3)) if seed else 1 for symbol in symbols}
+        if all(formula_value(fact, sizes) for fact in scenario.premises):
+            return True
+    return context.feasible()
+
+
+def _holds(scenario: Scenario, context: Context) -> bool:
+    for left, right in scenario.sides:
+        places = [bound("i") for _ in left.shape]
+        index = [atom(place) for place in places]
+        elements = normalise(left.at(index)), normalise(right.at(index))
+        if elements[0] == elements[1]:
+            continue
+        inside = [within(i, extent) for i, extent in zip(index, left.shape, strict=True)]
+        with context.assuming(inside):
+            if not vanishes(elements[0] + negative(elements[1]), context):
+                return False
+    return True
+
+
+# Words -------------------------------------------------------------------------------------------
+
+
+def _described(attempt: _Attempt) -> str:
+    assert attempt.failed is not None
+    made = [f"{name} = {value}" for name, value in attempt.failed.choices.items()]
+    if attempt.strides is not None:
+        made.append(f"strides {attempt.strides}")
+    return ", ".join(made) or "any sizes"
+
+
+def _span(values: Iterable[int]) -> str:
+    numbers = sorted(set(values))
+    if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]}–{numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def _scope(rule: Rule, attempts: list[_Attempt]) -> str:
+    proved = [scenario for attempt in attempts for scenario in attempt.proved]
+    names = list(dict.fromkeys(name for scenario in proved for name in scenario.choices))
+    ranks: dict[str, list[str]] = {}
+    others = []
+    for name in names:
+        values = [s.choices[name] for s in proved if name in s.choices]
+        if name.startswith("rank "):
+            ranks.setdefault(_span(values), []).append(name.removeprefix("rank "))
+        else:
+            others.append(f"all values of {name} at these ranks")
+    parts = [f"rank {span} of {', '.join(tensors)}" for span, tensors in ranks.items()]
+    parts += others
+    literal = [attempt.strides for attempt in attempts if attempt.strides is not None]
+    symbolic = [key for key in _window_attributes(rule) if key != "strides" or not literal]
+    if symbolic:
+        parts.append(f"any {', '.join(symbolic)}")
+    if literal:
+        parts.append(f"strides {_span(literal)}, equal on all axes")
+    return "; ".join(["all sizes over the real numbers", *parts])

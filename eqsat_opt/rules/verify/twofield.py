@@ -1,0 +1,258 @@
+"""Two prime fields at once: exponentials, roots and powers as the homomorphisms they are.
+
+A number is carried modulo p and modulo q with p = 2q + 1, both prime. The squares modulo p form a
+group of order q, which stands for the positive numbers: exp(x) is g to the power of x modulo q, and
+a square root, or a power with a rational exponent, is unique in it. Mirage introduced the method
+for exponentials (Wu et al., OSDI 2025). What is not defined (the root of a non-square, a second
+exponential on one path, a quotient by 0) is carried along as undefined and not compared.
+
+Literals of a rule are rounded; here they are read as the rational with a small denominator, or the
+root of one, that they are within a rounding error of, so that 0.7071067811865476 squared is 1/2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.ir.ops import Array, AttrMap
+from eqsat_opt.ir.ops.domains import FieldDomain
+
+__all__ = ["HOMOMORPHIC", "TwoFieldDomain"]
+
+Q = 1_073_735_879
+P = 2 * Q + 1
+_SMOOTH = (2, 3, 5, 7)
+"""Squares in both fields, so that the roots of their products and quotients exist in both."""
+_EPSILON = 2.0**-52
+_BITS = 31
+_UNDEFINED = (1 << _BITS) - 1
+_DENOMINATOR = 1_000
+"""Greatest denominator of a simple number."""
+_SMALL = 64
+"""Exponents up to this are powers of any number, not only of squares."""
+HOMOMORPHIC = frozenset(
+    {"Exp", "Sqrt", "Pow", "Sigmoid", "Tanh", "Mish", "Gelu", "Softmax", "LayerNormalization",
+     "RMSNormalization", "BatchNormalization", "InstanceNormalization", "LRN"}
+)  # fmt: skip
+"""Operators that are more than random functions here."""
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Residues modulo p and q, and where they are undefined."""
+
+    p: Integers
+    q: Integers
+    no_p: npt.NDArray[np.bool_]
+    no_q: npt.NDArray[np.bool_]
+
+
+def _unpack(packed: Array) -> _Pair:
+    """The high bits hold q - p, so that a plain small integer is itself in both fields."""
+    packed = packed.astype(np.int64)
+    low, high = packed & _UNDEFINED, packed >> _BITS
+    no_p, no_q = low == _UNDEFINED, high == _UNDEFINED
+    p = np.where(no_p, 0, low)
+    q = np.where(no_q | no_p, 0, (high + p) % Q)
+    return _Pair(p, q, no_p, no_q | no_p)
+
+
+def _pack(pair: _Pair) -> Array:
+    p, q, no_p, no_q = np.broadcast_arrays(pair.p, pair.q, pair.no_p, pair.no_q)
+    high = np.where(no_q, _UNDEFINED, (q - p) % Q)
+    return np.asarray((high << _BITS) | np.where(no_p, _UNDEFINED, p), dtype=np.int64)
+
+
+def _powers(base: Integers, exponent: Integers, modulus: int) -> Integers:
+    """Elementwise base to the exponent, by repeated squaring."""
+    result = np.ones(np.broadcast_shapes(base.shape, exponent.shape), dtype=np.int64)
+    while exponent.any():
+        result = np.where(exponent & 1, result * base % modulus, result)
+        base = base * base % modulus
+        exponent = exponent >> 1
+    return result
+
+
+class TwoFieldDomain:
+    """Pairs of residues, packed into one integer; other functions are random ones."""
+
+    name = "two fields"
+
+    def __init__(self, seed: int = 0) -> None:
+        """Choose the base of the exponential by the seed."""
+        self.seed = seed
+        self.prime = Q
+        self._p, self._q = FieldDomain(P, seed), FieldDomain(Q, seed)
+        drawn = int(np.random.default_rng(seed).integers(2, P - 1))
+        self._base = np.asarray(pow(drawn, 2, P), dtype=np.int64)
+
+    def random(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """Independent residues in both fields; modulo p squares, which stand for positive numbers.
+
+        Half of the elements are negated, so that nothing holds for positive numbers only.
+        """
+        root = rng.integers(1, P, size=shape, dtype=np.int64)
+        square = root * root % P
+        p = np.where(rng.random(shape) < 0.5, square, P - square)
+        q = rng.integers(1, Q, size=shape, dtype=np.int64)
+        return self._defined(p, q)
+
+    def _defined(self, p: Integers, q: Integers) -> Array:
+        no = np.zeros(np.shape(p), dtype=bool)
+        return _pack(_Pair(p, q, no, no))
+
+    def defined(self, packed: Array) -> npt.NDArray[np.bool_]:
+        """Where the residue modulo p is known."""
+        return np.logical_not(_unpack(packed).no_p)
+
+    def same(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
+        """Where both are equal, as far as both are defined."""
+        a, b = _unpack(left), _unpack(right)
+        equal_q = (a.q == b.q) | a.no_q | b.no_q
+        return np.asarray(((a.p == b.p) & equal_q) | a.no_p | b.no_p)
+
+    def _both(self, name: str, a: Array, b: Array) -> Array:
+        x, y = _unpack(a), _unpack(b)
+        p, q = getattr(self._p, name)(x.p, y.p), getattr(self._q, name)(x.q, y.q)
+        return _pack(_Pair(p, q, x.no_p | y.no_p, x.no_q | y.no_q))
+
+    def add(self, a: Array, b: Array) -> Array:
+        """Elementwise sum."""
+        return self._both("add", a, b)
+
+    def sub(self, a: Array, b: Array) -> Array:
+        """Elementwise difference."""
+        return self._both("sub", a, b)
+
+    def mul(self, a: Array, b: Array) -> Array:
+        """Elementwise product."""
+        return self._both("mul", a, b)
+
+    def div(self, a: Array, b: Array) -> Array:
+        """Elementwise quotient, undefined by 0."""
+        x, y = _unpack(a), _unpack(b)
+        no_p, no_q = y.no_p | (y.p == 0), y.no_q | (y.q == 0)
+        p, q = self._p.div(x.p, y.p), self._q.div(x.q, y.q)
+        return _pack(_Pair(p, q, x.no_p | no_p, x.no_q | no_q | no_p))
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        """Matrix product over the last two axes; one undefined addend spoils the sum."""
+        x, y = _unpack(a), _unpack(b)
+        p, q = self._p.matmul(x.p, y.p), self._q.matmul(x.q, y.q)
+
+        def spoilt(left: Any, right: Any) -> Any:
+            ones = np.ones_like(x.p), np.ones_like(y.p)
+            return (np.matmul(left * 1, ones[1]) + np.matmul(ones[0], right * 1)) > 0
+
+        return _pack(_Pair(p, q, spoilt(x.no_p, y.no_p), spoilt(x.no_q, y.no_q)))
+
+    def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        """Sum over ``axes``, which are kept."""
+        x = _unpack(a)
+        no_p, no_q = (np.any(no, axis=axes, keepdims=True) for no in (x.no_p, x.no_q))
+        return _pack(_Pair(self._p.sum(x.p, axes), self._q.sum(x.q, axes), no_p, no_q))
+
+    def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        """Greatest representative: a stand-in for any total order."""
+        return np.asarray(np.max(a, axis=axes, keepdims=True))
+
+    def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
+        """A homomorphism, what is made of one, or a random function."""
+        x = operands[0]
+        match function:
+            case "Exp":
+                return self._exp(x)
+            case "Sqrt":
+                return self._power(x, self.constant(0.5, x))
+            case "Pow":
+                return self._power(*operands)
+            case "Sigmoid":
+                one = self.constant(1, x)
+                return self.div(one, self.add(one, self._exp(self.sub(np.zeros_like(x), x))))
+            case "Tanh":
+                grown = self._exp(self.add(x, x))
+                one = self.constant(1, x)
+                return self.div(self.sub(grown, one), self.add(grown, one))
+            case "Mish":  # tanh(log(1 + e)) = ((1 + e)^2 - 1) / ((1 + e)^2 + 1)
+                one = self.constant(1, x)
+                grown = self.add(one, self._exp(x))
+                square = self.mul(grown, grown)
+                return self.mul(x, self.div(self.sub(square, one), self.add(square, one)))
+            case "Gelu":
+                return self._gelu(x, attrs["approximate"])
+        parts = [_unpack(operand) for operand in operands]
+        no = np.broadcast_arrays(*(part.no_p for part in parts))
+        spoilt = np.logical_or.reduce(no)
+        p = self._p.apply(function, attrs, *(part.p for part in parts))
+        q = self._q.apply(f"{function} modulo q", attrs, *(part.p for part in parts))
+        return _pack(_Pair(p, q, spoilt, spoilt))
+
+    def _gelu(self, x: Array, approximate: str) -> Array:
+        half, one = self.constant(0.5, x), self.constant(1, x)
+        if approximate == "tanh":
+            cubic = self.mul(self.constant(0.044715, x), self.mul(x, self.mul(x, x)))
+            inner = self.mul(self.constant(math.sqrt(2 / math.pi), x), self.add(x, cubic))
+            gate = self.apply("Tanh", {}, inner)
+        else:
+            gate = self.apply("Erf", {}, self.mul(self.constant(math.sqrt(0.5), x), x))
+        return self.mul(half, self.mul(x, self.add(one, gate)))
+
+    def _exp(self, x: Array) -> Array:
+        a = _unpack(x)
+        p = _powers(self._base, a.q, P)
+        return _pack(_Pair(p, np.zeros_like(p), a.no_q, np.ones_like(a.no_q)))
+
+    def _power(self, base: Array, exponent: Array) -> Array:
+        """Any exponent for squares, small integers for every number."""
+        x, e = (_unpack(np.asarray(o)) for o in np.broadcast_arrays(base, exponent))
+        whole = (e.p == e.q) & (e.p < _SMALL)
+        square = whole if whole.all() else _powers(x.p, np.asarray(Q), P) == 1
+        p = _powers(x.p, np.where(whole, e.p, e.q), P)
+        q = _powers(x.q, np.where(whole, e.p, 0), Q)
+        no_p = x.no_p | e.no_q | ~(whole | square)
+        return _pack(_Pair(p, q, no_p, no_p | x.no_q | ~whole))
+
+    def constant(self, value: float, like: Array) -> Array:
+        """The residues of the simple number that a literal is a rounding of, if it is of one."""
+        root = _root(value)
+        if root is None:
+            exact = Fraction(value)
+            simple = exact.limit_denominator(_DENOMINATOR)
+            exact = simple if _close(simple, exact) else exact
+            p, q = (_residue(exact, modulus) for modulus in (P, Q))
+        else:
+            sign = -1 if value < 0 else 1
+            p = sign * pow(_residue(root, P), (Q + 1) // 2, P) % P
+            q = sign * pow(_residue(root, Q), (Q + 1) // 4, Q) % Q
+        return self._defined(np.asarray(p, dtype=np.int64), np.asarray(q, dtype=np.int64))
+
+
+def _residue(number: Fraction, modulus: int) -> int:
+    return number.numerator * pow(number.denominator, -1, modulus) % modulus
+
+
+def _close(simple: Fraction, exact: Fraction) -> bool:
+    return abs(simple - exact) <= _EPSILON * abs(exact)
+
+
+def _root(value: float) -> Fraction | None:
+    """The simple rational whose square root a literal is, unless it is simple itself."""
+    exact = Fraction(value)
+    if _close(exact.limit_denominator(_DENOMINATOR), exact):
+        return None
+    square = (exact * exact).limit_denominator(_DENOMINATOR)
+    if abs(square - exact * exact) > 4 * _EPSILON * exact * exact:
+        return None
+    rest = square.numerator * square.denominator
+    for prime in _SMOOTH:
+        while rest % prime == 0:
+            rest //= prime
+    return square if rest == 1 else None

@@ -1,0 +1,168 @@
+"""Mutation test of verification: one edit in the right side of a rule, or one condition less.
+
+A mutant differs from its rule in one operator, the order of two operands, one attribute, one bound
+or one condition. Whatever differs in value or type must be refused. What is accepted must be an
+equation all the same: the prover is an independent witness, and instances that verification did not
+see are the reference for what the prover leaves open.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.rules import Rule, families
+from eqsat_opt.rules.term import MAP, Apply, Expr, Term, Var
+from eqsat_opt.rules.verify import check_rule
+
+POINTS = 40
+"""Instances at first; whoever passes is looked at with as many as certificates are made with."""
+FAMILIES = ("elementwise", "matmul", "conv", "concat", "pool", "lrn", "transpose")
+SOME = frozenset({
+    "elementwise/factor", "matmul/assoc", "matmul/slice-columns", "conv/residual-identity",
+    "concat/slice-right", "concat/map", "pool/max-concat", "transpose/compose-2d",
+})  # fmt: skip
+FURTHER = 400
+OTHER = {
+    "Add": "Sub", "Sub": "Add", "Mul": "Add", "Div": "Mul", "MatMul": "Add", "Relu": "Abs",
+    "MaxPool": "Relu", "Sqrt": "Relu", "Pow": "Mul",
+}  # fmt: skip
+
+
+def one(value: float) -> Expr:
+    return Expr("literal", (value,))
+
+
+def replaced(term: Term, path: tuple[int, ...], new: Term) -> Term:
+    if not path:
+        return new
+    assert isinstance(term, Apply)
+    args = list(term.args)
+    args[path[0]] = replaced(args[path[0]], path[1:], new)
+    return Apply(term.op, tuple(args), term.attrs)
+
+
+def positions(term: Term, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Term]]:
+    yield path, term
+    if isinstance(term, Apply):
+        for index, arg in enumerate(term.args):
+            yield from positions(arg, (*path, index))
+
+
+def shifted(value: Any) -> Iterator[Any]:
+    """An attribute one more; of a list each element."""
+    if isinstance(value, tuple):
+        for index, part in enumerate(value):
+            for other in shifted(part):
+                yield (*value[:index], other, *value[index + 1 :])
+    elif value.kind != "literal":
+        yield value + 1
+    elif isinstance(value.args[0], int | float):
+        yield one(value.args[0] + 1)
+
+
+def edits(term: Term, variables: dict[str, Var]) -> Iterator[tuple[str, Term]]:
+    """What may stand for ``term`` after one edit."""
+    if isinstance(term, Var):
+        for name, other in variables.items():
+            if name != term.name:
+                yield f"{term.name} for {name}", other
+        return
+    assert isinstance(term, Apply)
+    if len(term.args) == 2 and not (term.op != MAP and get_op(term.op).commutative):
+        yield "operands exchanged", Apply(term.op, term.args[::-1], term.attrs)
+    if term.op == MAP:
+        yield "function dropped", term.args[0]
+        return
+    if term.op in OTHER and set(get_op(OTHER[term.op]).attrs) <= set(term.attrs):
+        yield f"{OTHER[term.op]} for {term.op}", Apply(OTHER[term.op], term.args, {})
+    if term.args and get_op(term.op).kind != "contraction":
+        yield f"{term.op} dropped", term.args[0]
+    for key, value in term.attrs.items():
+        kind = get_op(term.op).attrs[key]
+        if kind == "str" or (kind == "ints" and not isinstance(value, tuple)):
+            continue
+        for other in shifted(value):
+            yield f"{term.op}.{key} + 1", Apply(term.op, term.args, {**term.attrs, key: other})
+
+
+def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
+    """Rules with one edit, those that cannot be written left out."""
+    variables = {t.name: t for root in rule.lhs for t in root.walk() if isinstance(t, Var)}
+    for root, term in enumerate(rule.rhs):
+        for path, part in positions(term):
+            for what, new in edits(part, variables):
+                rhs = list(rule.rhs)
+                rhs[root] = replaced(term, path, new)
+                yield f"{rule.name}: {what}", replace(rule, rhs=tuple(rhs))
+    for index, condition in enumerate(rule.when):
+        when = rule.when[:index] + rule.when[index + 1 :]
+        yield f"{rule.name}: without {condition}", replace(rule, when=when)
+
+
+def witness(mutant: Rule) -> str:
+    """What the prover says of a mutant that was accepted."""
+    from eqsat_opt.rules.verify.proof import prove
+
+    try:
+        return prove(mutant, time_limit_s=5.0).status
+    except RuleError:
+        return "missing"
+
+
+def agrees_everywhere(mutant: Rule) -> bool:
+    """The reference for what the prover leaves open: instances that verification did not see."""
+    return all(
+        check_rule(mutant, seed=seed, max_points=FURTHER, minimise=False).refutation is None
+        for seed in (101, 102)
+    )
+
+
+def judge(rules: list[Rule], counts: Counter[str], missed: list[str]) -> None:
+    for rule in rules:
+        for what, mutant in mutants(rule):
+            report = check_rule(mutant, max_points=POINTS, minimise=False)
+            if report.refutation is None and report.exercised:
+                report = check_rule(mutant, minimise=False)
+            if report.refutation is not None:
+                counts["types" if report.refutation.method == "types" else "values"] += 1
+            elif not report.passed:
+                counts["never types"] += 1
+            elif witness(mutant) == "proven":
+                counts["proven to be an equation all the same"] += 1
+            elif agrees_everywhere(mutant):
+                counts["without a difference at many further instances"] += 1
+            else:
+                missed.append(what)
+
+
+def sample(names: frozenset[str] = frozenset()) -> list[Rule]:
+    """Rules of the book that optimise, read left to right; all without ``names``."""
+    rules = [r for family in FAMILIES for r in families()[family]]
+    return [replace(r, bidirectional=False) for r in rules if not names or r.name in names]
+
+
+def check(rules: list[Rule]) -> None:
+    pytest.importorskip("z3", reason="accepted mutants are judged by the prover, which needs z3")
+    counts: Counter[str] = Counter()
+    missed: list[str] = []
+    judge(rules, counts, missed)
+    refused = counts["types"] + counts["values"] + counts["never types"]
+    print(f"{refused} of {counts.total()} mutants refused: {dict(counts)}", *missed, sep="\n")
+    assert refused >= 5 * len(rules)
+    assert not missed
+
+
+def test_mutants_of_some_rules_are_refused() -> None:
+    check(sample(SOME))
+
+
+@pytest.mark.slow
+def test_mutants_of_all_rules_are_refused() -> None:
+    check(sample())
