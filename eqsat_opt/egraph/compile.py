@@ -191,7 +191,7 @@ class _Compiler:
         self.body.append(f"(= {name} (vec-of {' '.join(self.value(part) for part in value)}))")
         return name
 
-    def text(self) -> str:
+    def text(self, ruleset: str) -> str:
         roots = []
         for i, root in enumerate(self.rule.lhs):
             pattern = self.match(root)
@@ -207,16 +207,16 @@ class _Compiler:
             built = self.build(root)
             self.head.append(f"(want r{i}_ {built} {self.number})")
         body, head = " ".join([*roots, *self.body]), " ".join(self.head)
-        return f'(rule ({body}) ({head}) :ruleset {self.rule.phase} :name "{self.rule.name}")'
+        return f'(rule ({body}) ({head}) :ruleset {ruleset} :name "{self.rule.name}")'
 
 
-def compile_rule(rule: Rule, number: int, schema: Schema) -> str:
-    """The egglog command of one directed rule.
+def compile_rule(rule: Rule, number: int, schema: Schema, ruleset: str | None = None) -> str:
+    """The egglog command of one directed rule, in the ruleset of its phase if none is given.
 
     Raises:
         RuleError: if an operator of the right side cannot be typed in the e-graph.
     """
-    return _Compiler(rule, number, schema).text()
+    return _Compiler(rule, number, schema).text(ruleset or rule.phase)
 
 
 def rule_numbers(rules: Sequence[Rule]) -> dict[str, int]:

@@ -215,8 +215,8 @@ def saturate_terms(
     times: dict[str, float] = {}
     start = clock()
     # Two-root rules over siblings are for searches on graphs; here the seeds and the slice laws do
-    # their work.
-    one_way = directed([rule for rule in rules if rule.phase is not Phase.SIBLINGS])
+    # their work. General equations are for derivations of other rules.
+    one_way = directed([r for r in rules if r.phase not in (Phase.SIBLINGS, Phase.DERIVATION)])
     numbers = {**rule_numbers(one_way), SEED_RULE: len(one_way) + 1}
     seeds = sibling_seeds(lowered) if rules else Seeds((), ())
     arity = max([len(term.children) for term in (*lowered.terms, *seeds.terms)], default=0)

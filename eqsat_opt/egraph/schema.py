@@ -47,8 +47,10 @@ class Schema:
     max_arity: int
 
     @classmethod
-    def of(cls, rules: Iterable[Rule], max_arity: int) -> Schema:
-        """The schema that ``rules`` need."""
+    def of(
+        cls, rules: Iterable[Rule], max_arity: int, always: Sequence[str] = ALWAYS_TYPED
+    ) -> Schema:
+        """The schema that ``rules`` need, with constructors for ``always`` as well."""
         mentioned = {
             term.op
             for rule in rules
@@ -56,7 +58,7 @@ class Schema:
             for term in root.walk()
             if isinstance(term, Apply) and term.op != MAP and term.op not in UNARY_FUNCTIONS
         }
-        return cls(tuple(sorted(mentioned | set(ALWAYS_TYPED))), max_arity)
+        return cls(tuple(sorted(mentioned | set(always))), max_arity)
 
     def arity(self, op: str) -> int:
         """Number of operands of a typed operator."""
