@@ -17,6 +17,7 @@ from typing import Any, overload
 import onnx
 import onnx_ir
 
+from eqsat_opt.comparison import CompareSettings, Comparison, check, compare_methods
 from eqsat_opt.cost.metrics import parse_objective, weighted, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
@@ -34,6 +35,7 @@ from eqsat_opt.ir.sizes import symbol_sizes_of
 from eqsat_opt.options import Options
 from eqsat_opt.report import Latency, OutputError, Report
 from eqsat_opt.rules import Numerics, load_rules
+from eqsat_opt.rules.library import excluded_rules
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import OrtOptions
 from eqsat_opt.runtime.ort_config import ORT_CONFIG, level_in, level_metadata
@@ -54,7 +56,8 @@ from eqsat_opt.select.pipeline import Plan, SearchOptions, make_plan
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
 
 __all__ = [
-    "Difference", "RaceResult", "Result", "bench", "default_output", "explain", "optimize", "run",
+    "CompareSettings", "Comparison", "Difference", "RaceResult", "Result", "bench", "compare",
+    "default_output", "explain", "optimize", "run",
 ]  # fmt: skip
 
 AnyModel = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
@@ -220,6 +223,13 @@ def _notes(contest: Contest, level: str) -> tuple[str, ...]:
             f"the result won with onnxruntime's graph optimisation level {level!r}: set it in "
             "SessionOptions, or set ORT_LOAD_CONFIG_FROM_MODEL=1, which takes it from the model's "
             "metadata"
+        )
+    excluded = excluded_rules()
+    if excluded:
+        name, why = next(iter(excluded.items()))
+        others = f" and {len(excluded) - 1} more" if len(excluded) > 1 else ""
+        notes.append(
+            f"rule {name}{others} left out of the default set: {why}; see eqsat-opt rules list"
         )
     return tuple(notes)
 
@@ -449,3 +459,51 @@ def explain(
     objective = Objective(parse_objective(chosen.objective))
     fates = rule_fates(plan, objective, time_limit_s=chosen.budget_s / 6, seed=chosen.seed)
     return Explanation(result.report, plan, fates, rewrites(plan.best), kernel_uses(plan))
+
+
+def compare(
+    model: AnyModel,
+    options: Options | None = None,
+    settings: CompareSettings | None = None,
+    *,
+    progress: Progress = _silent,
+) -> Comparison:
+    """Equality saturation beside published searches, on the same rules and operator prices.
+
+    Args:
+        model: as for :func:`run`.
+        options: rules, numerics, shapes, threads, number of checks, seed and store are used.
+        settings: methods and what they may spend.
+        progress: called with a stage and a detail.
+
+    Raises:
+        ModelError, OptionError, RuleError: see :func:`run`.
+        RuntimeFailed: the model or a result does not run.
+    """
+    options, settings = options or Options(), settings or CompareSettings()
+    given = resolve(model)
+    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
+    rules = load_rules(options.rules, Numerics.parse(options.numerics))
+    progress("load", "")
+    loaded = load_model(given)
+    imported = import_model(loaded)
+    sizes = symbol_sizes_of(imported, options.shapes)
+    clean = normalise(imported, numerics=options.numerics)
+    with ExitStack() as stack:
+        pricer = stack.enter_context(_open_pricer(options)) if settings.measure else None
+        found = compare_methods(
+            clean, rules, settings, model=name, sizes=sizes, pricer=pricer, progress=progress
+        )
+        if options.check:
+            progress("check", "")
+            staging = stack.enter_context(Staging(loaded, given))
+            seeds = [options.seed + i for i in range(options.check)]
+            found = check(
+                found,
+                staging,
+                numerics=options.numerics,
+                seeds=seeds,
+                sizes=sizes,
+                threads=options.threads,
+            )
+    return found

@@ -19,7 +19,7 @@ import typer
 from typer.main import get_command
 
 from eqsat_opt import __version__
-from eqsat_opt.cli import bench, explain, optimize, profile, zoo
+from eqsat_opt.cli import bench, compare, explain, extract, optimize, profile, rules, zoo
 from eqsat_opt.cli.session import Session
 from eqsat_opt.errors import EqsatError
 
@@ -59,7 +59,10 @@ def _root(
 app.command("optimize")(optimize.optimize_model)
 app.command("explain")(explain.explain_model)
 app.command("bench")(bench.bench_models)
+app.command("compare")(compare.compare_methods)
+app.command("extract")(extract.extract_egraphs)
 app.add_typer(profile.app, name="profile")
+app.add_typer(rules.app, name="rules")
 app.add_typer(zoo.app, name="zoo")
 
 

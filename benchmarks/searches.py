@@ -1,0 +1,165 @@
+"""Equality saturation against published searches, on the zoo.
+
+    python -m benchmarks.searches compare [--tiny] [MODEL ...]  # cost, bound and time
+    python -m benchmarks.searches throughput [MODEL ...]        # substitutions tried per second
+
+Both methods read the same rules, start from the same graph and price every operator as a kernel of
+its own by the roofline. Every model runs in a fresh process on one thread; `throughput` gives the
+best of several runs in seconds of that process, since other processes may share the core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_RUNS = 3
+
+_THROUGHPUT = """
+import json, sys, time
+from eqsat_opt.api import resolve
+from eqsat_opt.comparison.operators import operator_graph
+from eqsat_opt.cost.operators import OperatorCost
+from eqsat_opt.egraph import lower
+from eqsat_opt.ir.normalise import normalise
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.rules import default_rules
+from eqsat_opt.search import MetaFlow, SearchBudget
+
+graph = operator_graph(lower(normalise(import_model(load_model(resolve(sys.argv[1]))))))
+budget = SearchBudget(int(sys.argv[2]))
+best = None
+for _ in range(int(sys.argv[3])):
+    start, wall = time.process_time(), time.perf_counter()
+    found = MetaFlow().run(graph, default_rules(), OperatorCost(), budget)
+    times = time.process_time() - start, time.perf_counter() - wall
+    best = times if best is None or times < best else best
+print(json.dumps({
+    "operators": len(graph.nodes), "graphs": found.graphs, "tried": found.tried,
+    "cpu_s": best[0], "wall_s": best[1],
+}))
+"""
+
+_NOISE = 1e-9
+"""Relative difference of costs that is a rounding of sums."""
+
+
+def _python(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments[:4])} … failed: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _names() -> list[str]:
+    from eqsat_opt import zoo
+
+    return list(zoo.names())
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    rows = []
+    for name in arguments.models or _names():
+        model = f"zoo:{name}@tiny" if arguments.tiny else f"zoo:{name}"
+        command = [
+            "-m", "eqsat_opt", "compare", model, "--json", "-", "--threads", "1",
+            "--alpha", str(arguments.alpha), "--budget", str(arguments.budget),
+            "--time-limit", str(arguments.time_limit), "--rules", arguments.rules,
+            "--numerics", arguments.numerics, "--check", str(arguments.check),
+        ]  # fmt: skip
+        rows.append(json.loads(_python(*command)))
+        print(_row(rows[-1]) if len(rows) > 1 else f"{_HEAD}\n{_row(rows[-1])}", flush=True)
+    if arguments.json is not None:
+        Path(arguments.json).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    worse = [row["model"] for row in rows if _verdict(row) == "dearer"]
+    slower = [row["model"] for row in rows if _times(row)[0] > _times(row)[1]]
+    print(f"\ndearer: {', '.join(worse) or 'none'}; slower: {', '.join(slower) or 'none'}")
+
+
+_HEAD = (
+    "| model | operators | original, µs | MetaFlow, µs | e-graph, µs | bound, µs | e-graph is "
+    "| graphs | substitutions | e-nodes | MetaFlow, s | its best after, s | e-graph, s "
+    "| outputs |\n"
+    "|---|--:|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|---|"
+)
+
+
+def _methods(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    found = {result["method"]: result for result in row["results"]}
+    return found["eqsat"], found["metaflow"]
+
+
+def _times(row: dict[str, Any]) -> tuple[float, float]:
+    eqsat, search = _methods(row)
+    return eqsat["time_s"], search["time_s"]
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    eqsat, search = _methods(row)
+    difference = eqsat["cost_us"] / search["cost_us"] - 1 if search["cost_us"] else 0.0
+    if abs(difference) <= _NOISE:
+        return "equal"
+    return "dearer" if difference > 0 else f"{-difference:.2%} cheaper"
+
+
+def _row(row: dict[str, Any]) -> str:
+    eqsat, search = _methods(row)
+    errors = [result["max_error"] for result in row["results"]]
+    outputs = "not checked" if None in errors else "agree"
+    if any(result["why"] for result in row["results"]):
+        outputs = "differ"
+    cells = (
+        row["model"].removeprefix("zoo:"), str(row["operators"]),
+        f"{row['original_cost_us']:.2f}", f"{search['cost_us']:.2f}", f"{eqsat['cost_us']:.2f}",
+        f"{eqsat['lower_bound_us']:.2f}", _verdict(row),
+        f"{search['graphs']}{'' if search['status'] == 'exhausted' else ' ' + search['status']}",
+        str(search["tried"]), str(eqsat["enodes"]), f"{search['time_s']:.2f}",
+        f"{search['best_after_s']:.2f}", f"{eqsat['time_s']:.2f}", outputs,
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _throughput(arguments: argparse.Namespace) -> None:
+    print("| model | operators | graphs | substitutions | CPU s | wall s | per CPU second |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    for name in arguments.models or ["resnet50"]:
+        found = json.loads(
+            _python("-c", _THROUGHPUT, f"zoo:{name}", str(arguments.budget), str(_RUNS))
+        )
+        rate = found["tried"] / found["cpu_s"]
+        print(
+            f"| {name} | {found['operators']} | {found['graphs']} | {found['tried']} "
+            f"| {found['cpu_s']:.2f} | {found['wall_s']:.2f} | {rate:.0f} |"
+        )
+
+
+def main() -> None:
+    """The command line of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    compare = commands.add_parser("compare", help="cost, bound and time of each method")
+    compare.add_argument("models", nargs="*", help="names of the zoo; all by default")
+    compare.add_argument("--tiny", action="store_true", help="the small variants")
+    compare.add_argument("--alpha", type=float, default=1.05)
+    compare.add_argument("--budget", type=int, default=1_000, help="graphs")
+    compare.add_argument("--time-limit", type=float, default=60.0, help="seconds of the search")
+    compare.add_argument("--rules", default="default")
+    compare.add_argument("--numerics", default="reassociate")
+    compare.add_argument("--check", type=int, default=1, help="random inputs")
+    compare.add_argument("--json", default=None, help="write all numbers to a file")
+    compare.set_defaults(run=_compare)
+    throughput = commands.add_parser("throughput", help="substitutions tried per second")
+    throughput.add_argument("models", nargs="*", help="names of the zoo; resnet50 by default")
+    throughput.add_argument("--budget", type=int, default=50, help="graphs")
+    throughput.set_defaults(run=_throughput)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""The e-graph's answer under prices of single operators, so that it compares with a search's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
+from eqsat_opt.egraph import Budget, EClasses, Lowered, Saturation, saturate
+from eqsat_opt.egraph.lowering import LEAF, OUT
+from eqsat_opt.errors import ExtractionError
+from eqsat_opt.extract import Extraction, Objective, Problem, ProblemBuilder, extract
+from eqsat_opt.ir.graph import OPAQUE, Graph
+from eqsat_opt.ir.kernel import Step
+from eqsat_opt.rules import Rule
+from eqsat_opt.select import Candidate, raise_graph
+from eqsat_opt.select.candidates import OperandRef
+
+__all__ = ["Saturated", "saturated"]
+
+_METRIC = "time_us"
+
+
+@dataclass(frozen=True)
+class Saturated:
+    """What the e-graph found.
+
+    Attributes:
+        graph: the cheapest graph, its constants folded.
+        cost_us: its cost, recomputed from the graph.
+        lower_bound_us: no graph in the e-graph costs less.
+        status: of the extraction; ``optimal`` is proven.
+        enodes: size of the e-graph.
+        stopped_by: what ended saturation.
+        stages_s: seconds by stage.
+    """
+
+    graph: Graph
+    cost_us: float
+    lower_bound_us: float
+    status: str
+    enodes: int
+    stopped_by: str
+    stages_s: Mapping[str, float]
+
+
+def _children(eclasses: EClasses, node: int) -> tuple[int, ...]:
+    """What must be computed for a node: nothing for a constant."""
+    if eclasses.is_const[eclasses.class_of[node]]:
+        return ()
+    return tuple(dict.fromkeys(eclasses.children(node)))
+
+
+def _cost(eclasses: EClasses, node: int, cost: OperatorCost) -> float:
+    op = eclasses.op[node]
+    if op in (LEAF, OUT) or eclasses.is_const[eclasses.class_of[node]]:
+        return 0.0
+    operands = [(eclasses.types[c], bool(eclasses.is_const[c]), c) for c in eclasses.children(node)]
+    return cost.time_us(op, () if op == OPAQUE else eclasses.attrs[node], operands)
+
+
+def _problem(
+    saturation: Saturation, nodes: Sequence[int], costs: Mapping[int, float]
+) -> tuple[Problem, list[int]]:
+    """The problem over ``nodes``, and the e-node of each of its nodes."""
+    eclasses = saturation.eclasses
+    builder = ProblemBuilder((_METRIC,))
+    for _ in range(eclasses.n_classes):
+        builder.add_class()
+    index: list[int] = []
+    constants: set[int] = set()
+    for node in nodes:
+        cls = int(eclasses.class_of[node])
+        if eclasses.is_const[cls]:
+            if cls in constants:
+                continue
+            constants.add(cls)
+        builder.add_node(cls, _children(eclasses, node), [(costs[node],)])
+        index.append(node)
+    lowered, classes = saturation.lowered, eclasses.term_class
+    roots = (int(classes[lowered.value[name]]) for name in lowered.graph.outputs)
+    return builder.build(dict.fromkeys(roots)), index
+
+
+def _candidate(eclasses: EClasses, node: int) -> Candidate:
+    """The e-node as a kernel of its own."""
+    cls, op = int(eclasses.class_of[node]), eclasses.op[node]
+    children = _children(eclasses, node)
+    if eclasses.is_const[cls]:
+        return Candidate(cls, "const", (node,), ())
+    if op in (LEAF, OPAQUE, OUT):
+        kind = {LEAF: "leaf", OPAQUE: "opaque", OUT: "out"}[op]
+        return Candidate(cls, kind, (node,), children)
+    operands = tuple(children.index(c) for c in eclasses.children(node))
+    step = Step(op, eclasses.attrs[node], operands)
+    refs = tuple(OperandRef(c) for c in children)
+    return Candidate(cls, "op", (node,), children, refs, (step,), (len(refs),))
+
+
+def _extracted(
+    saturation: Saturation, cost: OperatorCost, time_limit_s: float, seed: int
+) -> tuple[Extraction, list[int]]:
+    """The cheapest choice, never dearer than the model itself."""
+    eclasses = saturation.eclasses
+    costs = {node: _cost(eclasses, node, cost) for node in range(eclasses.n_nodes)}
+    problem, index = _problem(saturation, range(eclasses.n_nodes), costs)
+    own = [node for node in range(eclasses.n_nodes) if eclasses.origin[node] == 0]
+    own += [n for n in range(eclasses.n_nodes) if eclasses.is_const[eclasses.class_of[n]]]
+    own_problem, own_index = _problem(saturation, sorted(set(own)), costs)
+    objective = Objective({_METRIC: 1.0})
+    original = extract(own_problem, objective, method="local", seed=seed)
+    if original.status == "infeasible":
+        raise ExtractionError("the original graph cannot be extracted; please report this model")
+    place = {node: i for i, node in enumerate(index)}
+    incumbent = {c: (place[own_index[n]], i) for c, (n, i) in original.choice.items()}
+    found = extract(
+        problem,
+        objective,
+        incumbent=incumbent,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        deterministic=False,
+    )
+    return found, index
+
+
+def saturated(
+    graph: Graph,
+    rules: Sequence[Rule],
+    cost: OperatorCost,
+    budget: Budget,
+    *,
+    time_limit_s: float = 10.0,
+    seed: int = 0,
+) -> Saturated:
+    """Saturate, price each e-node as an operator alone, extract, raise.
+
+    Args:
+        graph: normalised.
+        rules: of the e-graph; siblings merge by seeds instead of two-root rules.
+        cost: prices operators.
+        budget: of saturation.
+        time_limit_s: of extraction.
+        seed: of extraction.
+
+    Raises:
+        SaturationError: the engine failed.
+        ExtractionError: nothing could be extracted.
+    """
+    clock = time.perf_counter
+    stages: dict[str, float] = {}
+    start = clock()
+    saturation = saturate(graph, rules, budget)
+    stages["saturate"] = clock() - start
+    start = clock()
+    found, index = _extracted(saturation, cost, time_limit_s, seed)
+    stages["extract"] = clock() - start
+    start = clock()
+    lowered: Lowered = saturation.lowered
+    eclasses = saturation.eclasses
+    selection = {c: _candidate(eclasses, index[n]) for c, (n, _) in found.choice.items()}
+    raised = raise_graph(lowered, eclasses, selection)
+    stages["raise"] = clock() - start
+    report = saturation.report
+    return Saturated(
+        raised,
+        graph_cost_us(raised, cost),
+        found.lower_bound,
+        found.status,
+        report.enodes,
+        report.stopped_by,
+        stages,
+    )

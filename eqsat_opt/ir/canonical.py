@@ -1,0 +1,92 @@
+"""Canonical keys: two values have the same key exactly if they are the same expression.
+
+A key is a digest over operator, attributes and the keys of the operands (a Merkle tree), so neither
+names nor the order of nodes nor the way by which a graph came about matter, and a change needs new
+keys only above itself. Keys are the same in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node
+from eqsat_opt.ir.types import ValueType
+
+__all__ = [
+    "KEY_BYTES",
+    "canonical_hash",
+    "canonical_keys",
+    "constant_key",
+    "graph_key",
+    "input_key",
+    "opaque_key",
+    "operator_key",
+    "output_key",
+    "term_key",
+]
+
+KEY_BYTES = 16
+"""128 bits: among a billion expressions two share a key with a chance below 1e-20."""
+
+
+def _digest(*parts: object) -> bytes:
+    return blake2b(repr(parts).encode(), digest_size=KEY_BYTES).digest()
+
+
+def operator_key(op: str, attrs: Attrs) -> bytes:
+    """The key of an operator with its attributes, without operands."""
+    # Symbolic sizes print as polynomials in normal form.
+    return _digest("operator", op, tuple((name, str(value)) for name, value in attrs))
+
+
+def term_key(operator: bytes, operands: Iterable[bytes]) -> bytes:
+    """The key of an operator applied to operands; keys have one length, so none can be split."""
+    return blake2b(operator + b"".join(operands), digest_size=KEY_BYTES).digest()
+
+
+def input_key(index: int, type_: ValueType) -> bytes:
+    """The key of graph input ``index``."""
+    return _digest("input", index, str(type_))
+
+
+def constant_key(handle: Constant) -> bytes:
+    """The key of a constant: its type and contents."""
+    return _digest("constant", str(handle.type), handle.digest)
+
+
+def opaque_key(node: Node) -> bytes:
+    """The key of an opaque node without its operands: it keeps its names, and equals no other."""
+    return _digest(OPAQUE, node.outputs)
+
+
+def output_key(index: int) -> bytes:
+    """The key of taking result ``index`` of an opaque node."""
+    return _digest("output", index)
+
+
+def graph_key(outputs: Iterable[bytes]) -> bytes:
+    """The key of a graph from those of its outputs, in interface order."""
+    return blake2b(b"".join(outputs), digest_size=KEY_BYTES).digest()
+
+
+def canonical_keys(graph: Graph) -> dict[str, bytes]:
+    """Value name to key, for every value that is defined."""
+    keys = {name: input_key(i, graph.types[name]) for i, name in enumerate(graph.inputs)}
+    keys.update((name, constant_key(handle)) for name, handle in graph.constants.items())
+    for node in graph.nodes:
+        operands = [keys[name] for name in node.reads]
+        if node.op == OPAQUE:
+            bundle = term_key(opaque_key(node), operands)
+            for index, name in enumerate(node.outputs):
+                if name:
+                    keys[name] = term_key(output_key(index), (bundle,))
+        else:
+            keys[node.output] = term_key(operator_key(node.op, node.attrs), operands)
+    return keys
+
+
+def canonical_hash(graph: Graph) -> str:
+    """The key of the graph in hexadecimal; what no output needs does not count."""
+    keys = canonical_keys(graph)
+    return graph_key(keys[name] for name in graph.outputs).hex()

@@ -1,0 +1,191 @@
+"""Trying and doing rewrites on one graph.
+
+A rewrite gives new keys to its roots and to all that reads them. What it costs is known from the
+terms that it makes and those that nothing reads any more: the rest only moves. So a trial builds
+nothing; a graph is built when a search returns to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from eqsat_opt.ir.canonical import KEY_BYTES, graph_key
+from eqsat_opt.search.matching import Rewrite
+from eqsat_opt.search.terms import Term, TermGraph, Terms
+
+__all__ = ["Trial", "Workbench", "rewritten"]
+
+_REMEMBERED = 1_000_000
+"""Entries of remembered cones, so that a graph of thousands of operators does not fill memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a graph would be after a rewrite: its canonical key, cost and size."""
+
+    key: bytes
+    cost_ps: int
+    size: int
+
+
+def rewritten(
+    terms: Terms, graph: TermGraph, rewrite: Rewrite
+) -> tuple[TermGraph, dict[bytes, Term]]:
+    """The graph after ``rewrite``, and its terms that are not remembered."""
+    known = terms.known
+    new = {term.key: term for term in rewrite.made}
+    moved = dict(zip(rewrite.roots, rewrite.results, strict=True))
+    for key in graph.order:
+        term = known[key]
+        if key not in moved and any(operand in moved for operand in term.operands):
+            keys = (moved.get(operand, operand) for operand in term.operands)
+            other = terms.moved(term, [known.get(k) or new[k] for k in keys])
+            moved[key] = other.key
+            new.setdefault(other.key, other)
+    outputs = tuple(moved.get(key, key) for key in graph.outputs)
+    result = terms.graph(outputs, new)
+    return result, {key: new[key] for key in result.order if key in new and key not in known}
+
+
+class Workbench:
+    """One graph with the indices that make trials of rewrites cheap.
+
+    Args:
+        terms: of the search.
+        graph: one that is remembered.
+    """
+
+    def __init__(self, terms: Terms, graph: TermGraph) -> None:
+        self.graph = graph
+        self._terms = terms
+        self._live = [terms.known[key] for key in graph.order]
+        self._keys = list(graph.order)
+        self._place = {key: i for i, key in enumerate(graph.order)}
+        place = self._place
+        self._operands = [tuple(place[c] for c in term.operands) for term in self._live]
+        self._operator = [term.operator for term in self._live]
+        self._outputs = [place[key] for key in graph.outputs]
+        self._readers: list[list[int]] = [[] for _ in self._live]
+        self._uses = [0] * len(self._live)
+        for i, operands in enumerate(self._operands):
+            for c in operands:
+                self._uses[c] += 1
+                if not self._readers[c] or self._readers[c][-1] != i:
+                    self._readers[c].append(i)
+        for i in self._outputs:
+            self._uses[i] += 1
+        self._cones: dict[tuple[int, ...], list[int]] = {}
+        self._room = _REMEMBERED
+
+    def apply(self, rewrite: Rewrite) -> TermGraph:
+        """The graph after ``rewrite``, its terms remembered."""
+        graph, new = rewritten(self._terms, self.graph, rewrite)
+        self._terms.remember(new.values())
+        return graph
+
+    def attempt(self, rewrite: Rewrite) -> Trial:
+        """Key, cost and size of the graph after ``rewrite``, without building it."""
+        if rewrite.is_plain:
+            trial = self._moved(rewrite)
+            if trial is not None:
+                return trial
+        graph, _ = rewritten(self._terms, self.graph, rewrite)
+        return Trial(graph.key, graph.cost_ps, graph.size)
+
+    # What a rewrite moves -------------------------------------------------------------------------
+
+    def _cone(self, roots: tuple[int, ...]) -> list[int]:
+        """Everything above the roots, operands first."""
+        cone = self._cones.get(roots)
+        if cone is None:
+            readers = self._readers
+            seen: set[int] = set()
+            stack = list(roots)
+            while stack:
+                for i in readers[stack.pop()]:
+                    if i not in seen:
+                        seen.add(i)
+                        stack.append(i)
+            cone = sorted(seen.difference(roots))
+            self._room -= len(cone)
+            if self._room >= 0:
+                self._cones[roots] = cone
+        return cone
+
+    def _moved(self, rewrite: Rewrite) -> Trial | None:
+        """The trial where all that moves stays different; ``None`` where terms become equal."""
+        place = self._place
+        roots = tuple([place[key] for key in rewrite.roots])
+        if self._has_doubles(roots, rewrite.results):
+            return None
+        keys = self._keys.copy()
+        for i, key in zip(roots, rewrite.results, strict=True):
+            keys[i] = key
+        operands, operators = self._operands, self._operator
+        cone = self._cone(roots)
+        fresh = []
+        for i in cone:
+            of = operands[i]
+            if len(of) == 2:
+                data = operators[i] + keys[of[0]] + keys[of[1]]
+            else:
+                data = operators[i] + b"".join([keys[c] for c in of])
+            keys[i] = key = blake2b(data, digest_size=KEY_BYTES).digest()
+            fresh.append(key)
+        distinct = set(fresh)
+        if len(distinct) < len(fresh) or not distinct.isdisjoint(place):
+            return None
+        made = {term.key: term for term in rewrite.made}
+        if not distinct.isdisjoint(made):
+            return None
+        cost, size = self._balance(roots, rewrite.results, made)
+        return Trial(
+            graph_key([keys[i] for i in self._outputs]),
+            self.graph.cost_ps + cost,
+            self.graph.size + size,
+        )
+
+    def _has_doubles(self, roots: Sequence[int], results: Sequence[bytes]) -> bool:
+        """Whether some operator would read one value twice that were two: it reads fewer bytes."""
+        if len(set(results)) < len(results):
+            return True
+        for root, key in zip(roots, results, strict=True):
+            other = self._place.get(key)
+            if other is not None and not set(self._readers[root]).isdisjoint(self._readers[other]):
+                return True
+        return False
+
+    def _balance(
+        self, roots: Sequence[int], results: Sequence[bytes], made: dict[bytes, Term]
+    ) -> tuple[int, int]:
+        """Change of cost and size: terms that come to life, less those that nothing reads."""
+        place, live = self._place, self._live
+        gained: dict[int, int] = {}
+        cost = size = 0
+        born: set[bytes] = set()
+        stack = list(results)
+        while stack:
+            key = stack.pop()
+            i = place.get(key)
+            if i is not None:
+                gained[i] = gained.get(i, 0) + 1
+            elif key not in born:
+                born.add(key)
+                term = made[key]
+                cost += term.cost_ps
+                size += term.runs
+                stack += term.operands
+        dead = set(roots)
+        dying = list(roots)
+        while dying:
+            i = dying.pop()
+            cost -= live[i].cost_ps
+            size -= live[i].runs
+            for c in self._operands[i]:
+                gained[c] = gained.get(c, 0) - 1
+                if c not in dead and self._uses[c] + gained[c] == 0:
+                    dead.add(c)
+                    dying.append(c)
+        return cost, size

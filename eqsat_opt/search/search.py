@@ -1,0 +1,94 @@
+"""What every search is: rules and prices in, a cheaper graph and how it was found out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from eqsat_opt.cost.operators import OperatorCost
+from eqsat_opt.errors import OptionError
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.rules.rule import Rule
+
+__all__ = ["Search", "SearchBudget", "SearchResult", "SearchTrace", "StopReason"]
+
+StopReason = Literal["exhausted", "graphs", "time"]
+
+
+@dataclass(frozen=True)
+class SearchBudget:
+    """When to stop; a count makes a run repeatable, seconds do not.
+
+    Attributes:
+        graphs: graphs whose substitutions are tried; 0 for no limit.
+        time_s: seconds; 0 for no limit.
+    """
+
+    graphs: int = 1_000
+    time_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.graphs < 0 or not 0 <= self.time_s < float("inf"):
+            raise OptionError("a budget must not be negative; give 0 for no limit")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTrace:
+    """A moment at which a better graph was found.
+
+    Attributes:
+        graphs: graphs visited before.
+        tried: substitutions tried before.
+        time_s: since the start.
+        cost_us: of the graph.
+    """
+
+    graphs: int
+    tried: int
+    time_s: float
+    cost_us: float
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The best graph.
+
+    Attributes:
+        graph: it.
+        cost_us: its cost, recomputed from the graph.
+        original_cost_us: that of the original.
+        steps: names of the rules that lead to it, in order.
+        trace: how the cost fell.
+        graphs: graphs visited.
+        tried: substitutions tried.
+        duplicates: those that led to a graph seen before.
+        pruned: those that led to one too dear or too large.
+        stopped_by: ``exhausted``, ``graphs`` or ``time``.
+        time_s: of the search.
+    """
+
+    graph: Graph
+    cost_us: float
+    original_cost_us: float
+    steps: tuple[str, ...]
+    trace: tuple[SearchTrace, ...]
+    graphs: int
+    tried: int
+    duplicates: int
+    pruned: int
+    stopped_by: StopReason
+    time_s: float
+
+
+class Search(Protocol):
+    """A search over graphs that are equal under rules."""
+
+    @property
+    def name(self) -> str:
+        """As the command line calls it."""
+
+    def run(
+        self, graph: Graph, rules: Sequence[Rule], cost: OperatorCost, budget: SearchBudget
+    ) -> SearchResult:
+        """The cheapest graph that the search finds; ``graph`` itself if there is none."""

@@ -1,0 +1,277 @@
+"""Graphs as sets of terms that are named by their canonical keys.
+
+A term is one operator on operands given by key, so equal expressions are one term, in one graph and
+between graphs. What a graph costs, and where single-root rules match in it, depends on its terms
+alone; so graphs that share most of their terms share most of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from eqsat_opt.cost.operators import OperatorCost
+from eqsat_opt.ir.canonical import (
+    constant_key,
+    graph_key,
+    input_key,
+    opaque_key,
+    operator_key,
+    output_key,
+    term_key,
+)
+from eqsat_opt.ir.graph import OPAQUE, Attrs, Graph, Node
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.types import OtherType, ValueType
+from eqsat_opt.rules.matcher import uniform_value
+
+__all__ = ["INPUT", "OUTPUT", "PICOSECONDS", "WEIGHT", "Term", "TermGraph", "Terms"]
+
+INPUT, WEIGHT, OUTPUT = "Input", "Weight", "Output"
+"""Terms that are no operators: a graph input, a constant, and one result of an opaque node."""
+
+PICOSECONDS = 1e6
+"""In a microsecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One operator on operands.
+
+    Attributes:
+        key: canonical.
+        op: of the registry, :data:`~eqsat_opt.ir.graph.OPAQUE`, or one of this module's.
+        attrs: all attributes; the number of an input, weight, opaque node or result.
+        operator: key of operator and attributes.
+        operands: their keys.
+        type: of the value; that of an opaque node, which is a tuple, is no tensor type.
+        const: whether it is known at compile time.
+        cost_ps: picoseconds; integers, so that sums do not depend on their order.
+        label: name of the value in the graph it came from, if there is one.
+        sources: names of the original nodes that it stands for.
+        rules: names of the rules that made it.
+    """
+
+    key: bytes
+    op: str
+    attrs: Attrs
+    operator: bytes
+    operands: tuple[bytes, ...]
+    type: ValueType
+    const: bool
+    cost_ps: int
+    label: str = ""
+    sources: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is an operator that runs with the model."""
+        return not self.const and self.op not in (INPUT, OUTPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class TermGraph:
+    """A graph: its outputs, and all that they need.
+
+    Attributes:
+        key: canonical; two graphs with one key are the same.
+        outputs: keys in interface order.
+        order: keys of all terms, operands first, in an order that depends on the graph alone.
+        cost_ps: sum over the terms.
+        size: number of operators that run.
+    """
+
+    key: bytes
+    outputs: tuple[bytes, ...]
+    order: tuple[bytes, ...]
+    cost_ps: int
+    size: int
+
+
+@dataclass
+class Terms:
+    """All terms of one search, and the original that they go back to.
+
+    Attributes:
+        original: gives the interface, the leaves and the opaque nodes.
+        cost: prices operators.
+        known: key to term.
+        rank: inputs and constants in their order.
+    """
+
+    original: Graph
+    cost: OperatorCost
+    known: dict[bytes, Term] = field(default_factory=dict)
+    rank: dict[bytes, int] = field(default_factory=dict)
+    _operators: dict[tuple[str, Attrs], bytes] = field(default_factory=dict)
+    _types: dict[tuple[bytes, tuple[ValueType, ...]], ValueType] = field(default_factory=dict)
+    _values: dict[str, bytes] = field(default_factory=dict)
+    _scalars: dict[bytes, float | None] = field(default_factory=dict)
+    _opaque: list[Node] = field(default_factory=list)
+    _leaves: list[str] = field(default_factory=list)
+
+    # From a graph ---------------------------------------------------------------------------------
+
+    def start(self) -> TermGraph:
+        """The original as terms."""
+        graph = self.original
+        for index, name in enumerate(graph.inputs):
+            self._leaf(INPUT, name, input_key(index, graph.types[name]), const=False)
+        for name, handle in graph.constants.items():
+            self._leaf(WEIGHT, name, constant_key(handle), const=True)
+        for node in graph.nodes:
+            operands = tuple(self._values[name] for name in node.reads)
+            if node.op == OPAQUE:
+                self._add_opaque(node, operands)
+                continue
+            term = self.make(node.op, node.attrs, [self.known[key] for key in operands])
+            sources = node.sources or ((node.name,) if node.name else ())
+            labelled = replace(term, label=node.output, sources=sources, rules=node.rules)
+            self._values[node.output] = term.key
+            self.known.setdefault(term.key, labelled)
+        return self.graph(tuple(self._values[name] for name in graph.outputs))
+
+    def _leaf(self, op: str, name: str, key: bytes, *, const: bool) -> None:
+        attrs = (("index", len(self._leaves)),)
+        self._leaves.append(name)
+        term = Term(key, op, attrs, key, (), self.original.types[name], const, 0, name)
+        self._values[name] = key
+        self.rank.setdefault(key, len(self.rank))
+        self.known.setdefault(key, term)
+
+    def _add_opaque(self, node: Node, operands: tuple[bytes, ...]) -> None:
+        operator = opaque_key(node)
+        bundle = Term(
+            term_key(operator, operands),
+            OPAQUE,
+            (("index", len(self._opaque)),),
+            operator,
+            operands,
+            OtherType("results"),
+            False,
+            self._price(OPAQUE, (), ()),
+        )
+        self._opaque.append(node)
+        self.known[bundle.key] = bundle
+        for index, name in enumerate(node.outputs):
+            if name:
+                key = output_key(index)
+                part = Term(
+                    term_key(key, (bundle.key,)),
+                    OUTPUT,
+                    (("index", index),),
+                    key,
+                    (bundle.key,),
+                    self.original.types[name],
+                    False,
+                    0,
+                    name,
+                )
+                self._values[name] = part.key
+                self.known[part.key] = part
+
+    # New terms ------------------------------------------------------------------------------------
+
+    def operator(self, op: str, attrs: Attrs) -> bytes:
+        """The key of an operator of the registry."""
+        known = self._operators.get((op, attrs))
+        if known is None:
+            known = self._operators[(op, attrs)] = operator_key(op, attrs)
+        return known
+
+    def _price(self, op: str, attrs: Attrs, operands: Sequence[Term]) -> int:
+        described = [(term.type, term.const, term.key) for term in operands]
+        return round(self.cost.time_us(op, attrs, described) * PICOSECONDS)
+
+    def make(
+        self,
+        op: str,
+        attrs: Attrs,
+        operands: Sequence[Term],
+        *,
+        sources: tuple[str, ...] = (),
+        rules: tuple[str, ...] = (),
+    ) -> Term:
+        """The term of a registry operator, the known one if there is one; it is not remembered.
+
+        Raises:
+            IllTyped: the operator is not defined on these operands.
+        """
+        keys = tuple(term.key for term in operands)
+        operator = self.operator(op, attrs)
+        key = term_key(operator, keys)
+        known = self.known.get(key)
+        if known is not None:
+            return known
+        type_ = self._type(operator, op, attrs, tuple(term.type for term in operands))
+        const = all(term.const for term in operands)
+        cost = self._price(op, attrs, operands)
+        return Term(
+            key, op, attrs, operator, keys, type_, const, cost, sources=sources, rules=rules
+        )
+
+    def _type(
+        self, operator: bytes, op: str, attrs: Attrs, operands: tuple[ValueType, ...]
+    ) -> ValueType:
+        known = self._types.get((operator, operands))
+        if known is None:
+            known = get_op(op).type_fn(operands, dict(attrs))  # type: ignore[arg-type]
+            self._types[(operator, operands)] = known
+        return known
+
+    def moved(self, term: Term, operands: Sequence[Term]) -> Term:
+        """The same operator on other operands of the same types; it is not remembered."""
+        keys = tuple(operand.key for operand in operands)
+        is_registered = term.op not in (OPAQUE, OUTPUT)
+        const = is_registered and all(operand.const for operand in operands)
+        cost = self._price(term.op, term.attrs, operands) if is_registered else term.cost_ps
+        return replace(
+            term, key=term_key(term.operator, keys), operands=keys, const=const, cost_ps=cost
+        )
+
+    def graph(
+        self, outputs: tuple[bytes, ...], more: Mapping[bytes, Term] | None = None
+    ) -> TermGraph:
+        """The graph that computes ``outputs``; ``more`` has terms that are not remembered."""
+        known, new = self.known, more or {}
+        order: list[bytes] = []
+        done: set[bytes] = set()
+        cost = size = 0
+        stack = [(key, False) for key in reversed(outputs)]
+        while stack:
+            key, is_ready = stack.pop()
+            if is_ready:
+                order.append(key)
+            elif key not in done:
+                done.add(key)
+                term = known.get(key) or new[key]
+                cost += term.cost_ps
+                size += term.runs
+                if term.operands:
+                    stack.append((key, True))
+                    stack += [(c, False) for c in reversed(term.operands) if c not in done]
+                else:
+                    order.append(key)
+        return TermGraph(graph_key(outputs), outputs, tuple(order), cost, size)
+
+    def remember(self, terms: Iterable[Term]) -> None:
+        """Keep terms for graphs that are kept."""
+        for term in terms:
+            self.known.setdefault(term.key, term)
+
+    def scalar(self, term: Term) -> float | None:
+        """The value of a small constant that is uniform."""
+        if term.op != WEIGHT:
+            return None
+        if term.key not in self._scalars:
+            self._scalars[term.key] = uniform_value(self.original.constants[term.label])
+        return self._scalars[term.key]
+
+    def leaf_name(self, term: Term) -> str:
+        """The name of an input or a constant."""
+        return self._leaves[int(term.attrs[0][1])]  # type: ignore[arg-type]
+
+    def opaque_node(self, term: Term) -> Node:
+        """The node of an opaque term."""
+        return self._opaque[int(term.attrs[0][1])]  # type: ignore[arg-type]

@@ -1,0 +1,88 @@
+"""The fast reader of a rule on random graphs, against the plain one that builds every graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
+from eqsat_opt.ir.canonical import canonical_hash
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.rules import Numerics, default_rules
+from eqsat_opt.rules.rule import directed
+from eqsat_opt.rules.substitution import Matcher, apply
+from eqsat_opt.search.decoding import decode
+from eqsat_opt.search.matching import Matching
+from eqsat_opt.search.rewriting import Workbench
+from eqsat_opt.search.terms import PICOSECONDS, Terms
+from eqsat_opt.testing import evaluate, random_inputs, typed_graphs
+
+RULES = default_rules(Numerics.RELAXED)
+
+
+def neighbours_by_substitution(graph: Graph) -> Counter[tuple[str, str]]:
+    """Rule and canonical hash of every other graph one substitution away."""
+    matcher = Matcher(graph)
+    known = {node.output for node in graph.nodes if not node.reads} | set(graph.constants)
+    for node in graph.nodes:
+        if all(name in known for name in node.reads):
+            known.add(node.output)
+    own = canonical_hash(graph)
+    found: Counter[tuple[str, str]] = Counter()
+    for rule in directed(RULES):
+        for match in matcher.matches(rule):
+            pairs = zip(match.roots, rule.lhs, rule.rhs, strict=True)
+            if all(root in known for root, left, right in pairs if left is not right):
+                continue
+            after = canonical_hash(apply(graph, match))
+            if after != own:
+                found[(rule.name, after)] += 1
+    return found
+
+
+@settings(max_examples=60)
+@given(typed_graphs(), st.integers(0, 1 << 30))
+def test_both_readers_find_the_same_graphs(graph: Graph, pick: int) -> None:
+    cost = OperatorCost()
+    terms = Terms(graph, cost)
+    matching = Matching(terms, RULES)
+    state = terms.start()
+    assert state.key.hex() == canonical_hash(graph)
+    for _ in range(2):
+        plain = decode(terms, state)
+        plain.check()
+        assert canonical_hash(plain) == state.key.hex()
+        bench = Workbench(terms, state)
+        rewrites = matching.rewrites(state)
+        tried = [(one, bench.attempt(one)) for one in rewrites]
+        found = Counter((r.rule, t.key.hex()) for r, t in tried if t.key != state.key)
+        assert found == neighbours_by_substitution(plain)
+        if not rewrites:
+            return
+        rewrite, trial = tried[pick % len(tried)]
+        state = bench.apply(rewrite)
+        assert (state.key, state.cost_ps, state.size) == (trial.key, trial.cost_ps, trial.size)
+        after = decode(terms, state)
+        np.testing.assert_allclose(
+            state.cost_ps / PICOSECONDS, graph_cost_us(after, cost), atol=1e-3
+        )
+        inputs = random_inputs(graph)
+        for old, new in zip(evaluate(graph, inputs), evaluate(after, inputs), strict=True):
+            scale = max(1.0, float(np.abs(old).max()))
+            np.testing.assert_allclose(new, old, rtol=1e-7, atol=1e-9 * scale)
+
+
+@settings(max_examples=40)
+@given(typed_graphs())
+def test_every_trial_is_what_building_the_graph_gives(graph: Graph) -> None:
+    terms = Terms(graph, OperatorCost())
+    matching = Matching(terms, RULES)
+    state = terms.start()
+    bench = Workbench(terms, state)
+    for rewrite in matching.rewrites(state):
+        built = bench.apply(rewrite)
+        trial = bench.attempt(rewrite)
+        assert (built.key, built.cost_ps, built.size) == (trial.key, trial.cost_ps, trial.size)

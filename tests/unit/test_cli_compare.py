@@ -1,0 +1,193 @@
+"""`eqsat-opt compare`: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from eqsat_opt import api, comparison
+from eqsat_opt.cli import main
+from eqsat_opt.comparison import CompareSettings, Comparison, compare_methods
+from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
+from eqsat_opt.errors import OptionError
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.options import Options
+from eqsat_opt.rules import Numerics, Rule, default_rules, load_rules
+from eqsat_opt.testing import GraphMaker
+
+MODEL = "zoo:weight_chain@tiny"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def numbers(*arguments: str) -> dict[str, Any]:
+    """What `--json FILE` writes."""
+    assert main(["compare", *arguments, "--quiet", "--threads", "1", "--json", "out.json"]) == 0
+    value: dict[str, Any] = json.loads(Path("out.json").read_text(encoding="utf-8"))
+    return value
+
+
+def by_method(value: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {result["method"]: result for result in value["results"]}
+
+
+def test_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", MODEL, "--threads", "1"]) == 0
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    rows = {line.split()[0]: line.split() for line in output.splitlines() if line.strip()}
+    assert rows["eqsat"][1:4] == rows["metaflow"][1:4]  # cost with its unit, and share
+    assert float(rows["eqsat"][3]) < 1
+    assert rows["metaflow"][-2:] == ["exhausted", "agree"]
+    assert "none" in rows["metaflow"]
+
+
+def test_numbers() -> None:
+    value = numbers(MODEL, "--rules", "matmul/assoc")
+    eqsat, metaflow = by_method(value)["eqsat"], by_method(value)["metaflow"]
+    assert value["model"] == MODEL
+    assert value["operators"] == 2
+    assert value["prices"] == "roofline"
+    assert eqsat["cost_us"] == metaflow["cost_us"] < value["original_cost_us"]
+    assert eqsat["lower_bound_us"] == pytest.approx(eqsat["cost_us"])
+    assert metaflow["lower_bound_us"] is None
+    assert (metaflow["graphs"], metaflow["enodes"], eqsat["graphs"]) == (2, None, None)
+    assert metaflow["rules"] == {"matmul/assoc": 1}
+    assert eqsat["operators"] == metaflow["operators"] == 1
+    assert {eqsat["why"], metaflow["why"]} == {""}
+    assert 0 <= metaflow["best_after_s"] <= metaflow["time_s"]
+
+
+def test_options_arrive() -> None:
+    value = numbers(
+        "zoo:lora@tiny", "--methods", "metaflow", "--alpha", "1.2", "--budget", "3", "--hash",
+        "taso", "--rules", "matmul", "--numerics", "refactor", "--check", "0", "--time-limit", "9",
+    )  # fmt: skip
+    assert set(by_method(value)) == {"metaflow"}
+    settings = value["settings"]
+    assert (settings["alpha"], settings["graphs"], settings["hash"]) == (1.2, 3, "taso")
+    assert settings["time_s"] == 9.0
+    assert value["rules"] == len(load_rules("matmul", Numerics.REFACTOR))
+    result = by_method(value)["metaflow"]
+    assert (result["graphs"], result["status"], result["max_error"]) == (3, "graphs", None)
+
+
+def test_symbolic_sizes_opaque_nodes_and_subgraphs() -> None:
+    """What no rule knows passes through, and names that subgraphs read stay."""
+    text = """
+        <ir_version: 9, opset_import: ["":17]>
+        g (float[N,8] x, bool c) => (float[N,4] y, float[N,3] v, int64[N,3] i, float[N,4] z)
+        {
+          a = MatMul(x, w1)
+          h = MatMul(a, w2)
+          r = Relu(h)
+          y = Relu(r)
+          k = Constant<value = int64[1] {3}>()
+          v, i = TopK(y, k)
+          z = If(c) <then_branch = t () => (float[N,4] p) { p = Add(h, r) },
+                     else_branch = e () => (float[N,4] q) { q = Identity(y) }>
+        }
+    """
+    model = onnx.parser.parse_model(text)
+    rng = np.random.default_rng(0)
+    for name, shape in (("w1", (8, 16)), ("w2", (16, 4))):
+        weight = rng.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    onnx.save(model, "dynamic.onnx")
+    for arguments in ((), ("--input-shape", "N:8")):
+        rules = "matmul/assoc,elementwise/relu-idempotent"
+        found = by_method(numbers("dynamic.onnx", "--rules", rules, *arguments))
+        assert found["eqsat"]["cost_us"] == pytest.approx(found["metaflow"]["cost_us"])
+        # MatMul, Relu, TopK, If, and an Identity: r and y are one value with two wanted names.
+        assert found["eqsat"]["operators"] == found["metaflow"]["operators"] == 5
+
+
+def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", MODEL, "--methods", "metaflow", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] == MODEL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--methods", "taso"], "unknown method 'taso'"),
+        (["--methods", ","], "no method is given"),
+        (["--methods", "eqsat,eqsat"], "given twice"),
+        (["--alpha", "0.5"], "alpha is 0.5"),
+        (["--hash", "md5"], "unknown hash 'md5'"),
+        (["--budget", "-1"], "must not be negative"),
+        (["--time-limit", "-1"], "must not be negative"),
+        (["--rules", "nonsense"], "nonsense"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", MODEL, *arguments]) == 1
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    assert expected in errors
+
+
+def test_a_wrong_result_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A search that returns another graph fails the check, in words and in the exit code."""
+
+    def broken(graph: Graph, rules: Sequence[Rule], *rest: Any, **named: Any) -> Comparison:
+        found = compare_methods(graph, rules, *rest, **named)
+        (first, *others) = found.results
+        swapped = replace(first.graph, constants=_negated(first.graph))  # type: ignore[type-var, arg-type]
+        return replace(found, results=(replace(first, graph=swapped), *others))
+
+    monkeypatch.setattr(api, "compare_methods", broken)
+    assert main(["compare", MODEL, "--threads", "1"]) == 2
+    output, errors = capsys.readouterr()
+    assert "the result of eqsat computes something else" in errors
+    assert "agree" in output  # the other method's
+
+
+def _negated(graph: Graph) -> dict[str, Any]:
+    def negate(handle: Any) -> Any:
+        return replace(handle, load=lambda: -handle.load(), source=None)
+
+    return {name: negate(handle) for name, handle in graph.constants.items()}
+
+
+def test_measured_prices() -> None:
+    options = Options(threads=1, store="", check=0)
+    found = api.compare(MODEL, options, CompareSettings(measure=True))
+    assert found.prices == "measured"
+    assert found.measuring_s > 0
+    assert all(0 < result.time_s < 60 for result in found.results)
+
+
+def test_both_methods_read_the_same_rules() -> None:
+    """General equations, which no e-graph search reads, are left out for all."""
+    rules = load_rules("default,equations", Numerics.REASSOCIATE)
+    g = GraphMaker()
+    graph = g.graph(g("Relu", g("Relu", g.input("x", 2, 2))))
+    found = compare_methods(graph, rules, CompareSettings())
+    assert found.n_rules == len(default_rules()) <= len(rules)
+    assert [result.operators for result in found.results] == [1, 1]
+    costs = {graph_cost_us(r.graph, OperatorCost()) for r in found.results if r.graph is not None}
+    assert costs == {result.cost_us for result in found.results}
+
+
+def test_settings_are_checked_before_the_work() -> None:
+    with pytest.raises(OptionError, match="alpha"):
+        comparison.CompareSettings(alpha=0.0)
