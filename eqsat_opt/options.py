@@ -40,7 +40,9 @@ class Options:
         alternatives: further candidates that join the race.
         deadline_s: hard limit on saturation, kept by a child process; 0 means only the soft limits.
         seed: of random inputs, search and running order. The same seed, options and store give
-            the same bytes, unless a time limit strikes or the parallel solver breaks a tie.
+            the same bytes, unless a time limit strikes or the race decides otherwise. What the
+            extraction chooses comes from searches limited by counts; the parallel solver, which the
+            clock ends, proves it and replaces it only where it is better by more than 0.05 %.
         store: path of the profile store; ``None`` is the user's, an empty string keeps nothing.
     """
 

@@ -120,10 +120,9 @@ def trader(
             progress=progress,
         )
         time_s = perf_counter() - start_s
-        if front.points:
-            front.check(file.problem)
-            if plot is not None:
-                draw(front, plot, name)
+        front.check(file.problem)
+        if front.points and plot is not None:
+            draw(front, plot, name)
         named = [result_json(file, point) for point in front.points]
         return Traded(name=name, front=front, named=named, time_s=time_s)
 

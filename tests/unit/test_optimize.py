@@ -20,12 +20,12 @@ from eqsat_opt import zoo
 from eqsat_opt.api import Result, run
 from eqsat_opt.egraph import Budget
 from eqsat_opt.egraph.worker import saturate_isolated
-from eqsat_opt.errors import CheckFailed, OptionError, SaturationError
+from eqsat_opt.errors import CheckFailed, OptionError, RuleRefuted, SaturationError
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
-from eqsat_opt.rules import default_rules
+from eqsat_opt.rules import default_rules, library
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 
@@ -192,6 +192,20 @@ def wrong_rules(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let unverified rules in, as a defect of the verifier would."""
+    monkeypatch.setattr(library, "admit", lambda rules, beside=None: list(rules))
+
+
+def test_a_wrong_rule_does_not_get_in(wrong_rules: Path, tmp_path: Path) -> None:
+    output = tmp_path / "never.onnx"
+    with pytest.raises(RuleRefuted, match="rule mine/drop-relu is wrong"):
+        run(chain([3, 4]), replace(FAST, rules=f"default,{wrong_rules}"), output=output)
+    assert not output.exists()
+
+
+@pytest.mark.usefixtures("open_gate")
 def test_a_wrong_rule_is_found_guilty_and_nothing_is_written(
     wrong_rules: Path, tmp_path: Path
 ) -> None:
@@ -205,11 +219,13 @@ def test_a_wrong_rule_is_found_guilty_and_nothing_is_written(
     assert list(tmp_path.glob("*.onnx*")) == []
 
 
+@pytest.mark.usefixtures("open_gate")
 def test_a_wrong_rule_that_nothing_uses_does_no_harm(wrong_rules: Path) -> None:
     model = chain([3, 4], helper.make_node("Tanh", ["c"], ["y"]))
     assert_agree(model, run(model, replace(FAST, rules=f"default,{wrong_rules}")).model)
 
 
+@pytest.mark.usefixtures("open_gate")
 def test_without_check_the_rules_are_trusted(wrong_rules: Path) -> None:
     result = run(chain([3, 4]), replace(FAST, rules=f"default,{wrong_rules}", check=0))
     assert [node.op_type for node in result.model.graph.node] == ["MatMul"]

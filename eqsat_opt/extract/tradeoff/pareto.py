@@ -68,7 +68,8 @@ class Front:
         for x, y in self.totals:
             if any(cut.excludes(x, y, _ROUNDING) for cut in self.cuts):
                 raise ExtractionError(f"a point has the totals ({x}, {y}), which a cut forbids")
-        gap = _gap(self.totals, self.cuts)
+        # As with one objective, that there is no solution is taken from the search.
+        gap = _gap(self.totals, self.cuts) if self.points else 0.0
         if gap > self.gap * (1 + 1e-6) + _ROUNDING:
             raise ExtractionError(f"the claimed gap {self.gap} is {gap} when recomputed")
         return gap

@@ -1,7 +1,7 @@
 """What a certificate rests on, as a hash: the rule, its operators' definitions, the verifier.
 
-An operator's definition is the source of its typing and evaluation functions and of all that they
-use of their module, without comments and docstrings, so that only a change of meaning makes
+An operator's definition is the source of its typing, evaluation and index functions and of all that
+they use of their package, without comments and docstrings, so that only a change of meaning makes
 certificates stale.
 """
 
@@ -184,7 +184,7 @@ def _operator_digest(name: str) -> str | None:
     op = OPS[name]
     signature = f"{op.arity} {sorted(op.attrs.items())} {op.commutative}"
     texts: set[str] = set()
-    for function in (op.type_fn, op.eval_fn):
+    for function in filter(None, (op.type_fn, op.eval_fn, op.index_fn)):
         found = _closure(function)
         if found is None:
             return None
