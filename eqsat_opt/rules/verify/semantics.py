@@ -184,8 +184,8 @@ def _operator_digest(name: str) -> str | None:
     op = OPS[name]
     signature = f"{op.arity} {sorted(op.attrs.items())} {op.commutative}"
     texts: set[str] = set()
-    for function in filter(None, (op.type_fn, op.eval_fn, op.index_fn)):
-        found = _closure(function)
+    for function in (op.type_fn, op.eval_fn, op.index_fn):
+        found = set() if function is None else _closure(function)
         if found is None:
             return None
         texts |= found
