@@ -33,7 +33,7 @@ _PATIENCE = 5_000
 _F32_POINTS = 8
 _RATIONAL = frozenset(
     {"Add", "Sub", "Mul", "Div", "Neg", "Reciprocal", "MatMul", "Conv", "ConvTranspose",
-     "AveragePool", "ReduceSum", "ReduceMean", MAP,
+     "AveragePool", "ReduceSum", "ReduceMean", "Scale", "Shift", "Square", "Center", MAP,
      *(name for name, op in OPS.items() if op.kind == "movement")}
 )  # fmt: skip
 """Operators that mean the same in every field; :data:`MAP` is any function, without properties."""
@@ -190,10 +190,11 @@ class _Point:
             values = _field_values(domain, self.bindings, seed)
         else:
             values = _float_values(self.bindings, seed)
-        for i, (left, right) in enumerate(self.both(values, domain, "float64")):
-            reason = _difference(left, right, _TOLERANCE)
-            if reason is not None:
-                return self.refutation(i, reason, left, right)
+        with np.errstate(all="ignore"):
+            for i, (left, right) in enumerate(self.both(values, domain, "float64")):
+                reason = _difference(left, right, _TOLERANCE)
+                if reason is not None:
+                    return self.refutation(i, reason, left, right)
         return None
 
     def refutation(self, root: int, reason: str, *sides: Array) -> Refutation:
@@ -206,8 +207,9 @@ class _Point:
         double = {name: array.astype(np.float64) for name, array in single.items()}
         worst = 0.0
         for left, right in zip(self.rule.lhs, self.rule.rhs, strict=True):
-            exact = _evaluate(left, self.bindings, double, FLOAT, "float64")
-            rounded = _evaluate(right, self.bindings, single, FLOAT, "float32")
+            with np.errstate(all="ignore"):
+                exact = _evaluate(left, self.bindings, double, FLOAT, "float64")
+                rounded = _evaluate(right, self.bindings, single, FLOAT, "float32")
             finite = np.isfinite(exact) & np.isfinite(rounded)
             if finite.any():
                 scale = max(float(np.abs(exact[finite]).max()), 1e-30)
@@ -248,6 +250,8 @@ def _points(rule: Rule, seed: int, max_points: int) -> tuple[list[_Point], int, 
 
 
 def _needs_properties(rule: Rule) -> bool:
+    if any(condition.kind == "near" for condition in rule.when):
+        return True  # What holds up to rounding cannot hold in a field.
     terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
     return any(isinstance(term, Apply) and term.op not in _RATIONAL for term in terms)
 

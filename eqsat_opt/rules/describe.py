@@ -23,6 +23,8 @@ _NUMERICS = {
     Numerics.RELAXED: "special values (NaN, infinities, the sign of zero) may differ",
 }
 _PHASES = {
+    Phase.RECOGNISE: "alone and first, on cut-out parts of the graph: brings every spelling of a "
+    "fused operator to one form and names it",
     Phase.SIMPLIFY: "makes graphs smaller",
     Phase.EXPLORE: "opens alternatives",
     Phase.SIBLINGS: "merges operators that lie side by side, in one fixed order",
@@ -45,6 +47,10 @@ def _variables(rule: Rule) -> str:
     return ", ".join(f"{' '.join(names)}: {kind}" for kind, names in by_kind.items())
 
 
+def _subsumes(rule: Rule) -> str:
+    return ", replaces its left side" if rule.subsumes else ""
+
+
 def describe(rule: Rule) -> str:
     """A rule as plain text: equation, variables, conditions with their reasons, purpose."""
     lines = [rule.name, *(f"    {line}" for line in equation(rule).splitlines())]
@@ -52,7 +58,7 @@ def describe(rule: Rule) -> str:
     for condition in rule.when:
         reason = f"   ({condition.reason})" if condition.reason else ""
         lines.append(f"  when {condition}{reason}")
-    lines.append(f"  numerics {rule.numerics.name.lower()}, phase {rule.phase}")
+    lines.append(f"  numerics {rule.numerics.name.lower()}, phase {rule.phase}{_subsumes(rule)}")
     return "\n".join([*lines, *(f"  {line}" for line in rule.doc.splitlines())])
 
 
@@ -62,7 +68,9 @@ def _markdown(rule: Rule) -> list[str]:
     for condition in rule.when:
         reason = f": {condition.reason}" if condition.reason else ""
         facts.append(f"when `{condition}`{reason}")
-    facts.append(f"numerics `{rule.numerics.name.lower()}`, phase `{rule.phase}`")
+    facts.append(
+        f"numerics `{rule.numerics.name.lower()}`, phase `{rule.phase}`{_subsumes(rule)}"
+    )
     return [*lines, *(f"- {fact}" for fact in facts), ""]
 
 

@@ -14,7 +14,8 @@ from eqsat_opt.rules.rule import Numerics, Rule
 __all__ = ["FAMILIES", "default_rules", "families", "load_rules"]
 
 FAMILIES = (
-    "elementwise", "matmul", "conv", "concat", "pool", "lrn", "transpose",
+    "elementwise", "matmul", "conv", "concat", "pool", "lrn", "transpose", "affine", "activation",
+    "normalisation", "attention",
 )  # fmt: skip
 """Modules of eqsat_opt.rules.books, one per family."""
 

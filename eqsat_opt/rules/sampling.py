@@ -29,6 +29,8 @@ Draft = dict[str, Any]
 
 _DYADIC = (0.25, 0.5, 1.0, 2.0)
 """Float attributes: exact in binary, so that no domain rounds them."""
+_NARROW = 1e-9
+"""Tolerance up to which the checker cannot tell a rounded constant from the exact one."""
 _FUNCTIONS = (
     ("Relu", attributes()),
     ("Tanh", attributes()),
@@ -163,15 +165,25 @@ class Sampler:
     def _solved(self, asked: Callable[[Expr], bool]) -> Any:
         """The value that an equation gives to the side that ``asked`` recognises."""
         for condition in self.rule.when:
-            if condition.kind != "==":
+            if condition.kind == "<" and asked(condition.args[0]) and _is_zero(condition.args[1]):
+                return -self.choice(*_DYADIC)
+            if condition.kind not in ("==", "near"):
                 continue
-            for side, other in (condition.args, condition.args[::-1]):
+            left, right = condition.args[:2]
+            for side, other in ((left, right), (right, left)):
                 if asked(side):
                     try:
-                        return size(other, self.bindings)
+                        found = size(other, self.bindings)
                     except Undefined:
                         continue
+                    return self._about(found, condition)
         return None
+
+    def _about(self, value: Any, condition: Condition) -> Any:
+        """A value as a condition wants it: a narrow tolerance is drawn from, a wide one is not."""
+        if condition.kind != "near" or condition.args[2] > _NARROW or self.chance(0.5):
+            return value
+        return value * (1.0 + 0.5 * condition.args[2])
 
     def _fitted(self, name: str, shape: Shape) -> Shape:
         """``shape`` as the conditions want it."""
@@ -202,6 +214,10 @@ class Sampler:
             return False
 
 
+def _is_zero(side: Expr) -> bool:
+    return side.kind == "literal" and isinstance(side.args[0], float) and side.args[0] == 0.0
+
+
 def _partner(condition: Condition, name: str) -> str | None:
     """The variable whose shape ``name`` must have."""
     if condition.kind == "same-shape" and name in condition.args:
@@ -230,7 +246,8 @@ def _elementwise(s: Sampler, known: Known, draft: Draft) -> Proposal:
         if shape is not None:
             shapes.append(shape)
         else:
-            shapes.append(s.shape() if other is None else s.partner(other))
+            free = other is None or (not other and s.chance(0.8))
+            shapes.append(s.shape() if free or other is None else s.partner(other))
     return _anything(s, list(shapes), draft)
 
 
@@ -384,10 +401,8 @@ def _channelwise(s: Sampler, known: Known, draft: Draft) -> Proposal:
 def _reduce(s: Sampler, known: Known, draft: Draft) -> Proposal:
     x = known[0] if known[0] is not None else s.shape()
     axes = draft["axes"] or tuple(i for i in range(len(x)) if s.chance(0.5)) or (0,)
-    return [x], {
-        "axes": axes,
-        "keepdims": s.choice(0, 1) if draft["keepdims"] is None else draft["keepdims"],
-    }
+    chosen = {"axes": axes, "keepdims": s.choice(0, 1), "epsilon": s.choice(*_DYADIC)}
+    return [x], {key: chosen[key] if value is None else value for key, value in draft.items()}
 
 
 def _literal(s: Sampler, _known: Known, draft: Draft) -> Proposal:
@@ -404,11 +419,12 @@ def _literal(s: Sampler, _known: Known, draft: Draft) -> Proposal:
 _PROPOSERS: dict[str, Callable[[Sampler, Known, Draft], Proposal]] = {
     **{name: _elementwise for name, op in OPS.items() if op.kind == "pointwise"},
     **{name: _reduce for name in OPS if name.startswith("Reduce")},
+    **dict.fromkeys(("Center", "RmsN"), _reduce),
     **dict.fromkeys(
         ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"), _along_axis
     ),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channelwise),
     "MatMul": _matmul, "Conv": _conv, "MaxPool": _pool, "AveragePool": _pool, "Concat": _concat,
     "Slice": _slice, "Transpose": _transpose, "Reshape": _reshape, "Pad": _pad, "LRN": _lrn,
-    "Scalar": _literal, "IdentityKernel": _literal,
+    "Scalar": _literal, "IdentityKernel": _literal, "Fill": _literal,
 }  # fmt: skip

@@ -42,6 +42,7 @@ _DEFAULTS: dict[str, dict[str, float | str]] = {
     "ThresholdedRelu": {"alpha": 1.0},
     "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     "Gelu": {"approximate": "none"},
+    "Swish": {"alpha": 1.0},
 }
 """Attributes with the defaults of ONNX."""
 
@@ -96,6 +97,34 @@ def _write_gelu(node: Node, context: WriteContext) -> None:
             refuse(node, context.opset)
         gate = context.op("Erf", [context.op("Div", [x, _scalar(context, x, math.sqrt(2))])])
     context.op("Mul", [context.op("Mul", [x, half]), context.op("Add", [gate, one])], node.output)
+
+
+@writes("Swish")
+def _write_swish(node: Node, context: WriteContext) -> None:
+    (x,), alpha = node.inputs, node.attr("alpha")
+    if context.opset >= 24:
+        context.op("Swish", [x], node.output, alpha=alpha)
+        return
+    inner = x if alpha == 1.0 else context.op("Mul", [x, _scalar(context, x, alpha)])
+    context.op("Mul", [x, context.op("Sigmoid", [inner])], node.output)
+
+
+@writes("Scale", "Shift")
+def _write_affine(node: Node, context: WriteContext) -> None:
+    (x,) = node.inputs
+    ((_, value),) = node.attrs
+    op = "Mul" if node.op == "Scale" else "Add"
+    context.op(op, [x, _scalar(context, x, float(str(value)))], node.output)
+
+
+@writes("Square")
+def _write_square(node: Node, context: WriteContext) -> None:
+    context.op("Mul", [node.inputs[0], node.inputs[0]], node.output)
+
+
+@writes("Rsqrt")
+def _write_rsqrt(node: Node, context: WriteContext) -> None:
+    context.op("Reciprocal", [context.op("Sqrt", node.inputs)], node.output)
 
 
 @writes("HardSwish")

@@ -58,6 +58,22 @@ def _write_layer(node: Node, context: WriteContext) -> None:
         context.op("Add", [result, node.inputs[2]], node.output)
 
 
+@writes("Center")
+def _write_center(node: Node, context: WriteContext) -> None:
+    (x,) = node.inputs
+    mean = write_reduction(context, "ReduceMean", x, node.attr("axes"))
+    context.op("Sub", [x, mean], node.output)
+
+
+@writes("RmsN")
+def _write_root_mean_square(node: Node, context: WriteContext) -> None:
+    (x,) = node.inputs
+    square = write_reduction(context, "ReduceMean", context.op("Mul", [x, x]), node.attr("axes"))
+    epsilon = context.constant(np.asarray(node.attr("epsilon"), numpy_dtype(context.type(x).dtype)))
+    deviation = context.op("Sqrt", [context.op("Add", [square, epsilon])])
+    context.op("Div", [x, deviation], node.output)
+
+
 @reads("BatchNormalization")
 def _read_batch(call: Call, context: ReadContext) -> None:
     """Inference only: one output, no training mode, statistics per channel."""

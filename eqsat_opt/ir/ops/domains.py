@@ -55,6 +55,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 }
 _WITH_ATTRS: dict[str, Callable[[Array, AttrMap], Array]] = {
     "Gelu": lambda x, a: _gelu(x, a["approximate"]),
+    "Swish": lambda x, a: x * _sigmoid(a["alpha"] * x),
     "HardSigmoid": lambda x, a: np.clip(a["alpha"] * x + a["beta"], 0.0, 1.0),
     "Elu": lambda x, a: np.where(x < 0, a["alpha"] * np.expm1(np.minimum(x, 0)), x),
     "Celu": lambda x, a: np.maximum(x, 0) + np.minimum(0, a["alpha"] * np.expm1(x / a["alpha"])),

@@ -1,0 +1,54 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.onnx_mapping import Call, ReadContext, WriteContext, expect, reads, writes
+from eqsat_opt.ir.types import numpy_dtype
+
+__all__: list[str] = []
+
+
+@reads("Attention")
+def _read_attention(call: Call, context: ReadContext) -> None:
+    """Only what the registry means by it: four axes, an additive mask, no cache, no cap."""
+    operands = [name for name in call.inputs if name]
+    expect(len(call.outputs) == 1 and len(operands) == len(call.inputs) <= 4)
+    types = [context.type(name) for name in operands]
+    expect(len(types) >= 3 and all(t.rank == 4 for t in types[:3]))
+    expect(all(t.dtype == "float32" for t in types))
+    plain = ("is_causal", "softcap", "qk_matmul_output_mode", "softmax_precision")
+    expect(not any(call.get(name, 0) for name in plain))
+    size = types[0].shape[3]
+    scale = call.attrs.get("scale")
+    expect(scale is not None or isinstance(size, int))
+    value = float(scale) if scale is not None else 1.0 / math.sqrt(float(str(size)))
+    op = "Attention" if len(operands) == 3 else "MaskedAttention"
+    context.emit(op, operands, call.outputs[0], scale=value)
+
+
+@writes("Attention", "MaskedAttention")
+def _write_attention(node: Node, context: WriteContext) -> None:
+    """The plain formula before opset 23; groups of heads are repeated there."""
+    scale = float(str(node.attr("scale")))
+    if context.opset >= 23:
+        context.op("Attention", node.inputs, node.output, scale=scale)
+        return
+    q, k, v, *mask = node.inputs
+    types = [context.type(name) for name in (q, k, v)]
+    heads, shared = types[0].shape[1], types[1].shape[1]
+    if heads != shared:
+        repeats = np.repeat(np.arange(int(str(shared))), int(str(heads)) // int(str(shared)))
+        index = context.constant(repeats.astype(np.int64))
+        k, v = (context.op("Gather", [name, index], axis=1) for name in (k, v))
+    logits = context.op("MatMul", [q, context.op("Transpose", [k], perm=(0, 1, 3, 2))])
+    factor = context.constant(np.asarray(scale, numpy_dtype(types[0].dtype)))
+    logits = context.op("Mul", [logits, factor])
+    if mask:
+        logits = context.op("Add", [logits, mask[0]])
+    weights = context.op("Softmax", [logits], axis=3)
+    context.op("MatMul", [weights, v], node.output)

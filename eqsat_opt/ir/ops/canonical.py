@@ -1,0 +1,110 @@
+"""Operators of the normal form that recognition reaches: what ONNX spells in many ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqsat_opt.ir.dims import Dim
+from eqsat_opt.ir.ops._base import (
+    Array,
+    AttrMap,
+    Domain,
+    EvalFn,
+    FlopsFn,
+    Op,
+    elements,
+    register,
+    require,
+)
+from eqsat_opt.ir.ops.normalisation import inverse_deviation, mean
+from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
+
+__all__: list[str] = []
+
+
+def _same(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    require(inputs[0].dtype in FLOATS, f"a number that is no float: {inputs[0]}")
+    return inputs[0]
+
+
+def _along(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    axes = attrs["axes"]
+    require(bool(axes) and all(0 <= a < inputs[0].rank for a in axes), f"axes {axes}")
+    return _same(inputs, attrs)
+
+
+def _flops(per_element: int) -> FlopsFn:
+    def flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
+        return elements(output) * per_element
+
+    return flops
+
+
+def _scale(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    (x,) = operands
+    return domain.mul(x, domain.constant(attrs["factor"], x))
+
+
+def _shift(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    (x,) = operands
+    return domain.add(x, domain.constant(attrs["offset"], x))
+
+
+def _square(domain: Domain, operands: Sequence[Array], _attrs: AttrMap) -> Array:
+    return domain.mul(operands[0], operands[0])
+
+
+def _rsqrt(domain: Domain, operands: Sequence[Array], _attrs: AttrMap) -> Array:
+    root = domain.apply("Sqrt", {}, operands[0])
+    return domain.div(np.broadcast_to(domain.constant(1, root), root.shape), root)
+
+
+def _center(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    return domain.sub(operands[0], mean(domain, operands[0], attrs["axes"]))
+
+
+def _rms(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    (x,) = operands
+    return domain.mul(x, inverse_deviation(domain, x, attrs["axes"], attrs["epsilon"]))
+
+
+_POINTWISE: dict[str, tuple[str | None, EvalFn]] = {
+    "Scale": ("factor", _scale),
+    "Shift": ("offset", _shift),
+    "Square": (None, _square),
+    "Rsqrt": (None, _rsqrt),
+}
+for _name, (_attr, _evaluate) in _POINTWISE.items():
+    register(
+        Op(
+            _name,
+            (1, 1),
+            {_attr: "float"} if _attr else {},
+            "pointwise",
+            _same,
+            _evaluate,
+            _flops(1),
+        )
+    )
+register(Op("Center", (1, 1), {"axes": "ints"}, "reduction", _along, _center, _flops(2)))
+register(
+    Op("RmsN", (1, 1), {"axes": "ints", "epsilon": "float"}, "reduction", _along, _rms, _flops(4))
+)
+
+
+def _fill_type(_inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    return TensorType(attrs["dtype"], tuple(attrs["shape"]))
+
+
+def _fill(domain: Domain, _operands: Sequence[Array], attrs: AttrMap) -> Array:
+    dtype = numpy_dtype(attrs["dtype"]) if domain.name == "float" else np.dtype(np.int64)
+    value = domain.constant(attrs["value"], np.zeros((), dtype))
+    return np.broadcast_to(value, attrs["shape"]).copy()
+
+
+register(
+    Op("Fill", (0, 0), {"shape": "ints", "value": "float", "dtype": "str"}, "movement", _fill_type,
+       _fill, lambda _i, _o, _a: 0)
+)  # fmt: skip

@@ -1,0 +1,159 @@
+"""Recognition: softmax and scaled dot-product attention from any spelling.
+
+A factor on the queries, on the keys, on both or on the logits has left the products before (affine
+family), so attention has one scale. Keys may come in any order of axes: the equation transposes
+what it finds, and transposes compose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eqsat_opt.rules.rule import Float, Int, Ints, Numerics, Phase, Rule, Sides, Tensor, rule
+from eqsat_opt.rules.term import Condition, Expr, Term, Var, near, ops, real
+
+__all__: list[str] = []
+
+
+def _law(name: str) -> Callable[[Callable[..., Sides]], Rule]:
+    return rule(f"attention/{name}", numerics=Numerics.REASSOCIATE, phase=Phase.RECOGNISE)
+
+
+def _scale(x: Term, factor: Expr | float) -> Term:
+    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
+
+
+def _shift(x: Term, offset: Expr | float) -> Term:
+    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
+
+
+def _sum(u: Term, i: Expr) -> Term:
+    return ops.ReduceMean(ops.Exp(u), axes=(i,), keepdims=1)  # type: ignore[no-any-return]
+
+
+@_law("softmax")
+def softmax(u: Tensor, i: Int) -> Sides:
+    """Exponentials over their mean are a softmax times their number."""
+    left = ops.Exp(u) * ops.Reciprocal(_sum(u, i))
+    return left, _scale(ops.Softmax(u, axis=i), real(u.dim(i)))
+
+
+@_law("softmax-meets-exponential")
+def softmax_meets_exponential(u: Tensor, y: Tensor, i: Int) -> Sides:
+    """The reciprocal of a mean of exponentials meets them first."""
+    h, e = ops.Reciprocal(_sum(u, i)), ops.Exp(u)
+    return h * (e * y), (h * e) * y
+
+
+@_law("softmax-of-logarithm")
+def softmax_of_logarithm(x: Tensor, i: Int) -> Sides:
+    """The exponential of a logarithmic softmax."""
+    return ops.Exp(ops.LogSoftmax(x, axis=i)), ops.Softmax(x, axis=i)
+
+
+@_law("softmax-less-maximum")
+def softmax_less_maximum(x: Tensor, y: Tensor, i: Int, c: Float) -> Sides:
+    """A softmax does not see what is added along its axis."""
+    top = ops.ReduceMax(y, axes=(i,), keepdims=1)
+    return ops.Softmax(x + _scale(top, c), axis=i), ops.Softmax(x, axis=i), x.shape == y.shape
+
+
+@_law("softmax-of-shift")
+def softmax_of_shift(x: Tensor, i: Int, s: Float) -> Sides:
+    """Nor a constant."""
+    return ops.Softmax(_shift(x, s), axis=i), ops.Softmax(x, axis=i)
+
+
+@_law("exponential-less-logarithm")
+def exponential_less_logarithm(x: Tensor, u: Tensor, i: Int, c: Float) -> Sides:
+    """exp(x - log s) = exp(x)/s for what is positive."""
+    s = _sum(u, i)
+    return ops.Exp(x + _scale(ops.Log(s), c)), ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0)
+
+
+@_law("exponential-less-scaled-logarithm")
+def exponential_less_scaled_logarithm(x: Tensor, u: Tensor, i: Int, a: Float, c: Float) -> Sides:
+    """The same with a factor, as a sum is a scaled mean."""
+    s = _scale(_sum(u, i), a)
+    left = ops.Exp(x + _scale(ops.Log(s), c))
+    return left, ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0), a > 0.0
+
+
+# Transposes ---------------------------------------------------------------------------------------
+
+_SWAP = {3: (0, 2, 1), 4: (0, 1, 3, 2)}
+
+
+def _composed(rank: int) -> Rule:
+    @_law(f"transpose-of-transpose-{rank}d")
+    def compose(x: Tensor, p: Ints, q: Ints) -> Sides:
+        """Two transposes are one."""
+        inner = ops.Transpose(x, perm=p)
+        right = ops.Transpose(x, perm=tuple(p[q[i]] for i in range(rank)))
+        return ops.Transpose(inner, perm=q), right, x.rank == rank
+
+    return compose
+
+
+def _none(rank: int) -> Rule:
+    @_law(f"transpose-of-nothing-{rank}d")
+    def none(x: Tensor) -> Sides:
+        """A transpose that keeps the order is nothing."""
+        return ops.Transpose(x, perm=tuple(range(rank))), x
+
+    return none
+
+
+compose_3d, compose_4d = _composed(3), _composed(4)
+none_3d, none_4d = _none(3), _none(4)
+
+
+# Attention ----------------------------------------------------------------------------------------
+
+
+def _logits(q: Var, k: Var) -> Term:
+    """Products of queries with what stands in for the transposed keys."""
+    return q @ k
+
+
+def _four(q: Var, k: Var, v: Var) -> tuple[Condition, ...]:
+    return q.rank == 4, k.rank == 4, v.rank == 4
+
+
+def _keys(k: Term) -> Term:
+    return ops.Transpose(k, perm=_SWAP[4])  # type: ignore[no-any-return]
+
+
+@_law("plain")
+def plain(q: Tensor, k: Tensor, v: Tensor) -> Sides:
+    """Without a factor."""
+    left = ops.Softmax(_logits(q, k), axis=3) @ v
+    return left, ops.Attention(q, _keys(k), v, scale=1.0), *_four(q, k, v)
+
+
+@_law("scaled")
+def scaled(q: Tensor, k: Tensor, v: Tensor, s: Float) -> Sides:
+    """With a factor on the logits."""
+    left = ops.Softmax(_scale(_logits(q, k), s), axis=3) @ v
+    return left, ops.Attention(q, _keys(k), v, scale=s), *_four(q, k, v)
+
+
+@_law("masked")
+def masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Sides:
+    """Without a factor, with something added to the logits."""
+    left = ops.Softmax(_logits(q, k) + m, axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, m, scale=1.0), *_four(q, k, v)
+
+
+@_law("scaled-masked")
+def scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
+    """With a factor and a mask."""
+    left = ops.Softmax(_scale(_logits(q, k), s) + m, axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, m, scale=s), *_four(q, k, v)
+
+
+@_law("masked-scaled")
+def masked_scaled(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
+    """With a factor on the logits and on their mask."""
+    left = ops.Softmax(_scale(_logits(q, k) + m, s), axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, _scale(m, s), scale=s), *_four(q, k, v)
