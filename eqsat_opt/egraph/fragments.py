@@ -25,7 +25,7 @@ _POINTWISE = frozenset({"Add", "Sub", "Mul", "Div"})
 _INSIDE = frozenset(
     {*_POINTWISE, "Neg", "Pow", "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Tanh", "Sigmoid",
      "Relu", "Clip", "HardSigmoid", "Min", "Max", "ReduceMean", "ReduceSum", "ReduceMax",
-     "Softmax", "LogSoftmax", "Reshape", "Transpose", "MatMul"}
+     "Softmax", "LogSoftmax", "Reshape", "Transpose", "Expand", "MatMul"}
 )  # fmt: skip
 """Operators that a spelling may consist of."""
 _ANCHORS = frozenset({"Erf", "Tanh", "Sigmoid", "Sqrt", "Exp", "Softmax", "HardSigmoid"})

@@ -28,12 +28,15 @@ _PREFERRED = (
 )  # fmt: skip
 FUSED = frozenset(_PREFERRED)
 """Operators that recognition is for."""
+_SCALED = ("Attention", "MaskedAttention")
+"""Operators with a factor of their own, so that their first two operands need none."""
 _STEPS = 3
 """How far the last step of a spelling may be from one that is recognised by itself."""
 _AROUND = frozenset({"Scale", "Shift", "Transpose", "Reshape"})
 """Operators that may stand around a fused one where the model spells it so."""
 _SPELLABLE = frozenset(
-    {"Scale", "Shift", "Transpose", "Reshape", "Fill", "Add", "Mul", "Reciprocal", "Square"}
+    {"Scale", "Shift", "Transpose", "Reshape", "Fill", "Add", "Mul", "Reciprocal", "Square",
+     "Repeat"}
 )
 """Operators of which operands are made that the model has not."""
 _DEPTH = 4
@@ -125,8 +128,10 @@ class _Reader:
     def __init__(self, eclasses: EClasses, known: Iterable[int]) -> None:
         self.eclasses = eclasses
         self.own: dict[int, int] = {}
+        self.all: dict[int, list[int]] = {}
         for term in known:
             self.own.setdefault(int(eclasses.term_class[term]), term)
+            self.all.setdefault(int(eclasses.term_class[term]), []).append(term)
         self.memo: dict[int, Tree | None] = {}
 
     def node(self, node: int, depth: int) -> Tree | None:
@@ -137,6 +142,10 @@ class _Reader:
             return None
         rule = self.eclasses.rule_of(node) or ""
         return Tree(self.eclasses.op[node], self.eclasses.attrs[node], kept, rule=rule)
+
+    def is_scaled(self, cls: int) -> bool:
+        """Whether a class is some other times a factor."""
+        return any(self.eclasses.op[node] == "Scale" for node in self.eclasses.nodes_of[cls])
 
     def tree(self, cls: int, depth: int) -> Tree | None:
         """A class as a term of the model if it is one, else over few spellable operators."""
@@ -179,19 +188,22 @@ def found_in(eclasses: EClasses, known: Sequence[int]) -> Iterator[Found]:
         if tree is None:
             continue
         cls = int(eclasses.class_of[node])
-        rank = (_PREFERRED.index(op), _size(tree), sum(c.term for c in tree.children))
+        scaled = op in _SCALED and sum(map(reader.is_scaled, eclasses.children(node)[:2]))
+        deep = sum(child.term for child in tree.children)
+        rank = (_PREFERRED.index(op), scaled, _size(tree), deep)
         if cls not in best or rank < best[cls][0]:  # type: ignore[operator]
             best[cls] = (rank, tree)
     for cls, (_, tree) in best.items():
         if cls in reader.own:
-            yield Found(reader.own[cls], tree)
+            # A factor of 1 unites what only the last operator of a spelling computes in the model.
+            yield from (Found(term, tree) for term in reader.all[cls])
             continue
         for parent in eclasses.parents[cls]:
             above = int(eclasses.class_of[parent])
             if eclasses.op[parent] in _AROUND and above in reader.own and above not in best:
                 rule = eclasses.rule_of(parent) or tree.rule
                 outer = Tree(eclasses.op[parent], eclasses.attrs[parent], (tree,), rule=rule)
-                yield Found(reader.own[above], outer)
+                yield from (Found(term, outer) for term in reader.all[above])
                 break
 
 

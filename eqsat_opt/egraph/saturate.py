@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from eqsat_opt.egraph.compile import compile_rule, rule_numbers
 from eqsat_opt.egraph.engine import Engine, compiled_engine
@@ -196,12 +197,12 @@ class _Run:
         return self.budget.iterations, "iterations"
 
     def saturate_windows(self) -> tuple[int, str]:
-        """Run the rules of recognition alone."""
+        """Run the rules of recognition alone; an iteration is one call, for there are many."""
+        types = "(saturate (run typing))"
+        settled = f"{types} (saturate (run commit) {types})"
         for iteration in range(1, self.budget.recognition_iterations + 1):
             self.engine.run([f"(set (now) {iteration})"])
-            changed = self.step(f"(run-schedule (run {Phase.RECOGNISE}))")
-            changed |= self.settle()
-            if not changed:
+            if not self.step(f"(run-schedule (run {Phase.RECOGNISE}) {settled})"):
                 return iteration, "saturated"
             if self.size() > self.budget.recognition_nodes:
                 return iteration, "nodes"
@@ -288,6 +289,7 @@ def saturate_terms(
     return eclasses, report
 
 
+_WINDOW_ARITY = 4
 _ELSEWHERE = (Phase.SIBLINGS, Phase.RECOGNISE)
 
 
@@ -314,6 +316,17 @@ def _recognised(lowered: Lowered, first: int, rules: Sequence[Rule], budget: Bud
     )
 
 
+@lru_cache(maxsize=4)
+def _recognition_program(
+    rules: tuple[Rule, ...],
+) -> tuple[Schema, list[str], dict[str, int]]:
+    """The program of the rules of recognition; no operator in a window has more operands."""
+    one_way = directed(rules)
+    numbers = rule_numbers(one_way)
+    schema = _schema(one_way, _WINDOW_ARITY)
+    return schema, _program(schema, one_way, numbers), numbers
+
+
 def saturate_windows(windows: Lowered, rules: Sequence[Rule], budget: Budget) -> Saturation:
     """Saturate cut-out parts of a model under the rules of phase ``recognise`` and nothing else.
 
@@ -321,11 +334,10 @@ def saturate_windows(windows: Lowered, rules: Sequence[Rule], budget: Budget) ->
         RuleError: if a rule cannot be compiled.
         SaturationError: if the engine fails.
     """
-    one_way = directed([rule for rule in rules if rule.phase is Phase.RECOGNISE])
-    numbers = rule_numbers(one_way)
-    schema = _schema(one_way, max([len(term.children) for term in windows.terms], default=0))
     start = time.perf_counter()
-    with compiled_engine(_program(schema, one_way, numbers)) as engine:
+    chosen = tuple(rule for rule in rules if rule.phase is Phase.RECOGNISE)
+    schema, program, numbers = _recognition_program(chosen)
+    with compiled_engine(program) as engine:
         run = _Run(engine, schema, budget, None)
         load(engine, schema, windows, Seeds((), ()), ())
         loaded = run.size()

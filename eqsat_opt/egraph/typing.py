@@ -192,6 +192,12 @@ _SINGLE = {
         f" (< d {_LITERAL}) (= s (vec-set a i (- h l)))",
         "s",
     ),
+    "Repeat": _rule(
+        "Repeat",
+        "(= r (Repeat x i n)) (= a (shape x)) (= t (dtype x)) (> n 0)"
+        f" (= d (vec-get a i)) (<= 0 d) (< d {_LITERAL}) (= s (vec-set a i (* n d)))",
+        "s",
+    ),
     "Scalar": _rule("Scalar", "(= r (Scalar t v))", "(vec-empty)", extra="(const r)"),
     "Fill": _rule("Fill", "(= r (Fill t s v))", "s", extra="(const r)"),
     "IdentityKernel": _rule(
@@ -255,6 +261,15 @@ def _rms_rules() -> list[str]:
     return _normalisation_rules("RMSNormalization", "g")
 
 
+def _expand_rules() -> list[str]:
+    operands = "(= r (Expand x s)) (= a (shape x)) (= t (dtype x))"
+    return [
+        f"(rule ({operands}) ((broadcast-demand a s))"
+        ' :ruleset typing :name "type-Expand-demand")',
+        _rule("Expand", f"{operands} (= s (broadcast a s))", "s"),
+    ]
+
+
 def _attention_types(op: str, mask: str) -> list[str]:
     body = (
         f"(= r ({op} q k v{mask} c)) (= a (shape q)) (= b (shape k)) (= d (shape v))"
@@ -286,6 +301,7 @@ def _masked_rules() -> list[str]:
 
 _GROUPS = {
     "ReduceMean": _mean_rules,
+    "Expand": _expand_rules,
     "LayerNormalization": _layer_rules,
     "RMSNormalization": _rms_rules,
     "Attention": _attention_rules,

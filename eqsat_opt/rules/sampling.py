@@ -57,6 +57,16 @@ class Sampler:
             for side in condition.args
             if side.kind == "literal"
         ]
+        # What a reshape spells out axis by axis must be known before its attributes are.
+        self._reshaped = {
+            term.args[0].name
+            for root in rule.lhs
+            for term in root.walk()
+            if isinstance(term, Apply)
+            and term.op == "Reshape"
+            and isinstance(term.attrs["shape"], tuple)
+            and isinstance(term.args[0], Var)
+        }
         self.bindings = Bindings()
         self.pool: tuple[int, ...] = (2,)
         self.rank = 2
@@ -111,6 +121,8 @@ class Sampler:
         else:
             self.rank = self.between(1, 4)
         self.dtype = self.choice(*("float32",) * 12, "float64", "int64")
+        for name in self._reshaped:
+            self.bindings.types[name] = TensorType(self.dtype, self.shape(self.rank))
         try:
             for root in self.rule.lhs:
                 self._term(root)
@@ -366,6 +378,32 @@ def _reshape(s: Sampler, known: Known, draft: Draft) -> Proposal:
     return [x], {"shape": draft["shape"] or s.choice(flat, x[::-1], (*x, 1), (1, *flat))}
 
 
+def _repeat(s: Sampler, known: Known, draft: Draft) -> Proposal:
+    x = known[0] if known[0] is not None else s.shape()
+    axis = s.between(0, max(len(x) - 1, 0)) if draft["axis"] is None else draft["axis"]
+    return [x], {"axis": axis, "repeats": draft["repeats"] or s.between(1, 3)}
+
+
+def _expand(s: Sampler, known: Known, draft: Draft) -> Proposal:
+    x = known[0] if known[0] is not None else s.shape()
+    wide = tuple(s.size() if d == 1 and s.chance(0.7) else d for d in x)
+    return [x], {"shape": draft["shape"] or wide}
+
+
+def _attend(s: Sampler, known: Known, draft: Draft) -> Proposal:
+    """Operands that fit those that are known, with heads that divide."""
+    q, k, v, *mask = known
+    b, h, t, d, r = s.between(1, 2), s.between(1, 2), s.size(), s.size(), s.size()
+    for one in (k, v):
+        b, h, t = (one[0], one[1], one[2]) if one is not None and len(one) == 4 else (b, h, t)
+    d = k[3] if k is not None and len(k) == 4 else d
+    q = q if q is not None else (b, h * s.between(1, 2), r, d)
+    shapes = [q, k or (b, h, t, d), v or (b, h, t, s.size())]
+    shapes += [one if one is not None else s.partner((*q[:3], t)) for one in mask]
+    scale = s.choice(*_DYADIC) if draft["scale"] is None else draft["scale"]
+    return shapes, {"scale": scale}
+
+
 def _pad(s: Sampler, known: Known, draft: Draft) -> Proposal:
     pads = draft["pads"]
     x = known[0] if known[0] is not None else s.shape(None if pads is None else len(pads) // 2)
@@ -426,5 +464,6 @@ _PROPOSERS: dict[str, Callable[[Sampler, Known, Draft], Proposal]] = {
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channelwise),
     "MatMul": _matmul, "Conv": _conv, "MaxPool": _pool, "AveragePool": _pool, "Concat": _concat,
     "Slice": _slice, "Transpose": _transpose, "Reshape": _reshape, "Pad": _pad, "LRN": _lrn,
-    "Scalar": _literal, "IdentityKernel": _literal, "Fill": _literal,
+    "Scalar": _literal, "IdentityKernel": _literal, "Fill": _literal, "Repeat": _repeat,
+    "Expand": _expand, "Attention": _attend, "MaskedAttention": _attend,
 }  # fmt: skip

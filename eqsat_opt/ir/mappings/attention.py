@@ -42,9 +42,8 @@ def _write_attention(node: Node, context: WriteContext) -> None:
     types = [context.type(name) for name in (q, k, v)]
     heads, shared = types[0].shape[1], types[1].shape[1]
     if heads != shared:
-        repeats = np.repeat(np.arange(int(str(shared))), int(str(heads)) // int(str(shared)))
-        index = context.constant(repeats.astype(np.int64))
-        k, v = (context.op("Gather", [name, index], axis=1) for name in (k, v))
+        repeats = int(str(heads)) // int(str(shared))
+        k, v = (_repeated(context, name, 1, repeats) for name in (k, v))
     logits = context.op("MatMul", [q, context.op("Transpose", [k], perm=(0, 1, 3, 2))])
     factor = context.constant(np.asarray(scale, numpy_dtype(types[0].dtype)))
     logits = context.op("Mul", [logits, factor])
@@ -52,3 +51,17 @@ def _write_attention(node: Node, context: WriteContext) -> None:
         logits = context.op("Add", [logits, mask[0]])
     weights = context.op("Softmax", [logits], axis=3)
     context.op("MatMul", [weights, v], node.output)
+
+
+def _repeated(
+    context: WriteContext, x: str, axis: int, repeats: int, out: str | None = None
+) -> str:
+    extent = int(str(context.type(x).shape[axis]))
+    index = np.repeat(np.arange(extent, dtype=np.int64), repeats)
+    return context.op("Gather", [x, context.constant(index)], out, axis=axis)
+
+
+@writes("Repeat")
+def _write_repeat(node: Node, context: WriteContext) -> None:
+    axis, repeats = int(str(node.attr("axis"))), int(str(node.attr("repeats")))
+    _repeated(context, node.inputs[0], axis, repeats, node.output)

@@ -108,3 +108,19 @@ register(
     Op("Fill", (0, 0), {"shape": "ints", "value": "float", "dtype": "str"}, "movement", _fill_type,
        _fill, lambda _i, _o, _a: 0)
 )  # fmt: skip
+
+
+def _repeat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    (x,), axis, repeats = inputs, attrs["axis"], attrs["repeats"]
+    require(0 <= axis < x.rank and repeats > 0, f"{repeats} times along axis {axis} of {x}")
+    return TensorType(x.dtype, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
+
+
+def _repeat(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+    return np.repeat(operands[0], attrs["repeats"], axis=attrs["axis"])
+
+
+register(
+    Op("Repeat", (1, 1), {"axis": "int", "repeats": "int"}, "movement", _repeat_type, _repeat,
+       lambda _i, _o, _a: 0)
+)  # fmt: skip

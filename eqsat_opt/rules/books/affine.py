@@ -255,6 +255,12 @@ def reshape_of_scale(x: Tensor, s: Ints, a: Float) -> Sides:
     return ops.Reshape(_scale(x, a), shape=s), _scale(ops.Reshape(x, shape=s), a)
 
 
+@_law("expand-of-scale")
+def expand_of_scale(x: Tensor, s: Ints, a: Float) -> Sides:
+    """Nor about how often a value stands there."""
+    return ops.Expand(_scale(x, a), shape=s), _scale(ops.Expand(x, shape=s), a)
+
+
 @_law("reshape-of-shift")
 def reshape_of_shift(x: Tensor, s: Ints, a: Float) -> Sides:
     """Nor does an addend."""

@@ -157,3 +157,63 @@ def masked_scaled(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides
     """With a factor on the logits and on their mask."""
     left = ops.Softmax(_scale(_logits(q, k) + m, s), axis=3) @ v
     return left, ops.MaskedAttention(q, _keys(k), v, _scale(m, s), scale=s), *_four(q, k, v)
+
+
+@_law("twice-masked")
+def twice_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, n: Tensor) -> Sides:
+    """Two masks are one."""
+    left = ops.Softmax((_logits(q, k) + m) + n, axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, m + n, scale=1.0), *_four(q, k, v)
+
+
+@_law("scaled-twice-masked")
+def scaled_twice_masked(
+    q: Tensor, k: Tensor, v: Tensor, m: Tensor, n: Tensor, s: Float
+) -> Sides:
+    """With a factor."""
+    left = ops.Softmax((_scale(_logits(q, k), s) + m) + n, axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, m + n, scale=s), *_four(q, k, v)
+
+
+# Groups of heads ----------------------------------------------------------------------------------
+
+
+@_law("repeated-heads")
+def repeated_heads(k: Tensor, b: Int, h: Int, s: Int, d: Int, g: Int, n: Int) -> Sides:
+    """Heads that an expansion repeats for the queries that share them (Ainslie et al. 2023)."""
+    wide = ops.Expand(ops.Reshape(k, shape=(b, h, 1, s, d)), shape=(b, h, g, s, d))
+    return (
+        ops.Reshape(wide, shape=(b, n, s, d)),
+        ops.Repeat(k, axis=1, repeats=g),
+        k.rank == 4,
+        b == k.dim(0),
+        h == k.dim(1),
+        s == k.dim(2),
+        d == k.dim(3),
+        n == h * g,
+    )
+
+
+@_law("repeat-of-scale")
+def repeat_of_scale(x: Tensor, i: Int, n: Int, a: Float) -> Sides:
+    """A factor leaves repeated heads."""
+    repeated = ops.Repeat(_scale(x, a), axis=i, repeats=n)
+    return repeated, _scale(ops.Repeat(x, axis=i, repeats=n), a)
+
+
+def _repeated(x: Term, repeats: Expr) -> Term:
+    return ops.Repeat(x, axis=1, repeats=repeats)  # type: ignore[no-any-return]
+
+
+@_law("grouped")
+def grouped(q: Tensor, k: Tensor, v: Tensor, g: Int, s: Float) -> Sides:
+    """Attention itself lets queries share keys and values."""
+    left = ops.Attention(q, _repeated(k, g), _repeated(v, g), scale=s)
+    return left, ops.Attention(q, k, v, scale=s), *_four(q, k, v)
+
+
+@_law("grouped-masked")
+def grouped_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, g: Int, s: Float) -> Sides:
+    """With a mask."""
+    left = ops.MaskedAttention(q, _repeated(k, g), _repeated(v, g), m, scale=s)
+    return left, ops.MaskedAttention(q, k, v, m, scale=s), *_four(q, k, v)
