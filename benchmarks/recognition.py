@@ -32,7 +32,7 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.rules import default_rules
+from eqsat_opt.rules import Numerics, default_rules
 
 __all__ = ["Outcome", "is_spelled", "search"]
 
@@ -82,10 +82,10 @@ class Outcome:
         return term.type
 
 
-def search(model: onnx.ModelProto | str) -> Outcome:
+def search(model: onnx.ModelProto | str, numerics: Numerics = Numerics.REASSOCIATE) -> Outcome:
     """Recognise fused operators in a model."""
     lowered = lower(normalise(import_model(load_model(model))))
-    rules = default_rules()
+    rules = default_rules(numerics)
     outcome = Outcome(lowered, Recognition())
 
     def saturated(windows: Lowered) -> EClasses:
@@ -159,7 +159,9 @@ def _fuses(by: Callable[[onnx.ModelProto], onnx.ModelProto], spelling: Spelling)
 def _available_peers() -> dict[str, Callable[[onnx.ModelProto], onnx.ModelProto]]:
     import importlib.util
 
-    peers = {"onnxruntime": _by_onnxruntime}
+    peers: dict[str, Callable[[onnx.ModelProto], onnx.ModelProto]] = {
+        "onnxruntime": _by_onnxruntime
+    }
     if importlib.util.find_spec("onnxscript") is not None:
         peers["onnxscript"] = _by_onnxscript
     return peers
@@ -204,11 +206,11 @@ def measure_family(family: str, *, check: bool, peers: bool) -> dict[str, object
     return row
 
 
-def measure_exports(folder: Path) -> list[dict[str, object]]:
+def measure_exports(folder: Path, numerics: Numerics) -> list[dict[str, object]]:
     """What is recognised in each ONNX file of a folder, beside what it names itself."""
     rows = []
     for path in sorted(folder.glob("*.onnx")):
-        outcome = search(str(path))
+        outcome = search(str(path), numerics)
         own = Counter(term.op for term in outcome.lowered.terms if term.op in FUSED)
         found = Counter(term.op for _, term in outcome.operators())
         rows.append(
@@ -236,10 +238,13 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="check every e-class numerically")
     parser.add_argument("--peers", action="store_true", help="ask other optimisers as well")
     parser.add_argument("--exports", type=Path, help="a folder of ONNX files")
+    parser.add_argument(
+        "--numerics", default="reassociate", help="class of the rules that --exports allows"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     if arguments.exports:
-        rows = measure_exports(arguments.exports)
+        rows = measure_exports(arguments.exports, Numerics.parse(arguments.numerics))
     else:
         rows = [
             measure_family(family, check=arguments.check, peers=arguments.peers)

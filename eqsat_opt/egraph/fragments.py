@@ -25,7 +25,7 @@ _POINTWISE = frozenset({"Add", "Sub", "Mul", "Div"})
 _INSIDE = frozenset(
     {*_POINTWISE, "Neg", "Pow", "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Tanh", "Sigmoid",
      "Relu", "Clip", "HardSigmoid", "Min", "Max", "ReduceMean", "ReduceSum", "ReduceMax",
-     "Softmax", "LogSoftmax", "Reshape", "Transpose", "Expand", "MatMul"}
+     "Softmax", "LogSoftmax", "Reshape", "Transpose", "Expand", "MatMul", "Where", "IsNaN"}
 )  # fmt: skip
 """Operators that a spelling may consist of."""
 _ANCHORS = frozenset({"Erf", "Tanh", "Sigmoid", "Sqrt", "Exp", "Softmax", "HardSigmoid"})
@@ -82,8 +82,10 @@ class _Cutter:
         term = self.lowered.terms[number]
         if term.op not in _INSIDE or self.constant[number]:
             return False
-        if not isinstance(term.type, TensorType) or term.type.dtype != _DTYPE:
+        if not isinstance(term.type, TensorType) or term.type.dtype not in (_DTYPE, "bool"):
             return False
+        if term.op == "Where":
+            return self.lowered.terms[term.children[0]].op == "IsNaN"
         if term.op == "Clip":
             return all(math.isfinite(float(str(bound))) for _, bound in term.attrs)
         return term.op != "MatMul" or not any(self.constant[c] for c in term.children)

@@ -35,8 +35,18 @@ _STEPS = 3
 _AROUND = frozenset({"Scale", "Shift", "Transpose", "Reshape"})
 """Operators that may stand around a fused one where the model spells it so."""
 _SPELLABLE = frozenset(
-    {"Scale", "Shift", "Transpose", "Reshape", "Fill", "Add", "Mul", "Reciprocal", "Square",
-     "Repeat"}
+    {
+        "Scale",
+        "Shift",
+        "Transpose",
+        "Reshape",
+        "Fill",
+        "Add",
+        "Mul",
+        "Reciprocal",
+        "Square",
+        "Repeat",
+    }
 )
 """Operators of which operands are made that the model has not."""
 _DEPTH = 4

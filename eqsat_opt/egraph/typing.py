@@ -264,8 +264,7 @@ def _rms_rules() -> list[str]:
 def _expand_rules() -> list[str]:
     operands = "(= r (Expand x s)) (= a (shape x)) (= t (dtype x))"
     return [
-        f"(rule ({operands}) ((broadcast-demand a s))"
-        ' :ruleset typing :name "type-Expand-demand")',
+        f'(rule ({operands}) ((broadcast-demand a s)) :ruleset typing :name "type-Expand-demand")',
         _rule("Expand", f"{operands} (= s (broadcast a s))", "s"),
     ]
 

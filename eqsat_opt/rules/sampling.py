@@ -263,6 +263,15 @@ def _elementwise(s: Sampler, known: Known, draft: Draft) -> Proposal:
     return _anything(s, list(shapes), draft)
 
 
+def _signed(s: Sampler, known: Known, draft: Draft) -> Proposal:
+    """Constant factors and addends, of both signs."""
+    signed = {
+        key: s.choice(-1.0, 1.0, 1.0) * s.choice(*_DYADIC) if value is None else value
+        for key, value in draft.items()
+    }
+    return _anything(s, known, signed)
+
+
 def _matmul(s: Sampler, known: Known, draft: Draft) -> Proposal:
     x, y = known
     if x is None:
@@ -458,6 +467,7 @@ _PROPOSERS: dict[str, Callable[[Sampler, Known, Draft], Proposal]] = {
     **{name: _elementwise for name, op in OPS.items() if op.kind == "pointwise"},
     **{name: _reduce for name in OPS if name.startswith("Reduce")},
     **dict.fromkeys(("Center", "RmsN"), _reduce),
+    **dict.fromkeys(("Scale", "Shift"), _signed),
     **dict.fromkeys(
         ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"), _along_axis
     ),

@@ -66,7 +66,7 @@ def attention_model(opset: int, *, mask: bool, scale: float | None) -> onnx.Mode
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in zip(names, shapes, strict=True)
     ]
-    attrs = {} if scale is None else {"scale": scale}
+    attrs: dict[str, Any] = {} if scale is None else {"scale": scale}
     node = helper.make_node("Attention", names, ["y"], **attrs)
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, (*Q[:3], V[3]))
     graph = helper.make_graph([node], "g", values, [result])
@@ -85,12 +85,12 @@ def test_attention_of_opset_23(mask: bool, scale: float | None) -> None:
         for name in graph.inputs
         if (type_ := graph.tensor_type(name)) is not None
     }
-    (expected,) = ReferenceEvaluator(model).run(None, feeds)
+    expected = np.asarray(next(iter(ReferenceEvaluator(model).run(None, feeds))))
     (actual,) = evaluate(graph, {n: a.astype(np.float64) for n, a in feeds.items()})
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
     written = model_proto(export_model(graph))
     assert [node.op_type for node in written.graph.node] == ["Attention"]
-    (again,) = ReferenceEvaluator(written).run(None, feeds)
+    again = np.asarray(next(iter(ReferenceEvaluator(written).run(None, feeds))))
     np.testing.assert_allclose(again, expected, rtol=1e-4, atol=1e-5)
 
 

@@ -84,6 +84,24 @@ def exponential_less_scaled_logarithm(x: Tensor, u: Tensor, i: Int, a: Float, c:
 _SWAP = {3: (0, 2, 1), 4: (0, 1, 3, 2)}
 
 
+@_law("transpose-with-merged-heads")
+def transpose_with_merged_heads(
+    x: Tensor, b: Int, h: Int, s: Int, d: Int, n: Int
+) -> Sides:
+    """Keys whose batch and heads are one axis while their last two are exchanged."""
+    merged = ops.Reshape(x, shape=(n, s, d))
+    return (
+        ops.Reshape(ops.Transpose(merged, perm=_SWAP[3]), shape=(b, h, d, s)),
+        ops.Transpose(x, perm=_SWAP[4]),
+        x.rank == 4,
+        b == x.dim(0),
+        h == x.dim(1),
+        s == x.dim(2),
+        d == x.dim(3),
+        n == x.dim(0) * x.dim(1),
+    )
+
+
 def _composed(rank: int) -> Rule:
     @_law(f"transpose-of-transpose-{rank}d")
     def compose(x: Tensor, p: Ints, q: Ints) -> Sides:
@@ -173,6 +191,59 @@ def scaled_twice_masked(
     """With a factor."""
     left = ops.Softmax((_scale(_logits(q, k), s) + m) + n, axis=3) @ v
     return left, ops.MaskedAttention(q, _keys(k), v, m + n, scale=s), *_four(q, k, v)
+
+
+@rule("attention/guarded-softmax", numerics=Numerics.RELAXED, phase=Phase.RECOGNISE)
+def guarded_softmax(x: Tensor, i: Int) -> Sides:
+    """Exporters replace the NaN of a row without any key; only such rows tell the difference."""
+    p = ops.Softmax(x, axis=i)
+    return ops.Where(ops.IsNaN(p), ops.Scalar(value=0.0, dtype="float32"), p), p
+
+
+# With batch and heads in one axis -----------------------------------------------------------------
+
+
+def _four_axes(x: Var) -> Term:
+    return ops.Reshape(x, shape=(x.dim(0), 1, x.dim(1), x.dim(2)))  # type: ignore[no-any-return]
+
+
+def _three(q: Var, k: Var, v: Var) -> tuple[Condition, ...]:
+    return q.rank == 3, k.rank == 3, v.rank == 3, q.dim(0) == k.dim(0), k.dim(0) == v.dim(0)
+
+
+def _merged(q: Var, k: Var, v: Var, s: float | Expr, *m: Var) -> Term:
+    keys = ops.Transpose(_four_axes(k), perm=_SWAP[4])
+    operands = [_four_axes(q), keys, _four_axes(v), *map(_four_axes, m)]
+    op = ops.MaskedAttention if m else ops.Attention
+    shape = (q.dim(0), q.dim(1), v.dim(2))
+    return ops.Reshape(op(*operands, scale=s), shape=shape)  # type: ignore[no-any-return]
+
+
+@_law("merged-plain")
+def merged_plain(q: Tensor, k: Tensor, v: Tensor) -> Sides:
+    """One head for each entry of the axis; without a factor."""
+    return ops.Softmax(_logits(q, k), axis=2) @ v, _merged(q, k, v, 1.0), *_three(q, k, v)
+
+
+@_law("merged-scaled")
+def merged_scaled(q: Tensor, k: Tensor, v: Tensor, s: Float) -> Sides:
+    """With a factor."""
+    left = ops.Softmax(_scale(_logits(q, k), s), axis=2) @ v
+    return left, _merged(q, k, v, s), *_three(q, k, v)
+
+
+@_law("merged-masked")
+def merged_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Sides:
+    """With a mask."""
+    left = ops.Softmax(_logits(q, k) + m, axis=2) @ v
+    return left, _merged(q, k, v, 1.0, m), *_three(q, k, v), m.rank == 3
+
+
+@_law("merged-scaled-masked")
+def merged_scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
+    """With both."""
+    left = ops.Softmax(_scale(_logits(q, k), s) + m, axis=2) @ v
+    return left, _merged(q, k, v, s, m), *_three(q, k, v), m.rank == 3
 
 
 # Groups of heads ----------------------------------------------------------------------------------
