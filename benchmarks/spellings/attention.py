@@ -133,7 +133,12 @@ def attend(w: Writer, how: AttentionForm, factor: float = HEAD_SIZE**-0.5) -> st
         k, v = _repeated(w, k, how.groups), _repeated(w, v, how.groups)
     if how.scale == "k":
         k = w("Mul", k, factor)
-    if not direct:
+    if how.keys == 2:
+        batch, tokens = SHAPE[:2]
+        k = w("Reshape", k, w.ints(batch * HEADS, tokens, HEAD_SIZE))
+        k = w("Transpose", k, perm=[0, 2, 1])
+        k = w("Reshape", k, w.ints(batch, HEADS, HEAD_SIZE, tokens))
+    elif not direct:
         k = w("Transpose", k, perm=[0, 1, 3, 2])
     match how.scale:
         case "q":
@@ -183,6 +188,9 @@ def _attentions() -> Iterator[AttentionForm]:
     for scale, mask in itertools.product(("logits", "q", "both"), ("input-first", "two-masks")):
         yield AttentionForm(scale, 0, 0, mask)
     plain = [s for s in SCALES if s != "weights"]
+    for scale, mask in itertools.product(SCALES, ("none", "causal")):
+        yield AttentionForm(scale, 0, 2, mask)
+        yield AttentionForm(scale, 1, 2, mask, groups=2)
     for scale, mask in itertools.product(plain, ("none", "causal")):
         yield AttentionForm(scale, 0, 1, mask, packed=True)
         yield AttentionForm(scale, 0, 0, mask, groups=2)
@@ -202,8 +210,8 @@ def attention() -> Iterator[Spelling]:
         op = "Attention" if how.mask == "none" else "MaskedAttention"
         scale = 1.0 if how.scale == "weights" else HEAD_SIZE**-0.5
         attrs: dict[str, float | str] = {"scale": scale}
+        # Folded into weight and bias when loading, or left before the rotary embedding.
         if how.scale == "q-before-split" and (how.rotary or not how.packed):
-            # Folded into weight and bias when loading, or left before the rotary embedding.
             attrs["scale"] = 1.0
         if how.groups > 1:
             attrs["heads"] = HEADS // how.groups

@@ -48,7 +48,9 @@ def _write_layer(node: Node, context: WriteContext) -> None:
     axes = tuple(range(axis, type_.rank))
     if layer:
         x = context.op("Sub", [x, write_reduction(context, "ReduceMean", x, axes)])
-    variance = write_reduction(context, "ReduceMean", context.op("Mul", [x, x]), axes)
+    two = context.constant(np.asarray(2.0, numpy_dtype(type_.dtype)))
+    # A power, because onnxruntime's fusions expect one.
+    variance = write_reduction(context, "ReduceMean", context.op("Pow", [x, two]), axes)
     constant = context.constant(np.asarray(epsilon, numpy_dtype(type_.dtype)))
     deviation = context.op("Sqrt", [context.op("Add", [variance, constant])])
     result = context.op("Div", [x, deviation])

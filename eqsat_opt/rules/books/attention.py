@@ -265,6 +265,22 @@ def repeated_heads(k: Tensor, b: Int, h: Int, s: Int, d: Int, g: Int, n: Int) ->
     )
 
 
+@_law("repeated-merged-heads")
+def repeated_merged_heads(k: Tensor, b: Int, h: Int, s: Int, d: Int, g: Int, n: Int) -> Sides:
+    """The same where batch and heads become one axis at once."""
+    wide = ops.Expand(ops.Reshape(k, shape=(b, h, 1, s, d)), shape=(b, h, g, s, d))
+    return (
+        ops.Reshape(wide, shape=(n, s, d)),
+        ops.Reshape(ops.Repeat(k, axis=1, repeats=g), shape=(n, s, d)),
+        k.rank == 4,
+        b == k.dim(0),
+        h == k.dim(1),
+        s == k.dim(2),
+        d == k.dim(3),
+        n == (b * h) * g,
+    )
+
+
 @_law("repeat-of-scale")
 def repeat_of_scale(x: Tensor, i: Int, n: Int, a: Float) -> Sides:
     """A factor leaves repeated heads."""
