@@ -29,8 +29,9 @@ _INSIDE = frozenset(
 )  # fmt: skip
 """Operators that a spelling may consist of."""
 _ANCHORS = frozenset({"Erf", "Tanh", "Sigmoid", "Sqrt", "Exp", "Softmax", "HardSigmoid"})
+_MOVEMENT = frozenset({"Reshape", "Transpose", "Expand"})
 _UP, _DOWN = 8, 9
-"""How many operators above and below its anchor a window reaches."""
+"""How many operators above and below its anchor a window reaches, data movement left out."""
 _SIDE = 6
 """How many operators a window follows an operand of what lies above the anchor."""
 _DTYPE = "float32"
@@ -113,13 +114,15 @@ class _Cutter:
         found = set(starts)
         level = [t for t in starts if self.is_inside(t)]
         for _ in range(depth):
-            deeper = []
+            deeper: list[int] = []
             for term in level:
+                # What only moves data is no step; a list may grow while it is walked.
+                after = level if self.lowered.terms[term].op in _MOVEMENT else deeper
                 for child in self.lowered.terms[term].children:
                     if child not in found and not self.constant[child]:
                         found.add(child)
                         if self.is_inside(child):
-                            deeper.append(child)
+                            after.append(child)
             level = deeper
         return found.difference(level)
 
