@@ -26,7 +26,8 @@ from benchmarks.spellings import FAMILIES, Spelling, near_misses, spellings
 from eqsat_opt.egraph.check import check_eclasses
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.lowering import Lowered, TermNode, lower
-from eqsat_opt.egraph.recognise import FUSED, Recognition, recognise
+from eqsat_opt.egraph.readout import FUSED
+from eqsat_opt.egraph.recognise import Recognition, recognise
 from eqsat_opt.egraph.saturate import Budget, Saturation, saturate_windows
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model

@@ -18,7 +18,8 @@ from eqsat_opt.egraph.engine import Engine, compiled_engine
 from eqsat_opt.egraph.frozen import EClasses, freeze
 from eqsat_opt.egraph.loading import load
 from eqsat_opt.egraph.lowering import Lowered, lower
-from eqsat_opt.egraph.recognise import FUSED, Recognition, recognise
+from eqsat_opt.egraph.readout import FUSED
+from eqsat_opt.egraph.recognise import Recognition, recognise
 from eqsat_opt.egraph.schema import Schema
 from eqsat_opt.egraph.siblings import SEED_RULE, Seeds, sibling_seeds
 from eqsat_opt.egraph.typing import typing_rules
@@ -290,6 +291,8 @@ def saturate_terms(
 
 
 _WINDOW_ARITY = 4
+_WINDOW_GROWTH = 4
+"""E-nodes of a saturated window per term, at most about; measured over all spellings."""
 _ELSEWHERE = (Phase.SIBLINGS, Phase.RECOGNISE)
 
 
@@ -312,7 +315,10 @@ def _recognised(lowered: Lowered, first: int, rules: Sequence[Rule], budget: Bud
     if not chosen:
         return Recognition()
     return recognise(
-        lowered, first, lambda windows: saturate_windows(windows, chosen, budget).eclasses
+        lowered,
+        first,
+        lambda windows: saturate_windows(windows, chosen, budget).eclasses,
+        max_terms=budget.recognition_nodes // _WINDOW_GROWTH,
     )
 
 

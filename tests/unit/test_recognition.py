@@ -113,6 +113,17 @@ def test_equal_layers_are_searched_once() -> None:
     assert not check_eclasses(saturation).bad
 
 
+def test_too_many_windows_leave_the_rarest_out(caplog: pytest.LogCaptureFixture) -> None:
+    g = GraphMaker()
+    x = g.input("x", 4, 8)
+    for width in (8, 16, 16, 16):
+        x = gelu(g, g("MatMul", x, g.weight(g.type(x).static_shape()[1], width)))
+    rules = [one for one in default_rules() if one.phase is Phase.RECOGNISE]
+    budget = Budget(recognition_nodes=4 * 12)
+    assert saturate(g.graph(x), rules, budget).report.recognised == {"Gelu": 3}
+    assert "1 of 2 distinct windows" in caplog.text
+
+
 def test_a_model_without_anchors_is_not_searched() -> None:
     g = GraphMaker()
     x = g.input("x", 1, 3, 8, 8)
