@@ -106,44 +106,32 @@ def factor_both(x: Tensor, e: Tensor, a: Float, b: Float) -> Sides:
 # A gate meets its operand -------------------------------------------------------------------------
 
 
-@_law("cube")
-def cube(x: Tensor) -> Sides:
-    """x² times x with another factor between them."""
-    return ops.Square(x) * x, x * ops.Square(x)
+@_law("sigmoid-meets-operand")
+def sigmoid_meets_operand(x: Tensor, y: Tensor) -> Sides:
+    """A sigmoid is multiplied with its own operand first, where both are factors of a product."""
+    h = ops.Sigmoid(x)
+    return h * (x * y), (h * x) * y
 
 
-def _gated(name: str, gate: Callable[[Term, Expr], Term], what: str) -> list[Rule]:
-    """Reassociation where a gate and its own operand are two factors of three, and only there."""
-
-    @_law(f"{name}-meets-operand")
-    def meets(x: Tensor, y: Tensor, c: Float) -> Sides:
-        h = gate(x, c)
-        return h * (x * y), (h * x) * y
-
-    @_law(f"{name}-waits-for-operand")
-    def waits(x: Tensor, y: Tensor, c: Float) -> Sides:
-        h = gate(x, c)
-        return (h * y) * x, (h * x) * y
-
-    texts = f"{what} is multiplied with its operand first.", f"{what} was multiplied too early."
-    made = []
-    for one, text in zip((meets, waits), texts, strict=True):
-        made.append(_with_doc(one, text))
-    return made
+@_law("sigmoid-waits-for-operand")
+def sigmoid_waits_for_operand(x: Tensor, y: Tensor) -> Sides:
+    """It was multiplied with something else before."""
+    h = ops.Sigmoid(x)
+    return (h * y) * x, (h * x) * y
 
 
-def _with_doc(one: Rule, text: str) -> Rule:
-    from dataclasses import replace
+@_law("scaled-sigmoid-meets-operand")
+def scaled_sigmoid_meets_operand(x: Tensor, y: Tensor, c: Float) -> Sides:
+    """The same with a factor inside."""
+    h = ops.Sigmoid(_scale(x, c))
+    return h * (x * y), (h * x) * y
 
-    return replace(one, doc=text)
 
-
-sigmoid_meets, sigmoid_waits = _gated(
-    "scaled-sigmoid", lambda x, c: ops.Sigmoid(_scale(x, c)), "A sigmoid of a scaled operand"
-)
-plain_meets, plain_waits = _gated(
-    "sigmoid", lambda x, _c: ops.Sigmoid(x), "A sigmoid"
-)
+@_law("scaled-sigmoid-waits-for-operand")
+def scaled_sigmoid_waits_for_operand(x: Tensor, y: Tensor, c: Float) -> Sides:
+    """And where something else came first."""
+    h = ops.Sigmoid(_scale(x, c))
+    return (h * y) * x, (h * x) * y
 
 
 # One equation per operator ------------------------------------------------------------------------
