@@ -25,6 +25,7 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
     ("Shift", {"offset": 1.7}, [X]),
     ("Square", {}, [X]),
     ("Rsqrt", {}, [X]),
+    ("Repeat", {"axis": 1, "repeats": 3}, [X]),
     ("Swish", {"alpha": 1.0}, [X]),
     ("Swish", {"alpha": 1.702}, [X]),
     ("Center", {"axes": (2,)}, [X]),

@@ -280,7 +280,8 @@ _UNARY_ATTRS: dict[str, dict[str, Any]] = {
     "ThresholdedRelu": {"alpha": 0.5}, "Clip": {"min": -0.5, "max": 1.5},
 }  # fmt: skip
 SPELLED_OUT = {
-    "Scale", "Shift", "Square", "Rsqrt", "Center", "RmsN", "Swish", "Attention", "MaskedAttention"
+    "Scale", "Shift", "Square", "Rsqrt", "Center", "RmsN", "Repeat", "Swish", "Attention",
+    "MaskedAttention",
 }  # fmt: skip
 """Operators of recognition, checked through what they are exported as (test_normal_form)."""
 UNARY = sorted(

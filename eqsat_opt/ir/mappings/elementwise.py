@@ -42,7 +42,6 @@ _DEFAULTS: dict[str, dict[str, float | str]] = {
     "ThresholdedRelu": {"alpha": 1.0},
     "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     "Gelu": {"approximate": "none"},
-    "Swish": {"alpha": 1.0},
 }
 """Attributes with the defaults of ONNX."""
 
@@ -101,10 +100,8 @@ def _write_gelu(node: Node, context: WriteContext) -> None:
 
 @writes("Swish")
 def _write_swish(node: Node, context: WriteContext) -> None:
+    """A product with a sigmoid: onnxruntime has no Swish of opset 24, but fuses this."""
     (x,), alpha = node.inputs, node.attr("alpha")
-    if context.opset >= 24:
-        context.op("Swish", [x], node.output, alpha=alpha)
-        return
     inner = x if alpha == 1.0 else context.op("Mul", [x, _scalar(context, x, alpha)])
     context.op("Mul", [x, context.op("Sigmoid", [inner])], node.output)
 

@@ -86,7 +86,7 @@ UNARY_FUNCTIONS: dict[str, tuple[dict[str, AttrKind], int]] = {
     "Round": ({}, 11), "Sign": ({}, 9),
     "Sin": ({}, 7), "Cos": ({}, 7), "Softsign": ({}, 1), "Softplus": ({}, 1), "HardSwish": ({}, 14),
     "Mish": ({}, 18), "Gelu": ({"approximate": "str"}, 20),
-    "Swish": ({"alpha": "float"}, 24),
+    "Swish": ({"alpha": "float"}, 6),
     "HardSigmoid": ({"alpha": "float", "beta": "float"}, 6), "Elu": ({"alpha": "float"}, 6),
     "Celu": ({"alpha": "float"}, 12), "LeakyRelu": ({"alpha": "float"}, 6),
     "Selu": ({"alpha": "float", "gamma": "float"}, 6), "ThresholdedRelu": ({"alpha": "float"}, 10),
