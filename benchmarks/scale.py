@@ -5,6 +5,8 @@
                                        # 200-layer BERT
     python -m benchmarks.scale memory  # peak memory on a 1.5 GB model with external data,
                                        # no check and no race
+    python -m benchmarks.scale recurrent  # cost and bound of unrolled SRU and NasRNN at 5,000
+                                          # e-nodes, 60 s for the search, prices by the roofline
 
 Each figure is the best of several runs in fresh processes.
 """
@@ -119,10 +121,35 @@ def measure_memory(size_bytes: int) -> dict[str, float]:
     }
 
 
+def measure_recurrent(search_s: float = 60.0) -> dict[str, object]:
+    """The models whose merged kernels pay only together, so that extraction is hard."""
+    from eqsat_opt import zoo
+    from eqsat_opt.api import run
+    from eqsat_opt.options import Options
+
+    result: dict[str, object] = {}
+    for name in ("sru", "nasrnn"):
+        # A sixth of the budget is for the search.
+        options = Options(
+            nodes=5_000, budget_s=6 * search_s, threads=1, measure=False, check=0, race=False
+        )
+        report = run(zoo.build(name), options).report
+        result[name] = {
+            "enodes": report.enodes,
+            "stopped_by": report.stopped_by,
+            "original_cost": report.original_cost,
+            "cost": report.cost,
+            "lower_bound": report.lower_bound,
+            "gap": report.gap,
+            "extract_s": report.stages_s["extract"],
+        }
+    return result
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["import", "stages", "memory"])
+    parser.add_argument("what", choices=["import", "stages", "memory", "recurrent"])
     parser.add_argument("--bytes", type=int, default=1_500_000_000)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -131,6 +158,8 @@ def main() -> None:
         found = dict(measure_import())
     elif arguments.what == "stages":
         found = measure_stages()
+    elif arguments.what == "recurrent":
+        found = measure_recurrent()
     else:
         found = dict(measure_memory(arguments.bytes))
     print(json.dumps(found, indent=1))
