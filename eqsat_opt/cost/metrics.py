@@ -24,7 +24,7 @@ METRICS = ("time_us", "flops", "bytes", "launches", "weight_bytes")
 LAUNCH_US = 0.29
 """Cost of one more node inside an onnxruntime session, which isolated timings leave out.
 
-Source: cpu_runtime.md §2.
+Measured with onnxruntime 1.31.1 as the difference between chains of 20 and 220 tiny nodes.
 """
 
 _NAMES = {"time": "time_us", **{name: name for name in METRICS}}

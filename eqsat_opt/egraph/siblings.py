@@ -1,8 +1,8 @@
 """Sibling concatenation: how operators that share an operand merge without two-root rules.
 
-Merging every subset of a group of siblings is what makes two-root rules blow up (egraph.md §2).
+Merging every subset of a group of siblings is what makes two-root rules blow up.
 Instead the loader adds, for chosen runs of siblings, their concatenation ``k`` and the true
-equations ``x_i = k[lo_i:hi_i]`` (rules.md §1.5). The slice laws of the book then derive ``f(x_i) =
+equations ``x_i = k[lo_i:hi_i]``. The slice laws of the book then derive ``f(x_i) =
 f(k)[lo_i:hi_i]``, so growth is linear in the number of runs.
 """
 

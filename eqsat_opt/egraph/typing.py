@@ -1,9 +1,9 @@
 """Typing rules of new e-nodes, in the engine's language.
 
 The types of the model's own values are loaded as facts; these rules only shape what rewrites add. A
-term that does not type gets no shape, so it is never united with anything (invariants G1 and G2 of
-rules.md §1.1). All arithmetic stands in rule bodies, where an overflow or a bad index means "no
-match" instead of a failure.
+term that does not type gets no shape, so it is never united with anything: the right side of an
+equation must type, and its type must equal that of the left. All arithmetic stands in rule bodies,
+where an overflow or a bad index means "no match" instead of a failure.
 """
 
 from __future__ import annotations

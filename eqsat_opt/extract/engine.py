@@ -28,8 +28,8 @@ from eqsat_opt.extract.objective import AnyObjective, Objective
 from eqsat_opt.extract.paths.critical_path import dearest_chain
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.simplify.fixpoint import Reduction, simplify
-from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
 from eqsat_opt.extract.solve.answer import Answer, Method, Settings, first_answer, overload
+from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
 from eqsat_opt.extract.solve.parts import search_parts
 
 __all__ = ["Solution", "conclude", "extract", "price", "raise_choice", "solve_priced", "value_of"]
@@ -243,7 +243,13 @@ def solve_priced(
         cost, problem.impl_cost[:, [*map(problem.metrics.index, objective.limits)]], limits
     )
     best.offer(known)
-    reduction = simplify(instance, start=start)
+    try:
+        reduction = simplify(instance, start=start)
+    except KeyboardInterrupt:
+        if not settings.interruptible:
+            raise
+        _offer_greedies(instance, limits, best)
+        return Solution(best.rows, min(instance.trivial_bound(), best.cost))
     note("simplify", math.inf, 0.0)
     if reduction is None:
         return Solution(None, math.inf)
@@ -274,10 +280,14 @@ def solve_priced(
         best.offer(_assembled(instance, reduction, parts, answers))
     if relative_gap(best.cost, lower_bound) > _TIE or math.isinf(best.cost):
         # Greedies can do worse on the simplified problem, and nothing may be worse than they are.
-        for choice in (tree_greedy(instance), sharing_greedy(instance)):
-            if choice is not None and not overload(instance, choice, limits):
-                best.offer(_rows(instance, choice))
+        _offer_greedies(instance, limits, best)
     return Solution(best.rows, min(lower_bound, best.cost))
+
+
+def _offer_greedies(instance: Instance, limits: tuple[float, ...], best: _Best) -> None:
+    for choice in (tree_greedy(instance), sharing_greedy(instance)):
+        if choice is not None and not overload(instance, choice, limits):
+            best.offer(_rows(instance, choice))
 
 
 class _Best:

@@ -14,8 +14,8 @@ from eqsat_opt.extract.extraction import Choice, Extraction, TracePoint, broken,
 from eqsat_opt.extract.instance import Instance, from_problem
 from eqsat_opt.extract.objective import AnyObjective, Objective
 from eqsat_opt.extract.problem import Problem
-from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
 from eqsat_opt.extract.solve.answer import Method
+from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
 
 __all__ = ["EXTRACTORS", "Extractor", "Guarantee", "Run", "best_greedy"]
 

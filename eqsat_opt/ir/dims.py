@@ -219,7 +219,7 @@ def encode_dim(dim: Dim) -> int:
     Literals stand for themselves. A symbolic size is evaluated at pseudo-random 40-bit values of
     its atoms and wrapped to a signed 64-bit integer, so sums and products agree with the engine's
     own arithmetic and two different polynomials collide with negligible probability (identity
-    testing, ARCHITECTURE §3.3).
+    testing).
     """
     if isinstance(dim, int):
         return dim

@@ -1,7 +1,7 @@
 """The optimisation level that a model asks onnxruntime for, kept in the model's own metadata.
 
-onnxruntime reads the entry itself when the environment variable ``ORT_LOAD_CONFIG_FROM_MODEL`` is 1; everyone else may
-read it here.
+onnxruntime reads the entry itself when the environment variable ``ORT_LOAD_CONFIG_FROM_MODEL`` is
+1; everyone else may read it here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kernel patterns: what a backend fuses, written over the operator registry.
 
-A pattern says which operators a backend runs as one kernel. It is matched on the frozen e-graph, so a fused operator is
-never an e-node (ARCHITECTURE §3.1).
+A pattern says which operators a backend runs as one kernel. It is matched on the frozen e-graph, so
+a fused operator is never an e-node.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from eqsat_opt.ir.types import TensorType
 
 __all__ = [
     "ACTIVATIONS",
-    "Any_",
+    "Anything",
     "Const",
     "KernelPattern",
     "Literal",
@@ -27,7 +27,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Any_:
+class Anything:
     """Any value; equal names must be the same value."""
 
     name: str
@@ -65,7 +65,7 @@ class OpPattern:
     same: str = ""
 
 
-Pattern = Any_ | Const | Literal | OpPattern
+Pattern = Anything | Const | Literal | OpPattern
 Match = dict[str, int]
 
 
@@ -96,11 +96,11 @@ def _is_row(own: TensorType, root: TensorType) -> bool:
 
 
 def _convolutions() -> list[KernelPattern]:
-    conv = op("Conv", Any_("x"), Const("w"))
+    conv = op("Conv", Anything("x"), Const("w"))
     biased = op("Add", conv, Const("b", _is_channel_bias))
     sums = {"conv-bias": biased}
     for name, base in (("conv-residual", conv), ("conv-bias-residual", biased)):
-        sums[name] = op("Add", base, Any_("z"))
+        sums[name] = op("Add", base, Anything("z"))
     patterns = [KernelPattern(name, pattern) for name, pattern in sums.items()]
     for name, pattern in {"conv": conv, **sums}.items():
         patterns.append(KernelPattern(f"{name}-activation", OpPattern(ACTIVATIONS, (pattern,))))
@@ -108,7 +108,7 @@ def _convolutions() -> list[KernelPattern]:
 
 
 def _products() -> list[KernelPattern]:
-    biased = op("Add", op("MatMul", Any_("x"), Const("w")), Const("b", _is_row))
+    biased = op("Add", op("MatMul", Anything("x"), Const("w")), Const("b", _is_row))
     return [
         KernelPattern("matmul-bias", biased, lambda root: root.rank == 2),
         KernelPattern(
@@ -120,7 +120,7 @@ def _products() -> list[KernelPattern]:
 
 
 def _gelus() -> list[KernelPattern]:
-    x, half, one = Any_("x"), Literal(0.5), Literal(1.0)
+    x, half, one = Anything("x"), Literal(0.5), Literal(1.0)
     inner = (op("Div", x, Literal(math.sqrt(2.0))), op("Mul", x, Literal(math.sqrt(0.5))))
     patterns = []
     for i, argument in enumerate(inner):
@@ -142,12 +142,12 @@ def _mean(operand: Pattern) -> OpPattern:
 
 
 def _norms() -> list[KernelPattern]:
-    x = Any_("x")
+    x = Anything("x")
     centred = op("Sub", x, _mean(x))
     squares = (op("Pow", centred, Literal(2.0)), op("Mul", centred, centred))
     patterns = []
     for i, square in enumerate(squares):
-        deviation = op("Sqrt", op("Add", _mean(square), Any_("epsilon")))
+        deviation = op("Sqrt", op("Add", _mean(square), Anything("epsilon")))
         normal = op("Div", centred, deviation)
         scaled = op("Mul", normal, Const("scale", _is_row))
         patterns.append(
@@ -157,16 +157,16 @@ def _norms() -> list[KernelPattern]:
 
 
 def _attentions() -> list[KernelPattern]:
-    logits = op("MatMul", Any_("q"), Any_("k"))
+    logits = op("MatMul", Anything("q"), Anything("k"))
     scaled = OpPattern(("Mul", "Div"), (logits, Const("s")))
     patterns = []
     for name, scores in (
         ("plain", logits),
         ("scaled", scaled),
-        ("masked", op("Add", scaled, Any_("mask"))),
+        ("masked", op("Add", scaled, Anything("mask"))),
     ):
         patterns.append(
-            KernelPattern(f"attention-{name}", op("MatMul", op("Softmax", scores), Any_("v")))
+            KernelPattern(f"attention-{name}", op("MatMul", op("Softmax", scores), Anything("v")))
         )
     return patterns
 
@@ -174,6 +174,7 @@ def _attentions() -> list[KernelPattern]:
 def ort_patterns() -> tuple[KernelPattern, ...]:
     """What onnxruntime's CPU provider runs as one kernel beyond single operators.
 
-    Concatenations of any length and one Split for adjacent Slices have no fixed shape; selection makes them itself.
+    Concatenations of any length and one Split for adjacent Slices have no fixed shape; selection
+    makes them itself.
     """
     return (*_convolutions(), *_products(), *_gelus(), *_norms(), *_attentions())

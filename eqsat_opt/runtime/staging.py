@@ -16,7 +16,7 @@ from eqsat_opt.runtime.source import ModelSource
 __all__ = ["Staging"]
 
 _LARGE_BYTES = 64 << 20
-"""A race builds a dozen sessions, and each would serialise the weights of a model in memory anew."""
+"""A race builds a dozen sessions; each would serialise the weights of a model in memory anew."""
 
 
 class Staging:

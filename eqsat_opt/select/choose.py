@@ -1,7 +1,7 @@
 """The lazy measuring loop: extract, measure the unmeasured kernels of the answer, repeat.
 
 Unmeasured kernels carry a lower bound, so when the answer is fully measured it is optimal over all
-measured prices, though much was never measured (ARCHITECTURE §3.5).
+measured prices, though much was never measured.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from eqsat_opt.egraph import EClasses
 from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.ops import get_op, is_known
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.patterns import Any_, Const, KernelPattern, Literal, OpPattern, Pattern
+from eqsat_opt.runtime.patterns import Anything, Const, KernelPattern, Literal, OpPattern, Pattern
 
 __all__ = ["Match", "match_at"]
 
@@ -48,7 +48,7 @@ def _attempt(
     eclasses: EClasses, pattern: Pattern, cls: int, state: _State, root: TensorType
 ) -> Iterator[_State]:
     match pattern:
-        case Any_(name):
+        case Anything(name):
             bound = _bind(state, name, cls)
             if bound is not None:
                 yield bound

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract
+from eqsat_opt.extract import Objective, Problem, ProblemBuilder, engine, extract
 from eqsat_opt.extract.engine import price
 from eqsat_opt.extract.instance import Instance, from_problem, strong_components
 from eqsat_opt.extract.solve.cutting import tighten
@@ -143,3 +143,18 @@ def test_merged_gates_are_proven() -> None:
     result = extract(problem, TIME)
     assert result.status == "optimal"
     assert result.check(problem) == pytest.approx(1 + 40 * (3 * 12 + 12 * 0.5))
+
+
+def _interrupted(*args: object, **options: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("stage", ["simplify", "search_parts"])
+def test_an_interrupt_leaves_the_best_so_far(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = merged_gates(groups=3, gates=4)
+    monkeypatch.setattr(engine, stage, _interrupted)
+    result = extract(problem, TIME, interruptible=True)
+    assert result.status == "feasible"
+    assert result.lower_bound < result.check(problem) <= 1 + 3 * 4 * 4
+    with pytest.raises(KeyboardInterrupt):
+        extract(problem, TIME)

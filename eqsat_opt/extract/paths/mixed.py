@@ -27,8 +27,8 @@ from eqsat_opt.extract.paths.search import (
 )
 from eqsat_opt.extract.paths.state import Note, PathState
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.solve.exact import Mode
 from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.exact import Mode
 from eqsat_opt.extract.tradeoff.lagrange import bound_limited
 
 __all__ = ["solve_constrained"]

@@ -23,8 +23,8 @@ from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import reduce_paths
 from eqsat_opt.extract.paths.state import Note
 from eqsat_opt.extract.problem import FloatArray, Problem
-from eqsat_opt.extract.solve.exact import Mode
 from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.exact import Mode
 from eqsat_opt.extract.tradeoff.weighted import BestRows, Mask, offer_incumbent, solve_weighted
 
 __all__ = ["solve_ratio"]

@@ -158,7 +158,7 @@ class FieldDomain:
     """Integers modulo a prime below 2^31; a nonlinear function is a random one of its arguments.
 
     An identity that holds here at random values holds as an identity of rational functions except
-    with a probability of about degree/p (Schwartz-Zippel); see rules.md §3.
+    with a probability of about degree/p (Schwartz-Zippel).
     """
 
     name = "field"
