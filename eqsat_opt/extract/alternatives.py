@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from eqsat_opt.extract.engine import conclude, price, raise_choice
+from eqsat_opt.extract.engine import conclude, price
 from eqsat_opt.extract.extraction import Choice, Extraction
 from eqsat_opt.extract.objective import AnyObjective, Objective, Product, Ratio
 from eqsat_opt.extract.problem import FloatArray, IntArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.weighted_sum import raise_choice
 from eqsat_opt.extract.solvers import solve
 
 __all__ = ["alternatives", "distance"]

@@ -9,13 +9,14 @@ from types import MappingProxyType
 from typing import Literal, Protocol
 
 from eqsat_opt.errors import ExtractionError
-from eqsat_opt.extract.engine import conclude, extract, price, raise_choice
+from eqsat_opt.extract.engine import conclude, extract, price
 from eqsat_opt.extract.extraction import Choice, Extraction, TracePoint, broken, measured
 from eqsat_opt.extract.instance import Instance, from_problem
 from eqsat_opt.extract.objective import AnyObjective, Objective
 from eqsat_opt.extract.problem import Problem
 from eqsat_opt.extract.solve.answer import Method
 from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
+from eqsat_opt.extract.solve.weighted_sum import raise_choice
 
 __all__ = ["EXTRACTORS", "Extractor", "Guarantee", "Run", "best_greedy"]
 

@@ -1,15 +1,15 @@
-"""Which search solves which objective; all have the signature of `engine.solve_priced`."""
+"""Which search solves which objective; all have the signature of `weighted_sum.solve_priced`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from eqsat_opt.extract.engine import Solution, solve_priced
 from eqsat_opt.extract.extraction import Choice
 from eqsat_opt.extract.objective import AnyObjective, Product, Ratio
 from eqsat_opt.extract.paths.mixed import solve_constrained
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.weighted_sum import Solution, solve_priced
 from eqsat_opt.extract.tradeoff.product import solve_product
 from eqsat_opt.extract.tradeoff.ratio import solve_ratio
 

@@ -8,9 +8,10 @@ import random
 import numpy as np
 import pytest
 
-from eqsat_opt.extract import Objective, Problem, ProblemBuilder, engine, extract
+from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract
 from eqsat_opt.extract.engine import price
 from eqsat_opt.extract.instance import Instance, from_problem, strong_components
+from eqsat_opt.extract.solve import weighted_sum
 from eqsat_opt.extract.solve.cutting import tighten
 from eqsat_opt.extract.solve.exact import solve_exactly
 from eqsat_opt.extract.solve.greedy import tree_greedy
@@ -152,7 +153,7 @@ def _interrupted(*args: object, **options: object) -> None:
 @pytest.mark.parametrize("stage", ["simplify", "search_parts"])
 def test_an_interrupt_leaves_the_best_so_far(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = merged_gates(groups=3, gates=4)
-    monkeypatch.setattr(engine, stage, _interrupted)
+    monkeypatch.setattr(weighted_sum, stage, _interrupted)
     result = extract(problem, TIME, interruptible=True)
     assert result.status == "feasible"
     assert result.lower_bound < result.check(problem) <= 1 + 3 * 4 * 4

@@ -12,7 +12,6 @@ import math
 import time
 from dataclasses import replace
 
-from eqsat_opt.extract.engine import Solution, raise_choice, solve_priced
 from eqsat_opt.extract.extraction import Choice, active_order
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.paths.branch import branch_paths
@@ -29,6 +28,7 @@ from eqsat_opt.extract.paths.state import Note, PathState
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
 from eqsat_opt.extract.solve.exact import Mode
+from eqsat_opt.extract.solve.weighted_sum import Solution, raise_choice, solve_priced
 from eqsat_opt.extract.tradeoff.lagrange import bound_limited
 
 __all__ = ["solve_constrained"]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat_opt.extract.engine import Rows
 from eqsat_opt.extract.extraction import relative_gap
 from eqsat_opt.extract.instance import active_classes
 from eqsat_opt.extract.paths.instance import PathInstance
+from eqsat_opt.extract.solve.weighted_sum import Rows
 
 __all__ = ["Note", "PathState"]
 

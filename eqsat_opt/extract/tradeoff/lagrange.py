@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqsat_opt.extract.engine import Rows, Solution, raise_choice, solve_priced
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.paths.instance import from_problem
 from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import reduce_paths
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.weighted_sum import Rows, Solution, raise_choice, solve_priced
 
 __all__ = ["Relaxed", "bound_limited"]
 

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from eqsat_opt.extract.engine import Rows, Solution
 from eqsat_opt.extract.extraction import Choice, relative_gap
 from eqsat_opt.extract.objective import Product
 from eqsat_opt.extract.paths.state import Note
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.weighted_sum import Rows, Solution
 from eqsat_opt.extract.tradeoff.plane import HalfPlane, corners, lower_hull
 from eqsat_opt.extract.tradeoff.weighted import BestRows, offer_incumbent, solve_weighted
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from eqsat_opt.extract.engine import Rows, Solution
 from eqsat_opt.extract.extraction import Choice, relative_gap
 from eqsat_opt.extract.objective import Objective, Ratio
 from eqsat_opt.extract.paths.branch import branch_paths
@@ -25,6 +24,7 @@ from eqsat_opt.extract.paths.state import Note
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
 from eqsat_opt.extract.solve.exact import Mode
+from eqsat_opt.extract.solve.weighted_sum import Rows, Solution
 from eqsat_opt.extract.tradeoff.weighted import BestRows, Mask, offer_incumbent, solve_weighted
 
 __all__ = ["solve_ratio"]

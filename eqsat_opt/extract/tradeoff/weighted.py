@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.extract.engine import Rows, Solution, solve_priced
 from eqsat_opt.extract.extraction import Choice, active_order, measured
 from eqsat_opt.extract.objective import Objective, Product, Ratio
 from eqsat_opt.extract.paths.mixed import solve_constrained
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
+from eqsat_opt.extract.solve.weighted_sum import Rows, Solution, solve_priced
 
 __all__ = ["BestRows", "Mask", "offer_incumbent", "solve_weighted"]
 

@@ -1,0 +1,229 @@
+"""Weighted sums of metrics: simplify, search the independent parts, put the answers together.
+
+The order of the stages is that of their price: what simplification or a small search proves never
+starts the solver.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eqsat_opt.errors import ExtractionError
+from eqsat_opt.extract.extraction import Choice, active_order, relative_gap
+from eqsat_opt.extract.instance import Instance, active_classes, from_problem, join
+from eqsat_opt.extract.objective import Objective
+from eqsat_opt.extract.paths.critical_path import dearest_chain
+from eqsat_opt.extract.problem import FloatArray, Problem
+from eqsat_opt.extract.simplify.fixpoint import Reduction, simplify
+from eqsat_opt.extract.solve.answer import Answer, Settings, first_answer, overload
+from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
+from eqsat_opt.extract.solve.parts import search_parts
+
+__all__ = ["Rows", "Solution", "raise_choice", "solve_priced"]
+
+_TIE = 1e-12  # relative difference below which the incumbent stays
+
+Rows = Mapping[int, int]
+"""Class to row of `Problem.impl_cost`."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Best choice in rows (None: nothing found) and a bound, infinite if there is no solution."""
+
+    rows: Rows | None
+    lower_bound: float
+
+
+def raise_choice(problem: Problem, rows: Rows) -> dict[int, tuple[int, int]]:
+    """Rows to (e-node, implementation), for the needed classes in ascending order.
+
+    Raises:
+        ExtractionError: the rows are incomplete or cyclic.
+    """
+    owner = problem.implementation_node()
+    choice = {}
+    for c, row in rows.items():
+        node = int(owner[row])
+        choice[c] = (node, row - int(problem.impl_ptr[node]))
+    return {c: choice[c] for c in sorted(active_order(problem, choice))}
+
+
+def solve_priced(
+    problem: Problem,
+    cost: FloatArray,
+    objective: Objective,
+    *,
+    incumbent: Choice | None,
+    settings: Settings,
+    time_limit_s: float,
+    note: Callable[[str, float, float], None] = lambda stage, cost, bound: None,
+) -> Solution:
+    """Solve under prices `cost [n_implementations]`; an infinite price forbids.
+
+    Raises:
+        ExtractionError: the incumbent is not a solution.
+    """
+    deadline = time.perf_counter() + time_limit_s
+    instance = from_problem(problem, cost, objective)
+    known = _incumbent_rows(problem, incumbent)
+    start = _start_options(problem, instance, known)
+    limits = tuple(objective.limits.values())
+    best = _Best(
+        cost, problem.impl_cost[:, [*map(problem.metrics.index, objective.limits)]], limits
+    )
+    best.offer(known)
+    try:
+        reduction = simplify(instance, start=start)
+    except KeyboardInterrupt:
+        if not settings.interruptible:
+            raise
+        _offer_greedies(instance, limits, best)
+        return Solution(best.rows, min(instance.trivial_bound(), best.cost))
+    note("simplify", math.inf, 0.0)
+    if reduction is None:
+        return Solution(None, math.inf)
+    parts = reduction.parts
+    if limits:
+        parts = (join(parts),) if parts else ()
+        room = [limit - used for limit, used in zip(limits, reduction.load, strict=True)]
+        if any(r < -1e-9 * limit for r, limit in zip(room, limits, strict=True)):
+            return Solution(None, math.inf)
+        settings = replace(settings, capacity=tuple(max(r, 0.0) for r in room))
+    answers = [first_answer(part, start, settings) for part in parts]
+    chain = dearest_chain(
+        instance.members, instance.option_class, instance.children, instance.cost, instance.roots
+    )
+    tally = _Tally(reduction, answers, note, chain)
+    tally.tell("greedy")
+    if settings.method != "greedy" and relative_gap(tally.cost(), chain) > settings.gap + _TIE:
+        try:
+            tally.answers = search_parts(parts, answers, settings, deadline, tally.update)
+        except KeyboardInterrupt:
+            if not settings.interruptible:
+                raise
+    answers = tally.answers
+    lower_bound = tally.lower_bound()
+    if math.isinf(lower_bound):
+        return Solution(None, math.inf)
+    if all(answer.choice is not None for answer in answers):
+        best.offer(_assembled(instance, reduction, parts, answers))
+    if relative_gap(best.cost, lower_bound) > _TIE or math.isinf(best.cost):
+        # Greedies can do worse on the simplified problem, and nothing may be worse than they are.
+        _offer_greedies(instance, limits, best)
+    return Solution(best.rows, min(lower_bound, best.cost))
+
+
+def _offer_greedies(instance: Instance, limits: tuple[float, ...], best: _Best) -> None:
+    for choice in (tree_greedy(instance), sharing_greedy(instance)):
+        if choice is not None and not overload(instance, choice, limits):
+            best.offer(_rows(instance, choice))
+
+
+class _Best:
+    """The cheapest solution offered; an earlier one stays unless a later one is clearly cheaper."""
+
+    def __init__(self, cost: FloatArray, load: FloatArray, limits: tuple[float, ...]) -> None:
+        self._price, self._load, self._limits = cost, load, limits
+        self.rows: Rows | None = None
+        self.cost = math.inf
+
+    def offer(self, rows: Rows | None) -> None:
+        if not rows:
+            return
+        chosen = list(rows.values())
+        used = self._load[chosen].sum(axis=0)
+        if any(u > limit * (1 + 1e-9) for u, limit in zip(used, self._limits, strict=True)):
+            return
+        cost = math.fsum(self._price[chosen])
+        if cost < self.cost * (1 - _TIE) or (self.rows is None and math.isfinite(cost)):
+            self.rows, self.cost = rows, cost
+
+
+class _Tally:
+    """Sums the answers of the parts into one cost and one bound, not below a known one."""
+
+    def __init__(
+        self,
+        reduction: Reduction,
+        answers: list[Answer],
+        note: Callable[[str, float, float], None],
+        floor: float,
+    ) -> None:
+        self.answers = list(answers)
+        self._costs = np.array([answer.cost for answer in answers])
+        self._bounds = np.array([answer.lower_bound for answer in answers])
+        self._floor = floor
+        self._base = reduction.cost
+        self._note = note
+
+    def lower_bound(self) -> float:
+        return max(self._floor, self._base + math.fsum(a.lower_bound for a in self.answers))
+
+    def cost(self) -> float:
+        return self._base + math.fsum(a.cost for a in self.answers)
+
+    def tell(self, stage: str) -> None:
+        # Told very often, so summed quickly; what is returned is summed with care.
+        cost = self._base + float(self._costs.sum())
+        self._note(stage, cost, max(self._floor, self._base + float(self._bounds.sum())))
+
+    def update(self, index: int, stage: str, answer: Answer) -> None:
+        self.answers[index] = answer
+        self._costs[index], self._bounds[index] = answer.cost, answer.lower_bound
+        self.tell(stage)
+
+
+def _incumbent_rows(problem: Problem, incumbent: Choice | None) -> dict[int, int] | None:
+    if incumbent is None:
+        return None
+    try:
+        order = active_order(problem, incumbent)
+    except ExtractionError as error:
+        raise ExtractionError(f"the incumbent is not a solution: {error}") from error
+    return {c: int(problem.impl_ptr[incumbent[c][0]]) + incumbent[c][1] for c in order}
+
+
+def _start_options(
+    problem: Problem, instance: Instance, known: Mapping[int, int] | None
+) -> dict[int, int]:
+    """The known solution in the instance's options: without limits each e-node has one only."""
+    if known is None:
+        return {}
+    owner = problem.implementation_node()
+    options = set(instance.option_ids)
+    by_node = {int(owner[row]): row for row in instance.option_ids}
+    start = {}
+    for c, row in known.items():
+        option = row if row in options else by_node.get(int(owner[row]))
+        if option is not None:
+            start[c] = option
+    return start
+
+
+def _rows(instance: Instance, choice: list[int]) -> dict[int, int] | None:
+    order = active_classes(instance.children, choice, instance.roots)
+    if order is None:
+        return None
+    return {instance.class_ids[c]: instance.option_ids[choice[c]] for c in order}
+
+
+def _assembled(
+    instance: Instance,
+    reduction: Reduction,
+    parts: tuple[Instance, ...],
+    answers: list[Answer],
+) -> dict[int, int] | None:
+    """The answers of all parts and what was settled, for the classes that are needed."""
+    rows = dict(reduction.settled)
+    for part, answer in zip(parts, answers, strict=True):
+        if answer.choice is not None:
+            rows.update(_rows(part, answer.choice) or {})
+    position = {row: i for i, row in enumerate(instance.option_ids)}
+    choice = [position[rows[c]] if c in rows else -1 for c in range(instance.n_classes)]
+    return _rows(instance, choice)
