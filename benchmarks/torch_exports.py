@@ -7,7 +7,8 @@ Run from the repository root, with the extra `bench` installed:
 
 `build` exports each model by both of PyTorch's exporters, the newer one with and without its own
 optimiser. `compare` gives each file to each optimiser, checks that the result still computes the
-same, and races the results in onnxruntime.
+same, and races the results in onnxruntime; a verdict other than equal counts only as a second race
+gives it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,7 +46,7 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.runtime.ort_config import level_in
-from eqsat_opt.runtime.race import race
+from eqsat_opt.runtime.race import RaceResult, race
 
 app = typer.Typer(add_completion=False, help=__doc__)
 # A pipe has no width of its own, and the default cuts the tables.
@@ -278,15 +280,24 @@ def _compare_one(
         # Ours may ask for another optimisation level of the runtime, in the metadata that the
         # runtime defines for it.
         settings = {name: OrtOptions(threads, level_in(file)) for name, file in runnable.items()}
-        result = race(
+        start_race = partial(
+            race,
             runnable,
             BASELINE,
             feeds,
             options=settings,
             builds=builds,
-            seed=seed,
             time_limit_s=race_s,
         )
+        _enter(comparison, start_race(seed=seed))
+        if comparison.verdict in ("faster", "slower"):
+            # The best of several is partly luck: what is not equal is raced again, and that counts.
+            _enter(comparison, start_race(seed=seed + 1))
+    return comparison
+
+
+def _enter(comparison: Comparison, result: RaceResult) -> None:
+    """Fill in what a race measured."""
     comparison.noise = result.noise
     comparison.threshold = result.threshold
     for name, entry in result.entries.items():
@@ -296,7 +307,6 @@ def _compare_one(
             candidate.time_us = entry.time_us
             candidate.median_us = entry.median_us
             candidate.speedup = 1.0 / entry.ratio
-    return comparison
 
 
 def _check(
