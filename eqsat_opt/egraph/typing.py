@@ -188,6 +188,10 @@ _SINGLE = {
         f" (< d {_LITERAL}) (= s (vec-set a i (- h l)))",
         "s",
     ),
+    # Of a scalar only; others are typed where the model itself has them.
+    "Expand": _rule(
+        "Expand", "(= r (Expand x s)) (= a (shape x)) (= 0 (vec-length a)) (= t (dtype x))", "s"
+    ),
     "Scalar": _rule("Scalar", "(= r (Scalar t v))", "(vec-empty)", extra="(const r)"),
     "IdentityKernel": _rule(
         "IdentityKernel",
