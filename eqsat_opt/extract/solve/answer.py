@@ -15,6 +15,7 @@ __all__ = ["Answer", "Method", "Settings", "first_answer", "overload"]
 
 Method = Literal["auto", "greedy", "local", "lns", "exact"]
 
+_ROUNDING = 1e-7  # of bounds: the solver counts in integers, some 1e-11 of the cost per option
 _MULTIPLIERS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)  # of a limited metric, see _greedies
 
 
@@ -47,7 +48,8 @@ class Answer:
     def closed(self, gap: float) -> bool:
         """Whether the gap is small enough to stop."""
         return (
-            math.isfinite(self.cost) and relative_gap(self.cost, self.lower_bound) <= gap + 1e-12
+            math.isfinite(self.cost)
+            and relative_gap(self.cost, self.lower_bound) <= gap + _ROUNDING
         ) or math.isinf(self.lower_bound)
 
     def better(self, part: Instance, choice: Sequence[int] | None, settings: Settings) -> Answer:

@@ -28,6 +28,7 @@ _STEP = 1e-9  # relative gain that counts
 _SOLVER_START_S = 0.02  # with less time left the solver is not worth starting
 _BRANCH = {"max_steps": 1500, "max_classes": 100}  # beyond this the solver is quicker
 _ALONE_OPTIONS, _ALONE_WORK = 3000, 0.4  # what one worker is tried on, and how long
+_SMALL_OPTIONS = 250  # up to this size it proves nearly everything, so it comes before the search
 _NEIGHBOURHOOD_SHARE = 0.5  # of the time of a part, at most; the rest is for the proof
 _CUT_SHARE, _CUT_ROUNDS = 0.3, 200  # of what is left then
 
@@ -42,14 +43,22 @@ def improve(
     answer = answer.better(part, choice, settings)
     if proven:
         return answer.bounded(answer.cost)
+    searched = settings.method == "local"
+    if not searched and part.n_options <= _SMALL_OPTIONS:
+        answer = _proven_alone(part, answer, settings, deadline)
+        report("solver", answer)
+        if answer.closed(settings.gap):
+            return answer
+        searched = True
     filled = _filled(part, answer.choice or choice)
     filled = improve_locally(part, filled, seed=settings.seed, deadline=deadline)
     answer = answer.better(part, filled, settings)
     report("local search", answer)
     if settings.method == "local":
         return _reduced(part, answer, settings, deadline)
-    answer = _proven_alone(part, answer, settings, deadline)
-    report("solver", answer)
+    if not searched:
+        answer = _proven_alone(part, answer, settings, deadline)
+        report("solver", answer)
     if answer.closed(settings.gap):
         return answer
     relaxed = None
