@@ -20,6 +20,7 @@ from eqsat_opt.extract.problem import FloatArray, Problem
 __all__ = [
     "Instance",
     "active_classes",
+    "closes_cycle",
     "dag_cost",
     "from_problem",
     "join",
@@ -169,6 +170,21 @@ def active_classes(
                 if state[child] == 0:
                     stack.append(child)
     return order
+
+
+def closes_cycle(children: Children, chosen: Sequence[int], cls: int, option: int) -> bool:
+    """Whether a class would need itself with an option, given what others chose (-1: nothing)."""
+    seen: set[int] = set()
+    stack = list(children[option])
+    while stack:
+        d = stack.pop()
+        if d == cls:
+            return True
+        if d not in seen:
+            seen.add(d)
+            if chosen[d] >= 0:
+                stack.extend(children[chosen[d]])
+    return False
 
 
 def dag_cost(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from eqsat_opt.extract.instance import closes_cycle
 from eqsat_opt.extract.paths.instance import ROUNDING, PathInstance
 from eqsat_opt.extract.paths.rules import necessary
 from eqsat_opt.extract.simplify.bitsets import bits, union
@@ -90,7 +91,7 @@ class _Search:
             self.steps += 1
             added = self.below[i] & ~needed
             self.chosen[c] = i
-            if self._add_load(i) and not self._closes_cycle(c, i):
+            if self._add_load(i) and not closes_cycle(self.instance.children, self.chosen, c, i):
                 self.visit(
                     needed | added,
                     decided | 1 << c,
@@ -109,17 +110,3 @@ class _Search:
     def _drop_load(self, i: int) -> None:
         for k in range(len(self.used)):
             self.used[k] -= self.instance.load[i][k]
-
-    def _closes_cycle(self, c: int, option: int) -> bool:
-        children = self.instance.children
-        seen: set[int] = set()
-        stack = list(children[option])
-        while stack:
-            d = stack.pop()
-            if d == c:
-                return True
-            if d not in seen:
-                seen.add(d)
-                if self.chosen[d] >= 0:
-                    stack.extend(children[self.chosen[d]])
-        return False

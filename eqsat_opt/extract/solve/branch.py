@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from eqsat_opt.extract.instance import Instance, strong_components
+from eqsat_opt.extract.instance import Instance, closes_cycle, strong_components
 from eqsat_opt.extract.simplify.necessity import bits, necessity, union
 
 __all__ = ["branch_and_bound"]
@@ -75,7 +75,7 @@ class _Search:
             self.steps += 1
             added = self.below[i] & ~needed
             extra = math.fsum(self.least[d] for d in bits(added))
-            if not self._closes_cycle(c, i):
+            if not closes_cycle(self.instance.children, self.chosen, c, i):
                 self.chosen[c] = i
                 self.visit(
                     needed | added,
@@ -83,17 +83,3 @@ class _Search:
                     bound + extra + self.instance.cost[i] - self.least[c],
                 )
                 self.chosen[c] = -1
-
-    def _closes_cycle(self, c: int, option: int) -> bool:
-        children = self.instance.children
-        seen: set[int] = set()
-        stack = list(children[option])
-        while stack:
-            d = stack.pop()
-            if d == c:
-                return True
-            if d not in seen:
-                seen.add(d)
-                if self.chosen[d] >= 0:
-                    stack.extend(children[self.chosen[d]])
-        return False
