@@ -83,7 +83,7 @@ INVALID: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     ),
     "undefined output": (lambda: model([helper.make_node("Relu", ["x"], ["z"])]), "'y'"),
     "wrong dtype": (
-        lambda: model([helper.make_node("Sigmoid", ["x"], ["y"])], elem_type=INT),
+        lambda: model([helper.make_node("Neg", ["x"], ["y"])], elem_type=INT),
         "int64",
     ),
     "unknown dtype": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eqsat_opt.ir.mappings import (
+    attention,
     constants,
     elementwise,
     linear,
@@ -12,4 +13,13 @@ from eqsat_opt.ir.mappings import (
     window,
 )
 
-__all__ = ["constants", "elementwise", "linear", "movement", "normalisation", "reduction", "window"]
+__all__ = [
+    "attention",
+    "constants",
+    "elementwise",
+    "linear",
+    "movement",
+    "normalisation",
+    "reduction",
+    "window",
+]

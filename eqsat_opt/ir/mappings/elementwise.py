@@ -98,6 +98,32 @@ def _write_gelu(node: Node, context: WriteContext) -> None:
     context.op("Mul", [context.op("Mul", [x, half]), context.op("Add", [gate, one])], node.output)
 
 
+@writes("Swish")
+def _write_swish(node: Node, context: WriteContext) -> None:
+    """A product with a sigmoid: onnxruntime has no Swish of opset 24, but fuses this."""
+    (x,), alpha = node.inputs, node.attr("alpha")
+    inner = x if alpha == 1.0 else context.op("Mul", [x, _scalar(context, x, alpha)])
+    context.op("Mul", [x, context.op("Sigmoid", [inner])], node.output)
+
+
+@writes("Scale", "Shift")
+def _write_affine(node: Node, context: WriteContext) -> None:
+    (x,) = node.inputs
+    ((_, value),) = node.attrs
+    op = "Mul" if node.op == "Scale" else "Add"
+    context.op(op, [x, _scalar(context, x, float(str(value)))], node.output)
+
+
+@writes("Square")
+def _write_square(node: Node, context: WriteContext) -> None:
+    context.op("Mul", [node.inputs[0], node.inputs[0]], node.output)
+
+
+@writes("Rsqrt")
+def _write_rsqrt(node: Node, context: WriteContext) -> None:
+    context.op("Reciprocal", [context.op("Sqrt", node.inputs)], node.output)
+
+
 @writes("HardSwish")
 def _write_hard_swish(node: Node, context: WriteContext) -> None:
     if context.opset >= 14:
@@ -132,6 +158,9 @@ def _write_weak_comparison(node: Node, context: WriteContext) -> None:
     if context.opset >= 12:
         context.op(node.op, node.inputs, node.output)
         return
+    whole = context.type(node.inputs[0]).dtype in ("int32", "int64")
+    if context.opset < (9 if whole else 11):
+        refuse(node, context.opset)  # Greater takes integers since 9, Equal floats since 11.
     # Not the negation of the opposite comparison, which differs on NaN.
     strict = context.op(node.op.removesuffix("OrEqual"), node.inputs)
     context.op("Or", [strict, context.op("Equal", node.inputs)], node.output)

@@ -17,7 +17,12 @@ from eqsat_opt.ir.onnx_mapping import (
 )
 from eqsat_opt.ir.types import numpy_dtype
 
-__all__ = ["resolve_pads"]
+__all__ = ["resolve_pads", "same_padding"]
+
+
+def same_padding(size: int, kernel: int, stride: int, dilation: int) -> int:
+    """How much SAME pads an axis in all; negative where the stride is wider than the window."""
+    return (-(-size // stride) - 1) * stride + dilation * (kernel - 1) + 1 - size
 
 
 def resolve_pads(
@@ -41,7 +46,7 @@ def resolve_pads(
     for size, k, stride, dilation in zip(
         literal_ints(sizes), kernel, strides, dilations, strict=True
     ):
-        total = max((-(-size // stride) - 1) * stride + dilation * (k - 1) + 1 - size, 0)
+        total = max(same_padding(size, k, stride, dilation), 0)
         small, large = total // 2, total - total // 2
         begins.append(small if mode == "SAME_UPPER" else large)
         ends.append(large if mode == "SAME_UPPER" else small)

@@ -48,7 +48,9 @@ def _write_layer(node: Node, context: WriteContext) -> None:
     axes = tuple(range(axis, type_.rank))
     if layer:
         x = context.op("Sub", [x, write_reduction(context, "ReduceMean", x, axes)])
-    variance = write_reduction(context, "ReduceMean", context.op("Mul", [x, x]), axes)
+    two = context.constant(np.asarray(2.0, numpy_dtype(type_.dtype)))
+    # A power, because onnxruntime's fusions expect one.
+    variance = write_reduction(context, "ReduceMean", context.op("Pow", [x, two]), axes)
     constant = context.constant(np.asarray(epsilon, numpy_dtype(type_.dtype)))
     deviation = context.op("Sqrt", [context.op("Add", [variance, constant])])
     result = context.op("Div", [x, deviation])
@@ -56,6 +58,22 @@ def _write_layer(node: Node, context: WriteContext) -> None:
     result = context.op("Mul", [result, node.inputs[1]], None if with_bias else node.output)
     if with_bias:
         context.op("Add", [result, node.inputs[2]], node.output)
+
+
+@writes("Center")
+def _write_center(node: Node, context: WriteContext) -> None:
+    (x,) = node.inputs
+    mean = write_reduction(context, "ReduceMean", x, node.attr("axes"))
+    context.op("Sub", [x, mean], node.output)
+
+
+@writes("RmsN")
+def _write_root_mean_square(node: Node, context: WriteContext) -> None:
+    (x,) = node.inputs
+    square = write_reduction(context, "ReduceMean", context.op("Mul", [x, x]), node.attr("axes"))
+    epsilon = context.constant(np.asarray(node.attr("epsilon"), numpy_dtype(context.type(x).dtype)))
+    deviation = context.op("Sqrt", [context.op("Add", [square, epsilon])])
+    context.op("Div", [x, deviation], node.output)
 
 
 @reads("BatchNormalization")

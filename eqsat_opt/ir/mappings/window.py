@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from eqsat_opt.ir.graph import Node
-from eqsat_opt.ir.mappings.linear import resolve_pads
-from eqsat_opt.ir.onnx_mapping import Call, ReadContext, WriteContext, expect, reads, refuse, writes
+from eqsat_opt.ir.mappings.linear import resolve_pads, same_padding
+from eqsat_opt.ir.onnx_mapping import (
+    Call,
+    ReadContext,
+    WriteContext,
+    expect,
+    literal_ints,
+    reads,
+    refuse,
+    writes,
+)
 
 __all__: list[str] = []
 
@@ -21,6 +30,10 @@ def _read_pool(call: Call, context: ReadContext) -> None:
     strides = tuple(call.get("strides", (1,) * axes))
     dilations = tuple(call.get("dilations", (1,) * axes))
     same = call.get("auto_pad", "NOTSET").startswith("SAME")
+    if same:
+        # Runtimes do not agree on what a pool is whose SAME would pad by less than nothing.
+        sizes = literal_ints(x.shape[2:])
+        expect(min(map(same_padding, sizes, kernel, strides, dilations)) >= 0)
     attrs: dict[str, Any] = {
         "kernel": kernel,
         "strides": strides,

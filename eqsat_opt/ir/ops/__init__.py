@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from eqsat_opt.ir.ops import linear, movement, normalisation, pointwise, reduction, window
+from eqsat_opt.ir.ops import (
+    attention,
+    canonical,
+    linear,
+    movement,
+    normalisation,
+    pointwise,
+    reduction,
+    window,
+)
 from eqsat_opt.ir.ops._base import (
     OPS,
     Array,
@@ -24,7 +33,9 @@ __all__ = [
     "Domain",
     "IllTyped",
     "Op",
+    "attention",
     "broadcast_shapes",
+    "canonical",
     "get_op",
     "is_known",
     "linear",

@@ -55,6 +55,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 }
 _WITH_ATTRS: dict[str, Callable[[Array, AttrMap], Array]] = {
     "Gelu": lambda x, a: _gelu(x, a["approximate"]),
+    "Swish": lambda x, a: x * _sigmoid(a["alpha"] * x),
     "HardSigmoid": lambda x, a: np.clip(a["alpha"] * x + a["beta"], 0.0, 1.0),
     "Elu": lambda x, a: np.where(x < 0, a["alpha"] * np.expm1(np.minimum(x, 0)), x),
     "Celu": lambda x, a: np.maximum(x, 0) + np.minimum(0, a["alpha"] * np.expm1(x / a["alpha"])),
@@ -73,8 +74,19 @@ def _clip(x: Array, low: float, high: float) -> Array:
     return np.minimum(np.maximum(x, low), high)
 
 
+def _power(a: Array, b: Array) -> Array:
+    """In the element type of the base, whatever that of the exponent is."""
+    if a.dtype.kind == "f":
+        return np.asarray(np.power(a, b.astype(a.dtype)))
+    if a.dtype.kind in "iu" and b.dtype.kind in "iu":
+        # NumPy refuses to raise integers to negative powers, whose values truncate towards 0.
+        fractions = np.float_power(a, np.minimum(b, 0)).astype(a.dtype)
+        return np.where(b < 0, fractions, np.power(a, np.maximum(b, 0))).astype(a.dtype)
+    return np.asarray(np.power(a, b).astype(a.dtype))
+
+
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
-    "Pow": lambda a, b: np.power(a, b.astype(a.dtype) if a.dtype.kind == "f" else b),
+    "Pow": _power,
     "Min": np.minimum,
     "Max": np.maximum,
     "PRelu": lambda a, b: np.where(a < 0, b * a, a),
@@ -154,6 +166,10 @@ class FloatDomain:
 FLOAT = FloatDomain()
 
 
+_FEW = 48
+"""Elements up to which Python inverts them sooner than NumPy's 60 products of arrays."""
+
+
 class FieldDomain:
     """Integers modulo a prime below 2^31; a nonlinear function is a random one of its arguments.
 
@@ -185,7 +201,14 @@ class FieldDomain:
 
     def div(self, a: Array, b: Array) -> Array:
         """Quotient modulo p."""
-        return self.mul(a, self._power(b, self.prime - 2))
+        return self.mul(a, self._inverse(b))
+
+    def _inverse(self, b: Array) -> Array:
+        """The multiplicative inverse, 0 for 0; one by one where that is faster."""
+        if b.size > _FEW:
+            return self._power(b, self.prime - 2)
+        inverses = [pow(x, -1, self.prime) if x % self.prime else 0 for x in b.ravel().tolist()]
+        return np.array(inverses, dtype=np.int64).reshape(b.shape)
 
     def _power(self, base: Array, exponent: int) -> Array:
         result = np.ones_like(base)

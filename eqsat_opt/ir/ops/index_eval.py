@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.ir.ops._base import Array, Domain
+from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.ops.integers import AllOf, AnyOf, Atom, Formula, IsZero, NonNegative, Poly, atom
 from eqsat_opt.ir.ops.scalars import (
     Call,
@@ -121,9 +122,20 @@ class _Evaluator:
                 return self._reduced(term, sizes, live)
 
     def _attribute(self, value: Any) -> Any:
-        if isinstance(value, Parameter):
-            return self.parameters[value.name]
-        return float(value.value) if isinstance(value, Constant) else value
+        match value:
+            case Parameter(name):
+                return self.parameters[name]
+            case Constant(number):
+                return float(number)
+            case Plus() | Times() | Inverse() | Call() | Whole():
+                return float(_Evaluator(FLOAT, {}, self.parameters).scalar(value))
+            case _:
+                return value
+
+    def scalar(self, term: Scalar) -> Array:
+        """A term without elements and sizes, in double precision."""
+        self.like = np.zeros((), dtype=np.float64)
+        return self.value(term, {}, np.ones((), dtype=np.bool_))
 
     def _read(self, operand: Array, index: Sequence[Poly], sizes: Sizes, live: Array) -> Array:
         if not index:

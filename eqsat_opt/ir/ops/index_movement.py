@@ -179,6 +179,22 @@ def scalar(_operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTenso
     return IndexTensor((), lambda _: attrs["value"])
 
 
+def fill(_operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
+    """A number everywhere."""
+    return IndexTensor(tuple(map(poly, attrs["shape"])), lambda _: attrs["value"])
+
+
+def repeat(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
+    """Every element ``repeats`` times in a row along ``axis``."""
+    (x,) = operands
+    axis, repeats = _axis(x, attrs), poly(attrs["repeats"])
+    premises.require(at_least(repeats, 1))
+    return IndexTensor(
+        (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]),
+        lambda index: x.at((*index[:axis], quotient(index[axis], repeats), *index[axis + 1 :])),
+    )
+
+
 def identity_kernel(_operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
     """One in the centre of the kernel that maps a channel to itself."""
     channels, height, width = (poly(attrs[k]) for k in ("channels", "height", "width"))

@@ -54,9 +54,7 @@ def reduction(kind: ReduceKind, *, mean: bool = False) -> IndexFn:
 
     def index_fn(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
         (x,) = operands
-        axes = [literal(axis) for axis in attrs["axes"]]
-        require(bool(axes) and all(0 <= axis < x.rank for axis in axes), "no such axes")
-        require(len(set(axes)) == len(axes), "an axis is reduced once")
+        axes = _axes(x, attrs)
         kept = [axis for axis in range(x.rank) if axis not in axes]
         keepdims = literal(attrs["keepdims"])
 
@@ -150,6 +148,25 @@ def _affine(
         return element
 
     return IndexTensor(x.shape, at)
+
+
+def _axes(x: IndexTensor, attrs: Attrs) -> list[int]:
+    axes = [literal(axis) for axis in attrs["axes"]]
+    require(bool(axes) and all(0 <= axis < x.rank for axis in axes), "no such axes")
+    require(len(set(axes)) == len(axes), "an axis is reduced once")
+    return axes
+
+
+def center(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
+    """Less the mean over ``axes``."""
+    (x,) = operands
+    return _centred(x, _axes(x, attrs))
+
+
+def root_mean_square(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTensor:
+    """Over the root of the mean square over ``axes`` plus epsilon."""
+    (x,) = operands
+    return _normal(x, _axes(x, attrs), attrs["epsilon"])
 
 
 def _trailing(x: IndexTensor, attrs: Attrs) -> list[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from eqsat_opt.ir.ops.polynomials import Atom, Poly, atom, divide, multiple_of, poly, product
@@ -70,7 +71,18 @@ def quotient(numerator: Poly, denominator: Poly) -> Poly:
         # Rounded up and rounded down make the whole, so one form serves both.
         even = rest - 1
         return whole + even - quotient(even, denominator)
+    nested = _only_quotient(rest)
+    if nested is not None:
+        return whole + quotient(nested.args[0], nested.args[1] * denominator)
     return whole + atom(Atom(f"⌊({rest})/({denominator})⌋", "quotient", (rest, denominator)))
+
+
+def _only_quotient(value: Poly) -> Atom | None:
+    """The quotient that a polynomial is, if it is one and nothing more."""
+    if len(value.terms) != 1 or value.terms[0][1] != 1 or len(value.terms[0][0]) != 1:
+        return None
+    only = value.terms[0][0][0]
+    return only if only.kind == "quotient" else None
 
 
 def pick(index: Poly, extent: Poly) -> Poly:
@@ -101,6 +113,7 @@ def _extents(extent: Poly) -> tuple[Poly, ...]:
     return (extent,)
 
 
+@lru_cache(maxsize=1 << 16)
 def broadcast(*extents: Poly) -> Poly:
     """The common extent of operands that broadcast."""
     parts = {part for extent in extents for part in _extents(extent) if part.constant != 1}
@@ -208,6 +221,7 @@ def less(left: Poly | int, right: Poly | int) -> Formula:
     return at_least(right, poly(left) + 1)
 
 
+@lru_cache(maxsize=1 << 16)
 def equal(left: Poly | int, right: Poly | int) -> Formula:
     """``left == right``."""
     difference = poly(left) - right

@@ -21,7 +21,7 @@ from eqsat_opt.ir.ops._base import (
 )
 from eqsat_opt.ir.types import TensorType
 
-__all__: list[str] = []
+__all__ = ["inverse_deviation", "mean"]
 
 
 def _layer_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -36,16 +36,18 @@ def _layer_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return x
 
 
-def _mean(domain: Domain, x: Array, axes: tuple[int, ...]) -> Array:
+def mean(domain: Domain, x: Array, axes: tuple[int, ...]) -> Array:
+    """The mean over ``axes``, which are kept with size 1."""
     total = domain.sum(x, axes)
     count = int(np.prod([x.shape[a] for a in axes]))
     return domain.div(total, np.broadcast_to(domain.constant(count, x), total.shape))
 
 
-def _inverse_deviation(
+def inverse_deviation(
     domain: Domain, centred: Array, axes: tuple[int, ...], epsilon: float
 ) -> Array:
-    variance = _mean(domain, domain.mul(centred, centred), axes)
+    """1/sqrt(mean(centred²) + epsilon) over ``axes``, which are kept with size 1."""
+    variance = mean(domain, domain.mul(centred, centred), axes)
     deviation = domain.apply("Sqrt", {}, domain.add(variance, domain.constant(epsilon, centred)))
     return domain.div(np.broadcast_to(domain.constant(1, centred), deviation.shape), deviation)
 
@@ -58,10 +60,10 @@ def _layer(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     x, scale = operands[:2]
     axes = _trailing(x, attrs["axis"])
     wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
-    centred = domain.sub(wide, _mean(domain, wide, axes))
-    normal = domain.mul(
-        centred, _inverse_deviation(domain, centred, axes, attrs["epsilon"])
-    ).astype(x.dtype)
+    centred = domain.sub(wide, mean(domain, wide, axes))
+    normal = domain.mul(centred, inverse_deviation(domain, centred, axes, attrs["epsilon"])).astype(
+        x.dtype
+    )
     scaled = domain.mul(normal, scale)
     return domain.add(scaled, operands[2]) if len(operands) == 3 else scaled
 
@@ -70,7 +72,7 @@ def _rms(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     x, scale = operands
     axes = _trailing(x, attrs["axis"])
     wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
-    normal = domain.mul(wide, _inverse_deviation(domain, wide, axes, attrs["epsilon"])).astype(
+    normal = domain.mul(wide, inverse_deviation(domain, wide, axes, attrs["epsilon"])).astype(
         x.dtype
     )
     return domain.mul(normal, scale)
@@ -93,8 +95,8 @@ def _batch(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 def _instance(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     x, scale, shift = operands
     axes = tuple(range(2, x.ndim))
-    centred = domain.sub(x, _mean(domain, x, axes))
-    normal = domain.mul(centred, _inverse_deviation(domain, centred, axes, attrs["epsilon"]))
+    centred = domain.sub(x, mean(domain, x, axes))
+    normal = domain.mul(centred, inverse_deviation(domain, centred, axes, attrs["epsilon"]))
     return domain.add(domain.mul(normal, _per_channel(x, scale)), _per_channel(x, shift))
 
 

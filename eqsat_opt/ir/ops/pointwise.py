@@ -29,7 +29,7 @@ from eqsat_opt.ir.ops.scalars import (
     called,
     elementwise,
 )
-from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
+from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, TensorType, numpy_dtype
 
 __all__ = ["COMPARISONS", "UNARY_FUNCTIONS"]
 
@@ -40,6 +40,7 @@ _COST = {
     "Tanh": 10,
     "Erf": 10,
     "Gelu": 14,
+    "Swish": 11,
     "Softplus": 16,
     "Mish": 20,
     "Pow": 10,
@@ -94,12 +95,21 @@ UNARY_FUNCTIONS: dict[str, tuple[dict[str, AttrKind], int]] = {
     "Round": ({}, 11), "Sign": ({}, 9),
     "Sin": ({}, 7), "Cos": ({}, 7), "Softsign": ({}, 1), "Softplus": ({}, 1), "HardSwish": ({}, 14),
     "Mish": ({}, 18), "Gelu": ({"approximate": "str"}, 20),
+    "Swish": ({"alpha": "float"}, 6),
     "HardSigmoid": ({"alpha": "float", "beta": "float"}, 6), "Elu": ({"alpha": "float"}, 6),
     "Celu": ({"alpha": "float"}, 12), "LeakyRelu": ({"alpha": "float"}, 6),
     "Selu": ({"alpha": "float", "gamma": "float"}, 6), "ThresholdedRelu": ({"alpha": "float"}, 10),
     "Clip": ({"min": "float", "max": "float"}, 6),
 }  # fmt: skip
 """Elementwise f with its attributes and first opset; every law of an arbitrary f holds for each."""
+
+_ON_INTEGERS = frozenset({"Relu", "Erf", "Abs", "Sign", "Clip"})
+
+
+def _float(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    require(inputs[0].dtype in FLOATS, f"a function of floats of {inputs[0]}")
+    return _same(inputs, attrs)
+
 
 for _name, (_attrs, _since) in UNARY_FUNCTIONS.items():
     register(
@@ -108,7 +118,7 @@ for _name, (_attrs, _since) in UNARY_FUNCTIONS.items():
             (1, 1),
             _attrs,
             "pointwise",
-            _same,
+            _same if _name in _ON_INTEGERS else _float,
             _applied(_name),
             _flops(_name),
             onnx_since=_since,
@@ -155,7 +165,7 @@ register(
        _flops("Neg"), onnx_since=6, index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
 )  # fmt: skip
 register(
-    Op("Reciprocal", (1, 1), {}, "pointwise", _same,
+    Op("Reciprocal", (1, 1), {}, "pointwise", _float,
        lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
        _flops("Reciprocal"), onnx_since=6, index_fn=elementwise(lambda x, _a: Inverse(x[0])))
 )  # fmt: skip

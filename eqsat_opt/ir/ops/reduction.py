@@ -20,6 +20,7 @@ def _reduce_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     (x,) = inputs
     axes = attrs["axes"]
     require(bool(axes) and all(0 <= a < x.rank for a in axes), f"axes {axes} of {x}")
+    require(len(set(axes)) == len(axes), f"an axis is reduced once, not as in {axes}")
     if attrs["keepdims"]:
         return TensorType(x.dtype, tuple(1 if i in axes else d for i, d in enumerate(x.shape)))
     return TensorType(x.dtype, tuple(d for i, d in enumerate(x.shape) if i not in axes))

@@ -42,6 +42,7 @@ __all__ = [
     "Read",
     "Reduce",
     "Scalar",
+    "Sign",
     "Times",
     "Unindexed",
     "Whole",
@@ -80,11 +81,15 @@ class Constant:
     value: Fraction
 
 
+Sign = Literal["unknown", "positive", "nonnegative", "negative"]
+
+
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A number that is an attribute."""
+    """A number that is an attribute, and what is known of its sign."""
 
     name: str
+    sign: Sign = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

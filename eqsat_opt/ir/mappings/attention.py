@@ -1,0 +1,80 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.onnx_mapping import Call, ReadContext, WriteContext, expect, reads, writes
+from eqsat_opt.ir.types import TensorType, numpy_dtype
+
+__all__: list[str] = []
+
+
+def _is_whole_mask(types: Sequence[TensorType]) -> bool:
+    """Whether a mask, if there is one, has every key: ONNX fills one up that is too short."""
+    return all(mask.rank > 0 and mask.shape[-1] == types[1].shape[2] for mask in types[3:])
+
+
+def _has_every_row(types: Sequence[TensorType]) -> bool:
+    return all(mask.rank > 1 and mask.shape[-2] == types[0].shape[2] for mask in types[3:])
+
+
+@reads("Attention")
+def _read_attention(call: Call, context: ReadContext) -> None:
+    """Only what the registry means by it: four axes, an additive mask, no cache, no cap."""
+    operands = [name for name in call.inputs if name]
+    expect(len(call.outputs) == 1 and len(operands) == len(call.inputs) <= 4)
+    types = [context.type(name) for name in operands]
+    expect(len(types) >= 3 and all(t.rank == 4 for t in types[:3]))
+    expect(all(t.dtype == "float32" for t in types))
+    plain = ("is_causal", "softcap", "qk_matmul_output_mode", "softmax_precision")
+    expect(not any(call.get(name, 0) for name in plain))
+    size = types[0].shape[3]
+    scale = call.attrs.get("scale")
+    expect(scale is not None or isinstance(size, int))
+    value = float(scale) if scale is not None else 1.0 / math.sqrt(float(str(size)))
+    expect(value > 0 and _is_whole_mask(types))
+    op = "Attention" if len(operands) == 3 else "MaskedAttention"
+    context.emit(op, operands, call.outputs[0], scale=value)
+
+
+@writes("Attention", "MaskedAttention")
+def _write_attention(node: Node, context: WriteContext) -> None:
+    """The plain formula before opset 23; groups of heads are repeated there."""
+    scale = float(str(node.attr("scale")))
+    q, k, v, *mask = node.inputs
+    types = [context.type(name) for name in node.inputs]
+    # ONNX multiplies q and k by the root of the scale; onnxruntime wants every row of a mask.
+    native = scale > 0 and _is_whole_mask(types) and _has_every_row(types)
+    if context.opset >= 23 and native:
+        context.op("Attention", node.inputs, node.output, scale=scale)
+        return
+    heads, shared = types[0].shape[1], types[1].shape[1]
+    if heads != shared:
+        repeats = int(str(heads)) // int(str(shared))
+        k, v = (_repeated(context, name, 1, repeats) for name in (k, v))
+    logits = context.op("MatMul", [q, context.op("Transpose", [k], perm=(0, 1, 3, 2))])
+    factor = context.constant(np.asarray(scale, numpy_dtype(types[0].dtype)))
+    logits = context.op("Mul", [logits, factor])
+    if mask:
+        logits = context.op("Add", [logits, mask[0]])
+    weights = context.op("Softmax", [logits], axis=3)
+    context.op("MatMul", [weights, v], node.output)
+
+
+def _repeated(
+    context: WriteContext, x: str, axis: int, repeats: int, out: str | None = None
+) -> str:
+    extent = int(str(context.type(x).shape[axis]))
+    index = np.repeat(np.arange(extent, dtype=np.int64), repeats)
+    return context.op("Gather", [x, context.constant(index)], out, axis=axis)
+
+
+@writes("Repeat")
+def _write_repeat(node: Node, context: WriteContext) -> None:
+    axis, repeats = int(str(node.attr("axis"))), int(str(node.attr("repeats")))
+    _repeated(context, node.inputs[0], axis, repeats, node.output)
