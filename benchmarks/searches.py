@@ -4,14 +4,21 @@
     python -m benchmarks.searches throughput [MODEL ...]        # substitutions tried per second
 
 Both methods read the same rules, start from the same graph and price every operator as a kernel of
-its own by the roofline. Every model runs in a fresh process on one thread; `throughput` gives the
-best of several runs in seconds of that process, since other processes may share the core.
+its own by the roofline. Every model has a fresh process, in which the methods take turns; the
+quickest turn of each counts, and one that takes long is not repeated. So libraries are loaded and
+rules are compiled for both. `throughput` gives the best of several runs in seconds of that process,
+since other processes may share the core.
+
+MetaFlow proves nothing and ends when it has seen enough graphs. The e-graph has three times beside
+it: until it has a graph that is as cheap as MetaFlow's last, until it has its own last one, and
+until this one is proven to be the cheapest that it holds (or, marked by `>`, its time is up).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -71,21 +78,27 @@ def _compare(arguments: argparse.Namespace) -> None:
             "--alpha", str(arguments.alpha), "--budget", str(arguments.budget),
             "--time-limit", str(arguments.time_limit), "--rules", arguments.rules,
             "--numerics", arguments.numerics, "--check", str(arguments.check),
+            "--repeat", str(arguments.repeat),
         ]  # fmt: skip
         rows.append(json.loads(_python(*command)))
         print(_row(rows[-1]) if len(rows) > 1 else f"{_HEAD}\n{_row(rows[-1])}", flush=True)
     if arguments.json is not None:
         Path(arguments.json).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     worse = [row["model"] for row in rows if _verdict(row) == "dearer"]
+    later = [row["model"] for row in rows if _as_cheap_after(row) > _methods(row)[1]["time_s"]]
     slower = [row["model"] for row in rows if _times(row)[0] > _times(row)[1]]
-    print(f"\ndearer: {', '.join(worse) or 'none'}; slower: {', '.join(slower) or 'none'}")
+    print(
+        f"\ndearer: {', '.join(worse) or 'none'}"
+        f"; as cheap later than MetaFlow ends: {', '.join(later) or 'none'}"
+        f"; ended later: {', '.join(slower) or 'none'}"
+    )
 
 
 _HEAD = (
     "| model | operators | original, µs | MetaFlow, µs | e-graph, µs | bound, µs | e-graph is "
-    "| graphs | substitutions | e-nodes | MetaFlow, s | its best after, s | e-graph, s "
-    "| outputs |\n"
-    "|---|--:|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|---|"
+    "| graphs | substitutions | e-nodes | MetaFlow, s | its best after, s | e-graph as cheap, s "
+    "| its best after, s | proven after, s | outputs |\n"
+    "|---|--:|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|---|"
 )
 
 
@@ -97,6 +110,16 @@ def _methods(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _times(row: dict[str, Any]) -> tuple[float, float]:
     eqsat, search = _methods(row)
     return eqsat["time_s"], search["time_s"]
+
+
+def _as_cheap_after(row: dict[str, Any]) -> float:
+    """When the e-graph had a graph that costs no more than MetaFlow's; infinite if never."""
+    found = _methods(row)[0]["as_cheap_after_s"]
+    return math.inf if found is None else float(found)
+
+
+def _seconds(time_s: float) -> str:
+    return "never" if math.isinf(time_s) else f"{time_s:.3f}" if time_s < 1 else f"{time_s:.2f}"
 
 
 def _verdict(row: dict[str, Any]) -> str:
@@ -118,8 +141,10 @@ def _row(row: dict[str, Any]) -> str:
         f"{row['original_cost_us']:.2f}", f"{search['cost_us']:.2f}", f"{eqsat['cost_us']:.2f}",
         f"{eqsat['lower_bound_us']:.2f}", _verdict(row),
         f"{search['graphs']}{'' if search['status'] == 'exhausted' else ' ' + search['status']}",
-        str(search["tried"]), str(eqsat["enodes"]), f"{search['time_s']:.2f}",
-        f"{search['best_after_s']:.2f}", f"{eqsat['time_s']:.2f}", outputs,
+        str(search["tried"]), str(eqsat["enodes"]), _seconds(search["time_s"]),
+        _seconds(search["best_after_s"]), _seconds(_as_cheap_after(row)),
+        _seconds(eqsat["best_after_s"]),
+        f"{'' if eqsat['status'].endswith('optimal') else '>'}{_seconds(eqsat['time_s'])}", outputs,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -151,6 +176,7 @@ def main() -> None:
     compare.add_argument("--rules", default="default")
     compare.add_argument("--numerics", default="reassociate")
     compare.add_argument("--check", type=int, default=1, help="random inputs")
+    compare.add_argument("--repeat", type=int, default=3, help="turns of each method")
     compare.add_argument("--json", default=None, help="write all numbers to a file")
     compare.set_defaults(run=_compare)
     throughput = commands.add_parser("throughput", help="substitutions tried per second")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from eqsat_opt.comparison.compare import (
-    METHODS,
-    CompareSettings,
-    Comparison,
-    MethodResult,
-    check,
-    compare_methods,
-)
+from eqsat_opt.comparison.compare import check, compare_methods
+from eqsat_opt.comparison.results import Comparison, MethodResult, Moment
+from eqsat_opt.comparison.settings import METHODS, CompareSettings
 
-__all__ = ["METHODS", "CompareSettings", "Comparison", "MethodResult", "check", "compare_methods"]
+__all__ = [
+    "METHODS",
+    "CompareSettings",
+    "Comparison",
+    "MethodResult",
+    "Moment",
+    "check",
+    "compare_methods",
+]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from eqsat_opt.comparison.results import Moment
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.egraph import Budget, EClasses, Lowered, Saturation, saturate
 from eqsat_opt.egraph.lowering import LEAF, OUT
@@ -21,6 +22,9 @@ __all__ = ["Saturated", "saturated"]
 
 _METRIC = "time_us"
 
+_ROUNDING = 1e-9
+"""Relative difference of costs that is a rounding of sums."""
+
 
 @dataclass(frozen=True)
 class Saturated:
@@ -34,6 +38,8 @@ class Saturated:
         enodes: size of the e-graph.
         stopped_by: what ended saturation.
         stages_s: seconds by stage.
+        trace: how the cost fell, from that of the model itself on; a moment is when the graph
+            could have been written down.
     """
 
     graph: Graph
@@ -43,6 +49,7 @@ class Saturated:
     enodes: int
     stopped_by: str
     stages_s: Mapping[str, float]
+    trace: tuple[Moment, ...]
 
 
 def _children(eclasses: EClasses, node: int) -> tuple[int, ...]:
@@ -100,8 +107,8 @@ def _candidate(eclasses: EClasses, node: int) -> Candidate:
 
 def _extracted(
     saturation: Saturation, cost: OperatorCost, time_limit_s: float, seed: int
-) -> tuple[Extraction, list[int]]:
-    """The cheapest choice, never dearer than the model itself."""
+) -> tuple[Extraction, float, Extraction, list[int]]:
+    """The model itself; when the search began; the cheapest choice, never dearer; its e-nodes."""
     eclasses = saturation.eclasses
     costs = {node: _cost(eclasses, node, cost) for node in range(eclasses.n_nodes)}
     problem, index = _problem(saturation, range(eclasses.n_nodes), costs)
@@ -114,6 +121,7 @@ def _extracted(
         raise ExtractionError("the original graph cannot be extracted; please report this model")
     place = {node: i for i, node in enumerate(index)}
     incumbent = {c: (place[own_index[n]], i) for c, (n, i) in original.choice.items()}
+    begun = time.perf_counter()
     found = extract(
         problem,
         objective,
@@ -122,7 +130,18 @@ def _extracted(
         seed=seed,
         deterministic=False,
     )
-    return found, index
+    return original, begun, found, index
+
+
+def _trace(
+    original: Extraction, found: Extraction, before_s: float, after_s: float
+) -> list[Moment]:
+    """How the cost fell, given the seconds before the search and those for writing down."""
+    trace = [Moment(0.0, original.cost)]
+    for point in found.trace:
+        if point.cost < trace[-1].cost_us * (1 - _ROUNDING):
+            trace.append(Moment(before_s + point.time_s + after_s, point.cost))
+    return trace
 
 
 def saturated(
@@ -150,11 +169,11 @@ def saturated(
     """
     clock = time.perf_counter
     stages: dict[str, float] = {}
-    start = clock()
+    start = started = clock()
     saturation = saturate(graph, rules, budget)
     stages["saturate"] = clock() - start
     start = clock()
-    found, index = _extracted(saturation, cost, time_limit_s, seed)
+    original, begun, found, index = _extracted(saturation, cost, time_limit_s, seed)
     stages["extract"] = clock() - start
     start = clock()
     lowered: Lowered = saturation.lowered
@@ -171,4 +190,5 @@ def saturated(
         report.enodes,
         report.stopped_by,
         stages,
+        tuple(_trace(original, found, begun - started, stages["raise"])),
     )

@@ -16,7 +16,7 @@ from eqsat_opt.extract.instance import Instance, from_problem, strong_components
 from eqsat_opt.extract.simplify.fixpoint import simplify
 from eqsat_opt.extract.solve.answer import Method
 from eqsat_opt.extract.solve.branch import branch_and_bound
-from eqsat_opt.extract.solve.exact import solve_exactly
+from eqsat_opt.extract.solve.exact import Mode, solve_exactly
 from eqsat_opt.extract.solve.greedy import tree_greedy
 from eqsat_opt.extract.solve.local import improve_locally
 from tests.property.egraphs import hard_problem, random_problem, solutions
@@ -74,13 +74,14 @@ def test_extractors_keep_their_guarantees(batch: int) -> None:
                 assert tree_cost(problem, objective, result.choice) == pytest.approx(best), where
 
 
-def test_solver_alone_agrees_with_brute_force() -> None:
+@pytest.mark.parametrize("mode", ["parallel", "single", "cores", "plain-cores"])
+def test_solver_alone_agrees_with_brute_force(mode: Mode) -> None:
     checked = 0
     for seed in range(1000, 1060):
         problem = random_problem(seed)
         optimum = least(problem, TIME)
         instance = from_problem(problem, price(problem, TIME), TIME)
-        found = solve_exactly(instance)
+        found = solve_exactly(instance, mode=mode)
         assert found.proven
         if math.isinf(optimum):
             assert found.choice is None

@@ -14,7 +14,14 @@ import pytest
 
 from eqsat_opt import api, comparison
 from eqsat_opt.cli import main
-from eqsat_opt.comparison import CompareSettings, Comparison, compare_methods
+from eqsat_opt.comparison import (
+    CompareSettings,
+    Comparison,
+    MethodResult,
+    Moment,
+    compare,
+    compare_methods,
+)
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
@@ -67,7 +74,11 @@ def test_numbers() -> None:
     assert metaflow["rules"] == {"matmul/assoc": 1}
     assert eqsat["operators"] == metaflow["operators"] == 1
     assert {eqsat["why"], metaflow["why"]} == {""}
-    assert 0 <= metaflow["best_after_s"] <= metaflow["time_s"]
+    for result in (eqsat, metaflow):
+        first, *_, last = result["trace"]
+        assert first == {"time_s": 0.0, "cost_us": value["original_cost_us"]}
+        assert last["cost_us"] == pytest.approx(result["cost_us"])
+        assert 0 < last["time_s"] == result["best_after_s"] <= result["time_s"]
 
 
 def test_options_arrive() -> None:
@@ -79,7 +90,8 @@ def test_options_arrive() -> None:
     settings = value["settings"]
     assert (settings["alpha"], settings["graphs"], settings["hash"]) == (1.2, 3, "taso")
     assert settings["time_s"] == 9.0
-    assert value["rules"] == len(load_rules("matmul", Numerics.REFACTOR))
+    usable = [one for one in load_rules("matmul", Numerics.REFACTOR) if one.phase != "derivation"]
+    assert value["rules"] == len(usable)
     result = by_method(value)["metaflow"]
     assert (result["graphs"], result["status"], result["max_error"]) == (3, "graphs", None)
 
@@ -129,6 +141,7 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--hash", "md5"], "unknown hash 'md5'"),
         (["--budget", "-1"], "must not be negative"),
         (["--time-limit", "-1"], "must not be negative"),
+        (["--repeat", "0"], "repeat is 0"),
         (["--rules", "nonsense"], "nonsense"),
     ],
 )
@@ -176,16 +189,54 @@ def test_measured_prices() -> None:
     assert all(0 < result.time_s < 60 for result in found.results)
 
 
+def _relus() -> Graph:
+    g = GraphMaker()
+    return g.graph(g("Relu", g("Relu", g.input("x", 2, 2))))
+
+
 def test_both_methods_read_the_same_rules() -> None:
     """General equations, which no e-graph search reads, are left out for all."""
     rules = load_rules("default,equations", Numerics.REASSOCIATE)
-    g = GraphMaker()
-    graph = g.graph(g("Relu", g("Relu", g.input("x", 2, 2))))
+    graph = _relus()
     found = compare_methods(graph, rules, CompareSettings())
     assert found.n_rules == len(default_rules()) <= len(rules)
     assert [result.operators for result in found.results] == [1, 1]
     costs = {graph_cost_us(r.graph, OperatorCost()) for r in found.results if r.graph is not None}
     assert costs == {result.cost_us for result in found.results}
+
+
+def test_the_quickest_turn_counts_and_long_ones_are_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = _relus()
+    turns: list[tuple[str, float]] = []
+    seconds = {"eqsat": iter([3.0, 1.0, 2.0]), "metaflow": iter([9.0])}
+
+    def timed(method: str, run: Any) -> Any:
+        def one(*arguments: Any) -> MethodResult:
+            result: MethodResult = replace(run(*arguments), time_s=next(seconds[method]))
+            turns.append((method, result.time_s))
+            return result
+
+        return one
+
+    for name, run in compare._METHODS.items():
+        monkeypatch.setitem(compare._METHODS, name, timed(name, run))
+    found = compare_methods(graph, default_rules(), CompareSettings(repeat=3))
+    assert turns == [("eqsat", 3.0), ("metaflow", 9.0), ("eqsat", 1.0), ("eqsat", 2.0)]
+    assert [(r.method, r.time_s) for r in found.results] == [("eqsat", 1.0), ("metaflow", 9.0)]
+
+
+def test_when_a_method_was_as_cheap_as_the_others() -> None:
+    found = compare_methods(_relus(), [], CompareSettings())
+    eqsat, metaflow = found.results
+    eqsat = replace(eqsat, trace=tuple(map(Moment, (0.0, 0.5, 2.0), (10.0, 8.0, 7.0))))
+    for cost, expected in ((10.0, 0.0), (8.0 * (1 - 1e-12), 0.5), (7.5, 2.0), (6.0, None)):
+        results = (eqsat, replace(metaflow, cost_us=cost))
+        both = replace(found, results=results)
+        assert both.as_cheap_after_s(eqsat) == expected
+        assert both.to_json()["results"][0]["as_cheap_after_s"] == expected
+    assert replace(found, results=(eqsat,)).as_cheap_after_s(eqsat) is None
 
 
 def test_settings_are_checked_before_the_work() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 
 import pytest
 
-from eqsat_opt.extract import Objective, Problem, ProblemBuilder
+from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract
 from eqsat_opt.extract.engine import price
 from eqsat_opt.extract.instance import from_problem, join
 from eqsat_opt.extract.simplify.necessity import bits, necessity
+from eqsat_opt.extract.solve import stages
 from eqsat_opt.extract.solve.exact import solve_exactly
 from eqsat_opt.extract.solve.greedy import sharing_greedy
 from eqsat_opt.extract.solve.local import improve_locally
@@ -76,6 +79,37 @@ def test_bounds_hold_for_costs_of_any_size(unit: float) -> None:
     assert found.lower_bound == pytest.approx(optimum, rel=1e-7)
     assert found.choice is not None
     assert instance.evaluate(found.choice) == pytest.approx(optimum, rel=1e-7)
+
+
+def shared_covers(n: int, density: float, seed: int) -> Problem:
+    """Roots that one of two priced classes gives: the relaxation takes half of each."""
+    rng = random.Random(seed)
+    builder = ProblemBuilder(("time",))
+    classes = [builder.add_class() for _ in range(n)]
+    for cls in classes:
+        builder.add_node(cls, (), [(float(rng.randint(7, 12)),)])
+    roots = []
+    for pair in itertools.combinations(classes, 2):
+        if rng.random() < density:
+            roots.append(builder.add_class())
+            for cls in pair:
+                builder.add_node(roots[-1], (cls,), [(0.0,)])
+    return builder.build(roots)
+
+
+def test_cores_prove_repeatably_before_the_search_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one worker that follows the relaxation leaves open does not reach later stages."""
+    monkeypatch.setattr(stages, "_proven_alone", lambda part, answer, *rest: answer)
+    problem = shared_covers(26, 0.5, seed=1)
+    found = extract(problem, TIME)
+    assert found.status == "optimal"
+    assert "cores" in found.stages_s
+    assert not {"cutting planes", "neighbourhoods"} & set(found.stages_s)
+    assert extract(problem, TIME).choice == found.choice
+    monkeypatch.setattr(stages, "_CORE_OPTIONS", 0)
+    without = extract(problem, TIME)
+    assert without.cost == pytest.approx(found.cost)
+    assert {"cutting planes", "neighbourhoods"} & set(without.stages_s)
 
 
 def test_joined_instances_cost_the_sum() -> None:

@@ -18,9 +18,12 @@ from eqsat_opt.extract.instance import Instance, active_classes, strong_componen
 
 __all__ = ["Mode", "Solved", "run_solver", "solve_exactly"]
 
-Mode = Literal["parallel", "interleaved", "single"]
+Mode = Literal["parallel", "interleaved", "single", "cores", "plain-cores"]
 """Workers that race (fast; ties go to whoever is first), the same ones taking turns in a fixed
-order (repeatable, several times as slow), or one (repeatable; proves little that is hard)."""
+order (repeatable, several times as slow), or one, which is repeatable. The one either follows the
+linear relaxation, or raises the bound by unsatisfiable cores of the cheapest options, with or
+without tightening each core. Cores prove most of what the relaxation is too weak for; how long
+they take is a matter of luck, so that another try may be short where one was long."""
 
 _WORKERS = 8
 _LIMIT_BITS = 52  # of the scaled left side of a limit; int64 leaves room for sums
@@ -87,17 +90,21 @@ def solve_exactly(
     costs, scale = _scaled(instance.cost, reference, _COST_BITS)
     total = cp_model.LinearExpr.weighted_sum(x, costs)
     model.minimize(total)
-    if lower_bound > 0:
-        # Costs were rounded down, each by less than one.
+    if lower_bound > 0 and mode not in ("cores", "plain-cores"):
+        # Costs were rounded down, each by less than one. Cores would have to explain such a row.
         model.add(total >= math.floor(lower_bound * scale) - instance.n_options)
     if hint is not None:
         _add_hint(model, instance, component, hint, x, y, levels)
 
     solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1 if mode == "single" else _WORKERS
+    solver.parameters.num_workers = _WORKERS if mode in ("parallel", "interleaved") else 1
     if mode == "single":
-        # The LP relaxation of all constraints: dear, and what one worker proves anything with.
+        # The LP relaxation of all constraints: dear, and what closes a small gap at once.
         solver.parameters.linearization_level = 2
+    if mode in ("cores", "plain-cores"):
+        solver.parameters.optimize_with_core = True
+        solver.parameters.linearization_level = 0
+        solver.parameters.cover_optimization = mode == "cores"
     solver.parameters.interleave_search = mode == "interleaved"
     solver.parameters.max_time_in_seconds = max(time_limit_s, 0.01)
     solver.parameters.relative_gap_limit = gap

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +29,15 @@ _STEP = 1e-9  # relative gain that counts
 _SOLVER_START_S = 0.02  # with less time left the solver is not worth starting
 _BRANCH = {"max_steps": 1500, "max_classes": 100}  # beyond this the solver is quicker
 _ALONE_OPTIONS, _ALONE_WORK = 3000, 0.4  # what one worker is tried on, and how long
+_CORE_OPTIONS, _CORE_SHARE = 20_000, 0.5  # what cores are tried on; of the time left, at most
+# How, what is added to the seed, and how long: most tries are short or far longer, the next may be
+# lucky.
+_CORE_TRIES: tuple[tuple[Mode, int, float], ...] = (
+    ("plain-cores", 0, 2.0),
+    ("cores", 0, 4.0),
+    ("plain-cores", 1, 4.0),
+    ("plain-cores", 2, 4.0),
+)
 _SMALL_OPTIONS = 250  # up to this size it proves nearly everything, so it comes before the search
 _NEIGHBOURHOOD_SHARE = 0.5  # of the time of a part, at most; the rest is for the proof
 _CUT_SHARE, _CUT_ROUNDS = 0.3, 200  # of what is left then
@@ -63,6 +73,10 @@ def improve(
         return answer
     relaxed = None
     if settings.method == "auto":
+        answer = _proven_by_cores(part, answer, settings, deadline)
+        report("cores", answer)
+        if answer.closed(settings.gap):
+            return answer
         answer, relaxed = _tightened(part, answer, settings, deadline, report)
         report("cutting planes", answer)
         if answer.closed(settings.gap):
@@ -80,6 +94,23 @@ def _proven_alone(part: Instance, answer: Answer, settings: Settings, deadline: 
     if part.n_options > _ALONE_OPTIONS:
         return answer
     return _solved(part, answer, settings, deadline, mode="single", work_limit=_ALONE_WORK)
+
+
+def _proven_by_cores(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:
+    """One worker again, with the bound from the other side: repeatable, too."""
+    if part.n_options > _CORE_OPTIONS:
+        return answer
+    now = time.perf_counter()
+    until = now + max(0.0, deadline - now) * _CORE_SHARE
+    start = answer
+    for mode, number, work in _CORE_TRIES:
+        if answer.closed(settings.gap):
+            break
+        seeded = replace(settings, seed=settings.seed + number)
+        # All from one start, so that a try does not depend on how far the others came.
+        found = _solved(part, start, seeded, until, mode=mode, work_limit=work)
+        answer = answer.better(part, found.choice, settings).bounded(found.lower_bound)
+    return answer
 
 
 def _searched_around(

@@ -1,0 +1,121 @@
+"""What the methods of a comparison found, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from eqsat_opt.comparison.settings import CompareSettings
+from eqsat_opt.ir.graph import Graph
+
+__all__ = ["Comparison", "MethodResult", "Moment"]
+
+_ROUNDING = 1e-9
+"""Relative difference of costs that is a rounding of sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A graph that a method had after `time_s` seconds, at `cost_us`: cheaper than all before."""
+
+    time_s: float
+    cost_us: float
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """What one method found.
+
+    Attributes:
+        method: its name.
+        cost_us: of its graph, recomputed from the graph.
+        lower_bound_us: no graph in its reach costs less; ``None`` where it proves nothing.
+        status: why it ended, or what it proved.
+        graphs: graphs visited, for a search.
+        tried: substitutions tried, for a search.
+        enodes: size of the e-graph, where there is one.
+        operators: operators that run in its graph.
+        rules: rule to the number of its uses: nodes that it made, or steps that it took.
+        time_s: until it ended, without the time of measuring kernels; for the e-graph that is
+            when the result is proven, or its time is up.
+        best_after_s: when the result was found; a search cannot know that it was the last.
+        trace: how the cost fell, from that of the original on.
+        max_error: largest difference to the model beyond rounding, per standard deviation of the
+            output; ``None`` where nothing was compared.
+        why: what is wrong with its outputs, empty if nothing is.
+        graph: what it found.
+    """
+
+    method: str
+    cost_us: float
+    lower_bound_us: float | None
+    status: str
+    graphs: int | None
+    tried: int | None
+    enodes: int | None
+    operators: int
+    rules: Mapping[str, int]
+    time_s: float
+    best_after_s: float
+    trace: tuple[Moment, ...] = ()
+    max_error: float | None = None
+    why: str = ""
+    graph: Graph | None = field(default=None, repr=False, compare=False)
+
+    def after_s(self, cost_us: float) -> float | None:
+        """When a graph of at most this cost, up to rounding, was found; ``None`` if never."""
+        most = cost_us * (1 + _ROUNDING)
+        return next((moment.time_s for moment in self.trace if moment.cost_us <= most), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the graph."""
+        value = {name: part for name, part in self.__dict__.items() if name != "graph"}
+        trace = [asdict(moment) for moment in self.trace]
+        return {**value, "rules": dict(self.rules), "trace": trace}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All methods on one model.
+
+    Attributes:
+        model: its name.
+        original_cost_us: cost of the model as it came.
+        operators: of the model, each a kernel of its own.
+        n_rules: rules of the book that were read, both directions of one being one.
+        prices: ``roofline`` or ``measured``.
+        measuring_s: seconds for measuring kernels, all methods together.
+        settings: what the methods were given.
+        results: by method.
+    """
+
+    model: str
+    original_cost_us: float
+    operators: int
+    n_rules: int
+    prices: str
+    measuring_s: float
+    settings: CompareSettings
+    results: tuple[MethodResult, ...]
+
+    def as_cheap_after_s(self, result: MethodResult) -> float | None:
+        """When a method had a graph as cheap as all others end with; ``None`` if never."""
+        others = [one.cost_us for one in self.results if one is not result]
+        return result.after_s(min(others)) if others else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the graphs."""
+        return {
+            "model": self.model,
+            "original_cost_us": self.original_cost_us,
+            "operators": self.operators,
+            "rules": self.n_rules,
+            "prices": self.prices,
+            "measuring_s": self.measuring_s,
+            "settings": {**asdict(self.settings), "methods": list(self.settings.methods)},
+            "results": [
+                {**result.to_json(), "as_cheap_after_s": self.as_cheap_after_s(result)}
+                for result in self.results
+            ],
+        }
