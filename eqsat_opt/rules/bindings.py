@@ -5,6 +5,7 @@ Shared by the readers that work on concrete values: graph substitution and the c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +74,10 @@ def size(expression: Any, bindings: Bindings) -> Any:
             return _lookup(_shape(args[0], bindings), size(args[1], bindings))
         case "item":
             return _lookup(size(args[0], bindings), size(args[1], bindings))
+        case "sqrt":
+            return _root(size(args[0], bindings))
+        case "real":
+            return _float(size(args[0], bindings))
     left, right = (size(arg, bindings) for arg in args)
     match expression.kind:
         case "+":
@@ -84,7 +89,19 @@ def size(expression: Any, bindings: Bindings) -> Any:
         case _:
             if right == 0:
                 raise Undefined("division by zero")
-            return floor_div(left, right)
+            return left / right if expression.kind == "/" else floor_div(left, right)
+
+
+def _root(value: Any) -> float:
+    if value < 0:
+        raise Undefined("root of a negative number")
+    return math.sqrt(value)
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, SymDim):
+        raise Undefined(f"{value} is symbolic")
+    return float(value)
 
 
 def holds(
@@ -106,10 +123,14 @@ def holds(
                 return bindings.types[args[0]].dtype in FLOATS
             case "distinct" | "follows":
                 return related(condition.kind, args[0], args[1])
-        left, right = (size(arg, bindings) for arg in args)
+        left, right = (size(arg, bindings) for arg in args[:2])
     except Undefined:
         return False
     match condition.kind:
+        case "near":
+            return bool(abs(left - right) <= args[2] * abs(right))
+        case "far":
+            return bool(abs(left - right) > args[2] * abs(right))
         case "==":
             return bool(left == right)
         case "!=":
@@ -154,6 +175,8 @@ def operator(term: Apply, bindings: Bindings) -> tuple[str, dict[str, Any]]:
         function = term.attrs["f"]
         bound: tuple[str, Attrs] = size(function, bindings)
         return bound[0], dict(bound[1])
+    if not term.attrs:
+        return term.op, {}
     kinds = get_op(term.op).attrs
     return term.op, {k: _attr_value(v, kinds[k], bindings) for k, v in term.attrs.items()}
 

@@ -47,6 +47,7 @@ class Numerics(enum.IntEnum):
 class Phase(enum.StrEnum):
     """The ruleset in which a rule runs."""
 
+    RECOGNISE = "recognise"
     SIMPLIFY = "simplify"
     EXPLORE = "explore"
     SIBLINGS = "siblings"
@@ -94,6 +95,8 @@ class Rule:
         numerics: class of the floating point change.
         phase: where it runs.
         doc: what it says and when it pays.
+        subsumes: whether a left side is matched no more once its right side is there; this changes
+            what is searched, never what is equal.
     """
 
     name: str
@@ -105,6 +108,7 @@ class Rule:
     phase: Phase
     bidirectional: bool
     doc: str
+    subsumes: bool = False
 
     @property
     def family(self) -> str:
@@ -144,6 +148,7 @@ def rule(
     numerics: Numerics = Numerics.BITEXACT,
     phase: Phase = Phase.EXPLORE,
     bidirectional: bool = False,
+    subsumes: bool = False,
 ) -> Callable[[Callable[..., Sides]], Rule]:
     """Make a :class:`Rule` of a function whose parameters are the pattern variables.
 
@@ -165,7 +170,7 @@ def rule(
         lhs, rhs, *when = returned
         made = Rule(
             name, _tuple(lhs), _tuple(rhs), tuple(when), kinds, numerics, phase, bidirectional,
-            inspect.cleandoc(function.__doc__ or ""),
+            inspect.cleandoc(function.__doc__ or ""), subsumes,
         )  # fmt: skip
         for one in directed([made]):
             _check(one)

@@ -24,17 +24,25 @@ __all__ = [
     "Var",
     "concat",
     "distinct",
+    "far",
     "follows",
     "is_float",
+    "near",
     "ops",
+    "real",
     "slice_",
+    "sqrt",
 ]
 
 MAP = "Map"
 """Pseudo-operator of patterns: any elementwise unary function, bound by name."""
 
-SizeKind = Literal["literal", "attr", "dim", "rank", "+", "-", "*", "//", "item"]
-ConditionKind = Literal["==", "!=", "<", "<=", "same-shape", "distinct", "follows", "is-float"]
+SizeKind = Literal[
+    "literal", "attr", "dim", "rank", "+", "-", "*", "//", "item", "/", "sqrt", "real"
+]
+ConditionKind = Literal[
+    "==", "!=", "<", "<=", "same-shape", "distinct", "follows", "is-float", "near", "far"
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +69,12 @@ class Expr:
 
     __radd__ = __add__
     __rmul__ = __mul__
+
+    def __truediv__(self, other: Size) -> Expr:
+        return Expr("/", (self, expr(other)))
+
+    def __rtruediv__(self, other: Size) -> Expr:
+        return Expr("/", (expr(other), self))
 
     def __floordiv__(self, other: Size) -> Expr:
         return Expr("//", (self, expr(other)))
@@ -108,11 +122,15 @@ class Expr:
                 return f"{self.args[0]}.rank"
             case "item":
                 return f"{self.args[0]}[{self.args[1]}]"
+            case "sqrt":
+                return f"sqrt({self.args[0]})"
+            case "real":
+                return str(self.args[0])
             case _:
                 return f"({self.args[0]} {self.kind} {self.args[1]})"
 
 
-Size = int | Expr
+Size = float | Expr
 
 
 def expr(value: object) -> Expr:
@@ -145,6 +163,9 @@ class Condition:
             return f"{self.kind}({', '.join(map(str, self.args))})"
         if self.kind == "is-float":
             return f"{self.args[0]} is floating point"
+        if self.kind in ("near", "far"):
+            relation = "≈" if self.kind == "near" else "≉"
+            return f"{self.args[0]} {relation} {self.args[1]} (within {self.args[2]} of it)"
         return f"{self.args[0]} {self.kind} {self.args[1]}"
 
 
@@ -311,3 +332,23 @@ def distinct(x: Var, y: Var) -> Condition:
 def is_float(x: Var) -> Condition:
     """The elements are floating point numbers."""
     return Condition("is-float", (x.name,))
+
+
+def near(value: Expr, target: Size, tolerance: float = 1e-6) -> Condition:
+    """A float that is ``target`` up to a relative tolerance: constants were rounded on the way."""
+    return Condition("near", (value, expr(target), tolerance))
+
+
+def far(value: Expr, target: Size, tolerance: float = 1e-6) -> Condition:
+    """The opposite of :func:`near`."""
+    return Condition("far", (value, expr(target), tolerance))
+
+
+def sqrt(value: Expr) -> Expr:
+    """The square root of a positive float."""
+    return Expr("sqrt", (value,))
+
+
+def real(value: Expr) -> Expr:
+    """An extent as a float; a symbolic one has no such value."""
+    return Expr("real", (value,))

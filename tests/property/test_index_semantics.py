@@ -289,6 +289,46 @@ def scalar(g: Generator, _x: Value) -> Proposal:
     return [], {"value": g.choice((0.0, 0.5, 2.0)), "dtype": "float32"}
 
 
+def axes(g: Generator, x: Value) -> tuple[int, ...]:
+    """Some axes, over few elements."""
+    found = tuple(a for a in range(x.type.rank) if g.between(0, 1)) or (0,)
+    small(tuple(x.array.shape[a] for a in found if a < x.type.rank))
+    return found
+
+
+def center(g: Generator, x: Value) -> Proposal:
+    return [x], {"axes": axes(g, x)}
+
+
+def root_mean_square(g: Generator, x: Value) -> Proposal:
+    return [x], {"axes": axes(g, x), "epsilon": 0.25}
+
+
+def fill(g: Generator, _x: Value) -> Proposal:
+    shape = g.shape(g.between(0, 3))
+    return [], {"shape": shape, "value": g.choice((0.0, 0.5, 2.0)), "dtype": "float32"}
+
+
+def repeat(g: Generator, x: Value) -> Proposal:
+    return [x], {"axis": g.between(0, max(x.type.rank - 1, 0)), "repeats": g.between(1, 3)}
+
+
+def attention(g: Generator, x: Value) -> Proposal:
+    if x.type.rank != 4 or x.array.shape[3] > 3:
+        x = g.leaf((g.between(1, 2), g.choice((1, 2, 4)), g.between(1, 2), g.between(1, 2)))
+    batch, heads, _, size = x.array.shape
+    groups = g.choice([d for d in (1, 2, heads) if heads % d == 0])
+    tokens = g.between(1, 3)
+    keys = g.leaf((batch, groups, tokens, size))
+    return [x, keys, g.leaf((batch, groups, tokens, g.between(1, 2)))], {"scale": 0.5}
+
+
+def masked_attention(g: Generator, x: Value) -> Proposal:
+    operands, attrs = attention(g, x)
+    q, keys = operands[:2]
+    return [*operands, partner(g, (*q.array.shape[:3], keys.array.shape[2]))], attrs
+
+
 def where(g: Generator, x: Value) -> Proposal:
     condition = g.leaf(x.array.shape)
     truth = condition.array % 2
@@ -297,8 +337,11 @@ def where(g: Generator, x: Value) -> Proposal:
     return [other, x, partner(g, x.array.shape)], {}
 
 
+NUMBERS = (
+    *UNARY_FUNCTIONS, "Neg", "Reciprocal", "IsNaN", "Scale", "Shift", "Square", "Rsqrt",
+)  # fmt: skip
 PROPOSERS: dict[str, Callable[[Generator, Value], Proposal]] = {
-    **{name: function(name) for name in (*UNARY_FUNCTIONS, "Neg", "Reciprocal")},
+    **{name: function(name) for name in NUMBERS},
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Equal", "Less"), binary),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"), reduction),
     **dict.fromkeys(("Softmax", "LogSoftmax"), along),
@@ -307,7 +350,8 @@ PROPOSERS: dict[str, Callable[[Generator, Value], Proposal]] = {
     "Reshape": reshape, "Expand": expand, "Pad": pad, "LayerNormalization": layer,
     "RMSNormalization": rms, "BatchNormalization": channelwise(4),
     "InstanceNormalization": instance, "LRN": lrn, "IdentityKernel": identity,
-    "Scalar": scalar, "Where": where,
+    "Scalar": scalar, "Where": where, "Center": center, "RmsN": root_mean_square, "Fill": fill,
+    "Repeat": repeat, "Attention": attention, "MaskedAttention": masked_attention,
 }  # fmt: skip
 
 

@@ -267,6 +267,9 @@ COVERED = [
     "matmul/assoc", "matmul/merge-operands", "conv/enlarge-kernel", "conv/residual-identity",
     "conv/linear-in-weight", "concat/slice-of-slice", "concat/add-row-slice", "pool/average-conv",
     "pool/max-relu", "lrn/power", "transpose/compose-3d", "equations/conv-merge-groups",
+    "affine/sum-over-two-axes", "affine/reshape-of-scale", "normalisation/layer-scale-shift",
+    "normalisation/variance-of-squares", "attention/scaled-masked", "attention/repeated-heads",
+    "attention/repeated-merged-heads", "attention/grouped", "attention/merged-scaled-masked",
 ]  # fmt: skip
 
 
@@ -284,14 +287,19 @@ def _known_sizes(bindings: Bindings) -> dict[Atom, int]:
     return sizes
 
 
+def _choice(name: str, bindings: Bindings) -> Any:
+    """What an instance has for a choice; a list attribute has a rank of its own."""
+    variable = name.removeprefix("rank ")
+    if variable == name:
+        return bindings.attrs[name]
+    if variable in bindings.types:
+        return bindings.types[variable].rank
+    return len(bindings.attrs[variable])
+
+
 def _chosen(scenario: Scenario, bindings: Bindings) -> bool:
     """Whether the ranks, axes and flags are those of the instance."""
-    return all(
-        bindings.types[name.removeprefix("rank ")].rank == value
-        if name.startswith("rank ")
-        else bindings.attrs[name] == value
-        for name, value in scenario.choices.items()
-    )
+    return all(_choice(name, bindings) == value for name, value in scenario.choices.items())
 
 
 def _satisfied(scenario: Scenario, bindings: Bindings) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections import Counter
@@ -584,8 +585,11 @@ def test_definitions_are_true() -> None:
 
 MUTANTS = 40
 REAL = frozenset(
-    {"Relu", "Max", "Min", "MaxPool", "ReduceMax", "Sqrt", "Pow", "LRN", "Exp", "Softmax", "Where"}
-)
+    {"Relu", "Max", "Min", "MaxPool", "ReduceMax", "Sqrt", "Pow", "LRN", "Exp", "Log", "Softmax",
+     "LogSoftmax", "Where", "Sigmoid", "Tanh", "Swish", "Erf", "Gelu", "Clip", "HardSigmoid",
+     "HardSwish", "Rsqrt", "RmsN", "LayerNormalization", "RMSNormalization", "Attention",
+     "MaskedAttention"}
+)  # fmt: skip
 """Operators whose properties the prover uses, so that a random function refutes too much."""
 
 
@@ -672,11 +676,11 @@ def differs(one: Rule, draw: random.Random) -> bool | None:
             name: rng.standard_normal(shape) if real else field.random(rng, shape)
             for name, shape in shapes.items()
         }
-        numbers = {
-            name: (0.5, 0.25, 2.0)[i % 3]
-            for i, (name, kind) in enumerate(one.kinds)
-            if kind == "Float"
-        }
+        numbers = {"π": math.pi}
+        for i, (name, sign) in enumerate(scenario.parameters.items()):
+            size = (0.5, 0.25, 2.0)[i % 3]
+            signs = {"negative": (-1,), "unknown": (1, -1)}.get(sign, (1,))
+            numbers[name] = size * draw.choice(signs)
         for sides in scenario.sides:
             with np.errstate(all="ignore"):
                 left, right = (

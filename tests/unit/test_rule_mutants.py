@@ -4,12 +4,21 @@ A mutant differs from its rule in one operator, the order of two operands, one a
 or one condition. Whatever differs in value or type must be refused. What is accepted must be an
 equation all the same: the prover is an independent witness, and instances that verification did not
 see are the reference for what the prover leaves open.
+
+``python tests/unit/test_rule_mutants.py FAMILY/NAME...`` prints what becomes of the mutants of some
+rules, as JSON; the test of all rules runs several of these at once.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +32,16 @@ from eqsat_opt.rules.verify import check_rule
 
 POINTS = 40
 """Instances at first; whoever passes is looked at with as many as certificates are made with."""
-FAMILIES = ("elementwise", "matmul", "conv", "concat", "pool", "lrn", "transpose")
 SOME = frozenset({
     "elementwise/factor", "matmul/assoc", "matmul/slice-columns", "conv/residual-identity",
     "concat/slice-right", "concat/map", "pool/max-concat", "transpose/compose-2d",
+    "affine/sum-of-scales", "affine/scale-same", "affine/square-of-scale", "activation/hard-swish",
+    "activation/swish-scaled", "activation/clip-of-scale", "normalisation/center-of-scale",
+    "normalisation/layer-uniform", "normalisation/variance-of-squares", "attention/plain",
+    "attention/softmax-of-shift", "attention/repeat-of-scale", "attention/grouped",
+    "equations/conv-filters",
 })  # fmt: skip
+"""Rules of optimisation and of recognition, of every kind of attribute and condition."""
 FURTHER = 400
 OTHER = {
     "Add": "Sub", "Sub": "Add", "Mul": "Add", "Div": "Mul", "MatMul": "Add", "Relu": "Abs",
@@ -142,27 +156,64 @@ def judge(rules: list[Rule], counts: Counter[str], missed: list[str]) -> None:
                 missed.append(what)
 
 
-def sample(names: frozenset[str] = frozenset()) -> list[Rule]:
-    """Rules of the book that optimise, read left to right; all without ``names``."""
-    rules = [r for family in FAMILIES for r in families()[family]]
-    return [replace(r, bidirectional=False) for r in rules if not names or r.name in names]
+def book() -> dict[str, Rule]:
+    """The rules by name, read left to right."""
+    return {r.name: replace(r, bidirectional=False) for rules in families().values() for r in rules}
 
 
-def check(rules: list[Rule]) -> None:
-    pytest.importorskip("z3", reason="accepted mutants are judged by the prover, which needs z3")
-    counts: Counter[str] = Counter()
-    missed: list[str] = []
-    judge(rules, counts, missed)
+def check(counts: Counter[str], missed: Sequence[str], rules: int) -> None:
     refused = counts["types"] + counts["values"] + counts["never types"]
     print(f"{refused} of {counts.total()} mutants refused: {dict(counts)}", *missed, sep="\n")
-    assert refused >= 5 * len(rules)
+    assert refused >= 5 * rules
     assert not missed
 
 
+def needs_prover() -> None:
+    pytest.importorskip("z3", reason="accepted mutants are judged by the prover, which needs z3")
+
+
 def test_mutants_of_some_rules_are_refused() -> None:
-    check(sample(SOME))
+    needs_prover()
+    rules = book()
+    assert set(rules) >= SOME
+    counts: Counter[str] = Counter()
+    missed: list[str] = []
+    judge([rules[name] for name in sorted(SOME)], counts, missed)
+    check(counts, missed, len(SOME))
+
+
+def apart(names: Sequence[str]) -> dict[str, Any]:
+    """What becomes of the mutants of some rules, in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, __file__, *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return dict(json.loads(done.stdout))
 
 
 @pytest.mark.slow
 def test_mutants_of_all_rules_are_refused() -> None:
-    check(sample())
+    needs_prover()
+    names = sorted(book())
+    jobs = os.cpu_count() or 1
+    parts = 8 * jobs  # small enough that no process is left over with much to do
+    counts: Counter[str] = Counter()
+    missed: list[str] = []
+    with ThreadPoolExecutor(jobs) as executor:
+        for part in executor.map(apart, [names[start::parts] for start in range(parts)]):
+            counts.update(part["counts"])
+            missed += part["missed"]
+    check(counts, missed, len(names))
+
+
+def main(names: Sequence[str]) -> None:
+    counts: Counter[str] = Counter()
+    missed: list[str] = []
+    start = time.process_time()
+    judge([rule for name, rule in book().items() if name in names], counts, missed)
+    seconds = round(time.process_time() - start, 1)
+    json.dump({"counts": counts, "missed": missed, "cpu_s": seconds}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

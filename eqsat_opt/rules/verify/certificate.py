@@ -75,6 +75,8 @@ class Certificate:
         fingerprint: hash of rule, operators and verifier.
         directions: evidence of level 1.
         float32, float16: worst relative error of the right side against the left side in float64.
+        tolerance: the rule is exact at the targets of its constants; it also takes a constant for
+            its target that is this near, relative to it, because it was rounded on the way.
         scope: what level 2 or 3 covers.
         unproven: why there is no proof for all sizes; empty if there is one.
         axioms: rules that it was derived from.
@@ -87,6 +89,7 @@ class Certificate:
     directions: tuple[Direction, ...]
     float32: float
     float16: float
+    tolerance: float = 0.0
     scope: str = ""
     unproven: str = ""
     axioms: tuple[str, ...] = field(default=())
@@ -112,7 +115,8 @@ class Certificate:
         return self.digest == self._digest()
 
     def _digest(self) -> str:
-        content = asdict(replace(self, digest=""))
+        # Every start reads the whole book, and `asdict` copies it leaf by leaf.
+        content = {**vars(self), "directions": [*map(vars, self.directions)], "digest": ""}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -165,13 +169,14 @@ def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[
             f"{path} is no file of certificates ({error}); "
             "write it again with eqsat-opt rules verify --write"
         ) from error
-    edited = [certificate.rule for certificate in found if not certificate.is_sealed]
+    sealed = {one.rule: one for one in found if one.is_sealed}
+    edited = [one.rule for one in found if one.rule not in sealed]
     if edited and strict:
         raise CertificateError(
             f"the certificate of {edited[0]} in {path} was edited by hand: its digest does not "
             f"fit; verify it again with eqsat-opt rules verify {edited[0]} --write"
         )
-    return {one.rule: one for one in found if one.is_sealed}
+    return sealed
 
 
 def write_certificates(path: Path, certificates: Iterable[Certificate]) -> None:

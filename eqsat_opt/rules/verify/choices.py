@@ -1,19 +1,22 @@
 """Where the attributes and ranks of an instance come from: every combination, or random ones.
 
 Typing the left side of a rule takes decisions: which rank, which axis, which strides. It is written
-as a straight-line procedure that asks a chooser, and run again for each combination.
+as a straight-line procedure that asks a chooser. What it made of a combination of decisions is
+remembered in a tree, so that no combination is tried twice, and no drawing runs into the same dead
+end again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
-import numpy as np
-
-__all__ = ["Chooser", "Exhaustive", "Random", "runs"]
+__all__ = ["Chooser", "Decisions", "Drawing"]
 
 T = TypeVar("T")
+_Result = TypeVar("_Result")
 
 
 class Chooser(Protocol):
@@ -28,55 +31,148 @@ class Chooser(Protocol):
         ...
 
 
-class Random:
-    """Independent decisions; the core, or the usual option, is as likely as all others."""
+class _Leaf(Generic[_Result]):
+    """What the procedure returned."""
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
+    __slots__ = ("result",)
 
-    def choose(self, options: Sequence[T], core: int = 0) -> T:
-        """One of ``options``."""
-        if 0 < core < len(options):
-            options = options[:core] if self._rng.random() < 0.5 else options[core:]
-        return options[int(self._rng.integers(len(options)))]
-
-    def prefer(self, options: Sequence[T]) -> T:
-        """One of ``options``, of which the first is the usual one."""
-        return self.choose(options, core=1)
+    def __init__(self, result: _Result | None) -> None:
+        self.result = result
 
 
-class Exhaustive:
-    """Replays the decisions of a path, and takes the first option from there on."""
+class _Node(Generic[_Result]):
+    """A decision; its children are what follows on each option that was taken.
 
-    def __init__(self, path: Sequence[int]) -> None:
-        self._path = path
-        self.taken: list[tuple[int, int]] = []
-
-    def choose(self, options: Sequence[T], core: int = 0) -> T:
-        """One of the core of ``options``."""
-        count = min(core, len(options)) if core else len(options)
-        index = self._path[len(self.taken)] if len(self.taken) < len(self._path) else 0
-        self.taken.append((index, count))
-        return options[index]
-
-    def prefer(self, options: Sequence[T]) -> T:
-        """One of ``options``, in order."""
-        return self.choose(options)
-
-
-def runs() -> Iterator[Exhaustive]:
-    """One chooser per combination of decisions, in lexicographic order.
-
-    The caller runs its procedure with a chooser before it asks for the next; a procedure that gives
-    up early skips all combinations of the decisions it did not reach.
+    Attributes:
+        count: options.
+        core: how many of them an enumeration covers.
+        likely: how many of them are drawn half of the time.
     """
-    path: list[int] | None = []
-    while path is not None:
-        chooser = Exhaustive(path)
-        yield chooser
-        taken = chooser.taken
-        while taken and taken[-1][0] + 1 >= taken[-1][1]:
-            taken.pop()
-        path = [index for index, _ in taken] if taken else None
-        if path:
-            path[-1] += 1
+
+    __slots__ = ("children", "core", "count", "likely")
+
+    def __init__(self, count: int, core: int, likely: int) -> None:
+        self.count = count
+        self.core = core
+        self.likely = likely
+        self.children: dict[int, _Node[_Result] | _Leaf[_Result]] = {}
+
+
+_Way: TypeAlias = list[tuple[_Node[_Result], int]]
+_Pick: TypeAlias = Callable[[_Node[_Result]], int]
+
+
+class _Explorer(Generic[_Result]):
+    """Repeats the decisions of a way, and extends it and the tree by those that ``pick`` takes."""
+
+    def __init__(self, way: _Way[_Result], pick: _Pick[_Result]) -> None:
+        self._way = way
+        self._pick = pick
+        self._position = 0
+
+    def _take(self, count: int, core: int, likely: int) -> int:
+        self._position += 1
+        if self._position == len(self._way):
+            node: _Node[_Result] = _Node(count, core, likely)
+            last, option = self._way[-1]
+            last.children[option] = node
+            self._way.append((node, self._pick(node)))
+        return self._way[self._position][1]
+
+    def choose(self, options: Sequence[T], core: int = 0) -> T:
+        count = len(options)
+        core = core if 0 < core < count else count
+        return options[self._take(count, core, core)]
+
+    def prefer(self, options: Sequence[T]) -> T:
+        return options[self._take(len(options), len(options), 1)]
+
+
+class Decisions(Generic[_Result]):
+    """What a procedure returns for each combination of its decisions, found out when asked for."""
+
+    def __init__(self, procedure: Callable[[Chooser], _Result | None]) -> None:
+        """Remember nothing yet.
+
+        Args:
+            procedure: depends on nothing but the decisions of the chooser; ``None`` means that it
+                gave up.
+        """
+        self._procedure = procedure
+        self._top: _Node[_Result] = _Node(1, 1, 1)
+
+    def follow(self, pick: _Pick[_Result]) -> tuple[_Result | None, _Way[_Result]]:
+        """What the decisions of ``pick`` lead to, and these decisions."""
+        node, index = self._top, 0
+        way = [(node, index)]
+        child = node.children.get(index)
+        while isinstance(child, _Node):
+            node, index = child, pick(child)
+            way.append((node, index))
+            child = node.children.get(index)
+        if child is None:
+            child = _Leaf(self._procedure(_Explorer(way, pick)))
+            last, option = way[-1]
+            last.children[option] = child
+        return child.result, way
+
+    def core(self) -> Iterator[_Result | None]:
+        """Of every combination that an enumeration covers, in lexicographic order.
+
+        A procedure that gives up early stands for all combinations of what it did not decide.
+        """
+        path: list[int] | None = []
+        while path is not None:
+            result, way = self.follow(partial(_replayed, iter(path)))
+            yield result
+            path = _next_path(way[1:])
+
+
+class Drawing(Generic[_Result]):
+    """Independent decisions, none of which this drawing knows for a dead end."""
+
+    def __init__(self, decisions: Decisions[_Result], rng: random.Random) -> None:
+        """Know nothing yet: what is drawn depends on ``rng`` alone."""
+        self._decisions = decisions
+        self._uniform = rng.random
+        self._dead: dict[_Node[_Result], set[int]] = {}
+        self._way: _Way[_Result] = []
+
+    def next(self) -> _Result | None:
+        """The result of the next combination; the likely options are drawn half of the time."""
+        result, self._way = self._decisions.follow(self._pick)
+        if result is None:
+            self.give_up()
+        return result
+
+    def _pick(self, node: _Node[_Result]) -> int:
+        drawn, count, likely = self._uniform(), node.count, node.likely
+        if likely >= count:
+            index = int(drawn * count)
+        elif drawn < 0.5:
+            index = int(2 * drawn * likely)
+        else:
+            index = likely + int((2 * drawn - 1) * (count - likely))
+        dead = self._dead.get(node, ())
+        if index in dead and len(dead) < count:
+            alive = [option for option in range(count) if option not in dead]
+            return alive[int(self._uniform() * len(alive))]
+        return index
+
+    def give_up(self) -> None:
+        """Take the last combination for a dead end."""
+        for node, index in reversed(self._way):
+            dead = self._dead.setdefault(node, set())
+            dead.add(index)
+            if len(dead) < node.count:
+                break
+
+
+def _replayed(decided: Iterator[int], _node: _Node[_Result]) -> int:
+    return next(decided, 0)
+
+
+def _next_path(way: _Way[_Result]) -> list[int] | None:
+    while way and way[-1][1] + 1 >= way[-1][0].core:
+        way = way[:-1]
+    return [*(index for _, index in way[:-1]), way[-1][1] + 1] if way else None

@@ -17,7 +17,7 @@ from eqsat_opt.rules.bindings import Bindings, operator
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply, Term, Var
 from eqsat_opt.rules.verify.rationals import RationalDomain
-from eqsat_opt.rules.verify.twofield import TwoFieldDomain
+from eqsat_opt.rules.verify.twofield import ORDER, TwoFieldDomain
 
 __all__ = [
     "FieldNumbers",
@@ -112,16 +112,17 @@ class RationalNumbers:
 
 @dataclass(frozen=True)
 class TwoFieldNumbers:
-    """Two prime fields with exponentials, roots and powers."""
+    """Two prime fields with exponentials, roots and powers; logarithms in a small one."""
 
     seed: int
+    order: int = ORDER
     name = "two prime fields"
     dtype = "float64"
 
     @cached_property
     def domain(self) -> TwoFieldDomain:
         """Both fields."""
-        return TwoFieldDomain(self.seed)
+        return TwoFieldDomain(self.seed, self.order)
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
         """Independent residues."""
@@ -233,16 +234,24 @@ def concrete(term: Apply, bindings: Bindings, dtype: str) -> tuple[str, AttrMap]
 
 
 def program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
-    """What evaluates ``rule`` at an instance; literals of the rule take the type ``dtype``."""
+    """What evaluates ``rule`` at an instance; literals of the rule take the type ``dtype``.
+
+    What occurs several times is evaluated once.
+    """
     steps: list[Step] = []
+    places: dict[Any, int] = {}
 
     def add(term: Term) -> str | int:
         if isinstance(term, Var):
             return term.name
         assert isinstance(term, Apply)
         operands = tuple(add(arg) for arg in term.args)
-        steps.append(Step(*concrete(term, bindings, dtype), operands))
-        return len(steps) - 1
+        op, attrs = concrete(term, bindings, dtype)
+        key = op, operands, *attrs.items()
+        if key not in places:
+            places[key] = len(steps)
+            steps.append(Step(op, attrs, operands))
+        return places[key]
 
     pairs = zip(rule.lhs, rule.rhs, strict=True)
     roots = tuple((add(left), add(right)) for left, right in pairs)

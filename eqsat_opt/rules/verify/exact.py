@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,19 @@ from eqsat_opt.rules.verify.evaluation import (
     Values,
     program,
 )
-from eqsat_opt.rules.verify.instances import elements, find_instances, smaller_instances
+from eqsat_opt.rules.verify.instances import (
+    Found,
+    find_instances,
+    shrunk_instances,
+    smaller_instances,
+)
 from eqsat_opt.rules.verify.rationals import EXACT
-from eqsat_opt.rules.verify.twofield import HOMOMORPHIC
+from eqsat_opt.rules.verify.twofield import (
+    HOMOMORPHIC,
+    LOGARITHMIC,
+    LOGARITHMIC_ORDER,
+    ORDER,
+)
 
 __all__ = ["MAX_POINTS", "MIN_POINTS", "CheckReport", "check_rule", "check_rules"]
 
@@ -50,7 +61,7 @@ _POLYNOMIALS = 8
 _REDRAWS = 8
 """Draws of values, should they divide by 0."""
 _FLOAT = FloatNumbers.name
-Wrong = tuple[Bindings, Numbers, Values]
+Wrong = tuple[Found, Numbers, Values]
 """An instance at which both sides differ, on which numbers, and at which values."""
 _LEAST_DEFINED = 0.05
 """Share of the elements that two prime fields must have compared."""
@@ -166,7 +177,7 @@ def _refute(
 
 
 def _first_wrong(
-    rule: Rule, points: Sequence[Bindings], kind: Callable[[int], Numbers], seeds: Sequence[int]
+    rule: Rule, points: Sequence[Found], kind: Callable[[int], Numbers], seeds: Sequence[int]
 ) -> Wrong | bool:
     """The smallest instance at which both sides differ; otherwise whether anything was compared."""
     tally = _Tally()
@@ -192,7 +203,8 @@ def _methods(rule: Rule) -> list[Callable[[int], Numbers]]:
     if operators & EXACT:
         methods.append(RationalNumbers)
     if operators & HOMOMORPHIC:
-        methods.append(TwoFieldNumbers)
+        order = LOGARITHMIC_ORDER if operators & LOGARITHMIC else ORDER
+        methods.append(partial(TwoFieldNumbers, order=order))
     return methods
 
 
@@ -211,7 +223,7 @@ class _Verdict:
     wrong: Wrong | None
 
 
-def _over_the_reals(rule: Rule, points: Sequence[Bindings], seed: int) -> _Verdict:
+def _over_the_reals(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict:
     """The first method that accepts the rule; otherwise what the last one refused."""
     bound = _bound(rule, points)
     refused: Wrong | None = None
@@ -233,19 +245,26 @@ def _over_the_reals(rule: Rule, points: Sequence[Bindings], seed: int) -> _Verdi
 
 def _smallest(rule: Rule, wrong: Wrong, seed: int) -> Wrong:
     """The smallest of some instances at which the same numbers differ."""
+    for found in smaller_instances(rule, wrong[0], seed=seed):
+        wrong = _smaller(rule, wrong, found, seed) or wrong
+    while True:
+        nearby = (_smaller(rule, wrong, one, seed) for one in shrunk_instances(rule, wrong[0]))
+        smaller = next((one for one in nearby if one is not None), None)
+        if smaller is None:
+            return wrong
+        wrong = smaller
+
+
+def _smaller(rule: Rule, wrong: Wrong, found: Found, seed: int) -> Wrong | None:
+    """The same difference at ``found``, if it is there and that is smaller."""
     numbers = wrong[1]
-    for bindings in smaller_instances(rule, wrong[0], seed=seed):
-        if isinstance(numbers, IntegerNumbers) != any(
-            t.dtype == "int64" for t in bindings.types.values()
-        ):
-            continue
-        if elements(bindings) >= elements(wrong[0]):
-            continue
-        sides = program(rule, bindings, numbers.dtype)
-        values = _refute(sides, bindings, numbers, seed, _Tally())
-        if values is not None:
-            wrong = bindings, numbers, values
-    return wrong
+    whole = any(t.dtype == "int64" for t in found.types.values())
+    if isinstance(numbers, IntegerNumbers) != whole:
+        return None
+    if found.origin.elements >= wrong[0].origin.elements:
+        return None
+    values = _refute(program(rule, found, numbers.dtype), found, numbers, seed, _Tally())
+    return (found, numbers, values) if values is not None else None
 
 
 def check_rule(

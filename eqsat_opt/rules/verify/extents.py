@@ -2,27 +2,26 @@
 
 A typing of the left side leaves some extents open. They are unknowns; extents that follow from them
 (the positions of a window, the length of a concatenation) are derived. Equal extents are unified,
-and what cannot be solved that way stays as an equation that an assignment must satisfy.
+and what cannot be solved that way stays as an equation that the values must satisfy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Derived", "Extent", "Extents", "Shape", "Unknown", "apply", "resolve", "value_of"]
+__all__ = ["Derived", "Extent", "Extents", "Shape", "Unknown", "apply", "resolve"]
 
 
 class Unknown:
     """An extent that is open, at least ``low``, or bound to another one."""
 
-    __slots__ = ("bound", "low", "value")
+    __slots__ = ("bound", "low")
 
     def __init__(self, low: int = 1) -> None:
         self.low = low
         self.bound: Extent | None = None
-        self.value = 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -52,16 +51,6 @@ def apply(function: Callable[..., int], *args: Extent) -> Extent:
     return Derived(function, resolved)
 
 
-def value_of(extent: Extent) -> int:
-    """The number, once every unknown has its value."""
-    extent = resolve(extent)
-    if isinstance(extent, int):
-        return extent
-    if isinstance(extent, Unknown):
-        return extent.value
-    return extent.function(*(value_of(arg) for arg in extent.args))
-
-
 def _occurs(unknown: Unknown, extent: Extent) -> bool:
     extent = resolve(extent)
     return extent is unknown or (
@@ -74,7 +63,7 @@ class Extents:
 
     def __init__(self) -> None:
         self._unknowns: list[Unknown] = []
-        self._equations: list[tuple[Extent, Extent]] = []
+        self.equations: list[tuple[Extent, Extent]] = []
 
     def new(self, low: int = 1) -> Unknown:
         """A fresh unknown."""
@@ -98,37 +87,15 @@ class Extents:
             return True
         if isinstance(a, int) and isinstance(b, int):
             return a == b
-        # x = f(x), or two derived extents: nothing to solve for, so assignments are tested.
-        self._equations.append((a, b))
+        # x = f(x), or two derived extents: nothing to solve for, so values are tested.
+        self.equations.append((a, b))
         return True
 
     def free(self) -> list[Unknown]:
         """The unknowns that are still open."""
         return [unknown for unknown in self._unknowns if unknown.bound is None]
 
-    def satisfied(self) -> bool:
-        """Whether the values of the unknowns fulfil every equation and every lower bound."""
-        return all(value_of(a) == value_of(b) for a, b in self._equations) and all(
-            value_of(unknown) >= unknown.low for unknown in self._unknowns
-        )
-
-    def assignments(self, bound: int) -> Iterator[None]:
-        """Set the open unknowns to every combination up to ``bound``, smallest sum not assured."""
-        free = self.free()
-
-        def assign(index: int) -> Iterator[None]:
-            if index == len(free):
-                if self.satisfied():
-                    yield
-                return
-            for value in range(free[index].low, bound + 1):
-                free[index].value = value
-                yield from assign(index + 1)
-
-        return assign(0)
-
-    def assign(self, values: Sequence[int]) -> bool:
-        """Set the open unknowns; whether that is a solution."""
-        for unknown, value in zip(self.free(), values, strict=True):
-            unknown.value = max(unknown.low, value)
-        return self.satisfied()
+    def derived_bounds(self) -> list[tuple[Derived, int]]:
+        """What unknowns are bound to that is computed, with the least value it may have."""
+        bounds = [(resolve(unknown), unknown.low) for unknown in self._unknowns]
+        return [(extent, low) for extent, low in bounds if isinstance(extent, Derived)]

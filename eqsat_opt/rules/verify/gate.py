@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from eqsat_opt.errors import RuleRefuted
 from eqsat_opt.rules.rule import Rule, directed
 from eqsat_opt.rules.verify.certificate import Certificate, Direction
+from eqsat_opt.rules.verify.closure import tolerance
 from eqsat_opt.rules.verify.exact import CheckReport, check_rule
 from eqsat_opt.rules.verify.precision import HALF, SINGLE, worst_errors
 from eqsat_opt.rules.verify.semantics import fingerprint
@@ -71,5 +72,5 @@ def certify_exact(rule: Rule, *, seed: int = 0) -> Certificate:
     level = min(1 if report.passed else 0 for report in reports)
     return Certificate(
         rule.name, level, fingerprint(rule) or "", tuple(map(_direction, reports)),
-        float(f"{errors[SINGLE]:.2e}"), float(f"{errors[HALF]:.2e}"),
+        float(f"{errors[SINGLE]:.2e}"), float(f"{errors[HALF]:.2e}"), tolerance(rule),
     ).sealed()  # fmt: skip

@@ -1,37 +1,33 @@
-"""Typed instances of a rule's left side: all small ones where they are few, then drawn ones."""
+"""Instances of a rule: all small ones where they are few, then drawn ones that differ."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
-import numpy as np
-
-from eqsat_opt.ir.ops import IllTyped
-from eqsat_opt.rules.bindings import Bindings, Undefined, holds, type_of
+from eqsat_opt.rules.bindings import Bindings, type_of
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.verify.choices import Exhaustive, Random, runs
-from eqsat_opt.rules.verify.schemes import scheme_of
-from eqsat_opt.rules.verify.typing import RankHints, Typing
+from eqsat_opt.rules.verify.left_side import REFUSED, Found, LeftSide, left_side
 
-__all__ = ["Instances", "elements", "find_instances", "smaller_instances"]
+__all__ = ["Found", "Instances", "find_instances", "shrunk_instances", "smaller_instances"]
 
-_TOO_MANY = 3_000
-"""Assignments to try before an enumeration up to a bound is given up."""
 _IN_VAIN = 1_500
 """Draws in a row without a new instance after which there are taken to be no more."""
+_ENOUGH = 300
+"""The same where the limit is reached already, and only more coverage is hoped for."""
 _HOPELESS = 800
 """The same where no instance was found at all."""
-_ASSIGNMENTS = 6
-"""Assignments drawn per typing."""
+_MISGUIDED = 60
+"""Draws in a row with a guide that finds nothing, after which it is left."""
 _SURPLUS = 3
 """Instances drawn for each that is kept."""
-_SMALLER = 2_000
+_SMALLER = 6_000
 """Small instances drawn to make a counterexample smaller."""
-_MOST_ELEMENTS = 3_000
-"""Larger instances cost time and find nothing that smaller ones do not."""
+_SIZES = (3, 5)
+"""Extents that are drawn: most up to the first, some up to the second."""
+_SMALL_SIZES = (2, 3)
+"""The same for smaller counterexamples."""
 
 
 @dataclass(frozen=True)
@@ -46,111 +42,39 @@ class Instances:
         largest_extent: greatest extent of an operand.
     """
 
-    points: tuple[Bindings, ...]
+    points: tuple[Found, ...]
     guarded: int
     complete_to: int
     largest_extent: int
 
 
-def elements(bindings: Bindings) -> int:
-    """Number of elements of all operands."""
-    return sum(type_.static_size() for type_ in bindings.types.values())
-
-
-def _key(bindings: Bindings) -> str:
-    return f"{sorted(bindings.types.items(), key=str)}{sorted(bindings.attrs.items(), key=str)}"
-
-
-def _size(bindings: Bindings) -> tuple[int, str]:
-    return elements(bindings), _key(bindings)
-
-
-def _accepted(rule: Rule, typing: Typing) -> Bindings | None:
-    bindings = typing.bindings()
-    if any(d < 1 for t in bindings.types.values() for d in t.static_shape()):
-        return None
-    if elements(bindings) > _MOST_ELEMENTS:
-        return None
-    try:
-        for root in rule.lhs:
-            type_of(root, bindings)
-    except (IllTyped, Undefined, ZeroDivisionError):
-        return None
-    fits = all(holds(c, bindings, lambda *_: True) for c in rule.when)
-    return bindings if fits else None
-
-
-def _typed(rule: Rule, hints: RankHints, chooser: Exhaustive | Random) -> Typing | None:
-    typing = Typing(rule, hints, chooser, scheme_of)
-    try:
-        typing.run()
-    except (IllTyped, Undefined, ZeroDivisionError):
-        return None
-    return typing
-
-
-def _typings(rule: Rule, hints: RankHints) -> Iterator[Typing | None]:
-    for chooser in runs():
-        yield _typed(rule, hints, chooser)
-
-
-def _enumerate(rule: Rule, hints: RankHints, bound: int, most: int) -> dict[str, Bindings] | None:
-    """All instances with extents up to ``bound``; ``None`` if they are more than ``most``."""
-    found: dict[str, Bindings] = {}
-    work = 0
-    for typing in _typings(rule, hints):
-        work += 4
-        if work > _TOO_MANY:
-            return None
-        if typing is None:
-            continue
-        for _ in typing.extents.assignments(bound):
-            work += 1
-            if work > _TOO_MANY:
-                return None
-            bindings = _accepted(rule, typing)
-            if bindings is not None:
-                found[_key(bindings)] = bindings
-                if len(found) > most:
-                    return None
-    return found
-
-
-def _draw(
-    rule: Rule, hints: RankHints, rng: np.random.Generator, most: tuple[int, int] = (3, 5)
-) -> Iterator[Bindings | None]:
-    """Instances of random typings with extents from a pool of one to three sizes each.
-
-    The sizes go up to the first of ``most``, in four assignments out of ten up to the second.
-    """
-    chooser = Random(rng)
-    while True:
-        typing = _typed(rule, hints, chooser)
-        if typing is None:
-            yield None
-            continue
-        count = len(typing.extents.free())
-        for _ in range(_ASSIGNMENTS):
-            high = most[0] if rng.random() < 0.6 else most[1]
-            pool = rng.integers(0, high + 1, size=rng.integers(1, 4))
-            values = [int(v) for v in rng.choice(pool, size=count)] if count else []
-            accepted = _accepted(rule, typing) if typing.extents.assign(values) else None
-            yield accepted
-            if accepted is not None:
-                break  # another typing tells more than other extents
+def _size(found: Found) -> tuple[int, str]:
+    return found.origin.elements, str(found.origin.key)
 
 
 class _Coverage:
     """Pairs of values, of attributes and extents, that some instance combines."""
 
     def __init__(self) -> None:
-        self._pairs: set[tuple[tuple[str, Any], tuple[str, Any]]] = set()
+        self._numbers: dict[tuple[str, Any], int] = {}
+        self._beside: list[int] = []
 
     def grows_by(self, bindings: Bindings) -> bool:
         """Add an instance; whether it combines two values that none did before."""
-        before = len(self._pairs)
-        self._pairs.update(combinations(sorted(_features(bindings), key=str), 2))
-        return len(self._pairs) > before
+        present = []
+        for feature in _features(bindings):
+            number = self._numbers.setdefault(feature, len(self._numbers))
+            if number == len(self._beside):
+                self._beside.append(0)
+            present.append(number)
+        together = 0
+        for number in present:
+            together |= 1 << number
+        grows = False
+        for number in present:
+            grows = grows or bool(together & ~self._beside[number])
+            self._beside[number] |= together
+        return grows
 
 
 def _features(bindings: Bindings) -> Iterator[tuple[str, Any]]:
@@ -170,9 +94,44 @@ def _right_types(rule: Rule, bindings: Bindings) -> bool:
     try:
         for root in rule.rhs:
             type_of(root, bindings)
-    except (IllTyped, Undefined, ZeroDivisionError):
+    except REFUSED:
         return False
     return True
+
+
+class _Search:
+    """Instances of a rule in the order in which they are met.
+
+    Where the right side seldom types, every second draw is one at which it probably does.
+    """
+
+    def __init__(self, rule: Rule, side: LeftSide, seed: int, sizes: tuple[int, int]) -> None:
+        self._rule = rule
+        self._drawn = side.drawn(seed, sizes)
+        self._guided = side.guided(rule.rhs, seed, sizes)
+        self._seen: set[Any] = set()
+        self._draws = self._misguided = 0
+        self.typed = self.guarded = 0
+
+    def add(self, found: Found) -> bool:
+        """Whether it is new and the right side types."""
+        if found.origin.key in self._seen:
+            return False
+        self._seen.add(found.origin.key)
+        types = _right_types(self._rule, found)
+        self.typed += types
+        self.guarded += not types
+        return types
+
+    def next(self) -> Found | None:
+        """The next new instance at which both sides type; ``None`` if this attempt found none."""
+        self._draws += 1
+        if self.guarded <= self.typed or self._draws % 2 or self._misguided > _MISGUIDED:
+            found = next(self._drawn)
+        else:
+            found = next(self._guided)
+            self._misguided = self._misguided + 1 if found is None else 0
+        return found if found is not None and self.add(found) else None
 
 
 def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> Instances:
@@ -184,56 +143,56 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
         seed: of what is drawn.
         bound: greatest extent to enumerate to.
     """
-    hints = RankHints(rule)
-    met: dict[str, Bindings] = {}
+    side = left_side(rule)
+    met: dict[Any, Found] = {}
     complete = 0
     for extent in range(1, bound + 1):
-        every = _enumerate(rule, hints, extent, limit)
+        every = side.every(extent, limit)
         if every is None:
             break
         met, complete = every, extent
-    found = {key: bindings for key, bindings in met.items() if _right_types(rule, bindings)}
-    seen = set(met)
-    limit = max(limit, len(found) + 2 * limit // 3)
+    search = _Search(rule, side, seed, _SIZES)
+    kept = [found for found in met.values() if search.add(found)]
+    limit = max(limit, len(kept) + 2 * limit // 3)
     coverage = _Coverage()
-    spare: dict[str, Bindings] = {}
-    in_vain = draws = 0
-    for drawn in _draw(rule, hints, np.random.default_rng(seed)):
-        if len(found) >= limit or in_vain > (_IN_VAIN if found else _HOPELESS):
+    spare: list[Found] = []
+    in_vain = stale = 0
+    while len(kept) < limit and len(kept) + len(spare) < _SURPLUS * limit:
+        enough = len(kept) + len(spare) >= limit
+        if enough and stale > limit // 2:
             break
-        in_vain += 1
-        if drawn is None or (key := _key(drawn)) in seen:
-            continue
-        seen.add(key)
-        if not _right_types(rule, drawn):
+        found = search.next()
+        if found is None:
+            in_vain += 1
+            if in_vain > (_ENOUGH if enough else _IN_VAIN if kept else _HOPELESS):
+                break
             continue
         in_vain = 0
-        draws += 1
         # An instance that combines no two values for the first time waits.
-        kept = found if coverage.grows_by(drawn) else spare
-        kept[key] = drawn
-        if draws >= _SURPLUS * limit:
-            break
-    guarded = len(seen) - len(found) - len(spare)
-    for key in list(spare)[: max(0, limit - len(found))]:
-        found[key] = spare[key]
-    points = tuple(sorted(found.values(), key=_size))
+        grows = coverage.grows_by(found)
+        (kept if grows else spare).append(found)
+        stale = 0 if grows else stale + 1
+    kept += spare[: max(0, limit - len(kept))]
+    points = tuple(sorted(kept, key=_size))
     largest = max(
         (d for b in points for t in b.types.values() for d in t.static_shape()), default=0
     )
-    return Instances(points, guarded, complete, largest)
+    return Instances(points, search.guarded, complete, largest)
 
 
-def smaller_instances(rule: Rule, than: Bindings, *, seed: int = 0) -> Iterator[Bindings]:
+def smaller_instances(rule: Rule, than: Found, *, seed: int = 0) -> Iterator[Found]:
     """Instances with fewer elements than ``than``, drawn from small sizes."""
-    rng = np.random.default_rng(seed)
-    limit = elements(than)
-    seen: set[str] = set()
-    for count, drawn in enumerate(_draw(rule, RankHints(rule), rng, (2, 3))):
-        if count >= _SMALLER:
+    search = _Search(rule, left_side(rule), seed, _SMALL_SIZES)
+    in_vain = 0
+    for _ in range(_SMALLER):
+        found = search.next()
+        in_vain = in_vain + 1 if found is None else 0
+        if in_vain > _IN_VAIN:
             return
-        if drawn is None or elements(drawn) >= limit or (key := _key(drawn)) in seen:
-            continue
-        seen.add(key)
-        if _right_types(rule, drawn):
-            yield drawn
+        if found is not None and found.origin.elements < than.origin.elements:
+            yield found
+
+
+def shrunk_instances(rule: Rule, than: Found) -> Iterator[Found]:
+    """Instances with one or two smaller extents than ``than``, all else equal."""
+    return (found for found in left_side(rule).shrunk(than) if _right_types(rule, found))

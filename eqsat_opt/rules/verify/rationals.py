@@ -48,6 +48,7 @@ _ONE: dict[str, Callable[[Any, AttrMap], Any]] = {
     "HardSwish": lambda x, _a: x * _between(Fraction(x) / 6 + Fraction(1, 2), 0, 1),
     "Softsign": lambda x, _a: Fraction(x) / (1 + abs(x)),
     "Not": lambda x, _a: not x,
+    "IsNaN": lambda _x, _a: False,
 }
 _TWO: dict[str, Callable[[Any, Any], Any]] = {
     "Min": min,

@@ -18,6 +18,8 @@ __all__ = ["scheme_of"]
 
 _DYADIC = (0.25, 2.0, 0.5, 1.0)
 """Float attributes: exact in binary, so that no domain rounds them."""
+_SIGNED = (0.5, -1.0, 2.0, -2.0, 1.0, 4.0, 0.25, -0.5)
+"""Factors, addends and bounds, which may be negative; inverses and opposites are among them."""
 
 
 def _attr(t: Typing, term: Apply, key: str, options: Sequence[Any], core: int = 0) -> Any:
@@ -25,9 +27,25 @@ def _attr(t: Typing, term: Apply, key: str, options: Sequence[Any], core: int = 
     pattern = term.attrs[key]
     value = t.value(pattern)
     if value is None:
-        value = t.choose(options, core=core)
+        value = t.solved(pattern)
+        if value is None:
+            value = t.choose(options, core=core)
         t.bind(pattern, value)
     return value
+
+
+def _extents(t: Typing, pattern: tuple[Any, ...]) -> Shape:
+    """A shape that a pattern spells out axis by axis; what is open becomes an unknown."""
+    shape = []
+    for part in pattern:
+        value = t.value(part)
+        if value is None:
+            value = t.solved(part)
+            if value is None:
+                value = t.extents.new()
+            t.bind(part, value)
+        shape.append(value)
+    return tuple(shape)
 
 
 def _numbers(
@@ -79,6 +97,14 @@ def _elementwise(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[lis
     for shape in shapes[1:]:
         result = t.broadcast(result, shape)
     return shapes, result
+
+
+def _affine(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    for key in get_op(term.op).attrs:
+        _attr(t, term, key, _SIGNED, core=3)
+    x = operands[0]
+    shape = t.any_shape(x) if isinstance(x, Fresh) else x
+    return [shape], shape
 
 
 def _where(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
@@ -235,8 +261,14 @@ def _product(*extents: int) -> int:
 
 def _reshape(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
     x = operands[0]
-    x = t.any_shape(x) if isinstance(x, Fresh) else x
+    if isinstance(x, Fresh):
+        name, x = x, t.any_shape(x)
+        t.shapes.setdefault(name, x)
     count = apply(_product, *x)
+    if isinstance(term.attrs["shape"], tuple):
+        shape = _extents(t, term.attrs["shape"])
+        t.equal(count, apply(_product, *shape))
+        return [x], shape
     options = [(count,), tuple(reversed(x)), (*x, 1), (1, *x)]
     options += [(apply(python.mul, x[0], x[1]), *x[2:])] if len(x) > 1 else []
     shape = _attr(t, term, "shape", options)
@@ -245,8 +277,8 @@ def _reshape(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sh
 
 
 def _expand(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    x = operands[0]
-    shape = t.value(term.attrs["shape"])
+    x, pattern = operands[0], term.attrs["shape"]
+    shape = _extents(t, pattern) if isinstance(pattern, tuple) else t.value(pattern)
     if isinstance(x, Fresh):
         x = t.any_shape(x) if shape is None else t.partner(x, shape)
     if shape is None:
@@ -307,21 +339,83 @@ def _channelwise(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[lis
     return shapes, x
 
 
-def _reduce(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    axes = t.value(term.attrs["axes"])
-    x = t.at_least(operands[0], 1 if not axes else max(axes) + 1)
-    rank = range(len(x))
-    subsets = [c for size in range(1, len(x) + 1) for c in combinations(rank, size)]
-    axes = _attr(t, term, "axes", subsets)
-    keep = _attr(t, term, "keepdims", (1, 0))
+def _reduced(t: Typing, operand: Known, term: Apply) -> tuple[Shape, tuple[int, ...]]:
+    """The operand of a reduction, and the axes that it reduces."""
+    pattern = term.attrs["axes"]
+    given = t.value(pattern)
+    known = [axis for axis in given or () if axis is not None]
+    x = t.at_least(operand, max([len(given or ()), 1, *(axis + 1 for axis in known)]))
+    if isinstance(pattern, tuple):
+        parts = zip(pattern, given, strict=True)
+        axes = tuple(_axis(t, part, len(x)) if a is None else a for part, a in parts)
+    else:
+        subsets = [c for size in range(1, len(x) + 1) for c in combinations(range(len(x)), size)]
+        axes = _attr(t, term, "axes", subsets)
     t.require(all(0 <= axis < len(x) for axis in axes))
-    if keep:
+    return x, axes
+
+
+def _axis(t: Typing, part: Any, rank: int) -> int:
+    value = t.value(part)  # an axis before it may be the same variable
+    if value is None:
+        value = t.choose(range(rank))
+        t.bind(part, value)
+    t.require(isinstance(value, int))
+    return int(value)
+
+
+def _reduce(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    x, axes = _reduced(t, operands[0], term)
+    if _attr(t, term, "keepdims", (1, 0)):
         return [x], tuple(1 if i in axes else d for i, d in enumerate(x))
     return [x], tuple(d for i, d in enumerate(x) if i not in axes)
 
 
+def _kept(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    x, _axes = _reduced(t, operands[0], term)
+    if "epsilon" in term.attrs:
+        _attr(t, term, "epsilon", _DYADIC, core=1)
+    return [x], x
+
+
+def _repeat(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    axis = t.value(term.attrs["axis"])
+    x = t.at_least(operands[0], 1 if axis is None else axis + 1)
+    axis = _attr(t, term, "axis", range(len(x)))
+    repeats = _attr(t, term, "repeats", (2, 1, 3), core=2)
+    t.require(isinstance(axis, int) and axis < len(x))
+    return [x], (*x[:axis], apply(python.mul, x[axis], repeats), *x[axis + 1 :])
+
+
+def _attention(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    q, k, v = (t.fresh(o, (4,)) if isinstance(o, Fresh) else o for o in operands[:3])
+    t.require(len(q) == len(k) == len(v) == 4)
+    _attr(t, term, "scale", _DYADIC, core=1)
+    for axis, one in ((0, k), (0, v)):
+        t.equal(q[axis], one[axis])
+    t.equal(q[3], k[3])
+    t.equal(k[1:3], v[1:3])
+    _times(t, q[1], t.choose((1, 2), core=2), k[1])
+    shapes = [q, k, v]
+    for mask in operands[3:]:
+        logits = (*q[:3], k[2])
+        shape = t.partner(mask, logits) if isinstance(mask, Fresh) else mask
+        t.equal(t.broadcast(shape, logits), logits)
+        shapes.append(shape)
+    return shapes, (*q[:3], v[3])
+
+
+def _fill(t: Typing, _operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    _attr(t, term, "value", _SIGNED, core=2)
+    t.require(_attr(t, term, "dtype", (t.dtype,)) == t.dtype)
+    pattern = term.attrs["shape"]
+    if isinstance(pattern, tuple):
+        return [], _extents(t, pattern)
+    return [], _attr(t, term, "shape", [(t.extents.new(),), (t.extents.new(), t.extents.new())])
+
+
 def _scalar(t: Typing, _operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    _attr(t, term, "value", _DYADIC, core=2)
+    _attr(t, term, "value", _SIGNED, core=2)
     t.require(_attr(t, term, "dtype", (t.dtype,)) == t.dtype)
     return [], ()
 
@@ -344,6 +438,10 @@ _SCHEMES: dict[str, Scheme] = {
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channelwise),
     "MatMul": _matmul, "Conv": _conv, "MaxPool": _pool, "AveragePool": _pool, "Concat": _concat,
     "Slice": _slice, "Transpose": _transpose, "Reshape": _reshape, "Expand": _expand, "Pad": _pad,
+    **dict.fromkeys(("Scale", "Shift", "Clip"), _affine),
+    **dict.fromkeys(("Center", "RmsN"), _kept),
+    **dict.fromkeys(("Attention", "MaskedAttention"), _attention),
+    "Repeat": _repeat, "Fill": _fill,
     "LRN": _lrn, "Scalar": _scalar, "IdentityKernel": _identity, "Where": _where,
 }  # fmt: skip
 

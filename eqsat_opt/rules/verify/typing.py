@@ -7,15 +7,14 @@ Each operator constrains its operands and attributes; what it leaves open become
 
 from __future__ import annotations
 
+import contextlib
+import math
 import operator as python
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.ops import IllTyped
-from eqsat_opt.ir.types import TensorType
-from eqsat_opt.rules.bindings import Bindings
-from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
 from eqsat_opt.rules.verify.choices import Chooser
 from eqsat_opt.rules.verify.extents import (
@@ -26,10 +25,10 @@ from eqsat_opt.rules.verify.extents import (
     Unknown,
     apply,
     resolve,
-    value_of,
 )
+from eqsat_opt.rules.verify.hints import Hints
 
-__all__ = ["Fresh", "Known", "RankHints", "Scheme", "Typing"]
+__all__ = ["Fresh", "Known", "Scheme", "Typing"]
 
 _FUNCTIONS = (
     ("Relu", attributes()),
@@ -37,8 +36,17 @@ _FUNCTIONS = (
     ("LeakyRelu", attributes(alpha=0.25)),
     ("HardSwish", attributes()),
 )
-_ARITHMETIC = {"+": python.add, "-": python.sub, "*": python.mul, "//": python.floordiv}
-_SPATIAL = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LRN"})
+_ARITHMETIC = {
+    "+": python.add,
+    "-": python.sub,
+    "*": python.mul,
+    "//": python.floordiv,
+    "/": python.truediv,
+}
+_NUMBER = {"sqrt": math.sqrt, "real": float}
+_EXTENTS = (int, Unknown, Derived)
+_OPEN = (Unknown, Derived)
+_ORDER = {"<": python.lt, "<=": python.le, "!=": python.ne}
 
 
 class Fresh(str):
@@ -58,69 +66,19 @@ class Open(Exception):
     """An expression depends on an attribute that has no value yet."""
 
 
-class RankHints:
-    """What the conditions of a rule say about ranks and equal shapes."""
-
-    def __init__(self, rule: Rule) -> None:
-        self._leader: dict[str, str] = {}
-        self._fixed: dict[str, int] = {}
-        self._least: dict[str, int] = {}
-        self.same: dict[str, set[str]] = {}
-        used = {t.op for root in rule.lhs for t in root.walk() if isinstance(t, Apply)}
-        self.spatial = bool(used & _SPATIAL)
-        for condition in rule.when:
-            self._read(condition)
-
-    def _read(self, condition: Condition) -> None:
-        args = condition.args
-        if condition.kind == "same-shape":
-            self._join(*args)
-            self.same.setdefault(args[0], set()).add(args[1])
-            self.same.setdefault(args[1], set()).add(args[0])
-        elif condition.kind in ("==", "<="):
-            left, right = args
-            if condition.kind == "==" and left.kind == right.kind == "rank":
-                self._join(left.args[0], right.args[0])
-            for side, other in ((left, right), (right, left)):
-                if side.kind == "rank" and other.kind == "literal":
-                    if condition.kind == "==":
-                        self._fixed[side.args[0]] = other.args[0]
-                    elif side is right:
-                        self._least[side.args[0]] = other.args[0]
-        for leaf in (leaf for arg in args if isinstance(arg, Expr) for leaf in arg.leaves()):
-            if leaf.kind == "dim" and leaf.args[1].kind == "literal":
-                name, axis = leaf.args[0], leaf.args[1].args[0]
-                self._least[name] = max(self._least.get(name, 0), axis + 1)
-
-    def _join(self, a: str, b: str) -> None:
-        self._leader[self.leader(a)] = self.leader(b)
-
-    def leader(self, name: str) -> str:
-        """One name for all variables of equal rank."""
-        while self._leader.get(name, name) != name:
-            name = self._leader[name]
-        return name
-
-    def options(self, name: str, usual: tuple[int, ...], shapes: Mapping[str, Shape]) -> list[int]:
-        """Ranks that ``name`` may have, out of ``usual`` where the conditions leave it open."""
-        group = [n for n in {*self._leader, name} if self.leader(n) == self.leader(name)]
-        for member in group:
-            if member in shapes:
-                return [len(shapes[member])]
-            if member in self._fixed:
-                return [self._fixed[member]]
-        least = max(self._least.get(member, 0) for member in group)
-        return [rank for rank in usual if rank >= least] or [least]
-
-
 class Typing:
     """One run over the left side: the decisions taken, and the shapes and attributes they gave."""
 
     def __init__(
-        self, rule: Rule, hints: RankHints, chooser: Chooser, schemes: Callable[[str], Scheme]
+        self,
+        when: Sequence[Condition],
+        hints: Hints,
+        chooser: Chooser,
+        schemes: Callable[[str], Scheme],
     ) -> None:
         """Take the decisions that concern the whole instance."""
-        self.rule = rule
+        self._when = when
+        self._pending = hints.equations
         self._schemes = schemes
         self.hints = hints
         self.extents = Extents()
@@ -129,8 +87,15 @@ class Typing:
         self.shapes: dict[str, Shape] = {}
         self.attrs: dict[str, Any] = {}
         self.dtypes: dict[str, str] = {}
-        self.dtype = self.choose(("float32", "float64", "int64"), core=1)
+        self._dtype = ""
         self.axes = self.choose((2, 1, 3), core=1) if hints.spatial else 2
+
+    @property
+    def dtype(self) -> str:
+        """Element type of most operands, decided when it is asked for."""
+        if not self._dtype:
+            self._dtype = self.choose(self.hints.dtypes, core=1)
+        return self._dtype
 
     # Building blocks of the operators' schemes ---------------------------------------------------
 
@@ -141,23 +106,34 @@ class Typing:
 
     def equal(self, a: Any, b: Any) -> None:
         """Make two attribute values, extents or shapes equal, or give up."""
-        if isinstance(a, tuple) and isinstance(b, tuple):
+        if a is b:
+            return
+        if isinstance(a, _EXTENTS) and isinstance(b, _EXTENTS):
+            self.require(self.extents.unify(a, b))
+        elif isinstance(a, tuple) and isinstance(b, tuple):
             self.require(len(a) == len(b))
             for x, y in zip(a, b, strict=True):
-                self.equal(x, y)
-        elif all(isinstance(v, int | Unknown | Derived) for v in (a, b)):
-            self.require(self.extents.unify(a, b))
+                if x is not y:
+                    self.equal(x, y)
         else:
             self.require(bool(a == b))
 
-    def fresh(self, name: str, usual: tuple[int, ...], core: int = 0) -> Shape:
-        """A shape for a variable: that of a variable of equal shape, or all unknowns."""
-        for other in self.hints.same.get(name, ()):
+    def _given(self, name: str) -> Shape | None:
+        """The shape that a variable has, or that a condition says it has."""
+        for other in (name, *self.hints.same.get(name, ())):
             if other in self.shapes:
                 return self.shapes[other]
-        ranks = self.hints.options(name, usual, self.shapes)
-        rank = self.choose(ranks, core=min(core, len(ranks)))
-        return tuple(self.extents.new() for _ in range(rank))
+        return None
+
+    def fresh(self, name: str, usual: tuple[int, ...], core: int = 0) -> Shape:
+        """A shape for a variable: that of a variable of equal shape, or all unknowns."""
+        shape = self._given(name)
+        if shape is None:
+            ranks = self.hints.options(name, usual, self.shapes)
+            rank = self.choose(ranks, core=min(core, len(ranks)))
+            shape = tuple(self.extents.new() for _ in range(rank))
+        self.shapes[name] = shape
+        return shape
 
     def any_shape(self, name: str) -> Shape:
         """A shape for an operator that takes any rank."""
@@ -175,6 +151,7 @@ class Typing:
 
     def broadcast(self, a: Shape, b: Shape) -> Shape:
         """ONNX broadcasting of two shapes; which side stretches is a decision per axis."""
+        self._settle()
         result: list[Extent] = []
         for axis in range(1, max(len(a), len(b)) + 1):
             if axis > len(a) or axis > len(b):
@@ -202,11 +179,15 @@ class Typing:
 
     def partner(self, name: str, base: Shape) -> Shape:
         """A shape for ``name`` that broadcasts with ``base``."""
-        for other in self.hints.same.get(name, ()):
-            if other in self.shapes:
-                return self.shapes[other]
-        if not base:
-            return self.any_shape(name)
+        shape = self._given(name)
+        if shape is None:
+            if not base:
+                return self.any_shape(name)
+            shape = self._partner(name, base)
+        self.shapes[name] = shape
+        return shape
+
+    def _partner(self, name: str, base: Shape) -> Shape:
         usual = (len(base), *range(len(base)), len(base) + 1)
         ranks = self.hints.options(name, usual, self.shapes)
         rank = self.prefer(ranks)
@@ -243,12 +224,32 @@ class Typing:
                 return self._item(self._shape(args[0]), self._expression(args[1]))
             case "item":
                 return self._item(self._expression(args[0]), self._expression(args[1]))
-        left, right = (self._expression(arg) for arg in args)
+        operands: list[Any] = [resolve(self._expression(arg)) for arg in args]
+        unknown = any(isinstance(operand, _OPEN) for operand in operands)
+        if expression.kind in _NUMBER:
+            if unknown:
+                raise Open
+            self.require(expression.kind != "sqrt" or operands[0] >= 0)
+            return _NUMBER[expression.kind](operands[0])
         function = _ARITHMETIC[expression.kind]
-        if isinstance(left, Unknown | Derived) or isinstance(right, Unknown | Derived):
-            return apply(function, left, right)
-        self.require(expression.kind != "//" or right != 0)
-        return function(left, right)
+        if unknown:
+            return apply(function, *operands)
+        self.require(expression.kind not in ("//", "/") or operands[1] != 0)
+        return function(*operands)
+
+    def solved(self, pattern: AttrPattern) -> Any:
+        """The value that a condition gives to a variable that has none yet, or ``None``."""
+        if isinstance(pattern, tuple) or pattern.kind != "attr":
+            return None
+        for condition in self._when:
+            if condition.kind != "==":
+                continue
+            left, right = condition.args
+            for side, other in ((left, right), (right, left)):
+                if side.kind == "attr" and side.args == pattern.args:
+                    with contextlib.suppress(Open):
+                        return self._expression(other)
+        return None
 
     def _shape(self, name: str) -> Shape:
         if name not in self.shapes:
@@ -273,22 +274,62 @@ class Typing:
 
     # The run -------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def run(self, lhs: Sequence[Term]) -> None:
         """Type every root and solve the conditions that are equations.
 
         Raises:
             IllTyped: this combination of decisions does not type.
         """
         try:
-            for root in self.rule.lhs:
+            for root in lhs:
                 self._term(root)
-            for condition in self.rule.when:
-                if condition.kind == "==":
-                    self.equal(*(self._expression(arg) for arg in condition.args))
-                elif condition.kind == "same-shape":
-                    self.equal(*(self._shape(name) for name in condition.args))
         except Open as error:
             raise IllTyped("the left side does not determine an attribute") from error
+        self._settle()
+        self.require(not self._pending)
+        for condition in self._when:
+            if condition.kind in _ORDER:
+                self._ordered(condition)
+
+    def _settle(self) -> None:
+        """Make every equation hold whose variables are all known."""
+        if self._pending:
+            known = self.shapes.keys() | self.attrs.keys()
+            self._pending = [
+                one for one in self._pending if not (one[1] <= known and self._solve(one[0]))
+            ]
+
+    def _solve(self, condition: Condition) -> bool:
+        """Make an equation hold; whether that was possible as yet."""
+        try:
+            if condition.kind == "==":
+                sides = [self._expression(arg) for arg in condition.args]
+            else:
+                sides = [self._shape(name) for name in condition.args]
+        except Open:
+            return False
+        self.equal(*sides)
+        return True
+
+    def _ordered(self, condition: Condition) -> None:
+        """Give up where numbers that are known already are not in the order they must be in."""
+        with contextlib.suppress(Open):
+            left, right = (resolve(self._expression(arg)) for arg in condition.args)
+            if not isinstance(left, _OPEN) and not isinstance(right, _OPEN):
+                self.require(_ORDER[condition.kind](left, right))
+
+    def run_right(self, rhs: Sequence[Term]) -> None:
+        """After :meth:`run`, make the right side type as well, if not as the left side does.
+
+        Raises:
+            IllTyped: this combination of decisions does not type.
+        """
+        try:
+            for term in rhs:
+                if isinstance(term, Apply):
+                    self._term(term)
+        except Open as error:
+            raise IllTyped("the right side needs what the left side leaves open") from error
 
     def _term(self, term: Term) -> Shape:
         assert isinstance(term, Apply)
@@ -315,21 +356,3 @@ class Typing:
     def _variable(self, arg: Term) -> Known:
         assert isinstance(arg, Var)
         return self.shapes.get(arg.name, Fresh(arg.name))
-
-    # Instances -----------------------------------------------------------------------------------
-
-    def bindings(self) -> Bindings:
-        """The instance at the present values of the unknowns."""
-        types = {
-            name: TensorType(self.dtypes.get(name, self.dtype), tuple(value_of(d) for d in shape))
-            for name, shape in self.shapes.items()
-        }
-        return Bindings(types, {name: _concrete(value) for name, value in self.attrs.items()})
-
-
-def _concrete(value: Any) -> Any:
-    if isinstance(value, Unknown | Derived):
-        return value_of(value)
-    if isinstance(value, tuple):
-        return tuple(_concrete(element) for element in value)
-    return value

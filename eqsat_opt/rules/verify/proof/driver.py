@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from eqsat_opt.errors import RuleError
@@ -15,13 +16,10 @@ from eqsat_opt.ir.ops.scalars import Unindexed, bound
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply
 from eqsat_opt.rules.verify.proof.equality import vanishes
-from eqsat_opt.rules.verify.proof.from_terms import (
-    normalise,
-)
+from eqsat_opt.rules.verify.proof.from_terms import normalise
 from eqsat_opt.rules.verify.proof.integers_z3 import Context, OutOfTime
-from eqsat_opt.rules.verify.proof.normal import (
-    negative,
-)
+from eqsat_opt.rules.verify.proof.normal import negative
+from eqsat_opt.rules.verify.proof.obligations import Key, Obligation, obligation
 from eqsat_opt.rules.verify.proof.scenario import Scenario, Strides, scenarios
 
 __all__ = ["Proof", "Status", "prove"]
@@ -54,6 +52,14 @@ class Proof:
 
 
 @dataclass
+class _Known:
+    """What is proved, and how often a sum was met without being known."""
+
+    statements: set[Key] = field(default_factory=set)
+    met: Counter[Key] = field(default_factory=Counter)
+
+
+@dataclass
 class _Attempt:
     """The scenarios of a rule for one family of strides."""
 
@@ -68,8 +74,10 @@ def prove(rule: Rule, *, time_limit_s: float = 20.0) -> Proof:
     Assumed are the conditions of the rule, that both sides are well typed, and that their types are
     equal, as every reader of a rule demands before it applies one; extents are at least 1. One
     proof serves both directions. Nonlinear functions are unknown functions, except that Relu, Max,
-    Min and max pools are extrema, exp(a + b) = exp(a) exp(b), and roots, powers and quotients
-    combine where both sides are defined: poles, NaN and infinity are left out.
+    Min and max pools are extrema, exp(a + b) = exp(a) exp(b), the error function is odd, sigmoids,
+    gates and clips are made of these, and roots, powers, logarithms and quotients combine where
+    both sides are defined: poles, NaN and infinity are left out. Float literals stand for the
+    numbers that they were rounded from, and constants that are near a target for the target.
 
     Args:
         rule: a rule with any number of roots.
@@ -140,12 +148,13 @@ def _attempts(rule: Rule, deadline: float) -> list[_Attempt]:
 
 def _attempt(rule: Rule, strides: Strides, deadline: float) -> _Attempt:
     attempt = _Attempt(strides, [])
+    known = _Known()
     for scenario in scenarios(rule, strides):
         context = Context(scenario.premises, deadline)
         context.check_time()
         if not _occurs(scenario, context):
             continue
-        if not _holds(scenario, context):
+        if not _holds(scenario, context, known):
             attempt.failed = scenario
             break
         attempt.proved.append(scenario)
@@ -163,7 +172,7 @@ def _occurs(scenario: Scenario, context: Context) -> bool:
     return context.feasible()
 
 
-def _holds(scenario: Scenario, context: Context) -> bool:
+def _holds(scenario: Scenario, context: Context, known: _Known) -> bool:
     for left, right in scenario.sides:
         places = [bound("i") for _ in left.shape]
         index = [atom(place) for place in places]
@@ -171,9 +180,32 @@ def _holds(scenario: Scenario, context: Context) -> bool:
         if elements[0] == elements[1]:
             continue
         inside = [within(i, extent) for i, extent in zip(index, left.shape, strict=True)]
+        difference = elements[0] + negative(elements[1])
+        if _proved(obligation(difference, [*scenario.premises, *inside]), context, known):
+            continue
         with context.assuming(inside):
-            if not vanishes(elements[0] + negative(elements[1]), context):
+            if not vanishes(difference, context):
                 return False
+    return True
+
+
+def _proved(wanted: Obligation, context: Context, known: _Known) -> bool:
+    """Whether the sum vanishes, as is known or now found out."""
+    keys = []
+    for key in wanted.statements():
+        if key in known.statements:
+            return True
+        keys.append(key)
+    bare, guarded = keys
+    if known.met[bare] == 1 and vanishes(wanted.sum, Context((), context.deadline)):
+        known.statements.add(bare)
+        return True
+    known.met[bare] += 1
+    # What is taken as known must not rest on an assumption that plays no part in it.
+    alone = Context(wanted.assumptions, context.deadline)
+    if not vanishes(wanted.sum, alone):
+        return False
+    known.statements.add(guarded if alone.used else bare)
     return True
 
 
@@ -214,4 +246,6 @@ def _scope(rule: Rule, attempts: list[_Attempt]) -> str:
         parts.append(f"any {', '.join(symbolic)}")
     if literal:
         parts.append(f"strides {_span(literal)}, equal on all axes")
+    if any(condition.kind == "near" for condition in rule.when):
+        parts.append("constants within a tolerance are taken for their target")
     return "; ".join(["all sizes over the real numbers", *parts])

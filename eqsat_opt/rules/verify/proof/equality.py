@@ -33,6 +33,7 @@ from eqsat_opt.rules.verify.proof.alike import (
     solved,
     sum_differences,
 )
+from eqsat_opt.rules.verify.proof.denominators import without_denominator
 from eqsat_opt.rules.verify.proof.integers_z3 import Context
 from eqsat_opt.rules.verify.proof.normal import (
     Case,
@@ -51,6 +52,7 @@ from eqsat_opt.rules.verify.proof.normal import (
     replaced,
     single,
 )
+from eqsat_opt.rules.verify.proof.reals_z3 import is_zero_by_cases
 from eqsat_opt.rules.verify.proof.settle import Open, isolated, settle
 
 __all__ = ["same", "vanishes"]
@@ -59,6 +61,8 @@ _WITNESSES = 32
 """Values of a variable that stands free that are tried."""
 _STEPS = 64
 """Partial cancellations per sum."""
+_DENOMINATOR = 16
+"""Steps that multiplying by a denominator counts for."""
 
 
 def same(left: Normal, right: Normal, context: Context) -> bool:
@@ -92,10 +96,19 @@ def _cancels(parts: list[Summand], context: Context, steps: int) -> bool:
         if left is None:
             left = _combined(part, parts, context, whole=False)
             if left is None or not steps:
-                return False
+                return _vanishes_otherwise((*parts, part), context, steps)
             return vanishes(tuple(left), context, steps - 1)
         parts = left
     return True
+
+
+def _vanishes_otherwise(sum_: Normal, context: Context, steps: int) -> bool:
+    """Without a denominator, or by a decision over the real numbers."""
+    if steps >= _DENOMINATOR:
+        cleared = without_denominator(sum_, context, same)
+        if cleared is not None:
+            return vanishes(cleared, context, steps - _DENOMINATOR)
+    return is_zero_by_cases(sum_, context)
 
 
 def _combined(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
+from typing import Any
 
 from eqsat_opt.ir.ops.integers import Atom, Formula, Poly, atom, negate, substitute
 from eqsat_opt.ir.ops.scalars import (
@@ -23,93 +24,26 @@ from eqsat_opt.ir.ops.scalars import (
     bound,
     conjunction,
 )
+from eqsat_opt.rules.verify.proof.definitions import defined
 from eqsat_opt.rules.verify.proof.normal import (
     ONE,
     Case,
     Extremum,
-    Factor,
     Normal,
     Opaque,
-    Power,
-    Summand,
     integer,
-    mentioned,
     multiply,
     negative,
     renamed,
     single,
 )
+from eqsat_opt.rules.verify.proof.powers import exponential, looks, power, rational
 
-__all__ = ["exponential", "extremum", "normalise", "power", "rational"]
-
-_EXPANDED = 4
-"""Integer powers up to this are products."""
+__all__ = ["extremum", "function", "normalise"]
 
 
 def _guarded(sum_: Normal, *conditions: Formula) -> Normal:
     return tuple(replace(part, where=conjunction([*part.where, *conditions])) for part in sum_)
-
-
-def rational(sum_: Normal) -> Fraction | None:
-    """The number that a sum is, if it is one whatever the sizes."""
-    if not sum_:
-        return Fraction(0)
-    if all(not (p.bound or p.where or p.factors) for p in sum_):
-        return sum((p.coefficient for p in sum_), Fraction(0))
-    return None
-
-
-def _inverse(factor: Factor) -> Normal:
-    if isinstance(factor, Power):
-        return power(factor.base, -factor.exponent)
-    return single(Power(single(factor), Fraction(-1)))
-
-
-def _inverse_of_sum(part: Summand) -> Normal:
-    """1 / sum of f g = 1/f / sum of g, where f does not depend on the index of the sum."""
-    variables = {v for v, _ in part.bound}
-    outer = [f for f in part.factors if variables.isdisjoint(mentioned(f))]
-    inner = tuple(f for f in part.factors if f not in outer)
-    rest: Normal = (replace(part, coefficient=Fraction(1), factors=inner),)
-    sum_ = Power(rest, Fraction(-1))
-    constant: Normal = (replace(ONE, coefficient=1 / part.coefficient, factors=(sum_,)),)
-    return reduce(multiply, map(_inverse, outer), constant)
-
-
-def exponential(argument: Normal) -> Normal:
-    """exp(a + b) = exp(a) exp(b)."""
-    factors = tuple(Opaque("Exp", (), ((part,),)) for part in argument)
-    return (replace(ONE, factors=factors),)
-
-
-def power(base: Normal, exponent: Fraction) -> Normal:
-    """A power; small positive integer ones and inverses of single products are carried out.
-
-    Poles and negative bases of roots are left out: where one side is undefined nothing is claimed.
-    """
-    if exponent.denominator == 1 and 0 <= exponent <= _EXPANDED:
-        factors = (renamed(base) for _ in range(int(exponent)))
-        return reduce(multiply, factors, (ONE,))
-    known = rational(base)
-    if known is not None and known and exponent == -1:
-        return (replace(ONE, coefficient=1 / known),)
-    if len(base) == 1 and exponent == -1 and base[0].bound:
-        return _inverse_of_sum(base[0])
-    if len(base) == 1 and not base[0].bound and not base[0].where:
-        (only,) = base
-        if exponent == -1:
-            constant: Normal = (replace(ONE, coefficient=1 / only.coefficient),)
-            return reduce(multiply, map(_inverse, only.factors), constant)
-        if (
-            only.coefficient == 1
-            and len(only.factors) == 1
-            and isinstance(only.factors[0], Power)
-            and only.factors[0].exponent.denominator != 1
-            and (only.factors[0].exponent * exponent).denominator != 1
-        ):
-            inner = only.factors[0]
-            return single(Power(inner.base, inner.exponent * exponent))
-    return single(Power(base, exponent))
 
 
 def extremum(kind: str, cases: Iterable[Case]) -> Normal:
@@ -133,17 +67,37 @@ def extremum(kind: str, cases: Iterable[Case]) -> Normal:
     return single(Extremum(kind, tuple(flat)))
 
 
+def _is_negative(argument: Normal) -> bool:
+    """Whether the first product of a sum is negative, in an order that no sign changes."""
+    order = sorted(argument, key=lambda part: looks(part.factors))
+    kinds = [looks(part.factors) for part in order[:2]]
+    alone = len(kinds) == 1 or (len(kinds) == 2 and kinds[0] != kinds[1])
+    return alone and order[0].coefficient < 0
+
+
+def function(name: str, attrs: tuple[tuple[str, Any], ...], args: tuple[Normal, ...]) -> Normal:
+    """A function of sums: exponentials take sums apart, the error function is odd."""
+    if name == "Exp":
+        return exponential(args[0])
+    if name == "Erf" and _is_negative(args[0]):
+        return negative(single(Opaque(name, attrs, (negative(args[0]),))))
+    return single(Opaque(name, attrs, args))
+
+
 def _call(call: Call, names: Mapping[Atom, Poly]) -> Normal:
+    meaning = defined(call)
+    if meaning is not None:
+        return normalise(meaning, names)
     args = tuple(normalise(arg, names) for arg in call.args)
     match call.function:
         case "Relu":
             return extremum("max", [Case((), (), args[0]), Case((), (), ())])
         case "Max" | "Min":
             return extremum(call.function.lower(), [Case((), (), arg) for arg in args])
-        case "Exp":
-            return exponential(args[0])
         case "Sqrt":
             return power(args[0], Fraction(1, 2))
+        case "Where" if (known := rational(args[0])) is not None:
+            return args[1] if known else args[2]
         case "Where":
             truth = single(Opaque("Truth", (), args[:1]))
             otherwise = multiply(truth, args[2])
@@ -151,7 +105,7 @@ def _call(call: Call, names: Mapping[Atom, Poly]) -> Normal:
         case "Pow" if (exponent := rational(args[1])) is not None:
             return power(args[0], exponent)
         case _:
-            return single(Opaque(call.function, call.attrs, args))
+            return function(call.function, call.attrs, args)
 
 
 def normalise(term: Scalar, names: Mapping[Atom, Poly] | None = None) -> Normal:

@@ -59,7 +59,13 @@ class OutOfTime(Exception):
 
 
 class Context:
-    """Assumptions about integers, and questions under them."""
+    """Assumptions about integers, and questions under them.
+
+    Attributes:
+        assumptions: what holds.
+        deadline: in thread time.
+        used: whether any answer may rest on an assumption.
+    """
 
     def __init__(self, assumptions: Iterable[Formula], deadline: float) -> None:
         """Start from ``assumptions``; asking after ``deadline`` (thread time) raises OutOfTime."""
@@ -73,6 +79,7 @@ class Context:
         self._known: dict[tuple[frozenset[Formula], Formula], bool] = {}
         self.assumptions = frozenset(conjunction(list(assumptions)))
         self.deadline = deadline
+        self.used = False
 
     @contextmanager
     def assuming(self, formulas: Sequence[Formula]) -> Iterator[None]:
@@ -86,7 +93,10 @@ class Context:
 
     def entails(self, formula: Formula) -> bool:
         """Whether the assumptions imply ``formula``; ``False`` where that is not known."""
-        if formula == TRUE or formula in self.assumptions:
+        if formula == TRUE:
+            return True
+        if formula in self.assumptions:
+            self.used = True
             return True
         if isinstance(formula, AllOf):
             return all(map(self.entails, formula.parts))
@@ -112,7 +122,10 @@ class Context:
     # Questions -----------------------------------------------------------------------------------
 
     def _impossible(self, formula: Formula) -> bool:
-        if formula == FALSE or FALSE in self.assumptions:
+        if formula == FALSE:
+            return True
+        self.used = True
+        if FALSE in self.assumptions:
             return True
         key = (self.assumptions, formula)
         if key not in self._known:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeGuard
 
-from eqsat_opt.rules.verify.proof.from_terms import power
 from eqsat_opt.rules.verify.proof.integers_z3 import Context
 from eqsat_opt.rules.verify.proof.normal import (
     Extremum,
@@ -20,6 +19,8 @@ from eqsat_opt.rules.verify.proof.normal import (
     number,
     single,
 )
+from eqsat_opt.rules.verify.proof.powers import power
+from eqsat_opt.rules.verify.proof.signs import is_positive
 
 __all__ = ["Same", "merged"]
 
@@ -49,7 +50,8 @@ def merged(part: Summand, context: Context, same: Same) -> Normal | None:
                 (a.base, a.exponent) if isinstance(a, Power) else (single(a), number(1))
             )
             total = exponent + b.exponent
-            if exponent.denominator != 1 and b.exponent.denominator != 1 == total.denominator:
+            roots = exponent.denominator != 1 and b.exponent.denominator != 1
+            if roots and total.denominator == 1 and not is_positive(base):
                 continue  # two roots that meet to an integer power forget the sign of the base
             if same(base, b.base, context):
                 rest = tuple(f for k, f in enumerate(part.factors) if k not in (i, j))

@@ -52,6 +52,7 @@ __all__ = [
     "negative",
     "number",
     "places",
+    "relabelled",
     "renamed",
     "replaced",
     "single",
@@ -308,9 +309,12 @@ def _rebound(sum_: Normal, names: Mapping[Atom, Atom]) -> Normal:
     )
 
 
+def relabelled(sum_: Normal, names: Mapping[Atom, Atom]) -> Normal:
+    """The same with other symbols; ``names`` has all bound variables."""
+    return replaced(_rebound(sum_, names), {old: atom(new) for old, new in names.items()})
+
+
 def renamed(sum_: Normal) -> Normal:
     """The same with new bound variables throughout."""
     names = {v: bound("v") for v in binders(sum_)}
-    if not names:
-        return sum_
-    return replaced(_rebound(sum_, names), {old: atom(new) for old, new in names.items()})
+    return relabelled(sum_, names) if names else sum_

@@ -6,17 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
-from eqsat_opt.ir.ops.integers import Atom, Formula, IsZero, Poly, atom, divide, negate
+from eqsat_opt.ir.ops.integers import Atom, Formula, IsZero, Poly, at_least, atom, divide, negate
 from eqsat_opt.ir.ops.integers import within as within_extent
 from eqsat_opt.ir.ops.scalars import Read, bound, conjunction
-from eqsat_opt.rules.verify.proof.from_terms import (
-    exponential,
-    extremum,
-    power,
-)
+from eqsat_opt.rules.verify.proof.from_terms import extremum, function
 from eqsat_opt.rules.verify.proof.integers_z3 import Context
 from eqsat_opt.rules.verify.proof.merging import Same, merged
 from eqsat_opt.rules.verify.proof.normal import (
+    ONE,
     Case,
     Extremum,
     Factor,
@@ -33,6 +30,8 @@ from eqsat_opt.rules.verify.proof.normal import (
     replaced,
     single,
 )
+from eqsat_opt.rules.verify.proof.powers import power
+from eqsat_opt.rules.verify.proof.signs import is_positive
 
 __all__ = ["Open", "isolated", "settle"]
 
@@ -186,17 +185,33 @@ def _settled_case(case: Case, scope: Sequence[Atom], context: Context, same: Sam
     return [replace(case, element=element)]
 
 
+def _raised(argument: Normal, context: Context) -> Normal:
+    """exp(q log s) = s^q for a positive s; the exponential of a sum is a product."""
+
+    def positive(integer: Atom) -> bool:
+        return context.entails(at_least(atom(integer), 1))
+
+    result: Normal = (ONE,)
+    for part in argument:
+        match part:
+            case Summand(exponent, (), (), (Opaque("Log", _, (s,)),)) if is_positive(s, positive):
+                result = multiply(result, power(s, exponent))
+            case _:
+                result = multiply(result, function("Exp", (), ((part,),)))
+    return result
+
+
 def _settled_factor(factor: Factor, scope: Sequence[Atom], context: Context, same: Same) -> Normal:
     match factor:
         case Read(tensor, index):
             return single(Read(tensor, tuple(_resolved(i, scope, context) for i in index)))
         case Power(base, exponent):
             return power(settle(base, scope, context, same), exponent)
-        case Opaque(function, attrs, args):
+        case Opaque(name, attrs, args):
             settled = tuple(settle(arg, scope, context, same) for arg in args)
-            if function == "Exp":
-                return exponential(settled[0])
-            return single(Opaque(function, attrs, settled))
+            if name == "Exp":
+                return _raised(settled[0], context)
+            return function(name, attrs, settled)
         case Extremum(kind, cases):
             found = [c for case in cases for c in _settled_case(case, scope, context, same)]
             return extremum(kind, found)

@@ -1,0 +1,125 @@
+"""The instances of one typing, computed from its open extents without typing anything again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, product
+from math import prod
+from typing import Any, TypeAlias
+
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.rules.bindings import Bindings
+from eqsat_opt.rules.verify.extents import Derived, Unknown, resolve
+from eqsat_opt.rules.verify.typing import Typing
+
+__all__ = ["Instance", "Template"]
+
+_OPEN = (Unknown, Derived)
+_Slot: TypeAlias = "int | tuple[_Slot, ...]"
+"""Where a value stands; of a list, where each of its parts does."""
+
+
+class Instance:
+    """Values of all variables, to be compared and counted before they are typed.
+
+    Attributes:
+        key: the same for equal instances of a rule: element types, shapes and attributes, each in
+            order of the names.
+        elements: of all operands together.
+    """
+
+    __slots__ = ("_template", "_values", "elements", "key")
+
+    def __init__(self, template: Template, values: Sequence[int], key: Any) -> None:
+        self._template = template
+        self._values = values
+        self.key = key
+        self.elements = sum(map(prod, key[1]))
+
+    def bindings(self) -> Bindings:
+        """As every reader of rules takes them."""
+        tensors, attributes = self._template.names
+        dtypes, shapes, values = self.key
+        types = map(TensorType, dtypes, shapes)
+        return Bindings(dict(zip(tensors, types)), dict(zip(attributes, values)))  # noqa: B905
+
+    def shrunk(self) -> Iterator[Instance]:
+        """Instances of the same typing with one or two smaller extents."""
+        lows = self._template.lows
+        open_ = [i for i, value in enumerate(self._values) if value > lows[i]]
+        least = [{i: lows[i]} for i in open_]
+        less = [{i: self._values[i] - 1} for i in open_]
+        both = [a | b for a, b in combinations(less, 2)]
+        for changes in (*least, *less, *both):
+            values = [changes.get(i, value) for i, value in enumerate(self._values)]
+            instance = self._template.at(values)
+            if instance is not None and instance.elements < self.elements:
+                yield instance
+
+
+class Template:
+    """A straight-line program from values of the open extents to shapes and attributes."""
+
+    def __init__(self, typing: Typing) -> None:
+        """Flatten what a run of ``typing`` found."""
+        free = typing.extents.free()
+        self.lows = tuple(unknown.low for unknown in free)
+        self._slots: list[Any] = list(self.lows)
+        self._place: dict[Unknown | Derived, int] = {u: i for i, u in enumerate(free)}
+        self._steps: list[tuple[int, Callable[..., int], list[int]]] = []
+        tensors, attributes = sorted(typing.shapes), sorted(typing.attrs)
+        self.names = tuple(tensors), tuple(attributes)
+        self._dtypes = tuple(typing.dtypes.get(name, typing.dtype) for name in tensors)
+        self._shapes = tuple(self._list(typing.shapes[name]) for name in tensors)
+        self._attrs = tuple(self._of(typing.attrs[name]) for name in attributes)
+        self._equations = [self._list(pair) for pair in typing.extents.equations]
+        self._least = [(self._of(e), low) for e, low in typing.extents.derived_bounds()]
+
+    def _list(self, values: Sequence[Any]) -> list[int]:
+        return [self._of(value) for value in values]
+
+    def _of(self, value: Any) -> Any:
+        value = resolve(value)
+        if isinstance(value, tuple) and any(isinstance(v, _OPEN) for v in value):
+            return tuple(self._of(part) for part in value)
+        if isinstance(value, _OPEN) and value in self._place:
+            return self._place[value]
+        step = (value.function, self._list(value.args)) if isinstance(value, Derived) else None
+        self._slots.append(value)
+        place = len(self._slots) - 1
+        if step is not None:
+            assert isinstance(value, Derived)
+            self._place[value] = place
+            self._steps.append((place, *step))
+        return place
+
+    def all(self, bound: int) -> Iterator[Instance | None]:
+        """One per assignment with open extents up to ``bound``."""
+        return map(self.at, product(*(range(low, bound + 1) for low in self.lows)))
+
+    def at(self, values: Sequence[int]) -> Instance | None:
+        """The instance at these extents, raised to their least values; ``None`` if none fits."""
+        slots = self._slots.copy()
+        slots[: len(values)] = map(max, self.lows, values)
+        try:
+            for place, function, args in self._steps:
+                slots[place] = function(*[slots[i] for i in args])
+        except ZeroDivisionError:
+            return None
+        for a, b in self._equations:
+            if slots[a] != slots[b]:
+                return None
+        for place, low in self._least:
+            if slots[place] < low:
+                return None
+        shapes = tuple([tuple([slots[i] for i in shape]) for shape in self._shapes])
+        if any(min(shape) < 1 for shape in shapes if shape):
+            return None
+        attrs = tuple([slots[a] if isinstance(a, int) else _read(a, slots) for a in self._attrs])
+        return Instance(self, slots[: len(values)], (self._dtypes, shapes, attrs))
+
+
+def _read(places: _Slot, slots: list[Any]) -> Any:
+    if isinstance(places, int):
+        return slots[places]
+    return tuple([_read(place, slots) for place in places])
