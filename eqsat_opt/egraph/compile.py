@@ -13,7 +13,6 @@ from eqsat_opt.egraph.schema import Schema, key_of
 from eqsat_opt.egraph.typing import TYPED_OPS
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.graph import attributes
-from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
 from eqsat_opt.rules.rule import Phase, Rule
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
 
@@ -52,7 +51,7 @@ class _Compiler:
         operands = [self.match(arg) for arg in term.args]
         if term.op == MAP:
             return f"(Map {self.match_attr(term.attrs['f'], 'str')} {operands[0]})"
-        if term.op in UNARY_FUNCTIONS:
+        if self.schema.is_function(term.op):
             return f'(Map "{self.function_key(term)}" {operands[0]})'
         kinds = self.schema.attr_kinds(term.op)
         columns = [self.match_attr(term.attrs[name], kind) for name, kind in kinds]
@@ -114,11 +113,42 @@ class _Compiler:
                 base, index = expression.args
                 position = self.value(index) if isinstance(index, Expr) else index
                 return f"(vec-get {self.value(base)} {position})"
-            case "//":
-                return f"(/ {self.value(expression.args[0])} {self.value(expression.args[1])})"
+            case "sqrt":
+                return f"(^ {self.value(expression.args[0], 'float')} 0.5)"
+            case "real":
+                self.literal_extents(expression)
+                return f"(to-f64 {self.value(expression.args[0])})"
             case operator:
-                left, right = (self.value(arg) for arg in expression.args)
-                return f"({operator} {left} {right})"
+                inner = "float" if self.is_real(expression) else "int"
+                left, right = (self.value(arg, inner) for arg in expression.args)
+                return f"({operator.removeprefix('/') or '/'} {left} {right})"
+
+    def is_real(self, expression: Expr) -> bool:
+        """Whether an expression is a float."""
+        match expression.kind:
+            case "literal":
+                return isinstance(expression.args[0], float)
+            case "attr":
+                return self.kinds.get(expression.args[0]) == "Float"
+            case "dim" | "rank" | "item" | "//":
+                return False
+            case "/" | "sqrt" | "real":
+                return True
+            case _:
+                return any(self.is_real(arg) for arg in expression.args)
+
+    def literal_extents(self, expression: Expr) -> None:
+        """Demand that the extents below an expression are no symbols."""
+        for leaf in expression.leaves():
+            if leaf.kind == "dim":
+                size = self.value(leaf)
+                self.body += [f"(<= 0 {size})", f"(< {size} {_LITERAL})"]
+
+    def compared(self, condition: Condition) -> tuple[str, str]:
+        """Both sides of a comparison as text."""
+        left, right = condition.args[:2]
+        kind = "float" if self.is_real(left) or self.is_real(right) else "int"
+        return self.value(left, kind), self.value(right, kind)
 
     def bound(self, expression: Expr, kind: str) -> str:
         """A computed attribute, bound in the body so that a failure is no match."""
@@ -142,15 +172,18 @@ class _Compiler:
                 raise RuleError(
                     f"{self.rule.name}: merges siblings, which the e-graph does by its own seeds"
                 )
-            case "<" | "<=":
-                for leaf in (leaf for arg in args for leaf in arg.leaves() if leaf.kind == "dim"):
-                    size = self.value(leaf)
-                    self.body += [f"(<= 0 {size})", f"(< {size} {_LITERAL})"]
-                self.body.append(f"({condition.kind} {self.value(args[0])} {self.value(args[1])})")
-            case "==":
-                self.body.append(f"(= {self.value(args[0])} {self.value(args[1])})")
-            case "!=":
-                self.body.append(f"(!= {self.value(args[0])} {self.value(args[1])})")
+            case "near" | "far":
+                left, right = self.compared(condition)
+                relation = "<=" if condition.kind == "near" else ">"
+                bound = f"(* {args[2]!r} (abs {right}))"
+                self.body.append(f"({relation} (abs (- {left} {right})) {bound})")
+            case comparison:
+                if comparison in ("<", "<="):
+                    for arg in args:
+                        self.literal_extents(arg)
+                left, right = self.compared(condition)
+                sign = "=" if comparison == "==" else comparison
+                self.body.append(f"({sign} {left} {right})")
 
     # Right side -----------------------------------------------------------------------------------
 
@@ -165,7 +198,7 @@ class _Compiler:
             function = term.attrs["f"]
             assert isinstance(function, Expr)
             name, columns = "Map", [self.value(function, "str"), *operands]
-        elif term.op in UNARY_FUNCTIONS:
+        elif self.schema.is_function(term.op):
             name, columns = "Map", [f'"{self.function_key(term)}"', *operands]
         else:
             if term.op not in TYPED_OPS:
@@ -192,10 +225,8 @@ class _Compiler:
         return name
 
     def text(self, ruleset: str) -> str:
-        roots = []
-        for i, root in enumerate(self.rule.lhs):
-            pattern = self.match(root)
-            roots.append(f"(= r{i}_ {pattern})")
+        patterns = [self.match(root) for root in self.rule.lhs]
+        roots = [f"(= r{i}_ {pattern})" for i, pattern in enumerate(patterns)]
         for variable in dict.fromkeys(
             t.name for root in self.rule.lhs for t in root.walk() if isinstance(t, Var) and t.const
         ):
@@ -206,6 +237,10 @@ class _Compiler:
         for i, root in enumerate(self.rule.rhs):
             built = self.build(root)
             self.head.append(f"(want r{i}_ {built} {self.number})")
+        if self.rule.subsumes:
+            for pattern, left, right in zip(patterns, self.rule.lhs, self.rule.rhs, strict=True):
+                if left is not right:
+                    self.head.append(f"(subsume {pattern})")
         body, head = " ".join([*roots, *self.body]), " ".join(self.head)
         return f'(rule ({body}) ({head}) :ruleset {ruleset} :name "{self.rule.name}")'
 

@@ -169,7 +169,7 @@ class Prover:
         terms = GroundTerms(goal, bindings)
         pairs = [(terms.add(a), terms.add(b)) for a, b in zip(goal.lhs, goal.rhs, strict=True)]
         with compiled_engine(self._program) as engine:
-            load(engine, self._schema, terms.lowered(), Seeds((), ()), 0)
+            load(engine, self._schema, terms.lowered(), Seeds((), ()), ())
             engine.run([*(f"(goal_ {a} {b})" for a, b in pairs), *_SETTLE])
             attempt = _Attempt(engine, len(set(pairs)), self._constructors, self.nodes)
             with _undone(engine) if minimise else nullcontext():

@@ -18,7 +18,7 @@ __all__ = ["PADS", "Frame", "frames"]
 
 _RANKS = (2, 4, 3, 1, 5)
 _FRAMES = 40
-_SYMBOLIC = frozenset({"lo", "hi", "pads"})
+_SYMBOLIC = frozenset({"lo", "hi", "pads", "kernel"})
 """Attributes that are unknowns like the extents; all others are chosen per frame."""
 _FUNCTIONS = ("Mish", "Softsign", "Cos", "Softplus", "Sin", "Ceil", "Floor", "Round")
 """Stand for any functions, each for another: no equation of the book mentions them."""
@@ -80,6 +80,8 @@ def _attribute(key: str, kind: str, name: str, rank: int, rng: np.random.Generat
         return sym(f"{key} {name}")
     match key:
         case "axis":
+            return int(rng.integers(rank))
+        case "axes" if kind == "Int":
             return int(rng.integers(rank))
         case "group":
             return int(rng.choice((1, 2, 3, 4)))

@@ -22,6 +22,7 @@ from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules.bindings import Bindings, Undefined, holds, operator, size, type_of
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply, Term, Var
+from eqsat_opt.rules.verify.closure import closure
 
 __all__ = ["generic_instances"]
 
@@ -35,7 +36,7 @@ class _Typing:
     """One frame of one rule."""
 
     def __init__(self, rule: Rule, frame: Frame) -> None:
-        self.rule = rule
+        self.rule = closure(rule)
         self.unknowns = Unknowns()
         self.bindings = Bindings(
             {
@@ -72,7 +73,12 @@ class _Typing:
             if condition.kind == "same-shape":
                 self.equal(*(self.bindings.types[name].shape for name in args))
             elif condition.kind == "==":
-                self.unknowns.equate(*(size(arg, self.bindings) for arg in args))
+                left, right = (size(arg, self.bindings) for arg in args)
+                if isinstance(left, float) or isinstance(right, float):
+                    if left != right:
+                        raise NoTyping
+                else:
+                    self.unknowns.equate(left, right)
 
     def equal(self, a: Shape, b: Shape) -> None:
         if len(a) != len(b):

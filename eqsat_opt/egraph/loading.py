@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from eqsat_opt.egraph.engine import Engine
@@ -11,7 +12,6 @@ from eqsat_opt.egraph.schema import SORTS, Schema, key_of
 from eqsat_opt.egraph.siblings import Seeds
 from eqsat_opt.ir.dims import encode_dim
 from eqsat_opt.ir.graph import OPAQUE
-from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
 from eqsat_opt.ir.types import TensorType
 
 __all__ = ["generic_key", "load"]
@@ -57,7 +57,7 @@ def _term_row(
         name, arguments = "Leaf", [column("i64", term.attrs[0][1])]
     elif term.op == OUT:
         name, arguments = "Out", [column("i64", term.attrs[0][1]), *children]
-    elif term.op in UNARY_FUNCTIONS:
+    elif schema.is_function(term.op):
         name, arguments = "Map", [column("String", generic_key(term)), *children]
     elif term.op in schema.typed and len(children) == schema.arity(term.op):
         name, arguments = term.op, children
@@ -75,12 +75,15 @@ def _term_row(
     return columns, f"(union (Orig a0) ({name} {text})) (set ({name}_by {text}) {by})", row
 
 
-def load(engine: Engine, schema: Schema, lowered: Lowered, seeds: Seeds, seed_by: int) -> None:
-    """Insert all terms with types and constness: the model's made by 0, seeds by ``seed_by``."""
+def load(
+    engine: Engine, schema: Schema, lowered: Lowered, seeds: Seeds, seeded_by: Sequence[int]
+) -> None:
+    """Insert all terms with types and constness: the model's made by 0, each seed by its rule."""
     tables = _Tables()
     for number, term in enumerate((*lowered.terms, *seeds.terms)):
         is_own = number < len(lowered.terms)
-        tables.add(*_term_row(schema, term, number, 0 if is_own else seed_by))
+        by = 0 if is_own else seeded_by[number - len(lowered.terms)]
+        tables.add(*_term_row(schema, term, number, by))
         if isinstance(term.type, TensorType):
             shape = [encode_dim(d) for d in term.type.shape]
             vector = (

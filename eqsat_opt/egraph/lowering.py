@@ -194,6 +194,19 @@ class _Lowering:
             aligned.append(child)
         return aligned
 
+    def with_literals(self, node: Node, children: list[int]) -> list[int]:
+        """Operands of a choice, constants of one element as literals where the type stays."""
+        for i in (1, 2):
+            type_, value = self.terms[children[i]].type, self.scalar_of(children[i])
+            if value is None or not isinstance(type_, TensorType):
+                continue
+            types = [self.terms[c].type for c in children]
+            types[i] = TensorType(type_.dtype, ())
+            if get_op("Where").type_fn(types, {}) == self.graph.types[node.output]:  # type: ignore[arg-type]
+                scalar = self.apply("Scalar", [], value=value, dtype=type_.dtype)
+                children = [*children[:i], scalar, *children[i + 1 :]]
+        return children
+
     # Nodes ----------------------------------------------------------------------------------------
 
     def node(self, node: Node) -> None:
@@ -235,6 +248,8 @@ class _Lowering:
                 sources,
             )
         else:
+            if node.op == "Where":
+                children = self.with_literals(node, children)
             term = self.add(node.op, node.attrs, children, self.graph.types[node.output], sources)
         self.value[node.output] = term
 

@@ -1,7 +1,8 @@
 """How operators stand in the e-graph.
 
 * An operator that some rule mentions has a constructor of its own, with its attributes as columns.
-* Any elementwise unary function is ``(Map "name|attributes" x)``, so one rule serves them all.
+* Any elementwise unary function is ``(Map "name|attributes" x)``, so one rule serves them all;
+  unless a rule leaves its attributes open, which makes them columns.
 * Everything else, opaque nodes included, is ``(Node_k "key" x1 … xk)``: equal keys and operands are
   equal nodes, and an opaque node's key is unique, so two of them never merge.
 * ``(Leaf i)`` is a graph input or a constant, ``(Out i t)`` an output of an opaque node, ``(Orig
@@ -18,7 +19,7 @@ from eqsat_opt.ir.ops import OPS
 from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
 from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply
+from eqsat_opt.rules.term import MAP, Apply, Expr
 
 __all__ = ["ALWAYS_TYPED", "SORTS", "Schema", "key_of"]
 
@@ -32,6 +33,13 @@ ALWAYS_TYPED = (
 
 _ARITY = {"Conv": 2, "Concat": 2}
 """Operands in the e-graph where the registry allows several counts."""
+
+
+def _has_columns(term: Apply) -> bool:
+    """An elementwise function has columns only where a rule leaves its attributes open."""
+    if term.op == MAP or term.op not in UNARY_FUNCTIONS:
+        return term.op != MAP
+    return any(not isinstance(v, Expr) or v.kind != "literal" for v in term.attrs.values())
 
 
 def key_of(op: str, attrs: Attrs) -> str:
@@ -56,9 +64,13 @@ class Schema:
             for rule in rules
             for root in (*rule.lhs, *rule.rhs)
             for term in root.walk()
-            if isinstance(term, Apply) and term.op != MAP and term.op not in UNARY_FUNCTIONS
+            if isinstance(term, Apply) and _has_columns(term)
         }
         return cls(tuple(sorted(mentioned | set(always))), max_arity)
+
+    def is_function(self, op: str) -> bool:
+        """Whether ``op`` stands as ``(Map "name|attributes" x)``."""
+        return op in UNARY_FUNCTIONS and op not in self.typed
 
     def arity(self, op: str) -> int:
         """Number of operands of a typed operator."""
@@ -113,6 +125,7 @@ _RULESETS: Sequence[str] = (
     "load",
     "typing",
     "commit",
+    "recognise",
     "simplify",
     "explore",
     "siblings",

@@ -8,12 +8,18 @@ where an overflow or a bad index means "no match" instead of a failure.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from eqsat_opt.egraph.schema import Schema
 
 __all__ = ["TYPED_OPS", "typing_rules"]
 
 _BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max")
-_SAME = ("LRN",)
+_SAME = {
+    "LRN": 4, "Scale": 1, "Shift": 1, "Square": 0, "Rsqrt": 0, "Reciprocal": 0, "Center": 1,
+    "RmsN": 2, "Softmax": 1, "LogSoftmax": 1, "Swish": 1, "Clip": 2,
+}  # fmt: skip
+"""Operators whose result has the type of their operand, with their number of attributes."""
 _LITERAL = 1 << 38
 """Sizes below this are literal; encoded symbolic sizes lie far above or are negative."""
 
@@ -188,11 +194,14 @@ _SINGLE = {
         f" (< d {_LITERAL}) (= s (vec-set a i (- h l)))",
         "s",
     ),
-    # Of a scalar only; others are typed where the model itself has them.
-    "Expand": _rule(
-        "Expand", "(= r (Expand x s)) (= a (shape x)) (= 0 (vec-length a)) (= t (dtype x))", "s"
+    "Repeat": _rule(
+        "Repeat",
+        "(= r (Repeat x i n)) (= a (shape x)) (= t (dtype x)) (> n 0)"
+        f" (= d (vec-get a i)) (<= 0 d) (< d {_LITERAL}) (= s (vec-set a i (* n d)))",
+        "s",
     ),
     "Scalar": _rule("Scalar", "(= r (Scalar t v))", "(vec-empty)", extra="(const r)"),
+    "Fill": _rule("Fill", "(= r (Fill t s v))", "s", extra="(const r)"),
     "IdentityKernel": _rule(
         "IdentityKernel",
         "(= r (IdentityKernel c t h w)) (= s (vec-of c c h w))",
@@ -211,7 +220,93 @@ def _reshape_rules() -> list[str]:
     ]
 
 
+def _same_rule(op: str) -> str:
+    columns = " ".join(["x", *(f"c{i}" for i in range(_SAME[op]))])
+    return _rule(op, f"(= r ({op} {columns})) (= a (shape x)) (= t (dtype x))", "a")
+
+
+def _reduce_rules(op: str) -> list[str]:
+    """Reductions that keep their axes, up to three of them."""
+    rules = []
+    for count in (1, 2, 3):
+        shape = "a"
+        for i in range(count):
+            shape = f"(vec-set {shape} (vec-get x {i}) 1)"
+        body = (
+            f"(= r ({op} y x 1)) (= a (shape y)) (= t (dtype y)) (= {count} (vec-length x))"
+            f" (= s {shape})"
+        )
+        rules.append(_rule(f"{op}-{count}", body, "s"))
+    return rules
+
+
+def _reductions(op: str) -> Callable[[], list[str]]:
+    return lambda: _reduce_rules(op)
+
+
+def _normalisation_rules(op: str, parameters: str) -> list[str]:
+    """Parameters are vectors along the last axis, which is the one that is normalised."""
+    body = (
+        f"(= r ({op} x {parameters} i e)) (= a (shape x)) (= t (dtype x))"
+        " (= p (vec-of (vec-get a i))) (= (+ i 1) (vec-length a))"
+    )
+    for parameter in parameters.split():
+        body += f" (= p (shape {parameter})) (= t (dtype {parameter}))"
+    return [_rule(op, body, "a")]
+
+
+def _layer_rules() -> list[str]:
+    return _normalisation_rules("LayerNormalization", "g b")
+
+
+def _rms_rules() -> list[str]:
+    return _normalisation_rules("RMSNormalization", "g")
+
+
+def _expand_rules() -> list[str]:
+    operands = "(= r (Expand x s)) (= a (shape x)) (= t (dtype x))"
+    return [
+        f'(rule ({operands}) ((broadcast-demand a s)) :ruleset typing :name "type-Expand-demand")',
+        _rule("Expand", f"{operands} (= s (broadcast a s))", "s"),
+    ]
+
+
+def _attention_types(op: str, mask: str) -> list[str]:
+    body = (
+        f"(= r ({op} q k v{mask} c)) (= a (shape q)) (= b (shape k)) (= d (shape v))"
+        " (= t (dtype q)) (= t (dtype k)) (= t (dtype v)) (= 4 (vec-length a))"
+        " (= 4 (vec-length b)) (= 4 (vec-length d)) (= (vec-get a 0) (vec-get b 0))"
+        " (= (vec-get a 0) (vec-get d 0)) (= (vec-get a 3) (vec-get b 3))"
+        " (= (vec-get b 1) (vec-get d 1)) (= (vec-get b 2) (vec-get d 2))"
+        f" (= (vec-get a 1) (* (vec-get b 1) (/ (vec-get a 1) (vec-get b 1))))"
+    )
+    result = "(vec-set a 3 (vec-get d 3))"
+    if not mask:
+        return [_rule(op, body, result)]
+    logits = "(= l (vec-set a 3 (vec-get b 2))) (= n (shape m)) (= t (dtype m))"
+    return [
+        f"(rule ({body} {logits} (!= n l)) ((broadcast-demand l n))"
+        f' :ruleset typing :name "type-{op}-demand")',
+        _rule(f"{op}-full", f"{body} {logits} (= n l)", result),
+        _rule(op, f"{body} {logits} (= l (broadcast l n))", result),
+    ]
+
+
+def _attention_rules() -> list[str]:
+    return _attention_types("Attention", "")
+
+
+def _masked_rules() -> list[str]:
+    return _attention_types("MaskedAttention", " m")
+
+
 _GROUPS = {
+    **{op: _reductions(op) for op in ("ReduceMean", "ReduceSum", "ReduceMax")},
+    "Expand": _expand_rules,
+    "LayerNormalization": _layer_rules,
+    "RMSNormalization": _rms_rules,
+    "Attention": _attention_rules,
+    "MaskedAttention": _masked_rules,
     "MatMul": _matmul_rules,
     "Conv": _conv_rules,
     "Transpose": _transpose_rules,
@@ -251,6 +346,8 @@ def typing_rules(schema: Schema) -> list[str]:
             rules.append(_SINGLE[op])
         elif op in _GROUPS:
             rules += _GROUPS[op]()
+        elif op in _SAME:
+            rules.append(_same_rule(op))
         elif op in ("MaxPool", "AveragePool"):
             rules += _pool_rules(op)
     rules += _const_rules(schema)

@@ -24,6 +24,8 @@ _NUMERICS = {
     Numerics.RELAXED: "special values (NaN, infinities, the sign of zero) may differ",
 }
 _PHASES = {
+    Phase.RECOGNISE: "alone and first, on cut-out parts of the graph: brings every spelling of a "
+    "fused operator to one form and names it",
     Phase.SIMPLIFY: "makes graphs smaller",
     Phase.EXPLORE: "opens alternatives",
     Phase.SIBLINGS: "merges operators that lie side by side, in one fixed order",
@@ -55,6 +57,10 @@ def _variables(rule: Rule) -> str:
     return ", ".join(f"{' '.join(names)}: {kind}" for kind, names in by_kind.items())
 
 
+def _subsumes(rule: Rule) -> str:
+    return ", replaces its left side" if rule.subsumes else ""
+
+
 def describe(rule: Rule) -> str:
     """A rule as plain text: equation, variables, conditions with their reasons, purpose."""
     lines = [rule.name, *(f"    {line}" for line in equation(rule).splitlines())]
@@ -62,7 +68,7 @@ def describe(rule: Rule) -> str:
     for condition in rule.when:
         reason = f"   ({condition.reason})" if condition.reason else ""
         lines.append(f"  when {condition}{reason}")
-    lines.append(f"  numerics {rule.numerics.name.lower()}, phase {rule.phase}")
+    lines.append(f"  numerics {rule.numerics.name.lower()}, phase {rule.phase}{_subsumes(rule)}")
     return "\n".join([*lines, *(f"  {line}" for line in rule.doc.splitlines())])
 
 
@@ -100,6 +106,8 @@ def certificate_text(certificate: Certificate | None, obstacle: str = "") -> str
         lines.append(f"  {certificate.scope}")
     if certificate.unproven:
         lines.append(f"  not proven for all sizes: {certificate.unproven}")
+    if certificate.tolerance:
+        lines.append(f"  exact at its constants{_rounded(certificate)}")
     for direction in certificate.directions:
         lines.append(f"  {direction.rule}: {_extent_text(direction)}")
         lines.append(f"    {direction.method}, seed {direction.seed}; {_bound_text(direction)}")
@@ -119,7 +127,14 @@ def _certified(standing: Standing) -> str:
         f"level {certificate.level}, {_LEVELS[certificate.level]}{proof}; "
         f"{certificate.instances} instances, {'; '.join(certificate.methods)}; "
         f"errors {certificate.float32:.0e} (float32), {certificate.float16:.0e} (float16)"
+        f"{_rounded(certificate)}"
     )
+
+
+def _rounded(certificate: Certificate) -> str:
+    if not certificate.tolerance:
+        return ""
+    return f"; constants within {certificate.tolerance:.0e} of their targets are taken for them"
 
 
 def _markdown(rule: Rule) -> list[str]:
@@ -128,7 +143,7 @@ def _markdown(rule: Rule) -> list[str]:
     for condition in rule.when:
         reason = f": {condition.reason}" if condition.reason else ""
         facts.append(f"when `{condition}`{reason}")
-    facts.append(f"numerics `{rule.numerics.name.lower()}`, phase `{rule.phase}`")
+    facts.append(f"numerics `{rule.numerics.name.lower()}`, phase `{rule.phase}`{_subsumes(rule)}")
     facts.append(_certified(standings()[rule.name]))
     return [*lines, *(f"- {fact}" for fact in facts), ""]
 
@@ -161,7 +176,8 @@ def rulebook_markdown() -> str:
         "- 3, derived in the e-graph from rules of level 2, every intermediate term typed.",
         "",
         "All levels are over the real numbers: what rounding adds is measured; poles, overflow,",
-        "NaN and infinities are not covered.",
+        "NaN and infinities are not covered. A condition `a ≈ b` stands for `a = b`: the equation",
+        "is verified at that value, and used where rounding has moved a constant off it.",
         "",
         "Phases of a saturation round:",
         "",

@@ -73,7 +73,7 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no family 'attention'; families: " in error_of(capsys, "list", "--family", "attention")
+    assert "no family 'recurrence'; families: " in error_of(capsys, "list", "--family", "recurrence")
     assert "no rule or family 'conv/fly'" in error_of(capsys, "show", "conv/fly")
     assert "no rule or family 'conv/fly'" in error_of(capsys, "verify", "conv/fly")
     assert "--level 4 does not exist" in error_of(capsys, "verify", "--level", "4")

@@ -258,10 +258,10 @@ def test_float_conditions_hold_for_every_float_type() -> None:
 def test_an_operator_without_typing_rule_is_refused() -> None:
     @rule("test/untyped")
     def untyped(x: Tensor) -> Sides:
-        return ops.Relu(x), ops.Softmax(x, axis=0)
+        return ops.Relu(x), ops.ReduceMin(x, axes=(0,), keepdims=1)
 
     graph, _ = weight_chain()
-    with pytest.raises(RuleError, match="Softmax has no typing rule"):
+    with pytest.raises(RuleError, match="ReduceMin has no typing rule"):
         saturate(graph, [untyped])
 
 
@@ -330,7 +330,9 @@ def test_report_accounts_for_all_stages() -> None:
     graph, _ = weight_chain()
     seen: list[str] = []
     report = saturate(graph, default_rules(), progress=seen.append).report
-    assert set(report.time_s) == {"lower", "compile", "load", "saturate", "freeze"}
+    assert set(report.time_s) == {
+        "lower", "recognise", "compile", "load", "saturate", "freeze"
+    }  # fmt: skip
     assert len(seen) == report.iterations
     assert f"{report.enodes} e-nodes in {report.eclasses} e-classes" in str(report)
 

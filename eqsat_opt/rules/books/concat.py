@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from eqsat_opt.rules.rule import Func, Int, Phase, Sides, Tensor, Weight, rule
-from eqsat_opt.rules.term import Condition, Expr, Var, concat, slice_
+from collections.abc import Mapping
+from typing import Any
+
+from eqsat_opt.rules.blockwise import gathered, outward
+from eqsat_opt.rules.declare import declared
+from eqsat_opt.rules.forms import MAPPED
+from eqsat_opt.rules.rule import Int, Phase, Rule, Sides, Tensor, Weight, rule
+from eqsat_opt.rules.term import Apply, Condition, Expr, Var, concat, slice_
 
 __all__: list[str] = []
 
@@ -46,16 +52,18 @@ def adjacent_slices_nested(x: Tensor, z: Tensor, axis: Int, lo: Int, mid: Int, h
     return concat(left, slice_(x, axis, mid, hi), axis), concat(z, slice_(x, axis, lo, hi), axis)
 
 
-@rule("concat/map", bidirectional=True)
-def map_over_concat(f: Func, x: Tensor, y: Tensor, axis: Int) -> Sides:
-    """One launch of an elementwise function instead of two."""
-    return concat(f(x), f(y), axis), f(concat(x, y, axis))
-
-
-@rule("concat/map-slice")
-def map_over_slice(f: Func, x: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
-    """An elementwise function of a slice is the slice of the function."""
-    return f(slice_(x, axis, lo, hi)), slice_(f(x), axis, lo, hi)
+map_over_concat = gathered(
+    "concat/map",
+    "One launch of an elementwise function instead of two.",
+    MAPPED,
+    both_ways=True,
+)
+map_over_slice = outward(
+    "concat/map-slice",
+    "An elementwise function of a slice is the slice of the function; what nobody reads is left.",
+    MAPPED,
+    both_ways=True,
+)
 
 
 @rule("concat/add", phase=Phase.ALGEBRA)
@@ -85,9 +93,9 @@ def _aligned(x: Var, y: Var, axis: Expr) -> tuple[Condition, Condition]:
     return x.rank == y.rank, x.dim(axis) == y.dim(axis)
 
 
-@rule("concat/add-slices")
+@rule("concat/add-slices", bidirectional=True)
 def add_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
-    """The same slice of two tensors is added as a whole."""
+    """The same slice of two tensors is added as a whole, or nothing but the slice is."""
     return (
         slice_(x, axis, lo, hi) + slice_(y, axis, lo, hi),
         slice_(x + y, axis, lo, hi),
@@ -95,9 +103,9 @@ def add_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
     )
 
 
-@rule("concat/mul-slices")
+@rule("concat/mul-slices", bidirectional=True)
 def mul_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
-    """The same slice of two tensors is multiplied as a whole."""
+    """The same slice of two tensors is multiplied as a whole, or nothing but the slice is."""
     return (
         slice_(x, axis, lo, hi) * slice_(y, axis, lo, hi),
         slice_(x * y, axis, lo, hi),
@@ -125,3 +133,46 @@ def mul_row_to_slice(x: Tensor, b: Weight, axis: Int, lo: Int, hi: Int) -> Sides
         x.rank == b.rank,
         b.dim(axis) == 1,
     )
+
+
+# A part of what is put together -------------------------------------------------------------------
+
+
+@rule("concat/take-other-axis")
+def take_other_axis(x: Tensor, y: Tensor, axis: Int, along: Int, lo: Int, hi: Int) -> Sides:
+    """A part along another axis is put together from the parts."""
+    parts = slice_(x, along, lo, hi), slice_(y, along, lo, hi)
+    return slice_(concat(x, y, axis), along, lo, hi), concat(*parts, axis), axis != along
+
+
+@rule("concat/take-across")
+def take_across(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
+    """A part that reaches over the seam is an end and a beginning."""
+    n = x.dim(axis)
+    parts = slice_(x, axis, lo, n), slice_(y, axis, 0, hi - n)
+    return slice_(concat(x, y, axis), axis, lo, hi), concat(*parts, axis), lo < n, n < hi
+
+
+def _take_row(op: str) -> Rule:
+    def sides(v: Mapping[str, Any]) -> Sides:
+        x, y, axis, lo, hi = (v[n] for n in ("x", "y", "axis", "lo", "hi"))
+        whole = slice_(Apply(op, (x, y), {}), axis, lo, hi)
+        right = Apply(op, (slice_(x, axis, lo, hi), y), {})
+        return whole, right, x.rank == y.rank, y.dim(axis) == 1, hi <= x.dim(axis)
+
+    return declared(
+        f"concat/take-{op.lower()}-row",
+        "Of a sum or product with what is repeated along the axis only what is read is computed.",
+        {"x": "Tensor", "y": "Tensor", "axis": "Int", "lo": "Int", "hi": "Int"},
+        sides,
+    )
+
+
+take_add_row, take_mul_row = _take_row("Add"), _take_row("Mul")
+
+
+@rule("concat/slice-exchange", phase=Phase.DERIVATION)
+def slice_exchange(x: Tensor, a: Int, b: Int, lo: Int, hi: Int, start: Int, end: Int) -> Sides:
+    """Slices along two axes are taken in either order; the equation is its own inverse."""
+    left = slice_(slice_(x, a, lo, hi), b, start, end)
+    return left, slice_(slice_(x, b, start, end), a, lo, hi), a != b

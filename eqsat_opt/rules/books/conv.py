@@ -6,34 +6,39 @@ must be equal.
 
 from __future__ import annotations
 
+from eqsat_opt.rules.blockwise import gathered, inward, merged_siblings, outward
+from eqsat_opt.rules.forms import FILTERS, SAMPLES, WEIGHT_FILTERS
 from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Sides, Tensor, Weight, rule
-from eqsat_opt.rules.term import concat, distinct, follows, is_float, ops, slice_
+from eqsat_opt.rules.term import concat, distinct, is_float, ops, slice_
 
 __all__: list[str] = []
 
 
-@rule("conv/merge-siblings", phase=Phase.SIBLINGS)
-def merge_siblings(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
-    """Convolutions of one input become one with all filters; groups would interleave them."""
-    both = ops.Conv(x, concat(w, v, axis=0), strides=s, pads=p, dilations=d, group=1)
-    return (
-        (
-            ops.Conv(x, w, strides=s, pads=p, dilations=d, group=1),
-            ops.Conv(x, v, strides=s, pads=p, dilations=d, group=1),
-        ),
-        (slice_(both, 1, 0, w.dim(0)), slice_(both, 1, w.dim(0), w.dim(0) + v.dim(0))),
-        follows(w, v),
-        w.rank == 4,
-        w.dim(2) == v.dim(2),
-        w.dim(3) == v.dim(3),
-    )
-
-
-@rule("conv/slice-filters")
-def slice_filters(x: Tensor, w: Weight, lo: Int, hi: Int, s: Ints, p: Ints, d: Ints) -> Sides:
-    """Some filters give some channels; groups would pair them with other inputs."""
-    attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
-    return ops.Conv(x, slice_(w, 0, lo, hi), **attrs), slice_(ops.Conv(x, w, **attrs), 1, lo, hi)
+merge_siblings = merged_siblings(
+    "conv/merge-siblings",
+    "Convolutions of one input become one with all filters; groups would interleave them.",
+    WEIGHT_FILTERS,
+)
+slice_filters = outward(
+    "conv/slice-filters",
+    "Some filters give some channels; groups would pair them with other inputs.",
+    WEIGHT_FILTERS,
+)
+take_filters = inward(
+    "conv/take-filters",
+    "Channels that nobody reads are not computed.",
+    FILTERS,
+)
+take_samples = inward(
+    "conv/take-samples",
+    "Samples that nobody reads are not computed.",
+    SAMPLES,
+)
+merge_samples = gathered(
+    "conv/merge-samples",
+    "One weight on two inputs whose results are stacked along the batch is one convolution.",
+    SAMPLES,
+)
 
 
 @rule("conv/use-padded-kernel", numerics=Numerics.REASSOCIATE)
@@ -134,4 +139,19 @@ def fold_scale(x: Tensor, w: Weight, f: Weight, s: Ints, p: Ints, d: Ints, g: In
         f.dim(2) == 1,
         f.dim(3) == 1,
         is_float(x),
+    )
+
+
+@rule("conv/take-groups")
+def take_groups(x: Tensor, w: Tensor, lo: Int, hi: Int, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
+    """Between two groups a grouped convolution is cut together with its input."""
+    attrs = {"strides": s, "pads": p, "dilations": d}
+    first, last = lo * g // w.dim(0), hi * g // w.dim(0)
+    part = slice_(x, 1, first * w.dim(1), last * w.dim(1))
+    return (
+        slice_(ops.Conv(x, w, group=g, **attrs), 1, lo, hi),
+        ops.Conv(part, slice_(w, 0, lo, hi), group=last - first, **attrs),
+        (first * w.dim(0) == lo * g).because("the cut must lie between two groups"),
+        last * w.dim(0) == hi * g,
+        g > 1,
     )

@@ -5,8 +5,12 @@ Both operands may broadcast; the typing guard refuses a side whose shape differs
 
 from __future__ import annotations
 
-from eqsat_opt.rules.rule import Numerics, Phase, Sides, Tensor, rule
-from eqsat_opt.rules.term import is_float, ops
+from collections.abc import Mapping
+from typing import Any
+
+from eqsat_opt.rules.declare import declared
+from eqsat_opt.rules.rule import Float, Numerics, Phase, Rule, Sides, Tensor, Weight, rule
+from eqsat_opt.rules.term import Apply, is_float, ops
 
 __all__: list[str] = []
 
@@ -23,6 +27,18 @@ def mul_commute(x: Tensor, y: Tensor) -> Sides:
     return x * y, y * x
 
 
+@rule("elementwise/add-orders", phase=Phase.SIMPLIFY)
+def add_orders(x: Tensor, y: Tensor) -> Sides:
+    """A sum that is there in both orders is one; unlike commuting, this never adds a node."""
+    return (x + y, y + x), (x + y, x + y)
+
+
+@rule("elementwise/mul-orders", phase=Phase.SIMPLIFY)
+def mul_orders(x: Tensor, y: Tensor) -> Sides:
+    """A product that is there in both orders is one."""
+    return (x * y, y * x), (x * y, x * y)
+
+
 @rule(
     "elementwise/add-assoc", phase=Phase.ALGEBRA, bidirectional=True, numerics=Numerics.REASSOCIATE
 )
@@ -37,6 +53,12 @@ def add_assoc(x: Tensor, y: Tensor, z: Tensor) -> Sides:
 def mul_assoc(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     """Products reassociate; constants meet and fold."""
     return (x * y) * z, x * (y * z)
+
+
+@rule("elementwise/add-constants", phase=Phase.ALGEBRA, numerics=Numerics.REASSOCIATE)
+def add_constants(x: Tensor, b: Weight, y: Tensor, c: Weight) -> Sides:
+    """Constants of two sums meet, and so do what they were added to: biased products merge."""
+    return (x + b) + (y + c), (x + y) + (b + c)
 
 
 @rule("elementwise/factor", phase=Phase.ALGEBRA, bidirectional=True, numerics=Numerics.REASSOCIATE)
@@ -62,3 +84,155 @@ def relu_idempotent(x: Tensor) -> Sides:
 def relu_square(x: Tensor) -> Sides:
     """relu(x) * relu(x) = relu(x) * x, which needs one relu less where x is at hand (NaN aside)."""
     return ops.Relu(x) * ops.Relu(x), ops.Relu(x) * x, is_float(x)
+
+
+@rule("elementwise/relu-of-scaled", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def relu_of_scaled(x: Tensor, a: Float) -> Sides:
+    """A positive factor passes a relu, on its way into a weight."""
+    factor = ops.Scalar(value=a, dtype="float32")
+    return ops.Relu(x * factor), ops.Relu(x) * factor, a > 0.0
+
+
+@rule("elementwise/factor-difference", numerics=Numerics.REASSOCIATE)
+def factor_difference(x: Tensor, y: Tensor, z: Tensor) -> Sides:
+    """One product instead of two, where the products are subtracted."""
+    return x * y - x * z, x * (y - z)
+
+
+# Signs --------------------------------------------------------------------------------------------
+
+
+@rule("elementwise/negate-twice", phase=Phase.SIMPLIFY)
+def negate_twice(x: Tensor) -> Sides:
+    """Two changes of sign are none."""
+    return ops.Neg(ops.Neg(x)), x
+
+
+@rule("elementwise/subtract-negative", phase=Phase.SIMPLIFY)
+def subtract_negative(x: Tensor, y: Tensor) -> Sides:
+    """Subtracting a negative is adding."""
+    return x - ops.Neg(y), x + y
+
+
+@rule("elementwise/add-negative", phase=Phase.SIMPLIFY)
+def add_negative(x: Tensor, y: Tensor) -> Sides:
+    """Adding a negative is subtracting."""
+    return x + ops.Neg(y), x - y
+
+
+@rule("elementwise/relu-difference", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
+def relu_difference(x: Tensor) -> Sides:
+    """The positive part less the negative part is the whole (NaN and the sign of zero aside)."""
+    return ops.Relu(x) - ops.Relu(ops.Neg(x)), x
+
+
+@rule("elementwise/relu-sum", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
+def relu_sum(x: Tensor) -> Sides:
+    """The positive part and the negative part together are the absolute value (NaN aside)."""
+    return ops.Relu(x) + ops.Relu(ops.Neg(x)), ops.Abs(x)
+
+
+# Maxima and minima are a lattice ------------------------------------------------------------------
+
+_OTHER = {"Max": "Min", "Min": "Max"}
+
+
+def _lattice(
+    law: str,
+    doc: str,
+    phase: Phase,
+    *,
+    numerics: Numerics = Numerics.BITEXACT,
+    bidirectional: bool = False,
+) -> tuple[Rule, Rule]:
+    """The law for maxima and, as it is its own dual, for minima."""
+
+    def of(op: str) -> Rule:
+        kinds = dict.fromkeys(_LAWS[law][0], "Tensor")
+
+        def sides(v: Mapping[str, Any]) -> Sides:
+            return _LAWS[law][1](op, _OTHER[op], **v)  # type: ignore[no-any-return]
+
+        return declared(
+            f"elementwise/{op.lower()}-{law}", doc, kinds, sides, phase=phase,
+            numerics=numerics, bidirectional=bidirectional,
+        )  # fmt: skip
+
+    return of("Max"), of("Min")
+
+
+def _of(op: str, x: Any, y: Any) -> Apply:
+    return Apply(op, (x, y), {})
+
+
+_LAWS: Mapping[str, tuple[str, Any]] = {
+    "commute": ("xy", lambda op, _, x, y: (_of(op, x, y), _of(op, y, x))),
+    "assoc": ("xyz", lambda op, _, x, y, z: (_of(op, _of(op, x, y), z), _of(op, x, _of(op, y, z)))),
+    "idempotent": ("x", lambda op, _, x: (_of(op, x, x), x)),
+    "absorb": ("xy", lambda op, other, x, y: (
+        _of(op, x, _of(other, x, y)), x, x.shape == y.shape,
+    )),
+    "factor": ("xyz", lambda op, other, x, y, z: (
+        _of(op, _of(other, x, y), _of(other, x, z)), _of(other, x, _of(op, y, z)),
+    )),
+    "of-relu": ("xy", lambda op, _, x, y: (
+        _of(op, ops.Relu(x), ops.Relu(y)), ops.Relu(_of(op, x, y)),
+    )),
+}  # fmt: skip
+
+max_commute, min_commute = _lattice("commute", "Either operand may come first.", Phase.ALGEBRA)
+max_assoc, min_assoc = _lattice(
+    "assoc", "Small operands meet first.", Phase.ALGEBRA, bidirectional=True
+)
+max_idempotent, min_idempotent = _lattice(
+    "idempotent", "With itself an extremum is nothing.", Phase.SIMPLIFY
+)
+max_absorb, min_absorb = _lattice(
+    "absorb",
+    "One extremum swallows the other one of the same operand (NaN in the other one aside).",
+    Phase.SIMPLIFY,
+    numerics=Numerics.RELAXED,
+)
+max_factor, min_factor = _lattice(
+    "factor", "A bound that both operands have is applied once.", Phase.EXPLORE
+)
+max_of_relu, min_of_relu = _lattice(
+    "of-relu", "Relu is monotone: one is enough for both operands.", Phase.EXPLORE
+)
+
+
+def _translated(op: str) -> Rule:
+    def sides(v: Mapping[str, Any]) -> Sides:
+        x, y, z = v["x"], v["y"], v["z"]
+        return _of(op, x + z, y + z), _of(op, x, y) + z
+
+    return declared(
+        f"elementwise/{op.lower()}-translated",
+        "An addend that both operands have is added once.",
+        dict.fromkeys("xyz", "Tensor"),
+        sides,
+    )
+
+
+max_translated, min_translated = _translated("Max"), _translated("Min")
+
+
+@rule("elementwise/max-plus-min", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
+def max_plus_min(x: Tensor, y: Tensor) -> Sides:
+    """The larger and the smaller one together are both."""
+    return ops.Max(x, y) + ops.Min(x, y), x + y
+
+
+@rule("elementwise/max-of-zero", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
+def max_of_zero(x: Tensor) -> Sides:
+    """A maximum with 0 is a relu, which fuses (NaN and the sign of zero aside)."""
+    return ops.Max(x, ops.Scalar(value=0.0, dtype="float32")), ops.Relu(x)
+
+
+# Exponentials -------------------------------------------------------------------------------------
+
+
+@rule("elementwise/exp-product", numerics=Numerics.RELAXED)
+def exp_product(x: Tensor, y: Tensor) -> Sides:
+    """One exponential instead of two; they differ where one overflows and the other vanishes."""
+    return ops.Exp(x) * ops.Exp(y), ops.Exp(x + y)

@@ -7,6 +7,8 @@ the families above they make the 23 equations listed in :mod:`eqsat_opt.rules.ax
 
 from __future__ import annotations
 
+from eqsat_opt.rules.blockwise import scattered
+from eqsat_opt.rules.forms import COLUMNS, FILTERS, ROWS, SAMPLES
 from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Sides, Tensor, rule
 from eqsat_opt.rules.term import concat, ops
 
@@ -15,28 +17,12 @@ __all__: list[str] = []
 _AXIOM = Phase.DERIVATION
 
 
-@rule("equations/matmul-columns", phase=_AXIOM, bidirectional=True)
-def matmul_columns(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """Columns of the right operand are columns of the product."""
-    return (
-        x @ concat(y, z, axis=1),
-        concat(x @ y, x @ z, axis=1),
-        x.rank == 2,
-        y.rank == 2,
-        z.rank == 2,
-    )
-
-
-@rule("equations/matmul-rows", phase=_AXIOM, bidirectional=True)
-def matmul_rows(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """Rows of the left operand are rows of the product."""
-    return (
-        concat(x, y, axis=0) @ z,
-        concat(x @ z, y @ z, axis=0),
-        x.rank == 2,
-        y.rank == 2,
-        z.rank == 2,
-    )
+matmul_columns = scattered(
+    "equations/matmul-columns", "Columns of the right operand are columns of the product.", COLUMNS
+)
+matmul_rows = scattered(
+    "equations/matmul-rows", "Rows of the left operand are rows of the product.", ROWS
+)
 
 
 @rule("equations/matmul-blocks", phase=_AXIOM, bidirectional=True, numerics=Numerics.REASSOCIATE)
@@ -65,24 +51,12 @@ def conv_add_weights(x: Tensor, w: Tensor, v: Tensor, s: Ints, p: Ints, d: Ints,
     )
 
 
-@rule("equations/conv-filters", phase=_AXIOM, bidirectional=True)
-def conv_filters(x: Tensor, w: Tensor, v: Tensor, s: Ints, p: Ints, d: Ints) -> Sides:
-    """Filters side by side give channels side by side; groups would pair them with other inputs."""
-    attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
-    return (
-        ops.Conv(x, concat(w, v, axis=0), **attrs),
-        concat(ops.Conv(x, w, **attrs), ops.Conv(x, v, **attrs), axis=1),
-    )
-
-
-@rule("equations/conv-batch", phase=_AXIOM, bidirectional=True)
-def conv_batch(x: Tensor, y: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
-    """Samples do not see each other."""
-    attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
-    return (
-        ops.Conv(concat(x, y, axis=0), w, **attrs),
-        concat(ops.Conv(x, w, **attrs), ops.Conv(y, w, **attrs), axis=0),
-    )
+conv_filters = scattered(
+    "equations/conv-filters",
+    "Filters side by side give channels side by side; groups would pair them with other inputs.",
+    FILTERS,
+)
+conv_batch = scattered("equations/conv-batch", "Samples do not see each other.", SAMPLES)
 
 
 @rule("equations/conv-blocks", phase=_AXIOM, bidirectional=True, numerics=Numerics.REASSOCIATE)

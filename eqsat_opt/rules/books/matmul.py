@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from eqsat_opt.rules.blockwise import inward, merged_siblings, outward
+from eqsat_opt.rules.forms import LAST_COLUMNS, ROWS, WEIGHT_COLUMNS, WEIGHT_ROWS
 from eqsat_opt.rules.rule import Int, Numerics, Phase, Sides, Tensor, Weight, rule
-from eqsat_opt.rules.term import concat, distinct, follows, slice_
+from eqsat_opt.rules.term import concat, distinct, slice_
 
 __all__: list[str] = []
 
@@ -26,48 +28,38 @@ def distribute_left(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     return (x + y) @ z, x @ z + y @ z, x.shape == y.shape
 
 
-@rule("matmul/merge-weights", phase=Phase.SIBLINGS)
-def merge_weights(x: Tensor, w: Weight, v: Weight) -> Sides:
-    """Products that share the data become one with the weights side by side (query, key, value)."""
-    both = x @ concat(w, v, axis=1)
-    last = x.rank - 1
-    return (
-        (x @ w, x @ v),
-        (slice_(both, last, 0, w.dim(1)), slice_(both, last, w.dim(1), w.dim(1) + v.dim(1))),
-        follows(w, v),
-        x.rank >= 2,
-        (w.rank == 2).because("only plain weight matrices are merged"),
-        v.rank == 2,
-    )
-
-
-@rule("matmul/batch-steps", phase=Phase.SIBLINGS)
-def batch_steps(x: Tensor, y: Tensor, w: Weight) -> Sides:
-    """Products with one weight become one on stacked rows: all steps of a recurrent net."""
-    both = concat(x, y, axis=0) @ w
-    return (
-        (x @ w, y @ w),
-        (slice_(both, 0, 0, x.dim(0)), slice_(both, 0, x.dim(0), x.dim(0) + y.dim(0))),
-        follows(x, y).because(
-            "only values that do not depend on each other's products are stacked"
-        ),
-        x.rank == 2,
-        y.rank == 2,
-        w.rank == 2,
-    )
-
-
-@rule("matmul/slice-columns")
-def slice_columns(x: Tensor, w: Weight, lo: Int, hi: Int) -> Sides:
-    """Columns of the weight are columns of the product: merged weights give all parts."""
-    part = slice_(x @ w, x.rank - 1, lo, hi)
-    return x @ slice_(w, 1, lo, hi), part, x.rank >= 2, w.rank == 2
-
-
-@rule("matmul/slice-rows")
-def slice_rows(x: Tensor, w: Weight, lo: Int, hi: Int) -> Sides:
-    """Rows of the data are rows of the product: all steps of a recurrent net in one."""
-    return slice_(x, 0, lo, hi) @ w, slice_(x @ w, 0, lo, hi), x.rank == 2, w.rank == 2
+merge_weights = merged_siblings(
+    "matmul/merge-weights",
+    "Products that share the data become one with the weights side by side (query, key, value).",
+    WEIGHT_COLUMNS,
+)
+batch_steps = merged_siblings(
+    "matmul/batch-steps",
+    "Products with one weight become one on stacked rows: all steps of a recurrent net.",
+    WEIGHT_ROWS,
+    reason="only values that do not depend on each other's products are stacked",
+)
+slice_columns = outward(
+    "matmul/slice-columns",
+    "Columns of the weight are columns of the product: merged weights give all parts.",
+    WEIGHT_COLUMNS,
+)
+slice_rows = outward(
+    "matmul/slice-rows",
+    "Rows of the data are rows of the product: all steps of a recurrent net in one.",
+    WEIGHT_ROWS,
+)
+take_rows = inward(
+    "matmul/take-rows",
+    "Rows of a product that nobody reads are not computed: the last token's logits.",
+    ROWS,
+)
+take_columns = inward(
+    "matmul/take-columns",
+    "Columns of a product that nobody reads are not computed.",
+    LAST_COLUMNS,
+    phase=Phase.DERIVATION,
+)
 
 
 @rule("matmul/block-sum", numerics=Numerics.REASSOCIATE)

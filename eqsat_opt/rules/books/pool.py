@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from eqsat_opt.rules.rule import Int, Ints, Numerics, Sides, Tensor, Weight, rule
-from eqsat_opt.rules.term import concat, ops
+from eqsat_opt.rules.blockwise import gathered, inward
+from eqsat_opt.rules.forms import AVERAGE_POOL, MAX_POOL
+from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Sides, Tensor, Weight, rule
+from eqsat_opt.rules.term import Expr, Term, is_float, ops
 
 __all__: list[str] = []
 
@@ -63,9 +65,72 @@ def average_conv(x: Tensor, w: Weight, k: Ints, s: Ints, p: Ints, d: Ints, c: In
     )
 
 
-@rule("pool/max-concat")
-def max_concat(x: Tensor, y: Tensor, k: Ints, s: Ints, p: Ints, d: Ints, c: Int) -> Sides:
-    """Two equal pools with results stacked along channels are one pool of the stacked inputs."""
-    attrs = {"kernel": k, "strides": s, "pads": p, "dilations": d, "ceil": c}
-    pools = concat(ops.MaxPool(x, **attrs), ops.MaxPool(y, **attrs), axis=1)
-    return pools, ops.MaxPool(concat(x, y, axis=1), **attrs)
+max_concat = gathered(
+    "pool/max-concat",
+    "Two equal pools with results stacked along channels or samples are one of the stacked inputs.",
+    MAX_POOL,
+)
+average_concat = gathered(
+    "pool/average-concat",
+    "And so are averages.",
+    AVERAGE_POOL,
+)
+take_max = inward(
+    "pool/take-max",
+    "Channels and samples that nobody reads are not pooled.",
+    MAX_POOL,
+)
+take_average = inward(
+    "pool/take-average",
+    "Nor averaged.",
+    AVERAGE_POOL,
+)
+
+
+@rule("pool/max-of-max", phase=Phase.SIMPLIFY)
+def max_of_max(x: Tensor, k: Ints, m: Ints, s: Ints, p: Ints, q: Ints) -> Sides:
+    """Two maxima, the inner one at every place, are one over a larger window."""
+    inner = ops.MaxPool(x, kernel=k, strides=(1, 1), pads=p, dilations=(1, 1), ceil=0)
+    size = tuple(k[i] + m[i] - 1 for i in range(2))
+    pads = tuple(p[i] + q[i] for i in range(4))
+    return (
+        ops.MaxPool(inner, kernel=m, strides=s, pads=q, dilations=(1, 1), ceil=0),
+        ops.MaxPool(x, kernel=size, strides=s, pads=pads, dilations=(1, 1), ceil=0),
+        *((p[i] < k[i % 2]).because("a window in the padding has no maximum") for i in range(4)),
+        *(q[i] < m[i % 2] for i in range(4)),
+    )
+
+
+@rule("pool/max-in-steps")
+def max_in_steps(x: Tensor, a: Int, b: Int, c: Int, d: Int) -> Sides:
+    """A maximum over a larger window starts from that over a smaller one: pyramids of pools."""
+
+    def pool(of: Term, size: Expr, pad: Expr) -> Term:
+        return ops.MaxPool(  # type: ignore[no-any-return]
+            of, kernel=(size, size), strides=(1, 1), pads=(pad,) * 4, dilations=(1, 1), ceil=0
+        )
+
+    small, large = pool(x, a, b), pool(x, c, d)
+    return (
+        (small, large),
+        (small, pool(small, c - a + 1, d - b)),
+        a < c,
+        (a == 2 * b + 1).because("both keep the plane's extents"),
+        c == 2 * d + 1,
+    )
+
+
+@rule("pool/average-of-average", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
+def average_of_average(x: Tensor, a: Int, b: Int, m: Int, n: Int, s: Ints, i: Int, j: Int) -> Sides:
+    """Averages of windows that lie side by side are averages of larger windows."""
+    plain = {"pads": (0, 0, 0, 0), "dilations": (1, 1), "ceil": 0}
+    inner = ops.AveragePool(x, kernel=(a, b), strides=(a, b), count_include_pad=i, **plain)
+    strides = (a * s[0], b * s[1])
+    return (
+        ops.AveragePool(inner, kernel=(m, n), strides=s, count_include_pad=j, **plain),
+        ops.AveragePool(x, kernel=(a * m, b * n), strides=strides, count_include_pad=i, **plain),
+        *((size >= 1).because("there is a window") for size in (a, b, m, n)),
+        a * m <= x.dim(2),
+        b * n <= x.dim(3),
+        is_float(x),
+    )

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from eqsat_opt.rules.blockwise import gathered, inward
+from eqsat_opt.rules.declare import declared
+from eqsat_opt.rules.forms import TRANSPOSED
 from eqsat_opt.rules.rule import Func, Ints, Phase, Rule, Sides, Tensor, rule
-from eqsat_opt.rules.term import ops
+from eqsat_opt.rules.term import Apply, ops
 
 __all__: list[str] = []
 
@@ -69,3 +75,90 @@ def mul(x: Tensor, y: Tensor, p: Ints) -> Sides:
         ops.Transpose(x * y, perm=p),
         x.shape == y.shape,
     )
+
+
+def _batched(rank: int) -> tuple[Rule, Rule]:
+    swap = (*range(rank - 2), rank - 1, rank - 2)
+
+    def outside(v: Mapping[str, Any]) -> Sides:
+        x, y = v["x"], v["y"]
+        product = ops.Transpose(y, perm=swap) @ ops.Transpose(x, perm=swap)
+        return ops.Transpose(x @ y, perm=swap), product, x.rank == rank, y.rank == rank
+
+    def inside(v: Mapping[str, Any]) -> Sides:
+        x, y, p = v["x"], v["y"], v["p"]
+        swapped = [p[i] == axis for i, axis in enumerate(swap)]
+        return (
+            ops.Transpose(y, perm=p) @ ops.Transpose(x, perm=p),
+            ops.Transpose(x @ y, perm=p),
+            x.rank == rank,
+            y.rank == rank,
+            *swapped,
+        )
+
+    return (
+        declared(
+            f"transpose/matmul-{rank}d",
+            "The same for the matrices of a batch.",
+            {"x": "Tensor", "y": "Tensor"},
+            outside,
+        ),
+        declared(
+            f"transpose/matmul-of-transposes-{rank}d",
+            "One transpose instead of two.",
+            {"x": "Tensor", "y": "Tensor", "p": "Ints"},
+            inside,
+            phase=Phase.DERIVATION,
+        ),
+    )
+
+
+matmul_3d, of_transposes_3d = _batched(3)
+matmul_4d, of_transposes_4d = _batched(4)
+
+
+def _by_scalar(op: str) -> Rule:
+    def sides(v: Mapping[str, Any]) -> Sides:
+        x, c, p = v["x"], v["c"], v["p"]
+        moved = ops.Transpose(Apply(op, (x, c), {}), perm=p)
+        return Apply(op, (ops.Transpose(x, perm=p), c), {}), moved, c.rank == 0
+
+    return declared(
+        f"transpose/{op.lower()}-scalar",
+        "A scalar does not care about the order of axes, so it moves on to where a weight waits.",
+        {"x": "Tensor", "c": "Tensor", "p": "Ints"},
+        sides,
+        bidirectional=True,
+    )
+
+
+add_scalar, mul_scalar = _by_scalar("Add"), _by_scalar("Mul")
+
+
+def _by_constant(op: str) -> Rule:
+    def sides(v: Mapping[str, Any]) -> Sides:
+        x, c, p = v["x"], v["c"], v["p"]
+        right = ops.Transpose(x, perm=p), ops.Transpose(c, perm=p)
+        return ops.Transpose(Apply(op, (x, c), {}), perm=p), Apply(op, right, {}), x.rank == c.rank
+
+    return declared(
+        f"transpose/{op.lower()}-constant",
+        "A constant is transposed beforehand: transposes meet, and so do biases and factors.",
+        {"x": "Tensor", "c": "Weight", "p": "Ints"},
+        sides,
+        phase=Phase.DERIVATION,
+    )
+
+
+add_constant, mul_constant = _by_constant("Add"), _by_constant("Mul")
+
+stacked = gathered(
+    "transpose/concat",
+    "Two transposed tensors that are put together are put together first.",
+    TRANSPOSED,
+)
+take = inward(
+    "transpose/take",
+    "A part of a transposed tensor is the transposed part.",
+    TRANSPOSED,
+)

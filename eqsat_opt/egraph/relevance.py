@@ -1,0 +1,46 @@
+"""Which rules can match at all, given the operators of a model.
+
+A rule whose left side needs an operator that neither the model has nor another rule makes would be
+compiled for nothing, which for small models is most of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from eqsat_opt.egraph.typing import TYPED_OPS
+from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import MAP, Apply, Term
+
+__all__ = ["relevant"]
+
+
+_TYPED = TYPED_OPS | {MAP, *UNARY_FUNCTIONS}
+
+
+def _operators(roots: Iterable[Term]) -> set[str]:
+    return {t.op for root in roots for t in root.walk() if isinstance(t, Apply)}
+
+
+def relevant(rules: Sequence[Rule], operators: Iterable[str]) -> list[Rule]:
+    """The rules that may match in a graph of ``operators``, in their order.
+
+    A rule that cannot be compiled stays, so that the compiler says why, whatever the model.
+
+    Args:
+        rules: directed ones.
+        operators: names of the operators that the graph holds.
+    """
+    known = set(operators)
+    sides = [(rule.name, _operators(rule.lhs), _operators(rule.rhs)) for rule in rules]
+    kept = {name for name, _, made in sides if not made <= _TYPED}
+    while True:
+        if known & set(UNARY_FUNCTIONS):
+            known.add(MAP)
+        found = [side for side in sides if side[0] not in kept and side[1] <= known]
+        if not found:
+            return [rule for rule in rules if rule.name in kept]
+        for name, _, made in found:
+            kept.add(name)
+            known |= made

@@ -1,0 +1,311 @@
+"""Recognition: one normal form for constant factors, constant addends and their kin.
+
+A constant factor leaves every operator that lets it pass and a constant addend stays inside, so
+every affine chain ends as factor * (x + offset), and where a spelling put its constants no longer
+matters. An inexact factor could drift around a cycle of scales for ever (24 * fl(1/24) is not 1);
+what closes a cycle within 1e-12 is therefore replaced and matched no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eqsat_opt.rules.rule import Float, Int, Ints, Numerics, Phase, Rule, Sides, Tensor, rule
+from eqsat_opt.rules.term import Expr, Term, far, is_float, near, ops, real, sqrt
+
+__all__: list[str] = []
+
+_DRIFT = 1e-12
+
+
+def _law(name: str, *, subsumes: bool = False) -> Callable[[Callable[..., Sides]], Rule]:
+    return rule(
+        f"affine/{name}",
+        numerics=Numerics.REASSOCIATE,
+        phase=Phase.RECOGNISE,
+        subsumes=subsumes,
+    )
+
+
+def _scale(x: Term, factor: Expr | float) -> Term:
+    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
+
+
+def _shift(x: Term, offset: Expr | float) -> Term:
+    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
+
+
+# Definitions ------------------------------------------------------------------------------------
+
+
+@_law("subtract")
+def subtract(x: Tensor, y: Tensor) -> Sides:
+    """A difference is a sum."""
+    return x - y, x + _scale(y, -1.0)
+
+
+@_law("negate")
+def negate(x: Tensor) -> Sides:
+    """A negation is a factor."""
+    return ops.Neg(x), _scale(x, -1.0)
+
+
+@_law("divide")
+def divide(x: Tensor, y: Tensor) -> Sides:
+    """A quotient is a product."""
+    return x / y, x * ops.Reciprocal(y), is_float(x)
+
+
+@_law("add-commute")
+def add_commute(x: Tensor, y: Tensor) -> Sides:
+    """Either addend may come first."""
+    return x + y, y + x
+
+
+@_law("multiply-commute")
+def multiply_commute(x: Tensor, y: Tensor) -> Sides:
+    """Either factor may come first."""
+    return x * y, y * x
+
+
+@_law("square")
+def square(x: Tensor) -> Sides:
+    """A product with itself is a square."""
+    return x * x, ops.Square(x)
+
+
+def _power(name: str, exponent: float, of: str) -> Rule:
+    @_law(f"power-{name}")
+    def power(x: Tensor) -> Sides:
+        """A power with a fixed exponent has a name of its own."""
+        right = {
+            "square": lambda: ops.Square(x),
+            "cube": lambda: x * ops.Square(x),
+            "root": lambda: ops.Sqrt(x),
+            "inverse-root": lambda: ops.Rsqrt(x),
+            "inverse": lambda: ops.Reciprocal(x),
+        }[of]()
+        return ops.Pow(x, ops.Scalar(value=exponent, dtype="float32")), right
+
+    return power
+
+
+power_two = _power("two", 2.0, "square")
+power_three = _power("three", 3.0, "cube")
+power_half = _power("half", 0.5, "root")
+power_minus_half = _power("minus-half", -0.5, "inverse-root")
+power_minus_one = _power("minus-one", -1.0, "inverse")
+
+
+@_law("reciprocal-root")
+def reciprocal_root(x: Tensor) -> Sides:
+    """1/sqrt(x) is one function."""
+    return ops.Reciprocal(ops.Sqrt(x)), ops.Rsqrt(x)
+
+
+@_law("root-reciprocal")
+def root_reciprocal(x: Tensor) -> Sides:
+    """The root of 1/x is the same function."""
+    return ops.Sqrt(ops.Reciprocal(x)), ops.Rsqrt(x)
+
+
+@_law("reciprocal-twice")
+def reciprocal_twice(x: Tensor) -> Sides:
+    """1/(1/x) = x."""
+    return ops.Reciprocal(ops.Reciprocal(x)), x
+
+
+@_law("reciprocal-product")
+def reciprocal_product(x: Tensor, y: Tensor) -> Sides:
+    """The reciprocal of a product is a product of reciprocals."""
+    return ops.Reciprocal(x * y), ops.Reciprocal(x) * ops.Reciprocal(y)
+
+
+@_law("reciprocal-inverse-root")
+def reciprocal_inverse_root(x: Tensor) -> Sides:
+    """1/(1/sqrt(x)) = sqrt(x)."""
+    return ops.Reciprocal(ops.Rsqrt(x)), ops.Sqrt(x)
+
+
+# Scales and shifts merge --------------------------------------------------------------------------
+
+
+@_law("scale-of-scale")
+def scale_of_scale(x: Tensor, a: Float, b: Float) -> Sides:
+    """Two factors are one."""
+    return _scale(_scale(x, b), a), _scale(x, a * b), far(a * b, 1.0, _DRIFT)
+
+
+@_law("scale-cancels", subsumes=True)
+def scale_cancels(x: Tensor, a: Float, b: Float) -> Sides:
+    """A factor and its inverse are nothing."""
+    return _scale(_scale(x, b), a), x, near(a * b, 1.0, _DRIFT)
+
+
+@_law("scale-one", subsumes=True)
+def scale_one(x: Tensor, a: Float) -> Sides:
+    """The factor 1 is nothing."""
+    return _scale(x, a), x, near(a, 1.0, _DRIFT)
+
+
+@_law("scale-same", subsumes=True)
+def scale_same(x: Tensor, a: Float, b: Float) -> Sides:
+    """Factors that differ by rounding are one."""
+    kept = _scale(x, a)
+    return (kept, _scale(x, b)), (kept, _scale(x, a)), a < b, near(b, a, _DRIFT)
+
+
+@_law("shift-of-shift")
+def shift_of_shift(x: Tensor, a: Float, b: Float) -> Sides:
+    """Two addends are one."""
+    return _shift(_shift(x, b), a), _shift(x, a + b), a != b * -1.0
+
+
+@_law("shift-cancels", subsumes=True)
+def shift_cancels(x: Tensor, a: Float, b: Float) -> Sides:
+    """An addend and its negative are nothing."""
+    return _shift(_shift(x, b), a), x, a == b * -1.0
+
+
+@_law("shift-zero", subsumes=True)
+def shift_zero(x: Tensor) -> Sides:
+    """The addend 0 is nothing."""
+    return _shift(x, 0.0), x
+
+
+@_law("shift-same", subsumes=True)
+def shift_same(x: Tensor, a: Float, b: Float) -> Sides:
+    """Addends that differ by rounding are one."""
+    kept = _shift(x, a)
+    return (kept, _shift(x, b)), (kept, _shift(x, a)), a < b, near(b, a, _DRIFT)
+
+
+@_law("shift-of-scale")
+def shift_of_scale(x: Tensor, a: Float, s: Float) -> Sides:
+    """The factor goes outside, the addend inside."""
+    return _shift(_scale(x, a), s), _scale(_shift(x, s / a), a), a != 0.0
+
+
+# Factors leave ------------------------------------------------------------------------------------
+
+
+@_law("product-of-scale")
+def product_of_scale(x: Tensor, y: Tensor, a: Float) -> Sides:
+    """A factor leaves a product."""
+    return _scale(x, a) * y, _scale(x * y, a)
+
+
+@_law("sum-of-scales")
+def sum_of_scales(x: Tensor, y: Tensor, a: Float) -> Sides:
+    """A common factor leaves a sum."""
+    return _scale(x, a) + _scale(y, a), _scale(x + y, a)
+
+
+@_law("difference-of-scales")
+def difference_of_scales(x: Tensor, y: Tensor, a: Float, b: Float) -> Sides:
+    """And so it does where the signs differ."""
+    return (
+        _scale(x, a) + _scale(y, b),
+        _scale(x + _scale(y, -1.0), a),
+        near(b, a * -1.0, _DRIFT),
+        a > 0.0,
+        a != 1.0,
+    )
+
+
+@_law("sum-of-shift")
+def sum_of_shift(x: Tensor, y: Tensor, s: Float) -> Sides:
+    """An addend leaves a sum."""
+    return _shift(x, s) + y, _shift(x + y, s)
+
+
+@_law("reciprocal-of-scale")
+def reciprocal_of_scale(x: Tensor, a: Float) -> Sides:
+    """A factor leaves a reciprocal as its inverse."""
+    return ops.Reciprocal(_scale(x, a)), _scale(ops.Reciprocal(x), 1.0 / a), a != 0.0
+
+
+@_law("square-of-scale")
+def square_of_scale(x: Tensor, a: Float) -> Sides:
+    """A factor leaves a square as its square."""
+    return ops.Square(_scale(x, a)), _scale(ops.Square(x), a * a)
+
+
+@_law("root-of-scale")
+def root_of_scale(x: Tensor, a: Float) -> Sides:
+    """A positive factor leaves a root as its root."""
+    return ops.Sqrt(_scale(x, a)), _scale(ops.Sqrt(x), sqrt(a)), a > 0.0
+
+
+@_law("inverse-root-of-scale")
+def inverse_root_of_scale(x: Tensor, a: Float) -> Sides:
+    """A positive factor leaves an inverse root."""
+    return ops.Rsqrt(_scale(x, a)), _scale(ops.Rsqrt(x), 1.0 / sqrt(a)), a > 0.0
+
+
+@_law("transpose-of-scale")
+def transpose_of_scale(x: Tensor, p: Ints, a: Float) -> Sides:
+    """A factor does not care about the order of axes."""
+    return ops.Transpose(_scale(x, a), perm=p), _scale(ops.Transpose(x, perm=p), a)
+
+
+@_law("reshape-of-scale")
+def reshape_of_scale(x: Tensor, s: Ints, a: Float) -> Sides:
+    """A factor does not care about shapes."""
+    return ops.Reshape(_scale(x, a), shape=s), _scale(ops.Reshape(x, shape=s), a)
+
+
+@_law("expand-of-scale")
+def expand_of_scale(x: Tensor, s: Ints, a: Float) -> Sides:
+    """Nor about how often a value stands there."""
+    return ops.Expand(_scale(x, a), shape=s), _scale(ops.Expand(x, shape=s), a)
+
+
+@_law("reshape-of-shift")
+def reshape_of_shift(x: Tensor, s: Ints, a: Float) -> Sides:
+    """Nor does an addend."""
+    return ops.Reshape(_shift(x, a), shape=s), _shift(ops.Reshape(x, shape=s), a)
+
+
+@_law("matmul-of-scale-left")
+def matmul_of_scale_left(x: Tensor, y: Tensor, a: Float) -> Sides:
+    """A factor leaves a matrix product on the left."""
+    return _scale(x, a) @ y, _scale(x @ y, a), x.rank >= 2, y.rank >= 2
+
+
+@_law("matmul-of-scale-right")
+def matmul_of_scale_right(x: Tensor, y: Tensor, a: Float) -> Sides:
+    """And on the right."""
+    return x @ _scale(y, a), _scale(x @ y, a), x.rank >= 2, y.rank >= 2
+
+
+@_law("mean-of-scale")
+def mean_of_scale(x: Tensor, k: Ints, a: Float) -> Sides:
+    """A factor leaves a mean."""
+    return (
+        ops.ReduceMean(_scale(x, a), axes=k, keepdims=1),
+        _scale(ops.ReduceMean(x, axes=k, keepdims=1), a),
+    )
+
+
+@_law("mean-of-shift")
+def mean_of_shift(x: Tensor, k: Ints, a: Float) -> Sides:
+    """An addend leaves a mean."""
+    return (
+        ops.ReduceMean(_shift(x, a), axes=k, keepdims=1),
+        _shift(ops.ReduceMean(x, axes=k, keepdims=1), a),
+    )
+
+
+@_law("sum-over-axis")
+def sum_over_axis(x: Tensor, i: Int) -> Sides:
+    """A sum over one axis is a mean times the number of its addends."""
+    mean = ops.ReduceMean(x, axes=(i,), keepdims=1)
+    return ops.ReduceSum(x, axes=(i,), keepdims=1), _scale(mean, real(x.dim(i)))
+
+
+@_law("sum-over-two-axes")
+def sum_over_two_axes(x: Tensor, i: Int, j: Int) -> Sides:
+    """And so is a sum over two."""
+    mean = ops.ReduceMean(x, axes=(i, j), keepdims=1)
+    return ops.ReduceSum(x, axes=(i, j), keepdims=1), _scale(mean, real(x.dim(i) * x.dim(j)))

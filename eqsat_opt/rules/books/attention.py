@@ -1,0 +1,302 @@
+"""Recognition: softmax and scaled dot-product attention from any spelling.
+
+A factor on the queries, on the keys, on both or on the logits has left the products before (affine
+family), so attention has one scale. Keys may come in any order of axes: the equation transposes
+what it finds, and transposes compose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eqsat_opt.rules.rule import Float, Int, Ints, Numerics, Phase, Rule, Sides, Tensor, rule
+from eqsat_opt.rules.term import Condition, Expr, Term, Var, near, ops, real
+
+__all__: list[str] = []
+
+
+def _law(name: str) -> Callable[[Callable[..., Sides]], Rule]:
+    return rule(f"attention/{name}", numerics=Numerics.REASSOCIATE, phase=Phase.RECOGNISE)
+
+
+def _scale(x: Term, factor: Expr | float) -> Term:
+    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
+
+
+def _shift(x: Term, offset: Expr | float) -> Term:
+    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
+
+
+def _sum(u: Term, i: Expr) -> Term:
+    return ops.ReduceMean(ops.Exp(u), axes=(i,), keepdims=1)  # type: ignore[no-any-return]
+
+
+@_law("softmax")
+def softmax(u: Tensor, i: Int) -> Sides:
+    """Exponentials over their mean are a softmax times their number."""
+    left = ops.Exp(u) * ops.Reciprocal(_sum(u, i))
+    return left, _scale(ops.Softmax(u, axis=i), real(u.dim(i)))
+
+
+@_law("softmax-meets-exponential")
+def softmax_meets_exponential(u: Tensor, y: Tensor, i: Int) -> Sides:
+    """The reciprocal of a mean of exponentials meets them first."""
+    h, e = ops.Reciprocal(_sum(u, i)), ops.Exp(u)
+    return h * (e * y), (h * e) * y
+
+
+@_law("softmax-of-logarithm")
+def softmax_of_logarithm(x: Tensor, i: Int) -> Sides:
+    """The exponential of a logarithmic softmax."""
+    return ops.Exp(ops.LogSoftmax(x, axis=i)), ops.Softmax(x, axis=i)
+
+
+@_law("softmax-less-maximum")
+def softmax_less_maximum(x: Tensor, y: Tensor, i: Int, c: Float) -> Sides:
+    """A softmax does not see what is added along its axis."""
+    top = ops.ReduceMax(y, axes=(i,), keepdims=1)
+    return ops.Softmax(x + _scale(top, c), axis=i), ops.Softmax(x, axis=i), x.shape == y.shape
+
+
+@_law("softmax-of-shift")
+def softmax_of_shift(x: Tensor, i: Int, s: Float) -> Sides:
+    """Nor a constant."""
+    return ops.Softmax(_shift(x, s), axis=i), ops.Softmax(x, axis=i)
+
+
+@_law("exponential-less-logarithm")
+def exponential_less_logarithm(x: Tensor, u: Tensor, i: Int, c: Float) -> Sides:
+    """exp(x - log s) = exp(x)/s for what is positive."""
+    s = _sum(u, i)
+    return ops.Exp(x + _scale(ops.Log(s), c)), ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0)
+
+
+@_law("exponential-less-scaled-logarithm")
+def exponential_less_scaled_logarithm(x: Tensor, u: Tensor, i: Int, a: Float, c: Float) -> Sides:
+    """The same with a factor, as a sum is a scaled mean."""
+    s = _scale(_sum(u, i), a)
+    left = ops.Exp(x + _scale(ops.Log(s), c))
+    return left, ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0), a > 0.0
+
+
+# Transposes ---------------------------------------------------------------------------------------
+
+_SWAP = {3: (0, 2, 1), 4: (0, 1, 3, 2)}
+
+
+@_law("transpose-with-merged-heads")
+def transpose_with_merged_heads(x: Tensor, b: Int, h: Int, s: Int, d: Int, n: Int) -> Sides:
+    """Keys whose batch and heads are one axis while their last two are exchanged."""
+    merged = ops.Reshape(x, shape=(n, s, d))
+    return (
+        ops.Reshape(ops.Transpose(merged, perm=_SWAP[3]), shape=(b, h, d, s)),
+        ops.Transpose(x, perm=_SWAP[4]),
+        x.rank == 4,
+        b == x.dim(0),
+        h == x.dim(1),
+        s == x.dim(2),
+        d == x.dim(3),
+        n == x.dim(0) * x.dim(1),
+    )
+
+
+def _composed(rank: int) -> Rule:
+    @_law(f"transpose-of-transpose-{rank}d")
+    def compose(x: Tensor, p: Ints, q: Ints) -> Sides:
+        """Two transposes are one."""
+        inner = ops.Transpose(x, perm=p)
+        right = ops.Transpose(x, perm=tuple(p[q[i]] for i in range(rank)))
+        return ops.Transpose(inner, perm=q), right, x.rank == rank
+
+    return compose
+
+
+def _none(rank: int) -> Rule:
+    @_law(f"transpose-of-nothing-{rank}d")
+    def none(x: Tensor) -> Sides:
+        """A transpose that keeps the order is nothing."""
+        return ops.Transpose(x, perm=tuple(range(rank))), x
+
+    return none
+
+
+compose_3d, compose_4d = _composed(3), _composed(4)
+none_3d, none_4d = _none(3), _none(4)
+
+
+# Attention ----------------------------------------------------------------------------------------
+
+
+def _logits(q: Var, k: Var) -> Term:
+    """Products of queries with what stands in for the transposed keys."""
+    return q @ k
+
+
+def _four(q: Var, k: Var, v: Var) -> tuple[Condition, ...]:
+    return q.rank == 4, k.rank == 4, v.rank == 4
+
+
+def _keys(k: Term) -> Term:
+    return ops.Transpose(k, perm=_SWAP[4])  # type: ignore[no-any-return]
+
+
+@_law("plain")
+def plain(q: Tensor, k: Tensor, v: Tensor) -> Sides:
+    """Without a factor."""
+    left = ops.Softmax(_logits(q, k), axis=3) @ v
+    return left, ops.Attention(q, _keys(k), v, scale=1.0), *_four(q, k, v)
+
+
+@_law("scaled")
+def scaled(q: Tensor, k: Tensor, v: Tensor, s: Float) -> Sides:
+    """With a factor on the logits."""
+    left = ops.Softmax(_scale(_logits(q, k), s), axis=3) @ v
+    return left, ops.Attention(q, _keys(k), v, scale=s), *_four(q, k, v)
+
+
+@_law("masked")
+def masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Sides:
+    """Without a factor, with something added to the logits."""
+    left = ops.Softmax(_logits(q, k) + m, axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, m, scale=1.0), *_four(q, k, v)
+
+
+@_law("scaled-masked")
+def scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
+    """With a factor and a mask."""
+    left = ops.Softmax(_scale(_logits(q, k), s) + m, axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, m, scale=s), *_four(q, k, v)
+
+
+@_law("masked-scaled")
+def masked_scaled(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
+    """With a factor on the logits and on their mask."""
+    left = ops.Softmax(_scale(_logits(q, k) + m, s), axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, _scale(m, s), scale=s), *_four(q, k, v)
+
+
+@_law("twice-masked")
+def twice_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, n: Tensor) -> Sides:
+    """Two masks are one."""
+    left = ops.Softmax((_logits(q, k) + m) + n, axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, m + n, scale=1.0), *_four(q, k, v)
+
+
+@_law("scaled-twice-masked")
+def scaled_twice_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, n: Tensor, s: Float) -> Sides:
+    """With a factor."""
+    left = ops.Softmax((_scale(_logits(q, k), s) + m) + n, axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, m + n, scale=s), *_four(q, k, v)
+
+
+@rule("attention/guarded-softmax", numerics=Numerics.RELAXED, phase=Phase.RECOGNISE)
+def guarded_softmax(x: Tensor, i: Int) -> Sides:
+    """Exporters replace the NaN of a row without any key; only such rows tell the difference."""
+    p = ops.Softmax(x, axis=i)
+    return ops.Where(ops.IsNaN(p), ops.Scalar(value=0.0, dtype="float32"), p), p
+
+
+# With batch and heads in one axis -----------------------------------------------------------------
+
+
+def _four_axes(x: Var) -> Term:
+    return ops.Reshape(x, shape=(x.dim(0), 1, x.dim(1), x.dim(2)))  # type: ignore[no-any-return]
+
+
+def _three(q: Var, k: Var, v: Var) -> tuple[Condition, ...]:
+    return q.rank == 3, k.rank == 3, v.rank == 3, q.dim(0) == k.dim(0), k.dim(0) == v.dim(0)
+
+
+def _merged(q: Var, k: Var, v: Var, s: float | Expr, *m: Var) -> Term:
+    keys = ops.Transpose(_four_axes(k), perm=_SWAP[4])
+    operands = [_four_axes(q), keys, _four_axes(v), *map(_four_axes, m)]
+    op = ops.MaskedAttention if m else ops.Attention
+    shape = (q.dim(0), q.dim(1), v.dim(2))
+    return ops.Reshape(op(*operands, scale=s), shape=shape)  # type: ignore[no-any-return]
+
+
+@_law("merged-plain")
+def merged_plain(q: Tensor, k: Tensor, v: Tensor) -> Sides:
+    """One head for each entry of the axis; without a factor."""
+    return ops.Softmax(_logits(q, k), axis=2) @ v, _merged(q, k, v, 1.0), *_three(q, k, v)
+
+
+@_law("merged-scaled")
+def merged_scaled(q: Tensor, k: Tensor, v: Tensor, s: Float) -> Sides:
+    """With a factor."""
+    left = ops.Softmax(_scale(_logits(q, k), s), axis=2) @ v
+    return left, _merged(q, k, v, s), *_three(q, k, v)
+
+
+@_law("merged-masked")
+def merged_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Sides:
+    """With a mask."""
+    left = ops.Softmax(_logits(q, k) + m, axis=2) @ v
+    return left, _merged(q, k, v, 1.0, m), *_three(q, k, v), m.rank == 3
+
+
+@_law("merged-scaled-masked")
+def merged_scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
+    """With both."""
+    left = ops.Softmax(_scale(_logits(q, k), s) + m, axis=2) @ v
+    return left, _merged(q, k, v, s, m), *_three(q, k, v), m.rank == 3
+
+
+# Groups of heads ----------------------------------------------------------------------------------
+
+
+@_law("repeated-heads")
+def repeated_heads(k: Tensor, b: Int, h: Int, s: Int, d: Int, g: Int, n: Int) -> Sides:
+    """Heads that an expansion repeats for the queries that share them (Ainslie et al. 2023)."""
+    wide = ops.Expand(ops.Reshape(k, shape=(b, h, 1, s, d)), shape=(b, h, g, s, d))
+    return (
+        ops.Reshape(wide, shape=(b, n, s, d)),
+        ops.Repeat(k, axis=1, repeats=g),
+        k.rank == 4,
+        b == k.dim(0),
+        h == k.dim(1),
+        s == k.dim(2),
+        d == k.dim(3),
+        n == h * g,
+    )
+
+
+@_law("repeated-merged-heads")
+def repeated_merged_heads(k: Tensor, b: Int, h: Int, s: Int, d: Int, g: Int, n: Int) -> Sides:
+    """The same where batch and heads become one axis at once."""
+    wide = ops.Expand(ops.Reshape(k, shape=(b, h, 1, s, d)), shape=(b, h, g, s, d))
+    return (
+        ops.Reshape(wide, shape=(n, s, d)),
+        ops.Reshape(ops.Repeat(k, axis=1, repeats=g), shape=(n, s, d)),
+        k.rank == 4,
+        b == k.dim(0),
+        h == k.dim(1),
+        s == k.dim(2),
+        d == k.dim(3),
+        n == (b * h) * g,
+    )
+
+
+@_law("repeat-of-scale")
+def repeat_of_scale(x: Tensor, i: Int, n: Int, a: Float) -> Sides:
+    """A factor leaves repeated heads."""
+    repeated = ops.Repeat(_scale(x, a), axis=i, repeats=n)
+    return repeated, _scale(ops.Repeat(x, axis=i, repeats=n), a)
+
+
+def _repeated(x: Term, repeats: Expr) -> Term:
+    return ops.Repeat(x, axis=1, repeats=repeats)  # type: ignore[no-any-return]
+
+
+@_law("grouped")
+def grouped(q: Tensor, k: Tensor, v: Tensor, g: Int, s: Float) -> Sides:
+    """Attention itself lets queries share keys and values."""
+    left = ops.Attention(q, _repeated(k, g), _repeated(v, g), scale=s)
+    return left, ops.Attention(q, k, v, scale=s), *_four(q, k, v)
+
+
+@_law("grouped-masked")
+def grouped_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, g: Int, s: Float) -> Sides:
+    """With a mask."""
+    left = ops.MaskedAttention(q, _repeated(k, g), _repeated(v, g), m, scale=s)
+    return left, ops.MaskedAttention(q, k, v, m, scale=s), *_four(q, k, v)

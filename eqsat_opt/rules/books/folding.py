@@ -1,0 +1,182 @@
+"""Constants meet, and scales and shifts go into the weights beside them.
+
+A chain of constant operators folds into one constant; a factor or addend per channel folds into the
+matrix or kernel that it meets.
+"""
+
+from __future__ import annotations
+
+from eqsat_opt.rules.parameters import row_of, scalar, vector
+from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Sides, Tensor, Weight, rule
+from eqsat_opt.rules.term import Condition, Var, concat, is_float, ops, slice_
+
+__all__: list[str] = []
+
+
+# Constants meet -----------------------------------------------------------------------------------
+
+
+@rule("folding/addends", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
+def addends(x: Tensor, c: Weight, d: Weight) -> Sides:
+    """Two constants added one after the other are one: a bias and whatever comes after it."""
+    return (x + c) + d, x + (c + d)
+
+
+@rule("folding/factors", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
+def factors(x: Tensor, c: Weight, d: Weight) -> Sides:
+    """And so are two constant factors."""
+    return (x * c) * d, x * (c * d)
+
+
+@rule("folding/addends-of-both", numerics=Numerics.REASSOCIATE)
+def addends_of_both(x: Tensor, y: Tensor, c: Weight, d: Weight) -> Sides:
+    """Both operands of a sum have a bias: one is enough."""
+    return (x + c) + (y + d), (x + y) + (c + d)
+
+
+@rule("folding/addend-on-the-right", phase=Phase.SIMPLIFY)
+def addend_on_the_right(x: Tensor, c: Weight) -> Sides:
+    """Constants stand on the right, where the other rules look for them."""
+    return c + x, x + c
+
+
+@rule("folding/subtrahend", phase=Phase.SIMPLIFY)
+def subtrahend(x: Tensor, c: Weight) -> Sides:
+    """A constant is subtracted by adding its negative, which meets the addends around it."""
+    return x - c, x + c * scalar(-1.0)
+
+
+@rule("folding/divisor", phase=Phase.SIMPLIFY, numerics=Numerics.REFACTOR)
+def divisor(x: Tensor, c: Weight) -> Sides:
+    """A constant divides by multiplying with its reciprocal, which meets the factors around it."""
+    per_channel = (c.rank >= 1).because("a scalar would wander through all operators of a layer")
+    return x / c, x * ops.Reciprocal(c), per_channel
+
+
+@rule("folding/factor-after-addend", numerics=Numerics.REFACTOR)
+def factor_after_addend(x: Tensor, c: Weight, d: Weight) -> Sides:
+    """A constant factor passes a bias, on its way into the weight before."""
+    return (x + c) * d, x * d + c * d
+
+
+# Matrices -----------------------------------------------------------------------------------------
+
+
+@rule("folding/factor-before-matmul", numerics=Numerics.REFACTOR)
+def factor_before_matmul(x: Tensor, c: Weight, w: Weight) -> Sides:
+    """A factor per column of the data is one per row of the weight."""
+    per_row = ops.Reshape(c, shape=(w.dim(0), 1))
+    return (
+        (x * c) @ w,
+        x @ (per_row * w),
+        w.rank == 2,
+        x.dim(x.rank - 1) == w.dim(0),
+        *row_of(c, x, w.dim(0)),
+    )
+
+
+@rule("folding/factor-after-matmul", numerics=Numerics.REFACTOR)
+def factor_after_matmul(x: Tensor, c: Weight, w: Weight) -> Sides:
+    """A factor per column of the product is one per column of the weight."""
+    return (
+        (x @ w) * c,
+        x @ (w * vector(c, w.dim(1))),
+        w.rank == 2,
+        *row_of(c, x, w.dim(1)),
+    )
+
+
+# Convolutions -------------------------------------------------------------------------------------
+
+_PLANE = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
+
+
+def _per_channel(c: Var, x: Var) -> tuple[Condition, ...]:
+    return c.rank == 4, c.dim(0) == 1, c.dim(1) == x.dim(1), c.dim(2) == 1, c.dim(3) == 1
+
+
+@rule("folding/scalar-before-conv", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def scalar_before_conv(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
+    """A scalar factor moves between a convolution and its data."""
+    attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
+    return ops.Conv(x * c, w, **attrs), ops.Conv(x, w, **attrs) * c, c.rank == 0
+
+
+@rule("folding/scalar-into-kernel", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def scalar_into_kernel(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
+    """A scalar factor moves between a convolution and its kernel, which swallows it."""
+    attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
+    return ops.Conv(x, w, **attrs) * c, ops.Conv(x, w * c, **attrs), c.rank == 0
+
+
+@rule("folding/factor-before-conv", numerics=Numerics.REFACTOR)
+def factor_before_conv(x: Tensor, c: Weight, w: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
+    """A factor per input channel belongs into the kernel; it leaves the zeros of the padding."""
+    attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
+    conditions = (*_per_channel(c, x), w.rank == 4, is_float(x))
+    return ops.Conv(x * c, w, **attrs), ops.Conv(x, w * c, **attrs), *conditions
+
+
+@rule("folding/factor-before-depthwise", numerics=Numerics.REFACTOR)
+def factor_before_depthwise(
+    x: Tensor, c: Weight, w: Weight, s: Ints, p: Ints, d: Ints, g: Int
+) -> Sides:
+    """Where every channel has a filter of its own, the factor goes with the filter."""
+    attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
+    per_filter = ops.Reshape(c, shape=(c.dim(1), 1, 1, 1))
+    return (
+        ops.Conv(x * c, w, **attrs),
+        ops.Conv(x, w * per_filter, **attrs),
+        *_per_channel(c, x),
+        w.rank == 4,
+        w.dim(1) == 1,
+        (w.dim(0) == x.dim(1)).because("one filter per channel"),
+        is_float(x),
+    )
+
+
+@rule("folding/addend-before-conv", numerics=Numerics.REFACTOR)
+def addend_before_conv(x: Tensor, c: Weight, w: Weight, s: Ints, d: Ints, g: Int) -> Sides:
+    """An addend per input channel is a bias; with pads the border would differ."""
+    attrs = {"pads": (0, 0, 0, 0), "dilations": d, "group": g}
+    height, width = (w.dim(2) - 1) * d[0] + 1, (w.dim(3) - 1) * d[1] + 1
+    patch = ops.Expand(c, shape=(1, c.dim(1), height, width))
+    bias = ops.Conv(patch, w, strides=(1, 1), **attrs)
+    return (
+        ops.Conv(x + c, w, strides=s, **attrs),
+        ops.Conv(x, w, strides=s, **attrs) + bias,
+        *_per_channel(c, x),
+        w.rank == 4,
+        is_float(x),
+    )
+
+
+@rule("folding/two-groups", numerics=Numerics.REASSOCIATE)
+def two_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
+    """Two groups are one convolution with a block-diagonal weight; which is faster is measured."""
+    attrs = {"strides": s, "pads": p, "dilations": d}
+    half, depth = w.dim(0) // 2, w.dim(1)
+    upper = ops.Pad(slice_(w, 0, 0, half), pads=(0, 0, 0, 0, 0, depth, 0, 0), value=0.0)
+    lower = ops.Pad(slice_(w, 0, half, w.dim(0)), pads=(0, depth, 0, 0, 0, 0, 0, 0), value=0.0)
+    return (
+        ops.Conv(x, w, group=2, **attrs),
+        ops.Conv(x, concat(upper, lower, 0), group=1, **attrs),
+        w.rank == 4,
+        w.dim(0) == 2 * half,
+    )
+
+
+@rule("folding/average-as-depthwise", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)
+def average_as_depthwise(x: Tensor, h: Int, v: Int, s: Ints, p: Ints, d: Ints) -> Sides:
+    """An average that counts its padding is a depthwise convolution with equal weights."""
+    windows = {"strides": s, "pads": p, "dilations": d}
+    # The mean over a plane that holds a single 1 is the weight, whatever the size.
+    one = ops.Reshape(scalar(1.0), shape=(1, 1, 1, 1))
+    impulse = ops.Pad(one, pads=(0, 0, 0, 0, 0, 0, h - 1, v - 1), value=0.0)
+    weight = ops.ReduceMean(impulse, axes=(2, 3), keepdims=1)
+    return (
+        ops.AveragePool(x, kernel=(h, v), ceil=0, count_include_pad=1, **windows),
+        ops.Conv(x, ops.Expand(weight, shape=(x.dim(1), 1, h, v)), group=x.dim(1), **windows),
+        x.rank == 4,
+        is_float(x),
+    )

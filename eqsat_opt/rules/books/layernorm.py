@@ -1,0 +1,132 @@
+"""Layer and root-mean-square normalisation: what they do not see, and what they absorb."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eqsat_opt.rules.declare import declared
+from eqsat_opt.rules.parameters import row_of, scalar, vector
+from eqsat_opt.rules.rule import Float, Int, Numerics, Phase, Rule, Sides, Tensor, Weight, rule
+from eqsat_opt.rules.term import Condition, Expr, Term, Var, is_float, ops
+
+__all__: list[str] = []
+
+
+def _layer(x: Term, g: Term, b: Term, i: Expr, e: Expr) -> Term:
+    return ops.LayerNormalization(x, g, b, axis=i, epsilon=e)  # type: ignore[no-any-return]
+
+
+def _rms(x: Term, g: Term, i: Expr, e: Expr) -> Term:
+    return ops.RMSNormalization(x, g, axis=i, epsilon=e)  # type: ignore[no-any-return]
+
+
+def _last(x: Var, i: Expr, *parameters: Var) -> tuple[Condition, ...]:
+    """The normalised axis is the last one, and parameters have an entry for each of its places."""
+    return i + 1 == x.rank, *(p.rank == 1 for p in parameters), is_float(x)
+
+
+@rule("layernorm/absorb-factor", numerics=Numerics.REFACTOR)
+def factor_after_layer(x: Tensor, g: Weight, b: Weight, c: Weight, i: Int, e: Float) -> Sides:
+    """A factor per channel after a layer normalisation belongs into its parameters."""
+    row = vector(c, x.dim(i))
+    return (
+        _layer(x, g, b, i, e) * c,
+        _layer(x, g * row, b * row, i, e),
+        *_last(x, i, g, b),
+        *row_of(c, x, x.dim(i)),
+    )
+
+
+@rule("layernorm/absorb-addend", numerics=Numerics.REFACTOR)
+def addend_after_layer(x: Tensor, g: Weight, b: Weight, c: Weight, i: Int, e: Float) -> Sides:
+    """And so does an addend."""
+    right = _layer(x, g, b + vector(c, x.dim(i)), i, e)
+    return _layer(x, g, b, i, e) + c, right, *_last(x, i, g, b), *row_of(c, x, x.dim(i))
+
+
+@rule("layernorm/absorb-factor-rms", numerics=Numerics.REFACTOR)
+def factor_after_rms(x: Tensor, g: Weight, c: Weight, i: Int, e: Float) -> Sides:
+    """A factor after a root-mean-square normalisation as well."""
+    right = _rms(x, g * vector(c, x.dim(i)), i, e)
+    return _rms(x, g, i, e) * c, right, *_last(x, i, g), *row_of(c, x, x.dim(i))
+
+
+def _constant(value: float, size: Expr) -> Term:
+    return ops.Expand(scalar(value), shape=(size,))  # type: ignore[no-any-return]
+
+
+@rule("layernorm/into-matmul", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)
+def layer_into_matmul(x: Tensor, g: Weight, b: Weight, w: Weight, i: Int, e: Float) -> Sides:
+    """Scale and shift of a layer normalisation go into the product after it, where a bias waits."""
+    size = x.dim(i)
+    plain = _layer(x, _constant(1.0, size), _constant(0.0, size), i, e)
+    scale, shift = ops.Reshape(g, shape=(size, 1)), ops.Reshape(b, shape=(1, size))
+    return (
+        _layer(x, g, b, i, e) @ w,
+        plain @ (scale * w) + shift @ w,
+        *_last(x, i, g, b),
+        x.rank >= 2,
+        w.rank == 2,
+    )
+
+
+@rule("layernorm/rms-into-matmul", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)
+def rms_into_matmul(x: Tensor, g: Weight, w: Weight, i: Int, e: Float) -> Sides:
+    """The scale of a root-mean-square normalisation goes into the product after it."""
+    size = x.dim(i)
+    scale = ops.Reshape(g, shape=(size, 1))
+    return (
+        _rms(x, g, i, e) @ w,
+        _rms(x, _constant(1.0, size), i, e) @ (scale * w),
+        *_last(x, i, g),
+        x.rank >= 2,
+        w.rank == 2,
+    )
+
+
+@rule("layernorm/ignores-addend", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
+def addend_before_layer(x: Tensor, c: Tensor, g: Tensor, b: Tensor, i: Int, e: Float) -> Sides:
+    """A layer normalisation does not see one number that is added everywhere."""
+    return _layer(x + c, g, b, i, e), _layer(x, g, b, i, e), c.rank == 0, *_last(x, i, g, b)
+
+
+def _shift_before_layer(rank: int) -> Rule:
+    def sides(v: Mapping[str, Any]) -> Sides:
+        x, c, g, b, i, e = (v[n] for n in "xcgbie")
+        fits = ((c.dim(j) - 1) * (c.dim(j) - x.dim(j)) == 0 for j in range(rank - 1))
+        return (
+            _layer(x + c, g, b, i, e),
+            _layer(x, g, b, i, e),
+            x.rank == rank,
+            c.rank == rank,
+            c.dim(rank - 1) == 1,
+            *fits,
+            *_last(x, i, g, b),
+        )
+
+    return declared(
+        f"layernorm/ignores-rows-{rank}d",
+        "Nor one number per row.",
+        {**dict.fromkeys("xcgb", "Tensor"), "i": "Int", "e": "Float"},
+        sides,
+        numerics=Numerics.REASSOCIATE,
+        phase=Phase.SIMPLIFY,
+    )
+
+
+shift_before_layer_2d, shift_before_layer_3d = _shift_before_layer(2), _shift_before_layer(3)
+
+
+@rule("layernorm/scaled", numerics=Numerics.REASSOCIATE)
+def factor_before_layer(x: Tensor, g: Tensor, b: Tensor, a: Float, i: Int, e: Float) -> Sides:
+    """A positive factor before a layer normalisation only rescales its epsilon."""
+    left = _layer(x * ops.Scalar(value=a, dtype="float32"), g, b, i, e)
+    return left, _layer(x, g, b, i, e / (a * a)), a > 0.0, *_last(x, i, g, b)
+
+
+@rule("layernorm/scaled-rms", numerics=Numerics.REASSOCIATE)
+def factor_before_rms(x: Tensor, g: Tensor, a: Float, i: Int, e: Float) -> Sides:
+    """And so it does before a root-mean-square normalisation."""
+    left = _rms(x * ops.Scalar(value=a, dtype="float32"), g, i, e)
+    return left, _rms(x, g, i, e / (a * a)), a > 0.0, *_last(x, i, g)

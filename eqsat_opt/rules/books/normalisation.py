@@ -1,0 +1,242 @@
+"""Recognition: LayerNormalization and RMSNormalization from any spelling.
+
+A layer normalisation is the root-mean-square normalisation of the centred tensor, so one equation
+finds the core of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eqsat_opt.rules.rule import (
+    Float,
+    Int,
+    Ints,
+    Numerics,
+    Phase,
+    Rule,
+    Sides,
+    Tensor,
+    Weight,
+    rule,
+)
+from eqsat_opt.rules.term import Condition, Expr, Term, Var, near, ops
+
+__all__: list[str] = []
+
+
+def _law(name: str) -> Callable[[Callable[..., Sides]], Rule]:
+    return rule(f"normalisation/{name}", numerics=Numerics.REASSOCIATE, phase=Phase.RECOGNISE)
+
+
+def _scale(x: Term, factor: Expr | float) -> Term:
+    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
+
+
+def _shift(x: Term, offset: Expr | float) -> Term:
+    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
+
+
+def _mean(x: Term, axes: object) -> Term:
+    return ops.ReduceMean(x, axes=axes, keepdims=1)  # type: ignore[no-any-return]
+
+
+def _center(x: Term, axes: object) -> Term:
+    return ops.Center(x, axes=axes)  # type: ignore[no-any-return]
+
+
+# Centring -----------------------------------------------------------------------------------------
+
+
+@_law("center")
+def center(x: Tensor, k: Ints, c: Float) -> Sides:
+    """A tensor less its mean."""
+    return x + _scale(_mean(x, k), c), _center(x, k), near(c, -1.0)
+
+
+@_law("center-negative")
+def center_negative(x: Tensor, k: Ints, c: Float) -> Sides:
+    """The mean less the tensor."""
+    return _mean(x, k) + _scale(x, c), _scale(_center(x, k), -1.0), near(c, -1.0)
+
+
+@_law("center-twice")
+def center_twice(x: Tensor, k: Ints) -> Sides:
+    """What is centred stays as it is."""
+    return _center(_center(x, k), k), _center(x, k)
+
+
+@_law("center-of-shift")
+def center_of_shift(x: Tensor, k: Ints, s: Float) -> Sides:
+    """Centring removes an addend."""
+    return _center(_shift(x, s), k), _center(x, k)
+
+
+@_law("center-of-scale")
+def center_of_scale(x: Tensor, k: Ints, a: Float) -> Sides:
+    """A factor leaves it."""
+    return _center(_scale(x, a), k), _scale(_center(x, k), a)
+
+
+@_law("variance-of-squares")
+def variance_of_squares(x: Tensor, k: Ints, c: Float) -> Sides:
+    """Mean(x²) - mean(x)² is the variance; the other side cancels less."""
+    left = _mean(ops.Square(x), k) + _scale(ops.Square(_mean(x, k)), c)
+    return left, _mean(ops.Square(_center(x, k)), k), near(c, -1.0)
+
+
+@_law("variance-of-squares-negative")
+def variance_of_squares_negative(x: Tensor, k: Ints, c: Float) -> Sides:
+    """Mean(x)² - mean(x²) is its negative."""
+    left = ops.Square(_mean(x, k)) + _scale(_mean(ops.Square(x), k), c)
+    return left, _scale(_mean(ops.Square(_center(x, k)), k), -1.0), near(c, -1.0)
+
+
+@_law("variance-half-centred")
+def variance_half_centred(x: Tensor, k: Ints) -> Sides:
+    """One centred factor is enough for a variance."""
+    d = _center(x, k)
+    return _mean(x * d, k), _mean(ops.Square(d), k)
+
+
+@_law("affine-with-mean")
+def affine_with_mean(x: Tensor, i: Tensor, b: Tensor, k: Ints, c: Float) -> Sides:
+    """Spelled like a batch normalisation: x i + (b - mean(x) i)."""
+    left = x * i + (b + _scale(_mean(x, k) * i, c))
+    return left, _center(x, k) * i + b, near(c, -1.0)
+
+
+@_law("affine-with-mean-and-constant")
+def affine_with_mean_and_constant(x: Tensor, i: Tensor, k: Ints, s: Float, c: Float) -> Sides:
+    """The same with the shift a constant."""
+    left = x * i + _scale(_shift(_mean(x, k) * i, s), c)
+    return left, _shift(_center(x, k) * i, s * -1.0), near(c, -1.0)
+
+
+@_law("difference-with-mean")
+def difference_with_mean(x: Tensor, i: Tensor, k: Ints, c: Float) -> Sides:
+    """The same without a shift."""
+    return x * i + _scale(_mean(x, k) * i, c), _center(x, k) * i, near(c, -1.0)
+
+
+# The inverse deviation meets what it normalises ---------------------------------------------------
+
+
+def _inverse(d: Term, k: object, e: Expr) -> Term:
+    return ops.Rsqrt(_shift(_mean(ops.Square(d), k), e))  # type: ignore[no-any-return]
+
+
+@_law("deviation-meets-operand")
+def deviation_meets_operand(d: Tensor, y: Tensor, k: Ints, e: Float) -> Sides:
+    """The inverse deviation is multiplied with its own operand first."""
+    h = _inverse(d, k, e)
+    return h * (d * y), (h * d) * y
+
+
+@_law("deviation-waits-for-operand")
+def deviation_waits_for_operand(d: Tensor, y: Tensor, k: Ints, e: Float) -> Sides:
+    """The inverse deviation was multiplied with something else before."""
+    h = _inverse(d, k, e)
+    return (h * y) * d, (h * d) * y
+
+
+@_law("root-mean-square")
+def root_mean_square(d: Tensor, k: Ints, e: Float) -> Sides:
+    """The core of both normalisations."""
+    return d * _inverse(d, k, e), ops.RmsN(d, axes=k, epsilon=e), e > 0.0
+
+
+# With scale and shift -----------------------------------------------------------------------------
+
+
+def _vector(x: Var, value: float | Expr) -> Term:
+    last = x.rank - 1
+    return ops.Fill(shape=(x.dim(last),), value=value, dtype="float32")  # type: ignore[no-any-return]
+
+
+def _parameter(p: Var, x: Var) -> tuple[Term, tuple[Condition, Condition]]:
+    """A parameter as a vector along the last axis; the reshape types if it is nothing more."""
+    last = x.rank - 1
+    vector = ops.Reshape(p, shape=(x.dim(last),))
+    return vector, (p.dim(p.rank - 1) == x.dim(last), p.rank <= x.rank)
+
+
+def _layer(x: Term, g: Term, b: Term, i: Expr, e: Expr) -> Term:
+    return ops.LayerNormalization(x, g, b, axis=i, epsilon=e)  # type: ignore[no-any-return]
+
+
+def _core(x: Term, i: Expr, e: Expr) -> Term:
+    return ops.RmsN(_center(x, (i,)), axes=(i,), epsilon=e)  # type: ignore[no-any-return]
+
+
+@_law("layer")
+def layer(x: Tensor, i: Int, e: Float) -> Sides:
+    """Without parameters, so the scale is 1 and the shift 0."""
+    right = _layer(x, _vector(x, 1.0), _vector(x, 0.0), i, e)
+    return _core(x, i, e), right, x.rank == i + 1
+
+
+@_law("layer-uniform")
+def layer_uniform(x: Tensor, i: Int, e: Float, s: Float) -> Sides:
+    """With one shift for all."""
+    right = _layer(x, _vector(x, 1.0), _vector(x, s), i, e)
+    return _shift(_core(x, i, e), s), right, x.rank == i + 1
+
+
+@_law("layer-scale")
+def layer_scale(x: Tensor, g: Weight, i: Int, e: Float) -> Sides:
+    """With a scale per channel."""
+    scale, fits = _parameter(g, x)
+    right = _layer(x, scale, _vector(x, 0.0), i, e)
+    return _core(x, i, e) * g, right, x.rank == i + 1, *fits
+
+
+@_law("layer-scale-uniform")
+def layer_scale_uniform(x: Tensor, g: Weight, i: Int, e: Float, s: Float) -> Sides:
+    """With a scale per channel and one shift."""
+    scale, fits = _parameter(g, x)
+    right = _layer(x, scale, _vector(x, s), i, e)
+    return _shift(_core(x, i, e) * g, s), right, x.rank == i + 1, *fits
+
+
+@_law("layer-scale-shift")
+def layer_scale_shift(x: Tensor, g: Weight, b: Weight, i: Int, e: Float) -> Sides:
+    """With a scale and a shift per channel."""
+    (scale, fits), (shift, also) = _parameter(g, x), _parameter(b, x)
+    right = _layer(x, scale, shift, i, e)
+    return _core(x, i, e) * g + b, right, x.rank == i + 1, *fits, *also
+
+
+@_law("layer-shift")
+def layer_shift(x: Tensor, b: Weight, i: Int, e: Float) -> Sides:
+    """With a shift per channel."""
+    shift, fits = _parameter(b, x)
+    right = _layer(x, _vector(x, 1.0), shift, i, e)
+    return _core(x, i, e) + b, right, x.rank == i + 1, *fits
+
+
+@_law("layer-uniform-shift")
+def layer_uniform_shift(x: Tensor, b: Weight, i: Int, e: Float, a: Float) -> Sides:
+    """With one scale for all and a shift per channel."""
+    shift, fits = _parameter(b, x)
+    right = _layer(x, _vector(x, a), shift, i, e)
+    return _scale(_core(x, i, e), a) + b, right, x.rank == i + 1, *fits
+
+
+def _rms(x: Term, g: Term, i: Expr, e: Expr) -> Term:
+    return ops.RMSNormalization(x, g, axis=i, epsilon=e)  # type: ignore[no-any-return]
+
+
+@_law("root-mean-square-plain")
+def root_mean_square_plain(x: Tensor, i: Int, e: Float) -> Sides:
+    """Without a scale."""
+    left = ops.RmsN(x, axes=(i,), epsilon=e)
+    return left, _rms(x, _vector(x, 1.0), i, e), x.rank == i + 1
+
+
+@_law("root-mean-square-scale")
+def root_mean_square_scale(x: Tensor, g: Weight, i: Int, e: Float) -> Sides:
+    """With a scale per channel."""
+    scale, fits = _parameter(g, x)
+    left = ops.RmsN(x, axes=(i,), epsilon=e) * g
+    return left, _rms(x, scale, i, e), x.rank == i + 1, *fits

@@ -1,0 +1,107 @@
+"""Softmax: what it does not see, and what it passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eqsat_opt.rules.blockwise import gathered, inward
+from eqsat_opt.rules.declare import declared
+from eqsat_opt.rules.forms import SOFTMAX
+from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Rule, Sides, Tensor, rule
+from eqsat_opt.rules.term import Condition, Expr, Term, Var, ops
+
+__all__: list[str] = []
+
+_RANKS = (2, 3, 4)
+
+
+def _softmax(x: Term, axis: object) -> Term:
+    return ops.Softmax(x, axis=axis)  # type: ignore[no-any-return]
+
+
+def _constant_along(c: Var, x: Var, axis: Expr, rank: int) -> tuple[Condition, ...]:
+    """Every extent of ``c`` is that of ``x`` or 1, and along ``axis`` it is 1."""
+    fits = ((c.dim(j) - 1) * (c.dim(j) - x.dim(j)) == 0 for j in range(rank))
+    return (
+        x.rank == rank,
+        c.rank == rank,
+        (c.dim(axis) == 1).because("what is added must be constant along the axis"),
+        *fits,
+    )
+
+
+def _shift(rank: int) -> Rule:
+    def sides(v: Mapping[str, Any]) -> Sides:
+        x, c, i = v["x"], v["c"], v["i"]
+        return _softmax(x + c, i), _softmax(x, i), *_constant_along(c, x, i, rank)
+
+    return declared(
+        f"softmax/shift-{rank}d",
+        "A softmax does not see what is added along its axis.",
+        {"x": "Tensor", "c": "Tensor", "i": "Int"},
+        sides,
+        numerics=Numerics.REASSOCIATE,
+        phase=Phase.SIMPLIFY,
+    )
+
+
+shift_2d, shift_3d, shift_4d = map(_shift, _RANKS)
+
+
+@rule("softmax/shift-scalar", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
+def shift_scalar(x: Tensor, c: Tensor, i: Int) -> Sides:
+    """Nor one number for all."""
+    return _softmax(x + c, i), _softmax(x, i), c.rank == 0
+
+
+@rule("softmax/key-bias", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
+def key_bias(q: Tensor, k: Tensor, b: Tensor, i: Int) -> Sides:
+    """A bias of the keys adds one number per query, which the softmax over the keys removes."""
+    return (
+        _softmax(q @ (k + b), i),
+        _softmax(q @ k, i),
+        q.rank == 4,
+        k.rank == 4,
+        b.rank == 4,
+        i == 3,
+        b.dim(3) == 1,
+        b.dim(2) == k.dim(2),
+        (b.dim(1) - 1) * (b.dim(1) - k.dim(1)) == 0,
+        (b.dim(0) - 1) * (b.dim(0) - k.dim(0)) == 0,
+    )
+
+
+@rule("softmax/log-sum-exp", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
+def log_sum_exp(x: Tensor, i: Int) -> Sides:
+    """A tensor less the logarithm of the sum of its exponentials is the same operator."""
+    total = ops.ReduceSum(ops.Exp(x), axes=(i,), keepdims=1)
+    return x - ops.Log(total), ops.LogSoftmax(x, axis=i)
+
+
+@rule("softmax/deferred", phase=Phase.DERIVATION, numerics=Numerics.RELAXED)
+def deferred(x: Tensor, v: Tensor, i: Int) -> Sides:
+    """The sum of exponentials divides the product with the values: fewer quotients, no maximum."""
+    e = ops.Exp(x)
+    return (
+        _softmax(x, i) @ v,
+        (e @ v) / ops.ReduceSum(e, axes=(i,), keepdims=1),
+        x.rank >= 2,
+        v.rank >= 2,
+        i + 1 == x.rank,
+    )
+
+
+stacked = gathered(
+    "softmax/stacked",
+    "Softmaxes whose results are put side by side along another axis are one.",
+    SOFTMAX,
+)
+take = inward("softmax/take", "Rows that nobody reads are not normalised.", SOFTMAX)
+
+
+@rule("softmax/transpose")
+def transpose(x: Tensor, p: Ints, i: Int) -> Sides:
+    """A softmax along an axis does not care where that axis stands: transposes pass and meet."""
+    moved = _softmax(ops.Transpose(x, perm=p), i)
+    return moved, ops.Transpose(_softmax(x, p[i]), perm=p)

@@ -1,0 +1,54 @@
+"""Rules whose parameters come from a table: schemas, and families over ranks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from eqsat_opt.rules.rule import Numerics, Phase, Rule, Sides, rule
+
+__all__ = ["declared", "extents"]
+
+
+def declared(
+    name: str,
+    doc: str,
+    kinds: Mapping[str, str],
+    sides: Callable[[Mapping[str, Any]], Sides],
+    *,
+    numerics: Numerics = Numerics.BITEXACT,
+    phase: Phase = Phase.EXPLORE,
+    bidirectional: bool = False,
+) -> Rule:
+    """What ``@rule`` makes of a function with parameters ``kinds`` that returns ``sides``.
+
+    Args:
+        name: ``family/name``.
+        doc: what it says and when it pays.
+        kinds: variable name to annotation.
+        sides: from the variables by name to both sides and the conditions.
+        numerics: class of the floating point change.
+        phase: where it runs.
+        bidirectional: whether it is read both ways.
+
+    Raises:
+        RuleError: as ``@rule`` does.
+    """
+
+    def stated(*variables: Any) -> Sides:
+        return sides(dict(zip(kinds, variables, strict=True)))
+
+    stated.__doc__ = doc
+    stated.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
+            for n, kind in kinds.items()
+        ]
+    )
+    return rule(name, numerics=numerics, phase=phase, bidirectional=bidirectional)(stated)
+
+
+def extents(count: int) -> dict[str, str]:
+    """Parameters for the extents of a target shape, which a rule of one rank binds one by one."""
+    return dict.fromkeys("abcde"[:count], "Int")
