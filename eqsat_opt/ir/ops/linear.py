@@ -21,7 +21,7 @@ from eqsat_opt.ir.ops._base import (
 )
 from eqsat_opt.ir.types import TensorType
 
-__all__ = ["window_size", "window_view"]
+__all__ = ["check_window", "window_size", "window_view"]
 
 
 def _matmul_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
@@ -61,6 +61,16 @@ def window_size(
     if isinstance(count, int) and isinstance(size, int) and (count - 1) * stride >= size + before:
         count -= 1
     return count
+
+
+def check_window(attrs: AttrMap) -> None:
+    """Strides and dilations are positive, pads are not negative.
+
+    Raises:
+        IllTyped: otherwise.
+    """
+    require(min(*attrs["strides"], *attrs["dilations"]) >= 1, f"a window with {attrs}")
+    require(min(attrs["pads"]) >= 0, f"negative pads {attrs['pads']}")
 
 
 def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> Array:
@@ -113,6 +123,7 @@ def _check_conv(inputs: Sequence[TensorType], attrs: AttrMap) -> int:
     require(
         attrs["group"] >= 1 and len(attrs["dilations"]) == n_axes, "attributes do not fit the rank"
     )
+    check_window(attrs)
     return n_axes
 
 

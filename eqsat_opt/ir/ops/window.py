@@ -9,7 +9,7 @@ import numpy as np
 from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.ops import index_linear
 from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Domain, Op, elements, register, require
-from eqsat_opt.ir.ops.linear import window_size, window_view
+from eqsat_opt.ir.ops.linear import check_window, window_size, window_view
 from eqsat_opt.ir.types import FLOATS, TensorType
 
 __all__: list[str] = []
@@ -24,6 +24,7 @@ def _pool_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     n_axes = x.rank - 2
     require(n_axes >= 1 and len(attrs["kernel"]) == n_axes == len(attrs["strides"]), f"pool of {x}")
     require(min(attrs["kernel"]) >= 1, f"kernel {attrs['kernel']}")
+    check_window(attrs)
     sizes = [
         window_size(x.shape[2 + i], attrs["kernel"][i], attrs["strides"][i], attrs["pads"][i],
                     attrs["pads"][n_axes + i], attrs["dilations"][i], attrs["ceil"])
