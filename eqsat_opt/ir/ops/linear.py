@@ -63,14 +63,16 @@ def window_size(
     return count
 
 
-def check_window(attrs: AttrMap) -> None:
-    """Strides and dilations are positive, pads are not negative.
+def check_window(attrs: AttrMap, kernel: Sequence[Dim] = ()) -> None:
+    """Kernels, strides and dilations are positive, pads are not negative, as far as they are known.
 
     Raises:
         IllTyped: otherwise.
     """
-    require(min(*attrs["strides"], *attrs["dilations"]) >= 1, f"a window with {attrs}")
-    require(min(attrs["pads"]) >= 0, f"negative pads {attrs['pads']}")
+    positive = (*kernel, *attrs["strides"], *attrs["dilations"])
+    for low, sizes in ((1, positive), (0, attrs["pads"])):
+        known = [size for size in sizes if isinstance(size, int)]
+        require(min(known, default=low) >= low, f"a window {sizes}")
 
 
 def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> Array:

@@ -23,8 +23,7 @@ def _pool_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     (x,) = inputs
     n_axes = x.rank - 2
     require(n_axes >= 1 and len(attrs["kernel"]) == n_axes == len(attrs["strides"]), f"pool of {x}")
-    require(min(attrs["kernel"]) >= 1, f"kernel {attrs['kernel']}")
-    check_window(attrs)
+    check_window(attrs, attrs["kernel"])
     sizes = [
         window_size(x.shape[2 + i], attrs["kernel"][i], attrs["strides"][i], attrs["pads"][i],
                     attrs["pads"][n_axes + i], attrs["dilations"][i], attrs["ceil"])
