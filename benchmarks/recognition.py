@@ -240,10 +240,15 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="ask other optimisers as well")
     parser.add_argument("--exports", type=Path, help="a folder of ONNX files")
     parser.add_argument(
-        "--numerics", default="reassociate", help="class of the rules that --exports allows"
+        "--numerics",
+        default="reassociate",
+        choices=[kind.name.lower() for kind in Numerics],
+        help="class of the rules that --exports allows",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
+    if arguments.exports and not any(arguments.exports.glob("*.onnx")):
+        parser.error(f"{arguments.exports} holds no .onnx file; give the folder of the exports")
     if arguments.exports:
         rows = measure_exports(arguments.exports, Numerics.parse(arguments.numerics))
     else:

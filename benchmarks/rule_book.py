@@ -45,7 +45,7 @@ class Growth:
 
     Attributes:
         model, rule: names.
-        matches: in all rounds.
+        matches: in all rounds; those of recognition, which runs before, are not counted.
         made: e-nodes that it was the first to make.
         without: e-nodes fewer if it is left out.
     """
@@ -73,7 +73,7 @@ def _base(name: str) -> str:
 
 
 def growth_of(model: str, rules: Sequence[Rule], budget: Budget) -> tuple[Saturation, list[Growth]]:
-    """Saturate with all rules, then once without each rule that matched."""
+    """Saturate with all rules, then once without each rule that matched or was recognised by."""
     graph = _graph(model)
     full = saturate(graph, rules, budget)
     made = _made(full)
@@ -82,7 +82,7 @@ def growth_of(model: str, rules: Sequence[Rule], budget: Budget) -> tuple[Satura
         matches[_base(name)] += count
     rows = []
     for rule in rules:
-        if not matches[rule.name]:
+        if not matches[rule.name] and not made[rule.name]:
             continue
         rest = [other for other in rules if other.name != rule.name]
         without = full.report.enodes - saturate(graph, rest, budget).report.enodes
@@ -123,12 +123,15 @@ def _growth(chosen: argparse.Namespace) -> int:
     if chosen.json:
         _write({"models": models, "growth": [asdict(row) for row in rows]}, chosen.json)
         return 0
-    print(f"{'rule':<32}{'models':>8}{'matches':>10}{'made':>8}{'without':>9}")
-    for rule in rules:
-        mine = [row for row in rows if row.rule == rule.name]
+    fired = [rule.name for rule in rules if any(row.rule == rule.name for row in rows)]
+    width = max(map(len, fired), default=0)
+    print(f"{'rule':<{width}}{'models':>8}{'matches':>10}{'made':>8}{'without':>9}")
+    for name in fired:
+        mine = [row for row in rows if row.rule == name]
         totals = (sum(getattr(row, key) for row in mine) for key in ("matches", "made", "without"))
         matches, made, without = totals
-        print(f"{rule.name:<32}{len(mine):>8}{matches:>10}{made:>8}{without:>9}")
+        print(f"{name:<{width}}{len(mine):>8}{matches:>10}{made:>8}{without:>9}")
+    print(f"{len(rules) - len(fired)} of {len(rules)} rules neither matched nor made anything")
     total = sum(int(str(model["enodes"])) for model in models)
     loaded = sum(int(str(model["loaded"])) for model in models)
     cut = [f"{m['model']} ({m['stopped_by']})" for m in models if m["stopped_by"] != "saturated"]

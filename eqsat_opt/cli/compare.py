@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eqsat_opt.cli import arguments as a
-from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
+from eqsat_opt.cli.session import (
+    check_writable,
+    output_console,
+    print_left_out,
+    stage_progress,
+    write_json,
+)
 from eqsat_opt.errors import CheckFailed
 from eqsat_opt.options import Options
 
@@ -17,6 +24,9 @@ if TYPE_CHECKING:
     from eqsat_opt.comparison import Comparison, MethodResult
 
 __all__ = ["compare_methods"]
+
+_ENDED = {"graphs": "limit of graphs", "time": "limit of time"}
+"""What the statuses of a search mean that name a limit only."""
 
 
 def compare_methods(
@@ -112,6 +122,7 @@ def compare_methods(
         console = output_console()
         console.print(_heading(found))
         console.print(_table(found))
+        print_left_out(console)
     wrong = next((result for result in found.results if result.why), None)
     if wrong is not None:
         raise CheckFailed(
@@ -128,38 +139,43 @@ def _heading(found: Comparison) -> str:
 
 
 def _table(found: Comparison) -> Table:
+    """One column per method, so that any terminal is wide enough."""
     from rich.table import Table
 
     from eqsat_opt.report import count_text, time_text
 
-    titles = (
-        "method", "cost", "of original", "bound", "gap", "operators", "graphs", "substitutions",
-        "e-nodes", "time", "best after", "as cheap after", "ended", "outputs",
+    def counts(values: Iterable[int | None]) -> list[str]:
+        return ["" if value is None else count_text(value) for value in values]
+
+    original, results = found.original_cost_us, found.results
+    bounds = [_bound(result) for result in results]
+    rows = (
+        ("cost", time_text(original), [time_text(r.cost_us) for r in results]),
+        ("of original", "1.000", [_share(r.cost_us, original) for r in results]),
+        ("bound", "", [bound for bound, _ in bounds]),
+        ("gap", "", [gap for _, gap in bounds]),
+        ("operators", str(found.operators), [str(r.operators) for r in results]),
+        ("graphs visited", "", counts(r.graphs for r in results)),
+        ("substitutions tried", "", counts(r.tried for r in results)),
+        ("e-nodes", "", counts(r.enodes for r in results)),
+        ("time", "", [f"{r.time_s:.2f} s" for r in results]),
+        ("best after", "", [f"{r.best_after_s:.2f} s" for r in results]),
+        ("as cheap after", "", [_seconds(found.as_cheap_after_s(r)) for r in results]),
+        ("ended", "", [_ENDED.get(r.status, r.status) for r in results]),
+        ("outputs", "", [_verdict(r) for r in results]),
     )  # fmt: skip
+    titles = ("", "original", *(result.method for result in results))
     table = Table(*titles, box=None, pad_edge=False, header_style="dim")
-    for column in table.columns[1:12]:
+    for column in table.columns[1:]:
         column.justify = "right"
-    blank = ("",) * 8
-    cost = time_text(found.original_cost_us)
-    table.add_row("original", cost, "1.000", "", "", str(found.operators), *blank)
-    for result in found.results:
-        counts = (result.graphs, result.tried, result.enodes)
-        bound, gap = _bound(result)
-        table.add_row(
-            result.method,
-            time_text(result.cost_us),
-            f"{result.cost_us / found.original_cost_us:.3f}" if found.original_cost_us else "",
-            bound,
-            gap,
-            str(result.operators),
-            *("" if count is None else count_text(count) for count in counts),
-            f"{result.time_s:.2f} s",
-            f"{result.best_after_s:.2f} s",
-            _seconds(found.as_cheap_after_s(result)),
-            result.status,
-            _verdict(result),
-        )
+    for name, before, cells in rows:
+        if before or any(cells):
+            table.add_row(name, before, *cells)
     return table
+
+
+def _share(cost_us: float, original_us: float) -> str:
+    return f"{cost_us / original_us:.3f}" if original_us else ""
 
 
 def _bound(result: MethodResult) -> tuple[str, str]:

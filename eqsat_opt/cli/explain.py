@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
-from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
+from eqsat_opt.cli.session import (
+    check_writable,
+    output_console,
+    print_left_out,
+    stage_progress,
+    write_json,
+)
 from eqsat_opt.options import Options
 
 __all__ = ["explain_model"]
@@ -58,6 +64,7 @@ def explain_model(
     if not quiet and json != "-":
         console = output_console()
         console.print(explanation)
+        print_left_out(console)
         if kernels:
             console.print()
             console.print(explanation.kernel_table())

@@ -12,6 +12,7 @@ import typer
 
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.rules_table import (
+    level_of,
     outcomes_json,
     print_imported,
     print_outcomes,
@@ -47,22 +48,57 @@ def _list(
         str | None,
         typer.Option(metavar="NAME", help="Only this family.", show_default=False),
     ] = None,
+    level: Annotated[
+        int | None,
+        typer.Option(
+            metavar="0|1|2|3",
+            help="Only rules certified at this level; 0 for those left out.",
+            show_default=False,
+        ),
+    ] = None,
+    phase: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Only this phase, such as recognise.", show_default=False
+        ),
+    ] = None,
+    numerics: Annotated[
+        str | None,
+        typer.Option(metavar="CLASS", help="Only this class of numerics.", show_default=False),
+    ] = None,
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:
-    """List the rules of the book with what is certified of each."""
+    """List the rules of the book with what is certified of each; the filters add up."""
+    from eqsat_opt.certification import LEVELS
     from eqsat_opt.rules.library import FAMILIES, standings
+    from eqsat_opt.rules.rule import Numerics, Phase
 
-    if family is not None and family not in FAMILIES:
-        raise RuleError(f"no family {family!r}; families: {', '.join(FAMILIES)}")
+    _one_of(family, FAMILIES, "family", "families")
+    _one_of(phase, [str(one) for one in Phase], "phase", "phases")
+    _one_of(numerics, [one.name.lower() for one in Numerics], "class of numerics", "classes")
+    if level is not None and level not in (0, *LEVELS):
+        raise OptionError(f"--level {level} does not exist; give 0, 1, 2 or 3")
     if json not in (None, "-"):
         check_writable(json)
-    shown = [one for one in standings().values() if family in (None, one.rule.family)]
+    shown = [
+        one
+        for one in standings().values()
+        if family in (None, one.rule.family)
+        and level in (None, level_of(one) or 0)
+        and phase in (None, one.rule.phase)
+        and numerics in (None, one.rule.numerics.name.lower())
+    ]
     if json is not None:
         write_json({"rules": [standing_json(one) for one in shown]}, json)
     if json == "-":
         return
     print_standings(shown)
+
+
+def _one_of(given: str | None, known: Sequence[str], what: str, plural: str) -> None:
+    if given is not None and given not in known:
+        raise RuleError(f"no {what} {given!r}; {plural}: {', '.join(known)}")
 
 
 @app.command("show")
@@ -77,7 +113,12 @@ def _show(
     from eqsat_opt.rules.describe import certificate_text, describe
     from eqsat_opt.rules.library import FAMILIES, standings
 
-    shown = [one for one in standings().values() if name in (one.rule.name, one.rule.family)]
+    # Reports name the direction in which an equation was read.
+    known = standings()
+    base = name.removesuffix("-reversed")
+    if name not in known and base in known and known[base].rule.bidirectional:
+        name = base
+    shown = [one for one in known.values() if name in (one.rule.name, one.rule.family)]
     if not shown:
         raise RuleError(
             f"no rule or family {name!r}; eqsat-opt rules list names all, "
@@ -104,10 +145,18 @@ def _workers(jobs: int) -> Iterator[Executor]:
     if jobs == 1:
         yield SerialExecutor()
         return
+    import signal
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as executor:
+    # An interrupt reaches the whole group of processes. A worker that died of it could leave the
+    # queue locked, for which the others would wait for ever; so they finish their rule and end.
+    with ProcessPoolExecutor(
+        jobs,
+        mp_context=get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    ) as executor:
         try:
             yield executor
         except BaseException:
@@ -250,6 +299,7 @@ def _import(
         _classify(path, json, quiet)
         return
     rules = read_rulebook(path)
+    _refuse_names_of_the_book(rules)
     outcomes = _run(rules, 1, min(jobs or _usable_cores(), len(rules)), quiet or json == "-")
     if json is not None:
         write_json(outcomes_json(outcomes, sum(o.time_s for o in outcomes), ()), json)
@@ -262,6 +312,15 @@ def _import(
         beside = certificates_beside(path)
         write_certificates(beside, [o.certificate for o in outcomes if o.certificate is not None])
         typer.echo(f"certificates written to {beside}")
+
+
+def _refuse_names_of_the_book(rules: Sequence[Rule]) -> None:
+    from eqsat_opt.rules.library import families
+
+    book = {rule.name: rule for family in families().values() for rule in family}
+    for rule in rules:
+        if book.get(rule.name, rule) is not rule:
+            raise RuleError(f"rule {rule.name!r} is in the book already; rename yours")
 
 
 def _classify(path: Path, json: str | None, quiet: bool) -> None:

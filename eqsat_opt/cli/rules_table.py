@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
     from eqsat_opt.certification import Outcome
     from eqsat_opt.rules.library import Standing
-    from eqsat_opt.rules.rule import Rule
+    from eqsat_opt.rules.verify.certificate import Certificate
 
 __all__ = [
+    "level_of",
     "outcomes_json",
     "print_imported",
     "print_outcomes",
@@ -24,66 +25,110 @@ __all__ = [
 ]
 
 _LEVELS = ("sampled", "exact at instances", "proven for all sizes", "derived from proven rules")
-_LEAST_EQUATION = 30
-"""Columns that an equation gets on a narrow terminal."""
+_WIDE = 110
+"""Columns from which a terminal shows the numbers of a certificate as well."""
+_LEAST = 12
+"""Columns that the last cell of a row gets in any case."""
+_CERTIFIED = ("instances", "float32", "float16")
+_NUMBERS = ("level", "seconds", *_CERTIFIED)
 
 
 def print_standings(shown: Sequence[Standing]) -> None:
-    """A table of rules, what is certified in total, and what is left out."""
+    """A table of rules, the families in numbers, and what is left out."""
     console = output_console()
-    console.print(_table(shown, console.width))
+    console.print(_standings_table(shown, console.width))
     console.print()
+    if len({one.rule.family for one in shown}) > 1:
+        console.print(_families(shown))
+        console.print()
     console.print(_summary(shown), markup=False)
+    left_out: dict[str, list[str]] = {}
     for one in shown:
         if one.obstacle:
-            console.print(f"{one.rule.name} is left out: {one.obstacle}", style="yellow")
+            left_out.setdefault(one.obstacle, []).append(one.rule.name)
+    for obstacle, names in left_out.items():
+        text = f"left out: {', '.join(names)}: {obstacle}"
+        console.print(text, style="yellow", markup=False, soft_wrap=True)
+
+
+def level_of(one: Standing) -> int | None:
+    """The level that counts: none without a valid certificate."""
+    return None if one.obstacle or one.certificate is None else one.certificate.level
 
 
 def _summary(shown: Sequence[Standing]) -> str:
     from eqsat_opt.rules.rulebooks import installed_rulebooks
 
-    good = [one.certificate for one in shown if not one.obstacle and one.certificate is not None]
-    counts = [sum(one.level == level for one in good) for level in range(4)]
+    levels = [level_of(one) for one in shown]
+    counts = [levels.count(level) for level in range(4)]
     parts = [f"{count} {text}" for count, text in zip(counts, _LEVELS, strict=True) if count]
     books = installed_rulebooks()
     more = f"; installed rulebooks: {', '.join(books)}" if books else ""
-    return f"{len(shown)} rules: {', '.join(parts) or 'none certified'}{more}"
+    return f"{_count(len(shown), 'rule')}: {', '.join(parts) or 'none certified'}{more}"
 
 
-def _table(shown: Sequence[Standing], width: int) -> Table:
+def _count(count: int, noun: str) -> str:
+    """A number with its noun, which has a regular plural."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _last_cut(titles: Sequence[str], rows: Sequence[tuple[Sequence[str], str | None]], width: int
+              ) -> Table:  # fmt: skip
+    """A table of which a narrow terminal cuts the last column only; each row has its style."""
+    from rich.markup import escape
     from rich.table import Table
 
-    titles = ("rule", "equation", "numerics", "level", "instances", "float32", "float16")
-    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
-    names = max((len(one.rule.name) for one in shown), default=0)
-    table.columns[1].max_width = max(_LEAST_EQUATION, width - names - 56)
-    for column in table.columns:
-        column.no_wrap = True
-    for column in table.columns[3:]:
-        column.justify = "right"
-    for one in shown:
-        certificate = one.certificate
-        known = (
-            ("-",) * 4
-            if certificate is None
-            else (
-                str(certificate.level), str(certificate.instances),
-                f"{certificate.float32:.0e}", f"{certificate.float16:.0e}",
-            )
-        )  # fmt: skip
-        style = "yellow" if one.obstacle else None
-        table.add_row(
-            one.rule.name, _equation(one.rule), one.rule.numerics.name.lower(), *known, style=style
-        )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    cells = [titles, *(row for row, _ in rows)]
+    others = sum(max(len(row[i]) for row in cells) + 2 for i in range(len(titles) - 1))
+    for title in titles[:-1]:
+        table.add_column(title, no_wrap=True, justify="right" if title in _NUMBERS else "left")
+    table.add_column(titles[-1], no_wrap=True, max_width=max(_LEAST, width - others))
+    for row, style in rows:
+        table.add_row(*map(escape, row), style=style)
     return table
 
 
-def _equation(rule: Rule) -> str:
-    from rich.markup import escape
+def _known(certificate: Certificate | None, *, wide: bool) -> tuple[str, ...]:
+    """Instances and measured errors, where there is room for them."""
+    if not wide:
+        return ()
+    if certificate is None:
+        return ("-", "-", "-")
+    errors = (certificate.float32, certificate.float16)
+    return (str(certificate.instances), *(f"{error:.0e}" for error in errors))
 
+
+def _standings_table(shown: Sequence[Standing], width: int) -> Table:
     from eqsat_opt.rules.describe import equation
 
-    return escape(equation(rule).replace("\n", "; "))
+    wide = width >= _WIDE
+    rows = []
+    for one in shown:
+        level = level_of(one)
+        cells = (
+            one.rule.name,
+            "-" if level is None else str(level),
+            one.rule.numerics.name.lower(),
+            *_known(one.certificate, wide=wide),
+            equation(one.rule).replace("\n", "; "),
+        )
+        rows.append((cells, "yellow" if one.obstacle else None))
+    numbers = _CERTIFIED if wide else ()
+    return _last_cut(("rule", "level", "numerics", *numbers, "equation"), rows, width)
+
+
+def _families(shown: Sequence[Standing]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for title in ("family", "rules", "level 3", "level 2", "level 1", "left out"):
+        table.add_column(title, justify="left" if title == "family" else "right")
+    for family in dict.fromkeys(one.rule.family for one in shown):
+        levels = [level_of(one) for one in shown if one.rule.family == family]
+        counts = (len(levels), *(levels.count(n) for n in (3, 2, 1)), levels.count(None))
+        table.add_row(family, *(str(count or "") for count in counts))
+    return table
 
 
 def standing_json(one: Standing) -> dict[str, Any]:
@@ -130,25 +175,18 @@ def _code(one: Outcome) -> str | None:
 
 def print_outcomes(outcomes: Sequence[Outcome], taken: float, written: Sequence[str]) -> None:
     """A table of what each rule earned, and the counterexamples of those refused."""
-    from rich.table import Table
-
     console = output_console()
-    titles = ("rule", "level", "how", "instances", "float32", "float16", "seconds")
-    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
-    for column in (*table.columns[1:2], *table.columns[3:]):
-        column.justify = "right"
+    wide = console.width >= _WIDE
+    rows = []
     for one in outcomes:
         c = one.certificate
-        if c is None:
-            table.add_row(
-                one.rule.name, "-", "refused", "", "", "", f"{one.time_s:.1f}", style="red"
-            )
-            continue
-        how = c.scope or "; ".join(c.methods)
-        table.add_row(
-            one.rule.name, str(c.level), how, str(c.instances), f"{c.float32:.0e}",
-            f"{c.float16:.0e}", f"{one.time_s:.1f}", style=None if one.passed else "yellow",
-        )  # fmt: skip
+        how = "refused" if c is None else c.scope or "; ".join(c.methods)
+        level = "-" if c is None else str(c.level)
+        known = _known(c, wide=wide)
+        style = "red" if c is None else None if one.passed else "yellow"
+        rows.append(((one.rule.name, level, *known, f"{one.time_s:.1f}", how), style))
+    numbers = _CERTIFIED if wide else ()
+    table = _last_cut(("rule", "level", *numbers, "seconds", "how"), rows, console.width)
     console.print(table)
     console.print()
     _print_refused(outcomes)
@@ -160,7 +198,10 @@ def print_outcomes(outcomes: Sequence[Outcome], taken: float, written: Sequence[
         for level in range(4)
     }  # fmt: skip
     levels = ", ".join(f"{n} at level {level}" for level, n in counts.items() if n)
-    console.print(f"{len(outcomes)} rules in {taken:.1f} s: {levels}", markup=False)
+    done = _count(len(outcomes), "rule")
+    refused = sum(one.certificate is None for one in outcomes)
+    parts = ", ".join(filter(None, (levels, f"{refused} refused" if refused else "")))
+    console.print(f"{done} in {taken:.1f} s: {parts}", markup=False)
     for path in written:
         console.print(f"written to {path}", markup=False)
 
@@ -196,4 +237,4 @@ def print_imported(outcomes: Sequence[Outcome]) -> None:
             if code:
                 console.print(code, markup=False, soft_wrap=True)
     accepted = sum(one.passed for one in outcomes)
-    console.print(f"{accepted} of {len(outcomes)} rules accepted", markup=False)
+    console.print(f"{accepted} of {_count(len(outcomes), 'rule')} accepted", markup=False)

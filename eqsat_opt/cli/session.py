@@ -21,6 +21,7 @@ __all__ = [
     "Session",
     "check_writable",
     "output_console",
+    "print_left_out",
     "stage_progress",
     "write_atomically",
     "write_json",
@@ -60,6 +61,14 @@ def output_console() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPE_WIDTH
     return console
+
+
+def print_left_out(console: Console) -> None:
+    """A note on the rules that were left out because their certificates are not valid."""
+    from eqsat_opt.api import left_out_note
+
+    if note := left_out_note():
+        console.print(f"note: {note}", style="yellow", markup=False)
 
 
 @contextmanager

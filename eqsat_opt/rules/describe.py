@@ -8,11 +8,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from eqsat_opt.rules.constants import closed_form
 from eqsat_opt.rules.library import Standing, families, standings
 from eqsat_opt.rules.rule import Numerics, Phase, Rule
+from eqsat_opt.rules.term import Condition
 from eqsat_opt.rules.verify.certificate import Certificate, Direction
 
 __all__ = ["certificate_text", "describe", "equation", "rulebook_markdown"]
@@ -32,8 +34,6 @@ _PHASES = {
     Phase.ALGEBRA: "associativity and its kin, for few rounds only, because they never saturate",
     Phase.DERIVATION: "proves other rules and never runs on a model",
 }
-
-
 _LEVELS = (
     "sampled in floating point",
     "exact at instances",
@@ -61,13 +61,24 @@ def _subsumes(rule: Rule) -> str:
     return ", replaces its left side" if rule.subsumes else ""
 
 
+def _condition(condition: Condition) -> str:
+    """A condition, with a target in closed form and the kind of its tolerance."""
+    if condition.kind not in ("near", "far"):
+        return str(condition)
+    left, target, distance = condition.args
+    relation = "≈" if condition.kind == "near" else "≉"
+    form = closed_form(target.args[0]) if getattr(target, "kind", "") == "literal" else None
+    shown = f"{form} = {target}" if form else str(target)
+    return f"{left} {relation} {shown} (relative tolerance {distance:.0e})"
+
+
 def describe(rule: Rule) -> str:
     """A rule as plain text: equation, variables, conditions with their reasons, purpose."""
     lines = [rule.name, *(f"    {line}" for line in equation(rule).splitlines())]
     lines.append(f"  for {_variables(rule)}")
     for condition in rule.when:
         reason = f"   ({condition.reason})" if condition.reason else ""
-        lines.append(f"  when {condition}{reason}")
+        lines.append(f"  when {_condition(condition)}{reason}")
     lines.append(f"  numerics {rule.numerics.name.lower()}, phase {rule.phase}{_subsumes(rule)}")
     return "\n".join([*lines, *(f"  {line}" for line in rule.doc.splitlines())])
 
@@ -106,8 +117,8 @@ def certificate_text(certificate: Certificate | None, obstacle: str = "") -> str
         lines.append(f"  {certificate.scope}")
     if certificate.unproven:
         lines.append(f"  not proven for all sizes: {certificate.unproven}")
-    if certificate.tolerance:
-        lines.append(f"  exact at its constants{_rounded(certificate)}")
+    if rounded := _rounded(certificate):
+        lines.append(f"  {rounded}")
     for direction in certificate.directions:
         lines.append(f"  {direction.rule}: {_extent_text(direction)}")
         lines.append(f"    {direction.method}, seed {direction.seed}; {_bound_text(direction)}")
@@ -127,14 +138,15 @@ def _certified(standing: Standing) -> str:
         f"level {certificate.level}, {_LEVELS[certificate.level]}{proof}; "
         f"{certificate.instances} instances, {'; '.join(certificate.methods)}; "
         f"errors {certificate.float32:.0e} (float32), {certificate.float16:.0e} (float16)"
-        f"{_rounded(certificate)}"
+        f"{'; ' if (rounded := _rounded(certificate)) else ''}{rounded}"
     )
 
 
 def _rounded(certificate: Certificate) -> str:
-    if not certificate.tolerance:
+    """What a certificate says of approximate constants, where its scope does not say it."""
+    if not certificate.tolerance or certificate.scope:
         return ""
-    return f"; constants within {certificate.tolerance:.0e} of their targets are taken for them"
+    return f"constants within {certificate.tolerance:.0e} of their targets are taken for them"
 
 
 def _markdown(rule: Rule) -> list[str]:
@@ -142,10 +154,58 @@ def _markdown(rule: Rule) -> list[str]:
     facts = [f"for {_variables(rule)}"]
     for condition in rule.when:
         reason = f": {condition.reason}" if condition.reason else ""
-        facts.append(f"when `{condition}`{reason}")
+        facts.append(f"when `{_condition(condition)}`{reason}")
     facts.append(f"numerics `{rule.numerics.name.lower()}`, phase `{rule.phase}`{_subsumes(rule)}")
     facts.append(_certified(standings()[rule.name]))
     return [*lines, *(f"- {fact}" for fact in facts), ""]
+
+
+def _page(family: str) -> str:
+    """What the module of a family says of it."""
+    return (importlib.import_module(f"eqsat_opt.rules.books.{family}").__doc__ or "").strip()
+
+
+def _anchor(title: str) -> str:
+    """Where a heading of a Markdown page is linked to."""
+    return "".join(c for c in title.lower() if c.isalnum() or c in "-_ ").replace(" ", "-")
+
+
+def _links(rules: Sequence[Rule]) -> str:
+    return " · ".join(
+        f"[{rule.name.removeprefix(f'{rule.family}/')}](#{_anchor(rule.name)})" for rule in rules
+    )
+
+
+def _level(rule: Rule) -> int | None:
+    """The level that counts: none without a valid certificate."""
+    one = standings()[rule.name]
+    return None if one.obstacle or one.certificate is None else one.certificate.level
+
+
+def _contents(book: Mapping[str, Sequence[Rule]]) -> list[str]:
+    """A table of the families, and the rules that are not proven for all sizes."""
+    lines = ["| family | rules | proven or derived | at instances | |", "|---|--:|--:|--:|---|"]
+    for family, rules in book.items():
+        levels = [_level(rule) or 0 for rule in rules]
+        lines.append(
+            f"| [{family}](#{_anchor(family)}) | {len(rules)} | {sum(n >= 2 for n in levels)} | "
+            f"{sum(n == 1 for n in levels) or ''} | {_page(family).splitlines()[0]} |"
+        )
+    every = [rule for rules in book.values() for rule in rules]
+    levels = [_level(rule) or 0 for rule in every]
+    lines.append(
+        f"| all | {len(every)} | {sum(n >= 2 for n in levels)} | {sum(n == 1 for n in levels)} | |"
+    )
+    at_instances = [rule for rule in every if _level(rule) == 1]
+    left_out = [rule for rule in every if _level(rule) is None]
+    for rules, what in (
+        (at_instances, "Not proven for all sizes"),
+        (left_out, "Not in the default set"),
+    ):
+        if rules:
+            names = ", ".join(f"[{rule.name}](#{_anchor(rule.name)})" for rule in rules)
+            lines += ["", f"{what}: {names}."]
+    return lines
 
 
 def rulebook_markdown() -> str:
@@ -156,10 +216,17 @@ def rulebook_markdown() -> str:
         "# The rulebook",
         "",
         f"{count} equations in {len(book)} families, generated from `eqsat_opt/rules/books` by",
-        "`python -m eqsat_opt.rules.describe docs/rulebook.md`. `=` is read both ways, `=>` from",
-        "left to right. Variables are tensors; a `Weight` is known at compile time, a `Func` is",
-        "any elementwise function of one argument. Lines of one equation are replaced together.",
-        "Beyond the conditions listed, both sides must be well typed and of equal type.",
+        "`python -m eqsat_opt.rules.describe docs/rulebook.md`.",
+        "",
+        *_contents(book),
+        "",
+        "## How to read it",
+        "",
+        "`=` is read both ways, `=>` from left to right. Variables are tensors; a `Weight` is",
+        "known at compile time, a `Func` is any elementwise function of one argument. Lines of",
+        "one equation are replaced together. `@` is the matrix product, `x.dim(i)` the extent of",
+        "`x` along axis `i`. Beyond the conditions listed, both sides must be well typed and of",
+        "equal type.",
         "",
         "Numerics, each class admitting those before it (`--numerics`):",
         "",
@@ -185,8 +252,7 @@ def rulebook_markdown() -> str:
         "",
     ]
     for name, rules in book.items():
-        module = importlib.import_module(f"eqsat_opt.rules.books.{name}")
-        lines += [f"## {name}", "", (module.__doc__ or "").strip(), ""]
+        lines += [f"## {name}", "", _page(name), "", _links(rules), ""]
         for rule in rules:
             lines += _markdown(rule)
     return "\n".join(lines).rstrip() + "\n"

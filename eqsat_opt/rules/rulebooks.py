@@ -47,7 +47,8 @@ def read_rulebook(path: Path) -> list[Rule]:
     """The rules of a Python file, not verified yet.
 
     Raises:
-        RuleError: it is missing, no Python, fails when it is run, or defines no rule.
+        RuleError: it is missing, no Python, fails when it is run, defines no rule, or two of
+            one name.
     """
     spec = importlib.util.spec_from_file_location(f"eqsat_opt_rulebook_{path.stem}", path)
     if spec is None or spec.loader is None or not path.is_file():
@@ -60,16 +61,25 @@ def read_rulebook(path: Path) -> list[Rule]:
     except RuleError as error:
         raise RuleError(f"{path}: {error}") from error
     except SyntaxError as error:
+        where = f"line {error.lineno}: " if error.lineno else ""
         raise RuleError(
-            f"{path} is no Python: line {error.lineno}: {error.msg}; give a file that defines "
-            "rules with @rule"
+            f"{path} is no Python: {where}{error.msg}; give a file that defines rules with @rule"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RuleError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     rules = rules_of(module)
     if not rules:
         raise RuleError(f"{path} defines no rule; decorate a function with @rule")
+    _refuse_homonyms(rules, path)
     return rules
+
+
+def _refuse_homonyms(rules: Sequence[Rule], path: Path) -> None:
+    """Verdicts and certificates are kept by name, so two rules must not share one."""
+    first: dict[str, Rule] = {}
+    for rule in rules:
+        if first.setdefault(rule.name, rule) is not rule:
+            raise RuleError(f"{path} defines rule {rule.name!r} twice; rename one")
 
 
 def certificates_beside(path: Path) -> Path:

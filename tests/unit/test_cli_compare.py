@@ -54,11 +54,33 @@ def test_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", MODEL, "--threads", "1"]) == 0
     output, errors = capsys.readouterr()
     assert errors == ""
-    rows = {line.split()[0]: line.split() for line in output.splitlines() if line.strip()}
-    assert rows["eqsat"][1:4] == rows["metaflow"][1:4]  # cost with its unit, and share
-    assert float(rows["eqsat"][3]) < 1
-    assert rows["metaflow"][-2:] == ["exhausted", "agree"]
-    assert "none" in rows["metaflow"]
+    rows = {line[:19].strip(): line[19:].split() for line in output.splitlines()}
+    assert rows[""] == ["original", "eqsat", "metaflow"]
+    assert rows["cost"][2:4] == rows["cost"][4:6]  # with its unit
+    share = rows["of original"]
+    assert share[0] == "1.000"
+    assert float(share[1]) == float(share[2]) < 1
+    assert rows["bound"][-1] == "none"
+    assert rows["gap"] == ["0.0%"]
+    assert rows["ended"] == ["saturated,", "optimal", "exhausted"]
+    assert rows["outputs"] == ["agree", "agree"]
+    assert all(len(line) <= 80 for line in output.splitlines()[2:15])
+
+
+@pytest.mark.parametrize("command", ["compare", "explain"])
+def test_rules_that_are_left_out_are_named(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(api, "excluded_rules", lambda: {"matmul/assoc": "it is stale", "a/b": "?"})
+    arguments = ["--threads", "1", "--store", "", "--rules", "matmul/assoc"]
+    assert main([command, MODEL, *arguments]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "note: rule matmul/assoc and 1 more left out of the default set: it is stale" in text
+
+
+def test_a_limit_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", MODEL, "--methods", "metaflow", "--budget", "1"]) == 0
+    assert "limit of graphs" in capsys.readouterr().out
 
 
 def test_numbers() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eqsat_opt.cli.app import run
-from eqsat_opt.rules import families
+from eqsat_opt.rules import families, library
+from eqsat_opt.rules.constants import closed_form
 from eqsat_opt.rules.library import standings
 
 RIGHT = """
@@ -63,6 +66,59 @@ def test_list_of_a_family_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(one["certificate"]["level"] >= 1 and one["obstacle"] == "" for one in listed)
 
 
+def test_list_with_filters(capsys: pytest.CaptureFixture[str]) -> None:
+    """Filters add up, and a rule without a valid certificate counts as level 0."""
+    found = {}
+    for level in ("0", "1", "2", "3"):
+        assert run(["rules", "list", "--level", level, "--json", "-"]) == 0
+        found[level] = [one["name"] for one in json.loads(capsys.readouterr().out)["rules"]]
+    assert sorted(name for names in found.values() for name in names) == sorted(standings())
+    left_out = {name for name, one in standings().items() if one.obstacle}
+    assert set(found["0"]) == left_out
+    filters = ["--phase", "recognise", "--family", "attention", "--numerics", "relaxed"]
+    assert run(["rules", "list", *filters, "--json", "-"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["rules"]
+    assert one["name"] == "attention/guarded-softmax"
+
+
+def test_list_fits_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["rules", "list", "--family", "activation"]) == 0
+    lines = capsys.readouterr().out.splitlines()[: 1 + len(families()["activation"])]
+    assert max(map(len, lines)) <= 80
+    title, *rows = lines
+    assert title.split() == ["rule", "level", "numerics", "equation"]
+    for row, rule in zip(rows, families()["activation"], strict=True):
+        level = standings()[rule.name].certificate
+        assert level is not None
+        assert row.split()[:3] == [rule.name, str(level.level), rule.numerics.name.lower()]
+
+
+def test_families_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "list"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line]
+    counts = {row[0]: row[1] for row in rows if row[0] in families()}
+    assert counts == {name: str(len(rules)) for name, rules in families().items()}
+
+
+def test_rules_that_are_left_out_are_named_by_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [rule.name for rule in families()["matmul"]]
+    known = dict(standings())
+    for name in names[:2]:
+        known[name] = replace(known[name], obstacle="it is stale")
+    monkeypatch.setattr(library, "standings", lambda: known)
+    assert run(["rules", "list", "--family", "matmul"]) == 0
+    text = capsys.readouterr().out
+    assert f"left out: {', '.join(names[:2])}: it is stale" in text
+    assert f"{len(names)} rules: {len(names) - 2} proven for all sizes" in text
+    levels = [row.split()[1] for row in text.splitlines()[1 : 1 + len(names)]]
+    assert levels == ["-", "-", *["2"] * (len(names) - 2)]
+
+
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["rules", "show", "conv/enlarge-kernel"]) == 0
     text = capsys.readouterr().out
@@ -72,11 +128,49 @@ def test_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(json.loads(capsys.readouterr().out)["rules"]) == len(families()["lrn"])
 
 
+def test_show_of_one_direction(capsys: pytest.CaptureFixture[str]) -> None:
+    """Reports name the direction in which a rule was read."""
+    assert run(["rules", "show", "elementwise/add-assoc-reversed"]) == 0
+    assert capsys.readouterr().out.startswith("elementwise/add-assoc\n")
+    assert "no rule" in error_of(capsys, "show", "elementwise/add-commute-reversed")
+
+
+def test_show_of_constants(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rules", "show", "activation/gelu"]) == 0
+    text = capsys.readouterr().out
+    assert "when c ≈ √(1/2) = 0.7071067811865476 (relative tolerance 1e-06)" in text
+    assert "when s ≈ 1.0 (relative tolerance 1e-06)" in text
+    assert text.count("toleran") == 3  # the two conditions, and what the proof makes of them
+
+
+@pytest.mark.parametrize(
+    ("value", "form"),
+    [
+        (math.sqrt(0.5), "√(1/2)"),
+        (math.sqrt(8), "√(8)"),
+        (1 / 0.044715, "1/0.044715"),
+        (0.044715 * math.sqrt(8 / math.pi), "0.08943·√(2/π)"),
+        (1.702, None),
+        (-3.0, None),
+        (0.0, None),
+        (0.7071068, None),
+        (math.e, None),
+    ],
+)
+def test_closed_forms(value: float, form: str | None) -> None:
+    assert closed_form(value) == form
+
+
 def test_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no family 'recurrence'; families: " in error_of(capsys, "list", "--family", "recurrence")
+    assert "no family 'recurrence'; families: " in error_of(
+        capsys, "list", "--family", "recurrence"
+    )
     assert "no rule or family 'conv/fly'" in error_of(capsys, "show", "conv/fly")
     assert "no rule or family 'conv/fly'" in error_of(capsys, "verify", "conv/fly")
     assert "--level 4 does not exist" in error_of(capsys, "verify", "--level", "4")
+    assert "--level 4 does not exist" in error_of(capsys, "list", "--level", "4")
+    assert "no phase 'late'; phases: recognise" in error_of(capsys, "list", "--phase", "late")
+    assert "classes: bitexact" in error_of(capsys, "list", "--numerics", "loose")
     assert "--jobs -1 is negative" in error_of(capsys, "verify", "--jobs", "-1")
 
 
@@ -85,7 +179,7 @@ def test_verify_one_rule(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     command = ["rules", "verify", name, "--level", "1", "--jobs", "1", "--json", str(target)]
     assert run(command) == 0
     text = capsys.readouterr().out
-    assert "1 rules in" in text
+    assert "1 rule in" in text
     (found,) = json.loads(target.read_text())["rules"]
     assert (found["name"], found["passed"], found["error"]) == (name, True, None)
     assert found["certificate"]["directions"][0]["instances"] >= 20
@@ -106,7 +200,7 @@ def test_import_of_a_rulebook(capsys: pytest.CaptureFixture[str], tmp_path: Path
     text = capsys.readouterr().out
     assert "mine/abs: Abs(Abs(x)) => Abs(x)" in text
     assert "accepted: level 1" in text
-    assert "1 of 1 rules accepted" in text
+    assert "1 of 1 rule accepted" in text
     assert (tmp_path / "mine.certificates.json").is_file()
 
 
@@ -123,6 +217,18 @@ def test_import_of_a_wrong_rule(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert not (tmp_path / "mine.certificates.json").exists()
 
 
+def test_import_of_two_rules_of_one_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The verdict on a right rule must not pass a wrong one of the same name."""
+    path = tmp_path / "mine.py"
+    path.write_text(RIGHT + WRONG.replace("mine/sub", "mine/abs"))
+    assert "defines rule 'mine/abs' twice; rename one" in error_of(capsys, "import", str(path))
+    path.write_text(RIGHT.replace("mine/abs", "matmul/assoc"))
+    error = error_of(capsys, "import", str(path))
+    assert "rule 'matmul/assoc' is in the book already; rename yours" in error
+
+
 def test_import_of_what_is_no_rulebook(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = tmp_path / "rules.txt"
     text.write_text("x + y = y + x")
@@ -130,6 +236,10 @@ def test_import_of_what_is_no_rulebook(capsys: pytest.CaptureFixture[str], tmp_p
     python = tmp_path / "rules.py"
     python.write_text("x + y = = y + x")
     assert "is no Python: line 1" in error_of(capsys, "import", str(python))
+    python.write_text("raise SystemExit(3)")
+    assert "cannot be loaded: SystemExit: 3" in error_of(capsys, "import", str(python))
+    python.write_bytes(b"x = 0\x00")
+    assert "is no Python: source code" in error_of(capsys, "import", str(python))
     python.write_text(RIGHT.replace("ops.Abs(ops", "ops.Absolute(ops"))
     assert "unknown operator 'Absolute'" in error_of(capsys, "import", str(python))
     assert "no rule file" in error_of(capsys, "import", str(tmp_path / "absent.py"))

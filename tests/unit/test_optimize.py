@@ -461,3 +461,25 @@ def test_a_warm_store_measures_nothing(tiny_model: TinyModel, tmp_path: Path) ->
     assert second.report.kernels_unmeasured == 0
     assert second.report.cost == first.report.cost
     assert second.model.SerializeToString() == third.model.SerializeToString()
+
+
+@pytest.mark.parametrize("opset", [17, 20])
+def test_operators_that_the_file_spells_out_are_named(opset: int) -> None:
+    """The report counts a Gelu as one operator; before opset 20 the file has to spell it out."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["":{opset}]>
+        g (float[8,64] x) => (float[8,64] y)
+        <float c = {{1.4142135}}, float one = {{1}}, float half = {{0.5}}>
+        {{ a = Div(x, c)  e = Erf(a)  s = Add(e, one)  h = Mul(half, x)  y = Mul(h, s) }}
+    """)
+    result = run(model, replace(FAST, objective="launches"))
+    assert result.report.operators_after == {"Gelu": 1}
+    written = [node.op_type for node in result.model.graph.node]
+    if opset == 20:
+        assert written == ["Gelu"]
+        assert not any("written out" in note for note in result.report.notes)
+    else:
+        assert "Gelu" not in written
+        (note,) = (note for note in result.report.notes if "written out" in note)
+        assert note.startswith("Gelu: ")
+        assert note.endswith(f"opset 17 or because that is faster; it has {len(written)} operators")
