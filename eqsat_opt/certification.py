@@ -71,12 +71,16 @@ class SerialExecutor(Executor):
 # What runs in a worker: arguments and results are plain data ------------------------------------
 
 
-def _exact(rule: Rule, seed: int) -> tuple[Certificate | None, RuleRefuted | None, float]:
-    from eqsat_opt.rules.verify.gate import certify_exact
+def _exact(
+    rule: Rule, seed: int, thorough: bool
+) -> tuple[Certificate | None, RuleRefuted | None, float]:
+    from eqsat_opt.rules.verify.gate import BRIEF_POINTS, THOROUGH_POINTS, certify_exact
 
     start = time.perf_counter()
+    points = THOROUGH_POINTS if thorough else BRIEF_POINTS
     try:
-        return certify_exact(rule, seed=seed), None, time.perf_counter() - start
+        certificate = certify_exact(rule, seed=seed, max_points=points)
+        return certificate, None, time.perf_counter() - start
     except RuleRefuted as error:
         return None, error, time.perf_counter() - start
 
@@ -172,7 +176,8 @@ def verify(
     rules = list(rules)
     known = known or {}
     steps = _Steps(executor or SerialExecutor(), progress)
-    exact = steps("checked", {rule.name: (_exact, (rule, seed)) for rule in rules})
+    thorough = {rule.name for rule in rules if not _may_be_proven(rule, level, known)}
+    exact = steps("checked", {r.name: (_exact, (r, seed, r.name in thorough)) for r in rules})
     times = {name: taken for name, (_, _, taken) in exact.items()}
     errors = {name: error for name, (_, error, _) in exact.items()}
     notes: dict[str, list[str]] = {rule.name: [] for rule in rules}
@@ -182,6 +187,9 @@ def verify(
         _to_level_2(sound, certificates, steps, times, notes, proof_limit_s)
     if level == 1 or any(notes.values()):
         _keep_proofs(sound, certificates, known, notes)
+    rest = [rule for rule in sound if rule.name not in thorough]
+    _look_harder(rest, certificates, errors, steps, times, seed)
+    sound = [rule for rule in sound if rule.name in certificates]
     if level >= 3:
         proven = [r for r in sound if certificates[r.name].level == 2] if axioms is None else axioms
         _to_level_3(sound, certificates, proven, steps, times)
@@ -212,6 +220,35 @@ def _to_level_2(
             certificates[name] = replace(certificates[name], level=2, scope=scope).sealed()
         else:
             certificates[name] = replace(certificates[name], unproven=reason).sealed()
+
+
+def _may_be_proven(rule: Rule, level: int, known: Mapping[str, Certificate]) -> bool:
+    """Whether a proof is to be expected, so that few instances may do."""
+    before = known.get(rule.name)
+    if before is None or why_invalid(rule, before):
+        return level >= 2
+    return before.level >= 2
+
+
+def _look_harder(
+    rules: Sequence[Rule],
+    certificates: dict[str, Certificate],
+    errors: dict[str, RuleRefuted | None],
+    steps: _Steps,
+    times: dict[str, float],
+    seed: int,
+) -> None:
+    """What no proof covers rests on instances alone, so it is evaluated at many more."""
+    unproven = [rule for rule in rules if certificates[rule.name].level == 1]
+    found = steps("checked", {rule.name: (_exact, (rule, seed, True)) for rule in unproven})
+    for name, (certificate, error, taken) in found.items():
+        times[name] += taken
+        if certificate is None:
+            del certificates[name]
+            errors[name] = error
+        else:
+            reason = certificates[name].unproven
+            certificates[name] = replace(certificate, unproven=reason).sealed()
 
 
 def _keep_proofs(

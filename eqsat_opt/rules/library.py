@@ -139,7 +139,7 @@ def _selected(name: str, numerics: Numerics) -> list[Rule]:
     if name == "default":
         return default_rules(numerics)
     if name in FAMILIES:
-        return [rule for rule in _certified() if rule.family == name]
+        return [r for r in _certified() if r.family == name and r.numerics <= numerics]
     if name in standings():
         # Whoever names a rule wants it, so one without a certificate earns it now or is refused.
         one = standings()[name]
@@ -150,7 +150,8 @@ def _selected(name: str, numerics: Numerics) -> list[Rule]:
 def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]:
     """Rules by selection.
 
-    A part is ``default``, ``none``, a family, a rule, a .py file or an installed rulebook; a
+    A part is ``default``, ``none``, a family, a rule, a .py file or an installed rulebook; the
+    first and families bring what ``numerics`` admits, other parts what they name. A
     leading ``-`` leaves it out. Rules that come from outside the book are verified first.
 
     Raises:

@@ -27,6 +27,8 @@ __all__ = [
     "rule",
 ]
 
+_MOST_TOLERANCE = 1e-5
+"""A rule is verified at the target of a constant, so what it takes for that must be a rounding."""
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -155,7 +157,8 @@ def rule(
     The function returns ``lhs, rhs, *conditions``; a side with several roots is a tuple.
 
     Raises:
-        RuleError: if the name is not ``family/name``, a variable is unbound or an operator unknown.
+        RuleError: if the name is not ``family/name``, a variable is unbound, an operator unknown or
+            a tolerance wide.
     """
     if not _NAME.fullmatch(name):
         raise RuleError(f"rule name {name!r} is not of the form family/kebab-case")
@@ -223,6 +226,12 @@ def _check(rule: Rule) -> None:
         raise RuleError(
             f"{rule.name}: the left side is a bare variable, so it would match everything"
         )
+    for condition in rule.when:
+        if condition.kind == "near" and not 0 <= condition.args[2] <= _MOST_TOLERANCE:
+            raise RuleError(
+                f"{rule.name}: {condition} is no rounding; give a tolerance from 0 to "
+                f"{_MOST_TOLERANCE:g}"
+            )
     unbound = _used(rule) - _names(rule.lhs)
     if unbound:
         raise RuleError(f"{rule.name}: {', '.join(sorted(unbound))} is not bound by the left side")

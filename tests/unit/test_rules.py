@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from eqsat_opt.errors import RuleError
@@ -25,7 +26,7 @@ from eqsat_opt.rules.rule import (
     directed,
     rule,
 )
-from eqsat_opt.rules.term import concat, is_float, ops, slice_
+from eqsat_opt.rules.term import concat, is_float, near, ops, slice_
 from eqsat_opt.rules.verify import MIN_POINTS, CheckReport, Refutation, check_rule, check_rules
 
 BOOK = {one.name: one for one in directed([r for rules in families().values() for r in rules])}
@@ -78,6 +79,16 @@ def test_the_left_side_is_no_bare_variable() -> None:
 
     with pytest.raises(RuleError, match="match everything"):
         rule("test/everything")(everything)
+
+
+def test_a_wide_tolerance_is_refused() -> None:
+    """The rule is verified at the target alone, where it is nothing; 5 is near 1 by its word."""
+
+    def anything(x: Tensor, c: Float) -> Sides:
+        return x * ops.Scalar(value=c, dtype="float32"), x, near(c, 1.0, 10.0)
+
+    with pytest.raises(RuleError, match="give a tolerance from 0 to 1e-05"):
+        rule("test/anything")(anything)
 
 
 def test_as_many_roots_right_as_left() -> None:
@@ -622,6 +633,37 @@ def test_a_root_of_a_square_is_no_identity() -> None:
         return ops.Sqrt(x * x), x, is_float(x)
 
     assert reports(rule("wrong/root")(wrong)).refutation is not None
+
+
+def exponential_of_log(x: Tensor, y: Tensor) -> Sides:
+    return x + y, ops.Exp(ops.Log(x + y)), is_float(x)
+
+
+def root_of_product(x: Tensor, y: Tensor) -> Sides:
+    return ops.Sqrt(x * y), ops.Sqrt(x) * ops.Sqrt(y)
+
+
+def square_of_root(x: Tensor, y: Tensor) -> Sides:
+    return x * y, ops.Sqrt(x * y) * ops.Sqrt(x * y), is_float(x)
+
+
+@pytest.mark.parametrize("sides", [exponential_of_log, root_of_product, square_of_root])
+def test_a_side_that_is_undefined_where_the_other_is_not_is_refused(
+    sides: Callable[..., Sides],
+) -> None:
+    """These are equations wherever both sides are real numbers, and NaN elsewhere."""
+    refutation = reports(rule(f"wrong/{sides.__name__.replace('_', '-')}")(sides)).refutation
+    assert refutation is not None
+    assert refutation.right is not None
+    assert np.isnan(refutation.right).any()
+    assert fails(refutation)
+
+
+def test_a_left_side_may_be_undefined() -> None:
+    def product_of_roots(x: Tensor, y: Tensor) -> Sides:
+        return ops.Sqrt(x) * ops.Sqrt(y), ops.Sqrt(x * y)
+
+    assert reports(rule("right/product-of-roots")(product_of_roots)).passed
 
 
 def test_grouped_merge_holds_with_its_condition() -> None:

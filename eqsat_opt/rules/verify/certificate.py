@@ -174,7 +174,8 @@ def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[
     if edited and strict:
         raise CertificateError(
             f"the certificate of {edited[0]} in {path} was edited by hand: its digest does not "
-            f"fit; verify it again with eqsat-opt rules verify {edited[0]} --write"
+            f"fit; verify it again with eqsat-opt rules verify {edited[0]} --write, or with "
+            "eqsat-opt rules import FILE --write where it is a rule of your own file"
         )
     return sealed
 

@@ -20,6 +20,7 @@ from eqsat_opt.rules.verify.rationals import RationalDomain
 from eqsat_opt.rules.verify.twofield import ORDER, TwoFieldDomain
 
 __all__ = [
+    "DefinedNumbers",
     "FieldNumbers",
     "FloatNumbers",
     "IntegerNumbers",
@@ -162,6 +163,21 @@ class FloatNumbers:
         with np.errstate(invalid="ignore"):
             close = finite & (np.abs(left - right) <= _TOLERANCE * scale)
         return np.asarray(~(close | (left == right) | (np.isnan(left) & np.isnan(right))))
+
+
+class DefinedNumbers(FloatNumbers):
+    """Double precision, to see where the left side is a number and the right side is none.
+
+    Where a value is 0 there may be a pole, which is not covered, so no value is.
+    """
+
+    def draw(self, bindings: Bindings, seed: int) -> Values:
+        """Normal values of both signs."""
+        return _drawn(bindings, seed, lambda rng, shape: rng.standard_normal(shape))
+
+    def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
+        """Elements that only the right side does not define."""
+        return np.asarray(np.isfinite(left) & np.isnan(right))
 
 
 @dataclass(frozen=True)

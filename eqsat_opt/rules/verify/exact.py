@@ -5,6 +5,9 @@ holds for any function. A rule that needs a property of its functions is refused
 on exact rationals with the true piecewise functions (relu, max) or in two prime fields, where
 exponentials, roots and powers are homomorphisms. Only what none of these accepts is looked at in
 double precision, and then it is at level 0, which no default rule may be at.
+
+These compare where both sides are defined. So a rule that makes a root, power or logarithm is also
+refuted where its left side is a number in double precision and its right side is none.
 """
 
 from __future__ import annotations
@@ -19,26 +22,21 @@ import numpy as np
 from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
 from eqsat_opt.rules.bindings import Bindings, type_of
 from eqsat_opt.rules.rule import Rule, directed
-from eqsat_opt.rules.term import Apply
+from eqsat_opt.rules.term import Apply, Term
 from eqsat_opt.rules.verify.counterexample import Refutation, counterexample, mistyped
 from eqsat_opt.rules.verify.degrees import Degrees, FalseAcceptance, degree_of, false_acceptance
+from eqsat_opt.rules.verify.differences import Wrong, first_wrong, smallest
 from eqsat_opt.rules.verify.evaluation import (
+    DefinedNumbers,
     FieldNumbers,
     FloatNumbers,
     IntegerNumbers,
     Numbers,
-    Program,
     RationalNumbers,
     TwoFieldNumbers,
-    Values,
     program,
 )
-from eqsat_opt.rules.verify.instances import (
-    Found,
-    find_instances,
-    shrunk_instances,
-    smaller_instances,
-)
+from eqsat_opt.rules.verify.instances import Found, find_instances
 from eqsat_opt.rules.verify.rationals import EXACT
 from eqsat_opt.rules.verify.twofield import (
     HOMOMORPHIC,
@@ -58,13 +56,9 @@ _LEAST_TRIALS = 2
 _PROPERTY_TRIALS = 3
 _POLYNOMIALS = 8
 """Instances at which the degree of a polynomial is measured."""
-_REDRAWS = 8
-"""Draws of values, should they divide by 0."""
 _FLOAT = FloatNumbers.name
-Wrong = tuple[Found, Numbers, Values]
-"""An instance at which both sides differ, on which numbers, and at which values."""
-_LEAST_DEFINED = 0.05
-"""Share of the elements that two prime fields must have compared."""
+_PARTIAL = frozenset({"Log", "Sqrt", "Rsqrt", "Pow"})
+"""Operators that are undefined on some half-line."""
 
 
 @dataclass(frozen=True)
@@ -147,58 +141,14 @@ def _bound(rule: Rule, points: Sequence[Bindings]) -> FalseAcceptance:
     return worst
 
 
-@dataclass
-class _Tally:
-    """Elements that were compared, of all."""
-
-    defined: int = 0
-    all: int = 0
-
-
-def _refute(
-    sides: Program, bindings: Bindings, numbers: Numbers, seed: int, tally: _Tally
-) -> Values | None:
-    """The values at which both sides differ, if they do."""
-    for attempt in range(_REDRAWS):
-        values = numbers.draw(bindings, seed + 1000 * attempt)
-        try:
-            for left, right in sides.run(values, numbers.domain):
-                if left.shape != right.shape or numbers.wrong(left, right).any():
-                    return values
-                tally.all += left.size
-                tally.defined += left.size
-                if isinstance(numbers, TwoFieldNumbers):
-                    both = numbers.domain.defined(left) & numbers.domain.defined(right)
-                    tally.defined -= int(left.size - both.sum())
-        except ZeroDivisionError:
-            continue
-        return None
-    return None
-
-
-def _first_wrong(
-    rule: Rule, points: Sequence[Found], kind: Callable[[int], Numbers], seeds: Sequence[int]
-) -> Wrong | bool:
-    """The smallest instance at which both sides differ; otherwise whether anything was compared."""
-    tally = _Tally()
-    draws = [(kind(seed), seed) for seed in seeds]
-    for bindings in points:
-        sides = program(rule, bindings, draws[0][0].dtype)
-        for numbers, seed in draws:
-            values = _refute(sides, bindings, numbers, seed, tally)
-            if values is not None:
-                return bindings, numbers, values
-    return tally.defined > _LEAST_DEFINED * tally.all
-
-
-def _operators(rule: Rule) -> set[str]:
-    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
+def _operators(*roots: Term) -> set[str]:
+    terms = (term for root in roots for term in root.walk())
     return {term.op for term in terms if isinstance(term, Apply)}
 
 
 def _methods(rule: Rule) -> list[Callable[[int], Numbers]]:
     """Exact numbers to try, those without assumptions first."""
-    operators = _operators(rule)
+    operators = _operators(*rule.lhs, *rule.rhs)
     methods: list[Callable[[int], Numbers]] = [FieldNumbers]
     if operators & EXACT:
         methods.append(RationalNumbers)
@@ -210,7 +160,7 @@ def _methods(rule: Rule) -> list[Callable[[int], Numbers]]:
 
 def _has_properties(rule: Rule) -> bool:
     """Whether an operator means more than a random function does."""
-    return bool(_operators(rule) & (EXACT | HOMOMORPHIC | set(UNARY_FUNCTIONS)))
+    return bool(_operators(*rule.lhs, *rule.rhs) & (EXACT | HOMOMORPHIC | set(UNARY_FUNCTIONS)))
 
 
 @dataclass(frozen=True)
@@ -230,41 +180,27 @@ def _over_the_reals(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict:
     for kind in _methods(rule):
         exact = kind is FieldNumbers
         trials = bound.trials if exact else _PROPERTY_TRIALS
-        wrong = _first_wrong(rule, points, kind, range(seed, seed + trials))
+        wrong = first_wrong(rule, points, kind, range(seed, seed + trials))
         if wrong is True:
             return _Verdict(kind(0).name, trials, bound if exact else None, None)
         if not isinstance(wrong, bool):
             refused = refused or wrong
     if refused is None or _has_properties(rule):
-        wrong = _first_wrong(rule, points, FloatNumbers, range(seed, seed + 3))
+        wrong = first_wrong(rule, points, FloatNumbers, range(seed, seed + 3))
         if isinstance(wrong, bool):
             return _Verdict(_FLOAT, 3, None, None)
         refused = wrong
     return _Verdict(refused[1].name, 1, None, refused)
 
 
-def _smallest(rule: Rule, wrong: Wrong, seed: int) -> Wrong:
-    """The smallest of some instances at which the same numbers differ."""
-    for found in smaller_instances(rule, wrong[0], seed=seed):
-        wrong = _smaller(rule, wrong, found, seed) or wrong
-    while True:
-        nearby = (_smaller(rule, wrong, one, seed) for one in shrunk_instances(rule, wrong[0]))
-        smaller = next((one for one in nearby if one is not None), None)
-        if smaller is None:
-            return wrong
-        wrong = smaller
-
-
-def _smaller(rule: Rule, wrong: Wrong, found: Found, seed: int) -> Wrong | None:
-    """The same difference at ``found``, if it is there and that is smaller."""
-    numbers = wrong[1]
-    whole = any(t.dtype == "int64" for t in found.types.values())
-    if isinstance(numbers, IntegerNumbers) != whole:
-        return None
-    if found.origin.elements >= wrong[0].origin.elements:
-        return None
-    values = _refute(program(rule, found, numbers.dtype), found, numbers, seed, _Tally())
-    return (found, numbers, values) if values is not None else None
+def _elsewhere(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict | None:
+    """What refutes a rule that holds wherever both sides are real numbers."""
+    whole = [b for b in points if any(t.dtype == "int64" for t in b.types.values())]
+    wrong = first_wrong(rule, whole, IntegerNumbers, (seed, seed + 1))
+    if isinstance(wrong, bool) and _operators(*rule.rhs) & _PARTIAL:
+        real = [b for b in points if all(t.dtype != "int64" for t in b.types.values())]
+        wrong = first_wrong(rule, real, DefinedNumbers, (seed, seed + 1))
+    return None if isinstance(wrong, bool) else _Verdict(wrong[1].name, 2, None, wrong)
 
 
 def check_rule(
@@ -299,14 +235,11 @@ def check_rule(
     with np.errstate(all="ignore"):
         verdict = _over_the_reals(rule, points, seed)
         if verdict.wrong is None and verdict.method != _FLOAT:
-            whole = [b for b in points if any(t.dtype == "int64" for t in b.types.values())]
-            wrong = _first_wrong(rule, whole, IntegerNumbers, (seed, seed + 1))
-            if not isinstance(wrong, bool):
-                verdict = _Verdict(IntegerNumbers.name, 2, None, wrong)
+            verdict = _elsewhere(rule, points, seed) or verdict
         refutation = None
         if verdict.wrong is not None:
-            smallest = _smallest(rule, verdict.wrong, seed) if minimise else verdict.wrong
-            refutation = counterexample(rule, *smallest)
+            wrong = smallest(rule, verdict.wrong, seed) if minimise else verdict.wrong
+            refutation = counterexample(rule, *wrong)
     return report(verdict.method, refutation, verdict.bound, verdict.trials)
 
 

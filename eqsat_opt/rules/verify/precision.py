@@ -46,7 +46,9 @@ def _relative(exact: Array, result: Array) -> float:
     if not finite.any():
         return 0.0
     scale = float(np.abs(exact[finite]).max())
-    return float(np.abs(exact[finite] - result[finite]).max()) / scale if scale > _CANCELLED else 0.0
+    if scale <= _CANCELLED:
+        return 0.0
+    return float(np.abs(exact[finite] - result[finite]).max()) / scale
 
 
 def worst_errors(rules: Sequence[Rule], *, seed: int = 0) -> dict[str, float]:

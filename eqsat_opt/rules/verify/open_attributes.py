@@ -1,0 +1,88 @@
+"""Attributes and extents of a pattern that are open: what a scheme decides, and what it leaves."""
+
+from __future__ import annotations
+
+import operator as python
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat_opt.rules.term import Apply
+from eqsat_opt.rules.verify.extents import Extent, Shape, Unknown, apply, resolve
+from eqsat_opt.rules.verify.typing import Typing
+
+__all__ = ["DYADIC", "SIGNED", "attribute", "extents_of", "multiple", "numbers", "repeated"]
+
+DYADIC = (0.25, 2.0, 0.5, 1.0)
+"""Float attributes: exact in binary, so that no domain rounds them."""
+SIGNED = (0.5, -1.0, 2.0, -2.0, 1.0, 4.0, 0.25, -0.5)
+"""Factors, addends and bounds, which may be negative; inverses and opposites are among them."""
+
+
+def attribute(t: Typing, term: Apply, key: str, options: Sequence[Any], core: int = 0) -> Any:
+    """The value of an attribute; where it is open, one of ``options``."""
+    pattern = term.attrs[key]
+    value = t.value(pattern)
+    if value is None:
+        value = t.solved(pattern)
+        if value is None:
+            value = t.choose(options, core=core)
+        t.bind(pattern, value)
+    return value
+
+
+def extents_of(t: Typing, pattern: tuple[Any, ...]) -> Shape:
+    """A shape that a pattern spells out axis by axis; what is open becomes an unknown."""
+    shape = []
+    for part in pattern:
+        value = t.value(part)
+        if value is None:
+            value = t.solved(part)
+            if value is None:
+                value = t.extents.new()
+            t.bind(part, value)
+        shape.append(value)
+    return tuple(shape)
+
+
+def numbers(
+    t: Typing, term: Apply, key: str, count: int, usual: Sequence[Any], each: Sequence[int]
+) -> Any:
+    """A list attribute.
+
+    It is one of the ``usual`` lists, or else ``count`` numbers out of ``each``; where the pattern
+    names its elements they are unknowns.
+    """
+    pattern = term.attrs[key]
+    if not isinstance(pattern, tuple):
+        value = t.value(pattern)
+        if value is None:
+            value = t.choose((*usual, None), core=len(usual))
+            if value is None:
+                value = tuple(t.choose(each) for _ in range(count))
+            t.bind(pattern, value)
+        return value
+    values = []
+    for part in pattern:
+        value = t.value(part)
+        if value is None:
+            value = t.extents.new(low=0)
+            t.bind(part, value)
+        values.append(value)
+    return tuple(values)
+
+
+def repeated(n_axes: int, *values: int) -> list[tuple[int, ...]]:
+    """One list for each of ``values``, the same on all axes."""
+    return [(value,) * n_axes for value in values]
+
+
+def multiple(t: Typing, whole: Extent, factor: int, part: Extent) -> None:
+    """Whole = factor * part, solved for the side that is open."""
+    whole, part = resolve(whole), resolve(part)
+    if factor == 1:
+        t.equal(whole, part)
+    elif isinstance(part, Unknown) and not isinstance(whole, Unknown):
+        t.equal(part, apply(python.floordiv, whole, factor))
+        t.equal(whole, apply(python.mul, factor, part))
+    else:
+        t.equal(whole, apply(python.mul, factor, part))
