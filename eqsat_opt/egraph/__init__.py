@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.lowering import Lowered, TermNode, lower
-from eqsat_opt.egraph.saturate import Budget, Saturation, SaturationReport, saturate
+from eqsat_opt.egraph.rounds import Budget
+from eqsat_opt.egraph.saturate import Saturation, SaturationReport, saturate
 
 __all__ = [
     "Budget",

@@ -1,40 +1,23 @@
-"""Cutting the parts out of a graph in which a fused operator may hide.
+"""Windows of a model as small models of their own, in the form that recognition starts from.
 
-Every such part has an anchor: no spelling of Gelu is without an error function, a hyperbolic
-tangent or a sigmoid, none of a normalisation without a root, none of attention without an
-exponential or a softmax. Around each anchor a window of operators is cut out that a spelling may
-consist of. Windows that are equal up to their values are searched once, so that a deep model costs
-as much as one of its layers; a model without anchors costs nothing.
+Literals become attributes of scales and shifts, and what lies outside becomes leaves. Windows that
+are equal up to their values are searched once, so that a deep model costs as much as one of its
+layers; a model without anchors costs nothing.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from eqsat_opt.egraph.literals import lift
 from eqsat_opt.egraph.lowering import LEAF, Lowered, TermNode
+from eqsat_opt.egraph.windows import DTYPE, POINTWISE, Cutter, may_hide, windows
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.types import TensorType, ValueType
 
 __all__ = ["Fragment", "fragments"]
-
-_POINTWISE = frozenset({"Add", "Sub", "Mul", "Div"})
-_INSIDE = frozenset(
-    {*_POINTWISE, "Neg", "Pow", "Sqrt", "Reciprocal", "Exp", "Log", "Erf", "Tanh", "Sigmoid",
-     "Relu", "Clip", "HardSigmoid", "Min", "Max", "ReduceMean", "ReduceSum", "ReduceMax",
-     "Softmax", "LogSoftmax", "Reshape", "Transpose", "Expand", "MatMul", "Where", "IsNaN"}
-)  # fmt: skip
-"""Operators that a spelling may consist of."""
-_ANCHORS = frozenset({"Erf", "Tanh", "Sigmoid", "Sqrt", "Exp", "Softmax", "HardSigmoid"})
-_MOVEMENT = frozenset({"Reshape", "Transpose", "Expand"})
-_UP, _DOWN = 8, 9
-"""How many operators above and below its anchor a window reaches, data movement left out."""
-_SIDE = 6
-"""How many operators a window follows an operand of what lies above the anchor."""
-_DTYPE = "float32"
 
 
 @dataclass(frozen=True)
@@ -57,103 +40,10 @@ def _type(lowered: Lowered, term: int) -> ValueType:
     return lowered.terms[term].type
 
 
-@dataclass
-class _Cutter:
-    """Finds windows; a term is a number of ``lowered``."""
-
-    lowered: Lowered
-    readers: list[list[int]] = field(default_factory=list)
-    constant: list[bool] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        terms = self.lowered.terms
-        self.readers = [[] for _ in terms]
-        for number, term in enumerate(terms):
-            known = (
-                self.lowered.constant(number) is not None
-                if term.op == LEAF
-                else all(self.constant[c] for c in term.children)
-            )
-            self.constant.append(known)
-            for child in dict.fromkeys(term.children):
-                self.readers[child].append(number)
-
-    def is_inside(self, number: int) -> bool:
-        """Whether a term may belong to a window: not the products with a weight."""
-        term = self.lowered.terms[number]
-        if term.op not in _INSIDE or self.constant[number]:
-            return False
-        if not isinstance(term.type, TensorType) or term.type.dtype not in (_DTYPE, "bool"):
-            return False
-        if term.op == "Where":
-            return self.lowered.terms[term.children[0]].op == "IsNaN"
-        if term.op == "Clip":
-            return all(math.isfinite(float(str(bound))) for _, bound in term.attrs)
-        return term.op != "MatMul" or not any(self.constant[c] for c in term.children)
-
-    def is_anchor(self, number: int) -> bool:
-        """Whether a window is cut around a term."""
-        term = self.lowered.terms[number]
-        if term.op in _ANCHORS:
-            return self.is_inside(number)
-        if term.op == "Pow":
-            exponent = self.literal(term.children[1])
-            return exponent in (0.5, -0.5) and self.is_inside(number)
-        bounded = term.op == "Clip" or (
-            term.op == "Min" and any(self.literal(child) is not None for child in term.children)
-        )
-        return bounded and self.is_inside(number)
-
-    def literal(self, number: int) -> float | None:
-        """The value of a scalar literal."""
-        term = self.lowered.terms[number]
-        return float(str(dict(term.attrs)["value"])) if term.op == "Scalar" else None
-
-    def below(self, starts: Sequence[int], depth: int) -> set[int]:
-        """Terms that ``starts`` are computed from, down to what lies outside."""
-        found = set(starts)
-        level = [t for t in starts if self.is_inside(t)]
-        for _ in range(depth):
-            deeper: list[int] = []
-            for term in level:
-                # What only moves data is no step; a list may grow while it is walked.
-                after = level if self.lowered.terms[term].op in _MOVEMENT else deeper
-                for child in self.lowered.terms[term].children:
-                    if child not in found and not self.constant[child]:
-                        found.add(child)
-                        if self.is_inside(child):
-                            after.append(child)
-            level = deeper
-        return found.difference(level)
-
-    def window(self, anchor: int) -> set[int]:
-        """The terms inside the window of an anchor."""
-        cone = self.below([anchor], _DOWN)
-        above, level = {anchor}, [anchor]
-        for _ in range(_UP):
-            higher = []
-            for term in level:
-                for reader in self.readers[term]:
-                    if reader in above or not self.is_inside(reader):
-                        continue
-                    node = self.lowered.terms[reader]
-                    others = [c for c in node.children if c not in above and not self.constant[c]]
-                    side = self.below(others, _SIDE) if others else set()
-                    # A sum or product with something of another origin ends the spelling.
-                    if others and node.op in _POINTWISE and not side & cone:
-                        continue
-                    above.add(reader)
-                    higher.append(reader)
-                    cone |= side
-            level = higher
-            cone.update(higher)
-        return {term for term in cone if self.is_inside(term)}
-
-
 class _Builder:
     """Copies a window in an order that only its structure determines."""
 
-    def __init__(self, cutter: _Cutter, window: set[int]) -> None:
+    def __init__(self, cutter: Cutter, window: set[int]) -> None:
         self.cutter = cutter
         self.lowered = cutter.lowered
         self.window = window
@@ -211,11 +101,11 @@ class _Builder:
             if value is None:
                 return self.leaf(number)
             return self.add("Scalar", (), _type(self.lowered, number), number,
-                            value=lift(value), dtype=_DTYPE)  # fmt: skip
+                            value=lift(value), dtype=DTYPE)  # fmt: skip
         term = self.lowered.terms[number]
         children = [self.local[c] for c in term.children]
         literals = [self.cutter.literal(c) for c in term.children]
-        if term.op in _POINTWISE and any(v is not None for v in literals):
+        if term.op in POINTWISE and any(v is not None for v in literals):
             copied = self._affine(number, term, children, literals)
             if copied is not None:
                 return copied
@@ -277,24 +167,13 @@ class _Builder:
         return self.add("Reshape", [local], type_, origin, shape=type_.shape)
 
 
-def _windows(cutter: _Cutter) -> Iterator[set[int]]:
-    """Windows of all anchors, those left out that lie in another."""
-    seen: set[frozenset[int]] = set()
-    for number in range(len(cutter.lowered.terms)):
-        if cutter.is_anchor(number):
-            window = frozenset(cutter.window(number))
-            if window not in seen:
-                seen.add(window)
-                yield set(window)
-
-
 def fragments(lowered: Lowered) -> list[Fragment]:
     """The distinct windows of a model; none without an anchor."""
-    if not any(term.op in _ANCHORS or term.op in ("Pow", "Clip", "Min") for term in lowered.terms):
+    if not may_hide(lowered):
         return []
-    cutter = _Cutter(lowered)
+    cutter = Cutter(lowered)
     found: dict[object, tuple[_Builder, list[tuple[int, ...]]]] = {}
-    for window in _windows(cutter):
+    for window in windows(cutter):
         builder = _Builder(cutter, window)
         builder.build()
         key = (

@@ -24,19 +24,9 @@ _STEPS = 3
 _AROUND = frozenset({"Scale", "Shift", "Transpose", "Reshape"})
 """Operators that may stand around a fused one where the model spells it so."""
 _SPELLABLE = frozenset(
-    {
-        "Scale",
-        "Shift",
-        "Transpose",
-        "Reshape",
-        "Fill",
-        "Add",
-        "Mul",
-        "Reciprocal",
-        "Square",
-        "Repeat",
-    }
-)
+    {"Scale", "Shift", "Transpose", "Reshape", "Fill", "Add", "Mul", "Reciprocal", "Square",
+     "Repeat"}
+)  # fmt: skip
 """Operators of which operands are made that the model has not."""
 _DEPTH = 4
 

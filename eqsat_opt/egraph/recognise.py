@@ -18,6 +18,7 @@ from eqsat_opt.egraph.fragments import Fragment, fragments
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.lowering import LEAF, Lowered, TermNode
 from eqsat_opt.egraph.readout import Tree, found_in, outermost
+from eqsat_opt.egraph.windows import DTYPE
 from eqsat_opt.ir.graph import Constant, Graph, attributes
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.types import TensorType
@@ -25,8 +26,6 @@ from eqsat_opt.ir.types import TensorType
 __all__ = ["Recognition", "joined", "recognise"]
 
 _log = logging.getLogger(__name__)
-
-_DTYPE = "float32"
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class _Planter:
         attrs: dict[str, Any] = dict(tree.attrs)
         if tree.op in ("Scale", "Shift"):
             ((_, value),) = tree.attrs
-            literal = self.add("Scalar", (), tree.rule, value=float(str(value)), dtype=_DTYPE)
+            literal = self.add("Scalar", (), tree.rule, value=float(str(value)), dtype=DTYPE)
             op = "Mul" if tree.op == "Scale" else "Add"
             return self.add(op, [children[0], literal], tree.rule)
         if tree.op == "Square":

@@ -20,6 +20,10 @@ _SAME = {
     "RmsN": 2, "Softmax": 1, "LogSoftmax": 1, "Swish": 1, "Clip": 2,
 }  # fmt: skip
 """Operators whose result has the type of their operand, with their number of attributes."""
+_OF_FLOATS = frozenset(
+    {"Scale", "Shift", "Square", "Rsqrt", "Reciprocal", "Center", "RmsN", "Swish"}
+)
+"""Those among them that the registry has for floating point numbers only."""
 _LITERAL = 1 << 38
 """Sizes below this are literal; encoded symbolic sizes lie far above or are negative."""
 
@@ -222,7 +226,8 @@ def _reshape_rules() -> list[str]:
 
 def _same_rule(op: str) -> str:
     columns = " ".join(["x", *(f"c{i}" for i in range(_SAME[op]))])
-    return _rule(op, f"(= r ({op} {columns})) (= a (shape x)) (= t (dtype x))", "a")
+    floats = " (is-float t)" if op in _OF_FLOATS else ""
+    return _rule(op, f"(= r ({op} {columns})) (= a (shape x)) (= t (dtype x)){floats}", "a")
 
 
 def _reduce_rules(op: str) -> list[str]:

@@ -20,7 +20,8 @@ from typing import NoReturn
 
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.lowering import Lowered, lower
-from eqsat_opt.egraph.saturate import Budget, Saturation, SaturationReport, saturate_terms
+from eqsat_opt.egraph.rounds import Budget
+from eqsat_opt.egraph.saturate import Saturation, SaturationReport, saturate_terms
 from eqsat_opt.errors import EqsatError, SaturationError
 from eqsat_opt.ir.graph import Constant, Graph
 from eqsat_opt.rules.rule import Rule

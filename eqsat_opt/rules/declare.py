@@ -1,4 +1,4 @@
-"""Rules whose parameters come from a table: schemas, and families over ranks."""
+"""Rules whose parameters come from a table: schemas, families over ranks, and recognition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from eqsat_opt.rules.rule import Numerics, Phase, Rule, Sides, rule
 
-__all__ = ["declared", "extents"]
+__all__ = ["declared", "extents", "recognition"]
 
 
 def declared(
@@ -52,3 +52,20 @@ def declared(
 def extents(count: int) -> dict[str, str]:
     """Parameters for the extents of a target shape, which a rule of one rank binds one by one."""
     return dict.fromkeys("abcde"[:count], "Int")
+
+
+def recognition(family: str) -> Callable[..., Callable[[Callable[..., Sides]], Rule]]:
+    """``@rule`` for the laws of a family that recognises fused operators, given their short names.
+
+    It takes ``subsumes`` as ``@rule`` does.
+    """
+
+    def law(name: str, *, subsumes: bool = False) -> Callable[[Callable[..., Sides]], Rule]:
+        return rule(
+            f"{family}/{name}",
+            numerics=Numerics.REASSOCIATE,
+            phase=Phase.RECOGNISE,
+            subsumes=subsumes,
+        )
+
+    return law

@@ -1,15 +1,25 @@
-"""Operands that rules make or demand where scales and shifts meet weights."""
+"""Terms and conditions that many rules spell: literals, rows, constant factors and addends."""
 
 from __future__ import annotations
 
 from eqsat_opt.rules.term import Condition, Expr, Term, Var, ops
 
-__all__ = ["row_of", "scalar", "vector"]
+__all__ = ["plus", "row_of", "scalar", "times", "vector"]
 
 
 def scalar(value: float) -> Term:
     """A literal."""
     return ops.Scalar(value=value, dtype="float32")  # type: ignore[no-any-return]
+
+
+def times(x: Term, factor: Expr | float) -> Term:
+    """A constant factor, as recognition holds it."""
+    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
+
+
+def plus(x: Term, offset: Expr | float) -> Term:
+    """A constant addend, as recognition holds it."""
+    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
 
 
 def vector(c: Var, size: Expr) -> Term:

@@ -1,9 +1,9 @@
 """Kernel patterns: what a backend fuses, written over the operator registry.
 
 A pattern says which operators a backend runs as one kernel. It is matched on the frozen e-graph, so
-an operator that only a backend knows is never an e-node (ARCHITECTURE §3.1). What ONNX itself names
-and no local epilogue reaches (LayerNormalization, Gelu, attention from any spelling) is an equation
-of the rulebook instead.
+an operator that only a backend knows is never an e-node. What ONNX itself names and no local
+epilogue reaches (LayerNormalization, Gelu, attention from any spelling) is an equation of the
+rulebook instead.
 """
 
 from __future__ import annotations

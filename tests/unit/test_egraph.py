@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from eqsat_opt.egraph import Budget, EClasses, Saturation, lower, saturate
+from eqsat_opt.egraph.fragments import fragments
 from eqsat_opt.egraph.lowering import LEAF, OUT
 from eqsat_opt.errors import RuleError, SaturationError
 from eqsat_opt.ir.dims import sym
@@ -296,6 +297,34 @@ def test_uniting_other_shapes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> No
     graph = g.graph(g("Relu", g.input("x", 2, 3)))
     with pytest.raises(SaturationError, match="e-graph engine"):
         saturate(graph, [transposed])
+
+
+def test_rules_for_derivations_never_run_on_a_model() -> None:
+    """Whoever names a family gets them with the others."""
+    g = GraphMaker()
+    x, w = g.input("x", 2, 3), g.weight(3, 4)
+    value = g("Slice", g("MatMul", x, w), axis=1, lo=0, hi=2)
+    saturation = saturate(g.graph(value), book("matmul/take-columns", "matmul/take-rows"))
+    assert members(saturation, value) == {"Slice"}
+
+
+def test_an_integer_quotient_has_no_reciprocal() -> None:
+    """The registry has reciprocals of floats only, so the right side does not type."""
+    g = GraphMaker()
+    x = g.input("x", 2, 3, dtype="int64")
+    value = g("Div", x, g.constant(np.array([2, 3, 4])))
+    saturation = saturate(g.graph(value), book("folding/divisor"))
+    assert members(saturation, value) == {"Div"}
+
+
+def test_what_an_unknown_operator_makes_is_no_constant() -> None:
+    """Not even where it reads nothing, as a source of random numbers does."""
+    g = GraphMaker()
+    (noise,) = g.opaque("Noise", outputs=(TensorType("float32", (2, 3)),))
+    value = g("Mul", noise, g("Sigmoid", noise))
+    (window,) = fragments(lower(g.graph(value)))
+    assert [term.op for term in window.terms].count(LEAF) == 1
+    assert not window.constant
 
 
 # Budgets and reports -----------------------------------------------------------------------------

@@ -272,7 +272,7 @@ def test_rule_needs_its_condition(name: str, condition: str) -> None:
 
 def test_description_of_floats_and_of_replacing() -> None:
     text = describe(BOOK["affine/scale-cancels"])
-    assert "(a * b) ≈ 1.0 (within 1e-12 of it)" in text
+    assert "(a * b) ≈ 1.0 (relative tolerance 1e-12)" in text
     assert "phase recognise, replaces its left side" in text
     assert "sqrt(a)" in describe(BOOK["affine/root-of-scale"])
     assert str(far(BOOK["affine/scale-one"].when[0].args[0], 2.0)).startswith("a ≉ 2.0")

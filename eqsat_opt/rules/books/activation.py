@@ -7,10 +7,11 @@ scaled operand, and the operand itself is the other factor of the product.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-from eqsat_opt.rules.rule import Float, Numerics, Phase, Rule, Sides, Tensor, rule
-from eqsat_opt.rules.term import Expr, Term, far, near, ops
+from eqsat_opt.rules.declare import recognition
+from eqsat_opt.rules.parameters import plus, times
+from eqsat_opt.rules.rule import Float, Sides, Tensor
+from eqsat_opt.rules.term import far, near, ops
 
 __all__: list[str] = []
 
@@ -19,16 +20,7 @@ _GATE = math.sqrt(2.0 / math.pi)
 _CUBIC = 0.044715
 
 
-def _law(name: str) -> Callable[[Callable[..., Sides]], Rule]:
-    return rule(f"activation/{name}", numerics=Numerics.REASSOCIATE, phase=Phase.RECOGNISE)
-
-
-def _scale(x: Term, factor: Expr | float) -> Term:
-    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
-
-
-def _shift(x: Term, offset: Expr | float) -> Term:
-    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
+_law = recognition("activation")
 
 
 # Sigmoid and its relatives ------------------------------------------------------------------------
@@ -37,41 +29,41 @@ def _shift(x: Term, offset: Expr | float) -> Term:
 @_law("sigmoid-of-exponential")
 def sigmoid_of_exponential(u: Tensor, s: Float) -> Sides:
     """1/(1 + exp(u)) is the sigmoid of -u."""
-    return ops.Reciprocal(_shift(ops.Exp(u), s)), ops.Sigmoid(_scale(u, -1.0)), near(s, 1.0)
+    return ops.Reciprocal(plus(ops.Exp(u), s)), ops.Sigmoid(times(u, -1.0)), near(s, 1.0)
 
 
 @_law("sigmoid-of-two-exponentials")
 def sigmoid_of_two_exponentials(u: Tensor, s: Float) -> Sides:
     """exp(u)/(1 + exp(u)) is the sigmoid of u."""
     e = ops.Exp(u)
-    return e * ops.Reciprocal(_shift(e, s)), ops.Sigmoid(u), near(s, 1.0)
+    return e * ops.Reciprocal(plus(e, s)), ops.Sigmoid(u), near(s, 1.0)
 
 
 @_law("exponential-meets-reciprocal")
 def exponential_meets_reciprocal(u: Tensor, y: Tensor, s: Float) -> Sides:
     """The reciprocal of 1 + exp(u) meets exp(u) first."""
     e = ops.Exp(u)
-    h = ops.Reciprocal(_shift(e, s))
+    h = ops.Reciprocal(plus(e, s))
     return h * (e * y), (h * e) * y
 
 
 @_law("tanh-is-sigmoid")
 def tanh_is_sigmoid(u: Tensor) -> Sides:
     """tanh(u) = 2 sigmoid(2u) - 1."""
-    return ops.Tanh(u), _scale(_shift(ops.Sigmoid(_scale(u, 2.0)), -0.5), 2.0)
+    return ops.Tanh(u), times(plus(ops.Sigmoid(times(u, 2.0)), -0.5), 2.0)
 
 
 @_law("sigmoid-of-negative")
 def sigmoid_of_negative(x: Tensor, c: Float) -> Sides:
     """sigmoid(-x) = 1 - sigmoid(x)."""
-    positive = ops.Sigmoid(_scale(x, c * -1.0))
-    return ops.Sigmoid(_scale(x, c)), _scale(_shift(positive, -1.0), -1.0), c < 0.0
+    positive = ops.Sigmoid(times(x, c * -1.0))
+    return ops.Sigmoid(times(x, c)), times(plus(positive, -1.0), -1.0), c < 0.0
 
 
 @_law("erf-of-negative")
 def erf_of_negative(x: Tensor, c: Float) -> Sides:
     """The error function is odd."""
-    return ops.Erf(_scale(x, c)), _scale(ops.Erf(_scale(x, c * -1.0)), -1.0), c < 0.0
+    return ops.Erf(times(x, c)), times(ops.Erf(times(x, c * -1.0)), -1.0), c < 0.0
 
 
 # Sums with a common factor ------------------------------------------------------------------------
@@ -80,27 +72,27 @@ def erf_of_negative(x: Tensor, c: Float) -> Sides:
 @_law("factor-plain")
 def factor_plain(x: Tensor, e: Tensor) -> Sides:
     """The operand and its product with a gate: one product."""
-    return x + x * e, x * _shift(e, 1.0), x.shape == e.shape
+    return x + x * e, x * plus(e, 1.0), x.shape == e.shape
 
 
 @_law("factor-left")
 def factor_left(x: Tensor, e: Tensor, a: Float) -> Sides:
     """With a factor at the operand."""
-    return _scale(x, a) + x * e, x * _shift(e, a), x.shape == e.shape
+    return times(x, a) + x * e, x * plus(e, a), x.shape == e.shape
 
 
 @_law("factor-right")
 def factor_right(x: Tensor, e: Tensor, b: Float) -> Sides:
     """With a factor at the product."""
-    right = _scale(x * _shift(e, 1.0 / b), b)
-    return x + _scale(x * e, b), right, b != 0.0, x.shape == e.shape
+    right = times(x * plus(e, 1.0 / b), b)
+    return x + times(x * e, b), right, b != 0.0, x.shape == e.shape
 
 
 @_law("factor-both")
 def factor_both(x: Tensor, e: Tensor, a: Float, b: Float) -> Sides:
     """With a factor at both."""
-    right = _scale(x * _shift(e, a / b), b)
-    return _scale(x, a) + _scale(x * e, b), right, b != 0.0, x.shape == e.shape
+    right = times(x * plus(e, a / b), b)
+    return times(x, a) + times(x * e, b), right, b != 0.0, x.shape == e.shape
 
 
 # A gate meets its operand -------------------------------------------------------------------------
@@ -123,14 +115,14 @@ def sigmoid_waits_for_operand(x: Tensor, y: Tensor) -> Sides:
 @_law("scaled-sigmoid-meets-operand")
 def scaled_sigmoid_meets_operand(x: Tensor, y: Tensor, c: Float) -> Sides:
     """The same with a factor inside."""
-    h = ops.Sigmoid(_scale(x, c))
+    h = ops.Sigmoid(times(x, c))
     return h * (x * y), (h * x) * y
 
 
 @_law("scaled-sigmoid-waits-for-operand")
 def scaled_sigmoid_waits_for_operand(x: Tensor, y: Tensor, c: Float) -> Sides:
     """And where something else came first."""
-    h = ops.Sigmoid(_scale(x, c))
+    h = ops.Sigmoid(times(x, c))
     return (h * y) * x, (h * x) * y
 
 
@@ -141,8 +133,8 @@ def scaled_sigmoid_waits_for_operand(x: Tensor, y: Tensor, c: Float) -> Sides:
 def gelu(x: Tensor, c: Float, s: Float) -> Sides:
     """The operand times 1 + erf(x/√2) is twice the Gelu."""
     return (
-        x * _shift(ops.Erf(_scale(x, c)), s),
-        _scale(ops.Gelu(x, approximate="none"), 2.0),
+        x * plus(ops.Erf(times(x, c)), s),
+        times(ops.Gelu(x, approximate="none"), 2.0),
         near(c, math.sqrt(0.5)),
         near(s, 1.0),
     )
@@ -151,9 +143,9 @@ def gelu(x: Tensor, c: Float, s: Float) -> Sides:
 @_law("gelu-tanh")
 def gelu_tanh(x: Tensor, c: Float, s: Float) -> Sides:
     """Its cubic approximation, with the hyperbolic tangent as a sigmoid."""
-    inner = x * _shift(ops.Square(x), s)
+    inner = x * plus(ops.Square(x), s)
     return (
-        x * ops.Sigmoid(_scale(inner, c)),
+        x * ops.Sigmoid(times(inner, c)),
         ops.Gelu(x, approximate="tanh"),
         near(c, 2.0 * _GATE * _CUBIC),
         near(s, 1.0 / _CUBIC),
@@ -169,7 +161,7 @@ def swish(x: Tensor) -> Sides:
 @_law("swish-scaled")
 def swish_scaled(x: Tensor, k: Float) -> Sides:
     """With a factor inside; 1.702 approximates Gelu."""
-    return x * ops.Sigmoid(_scale(x, k)), ops.Swish(x, alpha=k), far(k, 1.0, _ROUNDING), k > 0.0
+    return x * ops.Sigmoid(times(x, k)), ops.Swish(x, alpha=k), far(k, 1.0, _ROUNDING), k > 0.0
 
 
 # Clips --------------------------------------------------------------------------------------------
@@ -201,7 +193,7 @@ def clip_relu(x: Tensor, hi: Float) -> Sides:
 @_law("hard-sigmoid-is-clip")
 def hard_sigmoid_is_clip(x: Tensor, a: Float, b: Float) -> Sides:
     """A hard sigmoid is a clip of a line."""
-    line = _scale(_shift(x, b / a), a)
+    line = times(plus(x, b / a), a)
     return ops.HardSigmoid(x, alpha=a, beta=b), ops.Clip(line, min=0.0, max=1.0), a > 0.0
 
 
@@ -209,29 +201,29 @@ def hard_sigmoid_is_clip(x: Tensor, a: Float, b: Float) -> Sides:
 def clip_of_scale(x: Tensor, a: Float, lo: Float, hi: Float) -> Sides:
     """A positive factor leaves a clip."""
     inner = ops.Clip(x, min=lo / a, max=hi / a)
-    return ops.Clip(_scale(x, a), min=lo, max=hi), _scale(inner, a), a > 0.0
+    return ops.Clip(times(x, a), min=lo, max=hi), times(inner, a), a > 0.0
 
 
 @_law("clip-of-negative-scale")
 def clip_of_negative_scale(x: Tensor, a: Float, lo: Float, hi: Float) -> Sides:
     """A negative factor exchanges the bounds."""
     inner = ops.Clip(x, min=hi / a, max=lo / a)
-    return ops.Clip(_scale(x, a), min=lo, max=hi), _scale(inner, a), a < 0.0, lo <= hi
+    return ops.Clip(times(x, a), min=lo, max=hi), times(inner, a), a < 0.0, lo <= hi
 
 
 @_law("clip-of-shift")
 def clip_of_shift(x: Tensor, s: Float, lo: Float, hi: Float) -> Sides:
     """An addend leaves a clip."""
     inner = ops.Clip(x, min=lo - s, max=hi - s)
-    return ops.Clip(_shift(x, s), min=lo, max=hi), _shift(inner, s)
+    return ops.Clip(plus(x, s), min=lo, max=hi), plus(inner, s)
 
 
 @_law("hard-swish")
 def hard_swish(x: Tensor, s: Float, lo: Float, hi: Float) -> Sides:
     """The operand times clip(x + 3, 0, 6) is six times the hard swish."""
     return (
-        x * _shift(ops.Clip(x, min=lo, max=hi), s),
-        _scale(ops.HardSwish(x), 6.0),
+        x * plus(ops.Clip(x, min=lo, max=hi), s),
+        times(ops.HardSwish(x), 6.0),
         near(s, 3.0),
         near(lo, -3.0),
         near(hi, 3.0),

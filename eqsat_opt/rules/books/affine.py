@@ -8,31 +8,17 @@ what closes a cycle within 1e-12 is therefore replaced and matched no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from eqsat_opt.rules.rule import Float, Int, Ints, Numerics, Phase, Rule, Sides, Tensor, rule
-from eqsat_opt.rules.term import Expr, Term, far, is_float, near, ops, real, sqrt
+from eqsat_opt.rules.declare import recognition
+from eqsat_opt.rules.parameters import plus, times
+from eqsat_opt.rules.rule import Float, Int, Ints, Rule, Sides, Tensor
+from eqsat_opt.rules.term import far, is_float, near, ops, real, sqrt
 
 __all__: list[str] = []
 
 _DRIFT = 1e-12
 
 
-def _law(name: str, *, subsumes: bool = False) -> Callable[[Callable[..., Sides]], Rule]:
-    return rule(
-        f"affine/{name}",
-        numerics=Numerics.REASSOCIATE,
-        phase=Phase.RECOGNISE,
-        subsumes=subsumes,
-    )
-
-
-def _scale(x: Term, factor: Expr | float) -> Term:
-    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
-
-
-def _shift(x: Term, offset: Expr | float) -> Term:
-    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
+_law = recognition("affine")
 
 
 # Definitions ------------------------------------------------------------------------------------
@@ -41,13 +27,13 @@ def _shift(x: Term, offset: Expr | float) -> Term:
 @_law("subtract")
 def subtract(x: Tensor, y: Tensor) -> Sides:
     """A difference is a sum."""
-    return x - y, x + _scale(y, -1.0)
+    return x - y, x + times(y, -1.0)
 
 
 @_law("negate")
 def negate(x: Tensor) -> Sides:
     """A negation is a factor."""
-    return ops.Neg(x), _scale(x, -1.0)
+    return ops.Neg(x), times(x, -1.0)
 
 
 @_law("divide")
@@ -133,57 +119,57 @@ def reciprocal_inverse_root(x: Tensor) -> Sides:
 @_law("scale-of-scale")
 def scale_of_scale(x: Tensor, a: Float, b: Float) -> Sides:
     """Two factors are one."""
-    return _scale(_scale(x, b), a), _scale(x, a * b), far(a * b, 1.0, _DRIFT)
+    return times(times(x, b), a), times(x, a * b), far(a * b, 1.0, _DRIFT)
 
 
 @_law("scale-cancels", subsumes=True)
 def scale_cancels(x: Tensor, a: Float, b: Float) -> Sides:
     """A factor and its inverse are nothing."""
-    return _scale(_scale(x, b), a), x, near(a * b, 1.0, _DRIFT)
+    return times(times(x, b), a), x, near(a * b, 1.0, _DRIFT)
 
 
 @_law("scale-one", subsumes=True)
 def scale_one(x: Tensor, a: Float) -> Sides:
     """The factor 1 is nothing."""
-    return _scale(x, a), x, near(a, 1.0, _DRIFT)
+    return times(x, a), x, near(a, 1.0, _DRIFT)
 
 
 @_law("scale-same", subsumes=True)
 def scale_same(x: Tensor, a: Float, b: Float) -> Sides:
     """Factors that differ by rounding are one."""
-    kept = _scale(x, a)
-    return (kept, _scale(x, b)), (kept, _scale(x, a)), a < b, near(b, a, _DRIFT)
+    kept = times(x, a)
+    return (kept, times(x, b)), (kept, times(x, a)), a < b, near(b, a, _DRIFT)
 
 
 @_law("shift-of-shift")
 def shift_of_shift(x: Tensor, a: Float, b: Float) -> Sides:
     """Two addends are one."""
-    return _shift(_shift(x, b), a), _shift(x, a + b), a != b * -1.0
+    return plus(plus(x, b), a), plus(x, a + b), a != b * -1.0
 
 
 @_law("shift-cancels", subsumes=True)
 def shift_cancels(x: Tensor, a: Float, b: Float) -> Sides:
     """An addend and its negative are nothing."""
-    return _shift(_shift(x, b), a), x, a == b * -1.0
+    return plus(plus(x, b), a), x, a == b * -1.0
 
 
 @_law("shift-zero", subsumes=True)
 def shift_zero(x: Tensor) -> Sides:
     """The addend 0 is nothing."""
-    return _shift(x, 0.0), x
+    return plus(x, 0.0), x
 
 
 @_law("shift-same", subsumes=True)
 def shift_same(x: Tensor, a: Float, b: Float) -> Sides:
     """Addends that differ by rounding are one."""
-    kept = _shift(x, a)
-    return (kept, _shift(x, b)), (kept, _shift(x, a)), a < b, near(b, a, _DRIFT)
+    kept = plus(x, a)
+    return (kept, plus(x, b)), (kept, plus(x, a)), a < b, near(b, a, _DRIFT)
 
 
 @_law("shift-of-scale")
 def shift_of_scale(x: Tensor, a: Float, s: Float) -> Sides:
     """The factor goes outside, the addend inside."""
-    return _shift(_scale(x, a), s), _scale(_shift(x, s / a), a), a != 0.0
+    return plus(times(x, a), s), times(plus(x, s / a), a), a != 0.0
 
 
 # Factors leave ------------------------------------------------------------------------------------
@@ -192,21 +178,21 @@ def shift_of_scale(x: Tensor, a: Float, s: Float) -> Sides:
 @_law("product-of-scale")
 def product_of_scale(x: Tensor, y: Tensor, a: Float) -> Sides:
     """A factor leaves a product."""
-    return _scale(x, a) * y, _scale(x * y, a)
+    return times(x, a) * y, times(x * y, a)
 
 
 @_law("sum-of-scales")
 def sum_of_scales(x: Tensor, y: Tensor, a: Float) -> Sides:
     """A common factor leaves a sum."""
-    return _scale(x, a) + _scale(y, a), _scale(x + y, a)
+    return times(x, a) + times(y, a), times(x + y, a)
 
 
 @_law("difference-of-scales")
 def difference_of_scales(x: Tensor, y: Tensor, a: Float, b: Float) -> Sides:
     """And so it does where the signs differ."""
     return (
-        _scale(x, a) + _scale(y, b),
-        _scale(x + _scale(y, -1.0), a),
+        times(x, a) + times(y, b),
+        times(x + times(y, -1.0), a),
         near(b, a * -1.0, _DRIFT),
         a > 0.0,
         a != 1.0,
@@ -216,75 +202,75 @@ def difference_of_scales(x: Tensor, y: Tensor, a: Float, b: Float) -> Sides:
 @_law("sum-of-shift")
 def sum_of_shift(x: Tensor, y: Tensor, s: Float) -> Sides:
     """An addend leaves a sum."""
-    return _shift(x, s) + y, _shift(x + y, s)
+    return plus(x, s) + y, plus(x + y, s)
 
 
 @_law("reciprocal-of-scale")
 def reciprocal_of_scale(x: Tensor, a: Float) -> Sides:
     """A factor leaves a reciprocal as its inverse."""
-    return ops.Reciprocal(_scale(x, a)), _scale(ops.Reciprocal(x), 1.0 / a), a != 0.0
+    return ops.Reciprocal(times(x, a)), times(ops.Reciprocal(x), 1.0 / a), a != 0.0
 
 
 @_law("square-of-scale")
 def square_of_scale(x: Tensor, a: Float) -> Sides:
     """A factor leaves a square as its square."""
-    return ops.Square(_scale(x, a)), _scale(ops.Square(x), a * a)
+    return ops.Square(times(x, a)), times(ops.Square(x), a * a)
 
 
 @_law("root-of-scale")
 def root_of_scale(x: Tensor, a: Float) -> Sides:
     """A positive factor leaves a root as its root."""
-    return ops.Sqrt(_scale(x, a)), _scale(ops.Sqrt(x), sqrt(a)), a > 0.0
+    return ops.Sqrt(times(x, a)), times(ops.Sqrt(x), sqrt(a)), a > 0.0
 
 
 @_law("inverse-root-of-scale")
 def inverse_root_of_scale(x: Tensor, a: Float) -> Sides:
     """A positive factor leaves an inverse root."""
-    return ops.Rsqrt(_scale(x, a)), _scale(ops.Rsqrt(x), 1.0 / sqrt(a)), a > 0.0
+    return ops.Rsqrt(times(x, a)), times(ops.Rsqrt(x), 1.0 / sqrt(a)), a > 0.0
 
 
 @_law("transpose-of-scale")
 def transpose_of_scale(x: Tensor, p: Ints, a: Float) -> Sides:
     """A factor does not care about the order of axes."""
-    return ops.Transpose(_scale(x, a), perm=p), _scale(ops.Transpose(x, perm=p), a)
+    return ops.Transpose(times(x, a), perm=p), times(ops.Transpose(x, perm=p), a)
 
 
 @_law("reshape-of-scale")
 def reshape_of_scale(x: Tensor, s: Ints, a: Float) -> Sides:
     """A factor does not care about shapes."""
-    return ops.Reshape(_scale(x, a), shape=s), _scale(ops.Reshape(x, shape=s), a)
+    return ops.Reshape(times(x, a), shape=s), times(ops.Reshape(x, shape=s), a)
 
 
 @_law("expand-of-scale")
 def expand_of_scale(x: Tensor, s: Ints, a: Float) -> Sides:
     """Nor about how often a value stands there."""
-    return ops.Expand(_scale(x, a), shape=s), _scale(ops.Expand(x, shape=s), a)
+    return ops.Expand(times(x, a), shape=s), times(ops.Expand(x, shape=s), a)
 
 
 @_law("reshape-of-shift")
 def reshape_of_shift(x: Tensor, s: Ints, a: Float) -> Sides:
     """Nor does an addend."""
-    return ops.Reshape(_shift(x, a), shape=s), _shift(ops.Reshape(x, shape=s), a)
+    return ops.Reshape(plus(x, a), shape=s), plus(ops.Reshape(x, shape=s), a)
 
 
 @_law("matmul-of-scale-left")
 def matmul_of_scale_left(x: Tensor, y: Tensor, a: Float) -> Sides:
     """A factor leaves a matrix product on the left."""
-    return _scale(x, a) @ y, _scale(x @ y, a), x.rank >= 2, y.rank >= 2
+    return times(x, a) @ y, times(x @ y, a), x.rank >= 2, y.rank >= 2
 
 
 @_law("matmul-of-scale-right")
 def matmul_of_scale_right(x: Tensor, y: Tensor, a: Float) -> Sides:
     """And on the right."""
-    return x @ _scale(y, a), _scale(x @ y, a), x.rank >= 2, y.rank >= 2
+    return x @ times(y, a), times(x @ y, a), x.rank >= 2, y.rank >= 2
 
 
 @_law("mean-of-scale")
 def mean_of_scale(x: Tensor, k: Ints, a: Float) -> Sides:
     """A factor leaves a mean."""
     return (
-        ops.ReduceMean(_scale(x, a), axes=k, keepdims=1),
-        _scale(ops.ReduceMean(x, axes=k, keepdims=1), a),
+        ops.ReduceMean(times(x, a), axes=k, keepdims=1),
+        times(ops.ReduceMean(x, axes=k, keepdims=1), a),
     )
 
 
@@ -292,8 +278,8 @@ def mean_of_scale(x: Tensor, k: Ints, a: Float) -> Sides:
 def mean_of_shift(x: Tensor, k: Ints, a: Float) -> Sides:
     """An addend leaves a mean."""
     return (
-        ops.ReduceMean(_shift(x, a), axes=k, keepdims=1),
-        _shift(ops.ReduceMean(x, axes=k, keepdims=1), a),
+        ops.ReduceMean(plus(x, a), axes=k, keepdims=1),
+        plus(ops.ReduceMean(x, axes=k, keepdims=1), a),
     )
 
 
@@ -301,11 +287,11 @@ def mean_of_shift(x: Tensor, k: Ints, a: Float) -> Sides:
 def sum_over_axis(x: Tensor, i: Int) -> Sides:
     """A sum over one axis is a mean times the number of its addends."""
     mean = ops.ReduceMean(x, axes=(i,), keepdims=1)
-    return ops.ReduceSum(x, axes=(i,), keepdims=1), _scale(mean, real(x.dim(i)))
+    return ops.ReduceSum(x, axes=(i,), keepdims=1), times(mean, real(x.dim(i)))
 
 
 @_law("sum-over-two-axes")
 def sum_over_two_axes(x: Tensor, i: Int, j: Int) -> Sides:
     """And so is a sum over two."""
     mean = ops.ReduceMean(x, axes=(i, j), keepdims=1)
-    return ops.ReduceSum(x, axes=(i, j), keepdims=1), _scale(mean, real(x.dim(i) * x.dim(j)))
+    return ops.ReduceSum(x, axes=(i, j), keepdims=1), times(mean, real(x.dim(i) * x.dim(j)))

@@ -7,24 +7,15 @@ what it finds, and transposes compose.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from eqsat_opt.rules.declare import recognition
+from eqsat_opt.rules.parameters import plus, times
 from eqsat_opt.rules.rule import Float, Int, Ints, Numerics, Phase, Rule, Sides, Tensor, rule
 from eqsat_opt.rules.term import Condition, Expr, Term, Var, near, ops, real
 
 __all__: list[str] = []
 
 
-def _law(name: str) -> Callable[[Callable[..., Sides]], Rule]:
-    return rule(f"attention/{name}", numerics=Numerics.REASSOCIATE, phase=Phase.RECOGNISE)
-
-
-def _scale(x: Term, factor: Expr | float) -> Term:
-    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
-
-
-def _shift(x: Term, offset: Expr | float) -> Term:
-    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
+_law = recognition("attention")
 
 
 def _sum(u: Term, i: Expr) -> Term:
@@ -35,7 +26,7 @@ def _sum(u: Term, i: Expr) -> Term:
 def softmax(u: Tensor, i: Int) -> Sides:
     """Exponentials over their mean are a softmax times their number."""
     left = ops.Exp(u) * ops.Reciprocal(_sum(u, i))
-    return left, _scale(ops.Softmax(u, axis=i), real(u.dim(i)))
+    return left, times(ops.Softmax(u, axis=i), real(u.dim(i)))
 
 
 @_law("softmax-meets-exponential")
@@ -55,27 +46,27 @@ def softmax_of_logarithm(x: Tensor, i: Int) -> Sides:
 def softmax_less_maximum(x: Tensor, y: Tensor, i: Int, c: Float) -> Sides:
     """A softmax does not see what is added along its axis."""
     top = ops.ReduceMax(y, axes=(i,), keepdims=1)
-    return ops.Softmax(x + _scale(top, c), axis=i), ops.Softmax(x, axis=i), x.shape == y.shape
+    return ops.Softmax(x + times(top, c), axis=i), ops.Softmax(x, axis=i), x.shape == y.shape
 
 
 @_law("softmax-of-shift")
 def softmax_of_shift(x: Tensor, i: Int, s: Float) -> Sides:
     """Nor a constant."""
-    return ops.Softmax(_shift(x, s), axis=i), ops.Softmax(x, axis=i)
+    return ops.Softmax(plus(x, s), axis=i), ops.Softmax(x, axis=i)
 
 
 @_law("exponential-less-logarithm")
 def exponential_less_logarithm(x: Tensor, u: Tensor, i: Int, c: Float) -> Sides:
     """exp(x - log s) = exp(x)/s for what is positive."""
     s = _sum(u, i)
-    return ops.Exp(x + _scale(ops.Log(s), c)), ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0)
+    return ops.Exp(x + times(ops.Log(s), c)), ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0)
 
 
 @_law("exponential-less-scaled-logarithm")
 def exponential_less_scaled_logarithm(x: Tensor, u: Tensor, i: Int, a: Float, c: Float) -> Sides:
     """The same with a factor, as a sum is a scaled mean."""
-    s = _scale(_sum(u, i), a)
-    left = ops.Exp(x + _scale(ops.Log(s), c))
+    s = times(_sum(u, i), a)
+    left = ops.Exp(x + times(ops.Log(s), c))
     return left, ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0), a > 0.0
 
 
@@ -150,7 +141,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor) -> Sides:
 @_law("scaled")
 def scaled(q: Tensor, k: Tensor, v: Tensor, s: Float) -> Sides:
     """With a factor on the logits."""
-    left = ops.Softmax(_scale(_logits(q, k), s), axis=3) @ v
+    left = ops.Softmax(times(_logits(q, k), s), axis=3) @ v
     return left, ops.Attention(q, _keys(k), v, scale=s), *_four(q, k, v)
 
 
@@ -164,15 +155,15 @@ def masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Sides:
 @_law("scaled-masked")
 def scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
     """With a factor and a mask."""
-    left = ops.Softmax(_scale(_logits(q, k), s) + m, axis=3) @ v
+    left = ops.Softmax(times(_logits(q, k), s) + m, axis=3) @ v
     return left, ops.MaskedAttention(q, _keys(k), v, m, scale=s), *_four(q, k, v)
 
 
 @_law("masked-scaled")
 def masked_scaled(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
     """With a factor on the logits and on their mask."""
-    left = ops.Softmax(_scale(_logits(q, k) + m, s), axis=3) @ v
-    return left, ops.MaskedAttention(q, _keys(k), v, _scale(m, s), scale=s), *_four(q, k, v)
+    left = ops.Softmax(times(_logits(q, k) + m, s), axis=3) @ v
+    return left, ops.MaskedAttention(q, _keys(k), v, times(m, s), scale=s), *_four(q, k, v)
 
 
 @_law("twice-masked")
@@ -185,7 +176,7 @@ def twice_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, n: Tensor) -> Sides
 @_law("scaled-twice-masked")
 def scaled_twice_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, n: Tensor, s: Float) -> Sides:
     """With a factor."""
-    left = ops.Softmax((_scale(_logits(q, k), s) + m) + n, axis=3) @ v
+    left = ops.Softmax((times(_logits(q, k), s) + m) + n, axis=3) @ v
     return left, ops.MaskedAttention(q, _keys(k), v, m + n, scale=s), *_four(q, k, v)
 
 
@@ -224,7 +215,7 @@ def merged_plain(q: Tensor, k: Tensor, v: Tensor) -> Sides:
 @_law("merged-scaled")
 def merged_scaled(q: Tensor, k: Tensor, v: Tensor, s: Float) -> Sides:
     """With a factor."""
-    left = ops.Softmax(_scale(_logits(q, k), s), axis=2) @ v
+    left = ops.Softmax(times(_logits(q, k), s), axis=2) @ v
     return left, _merged(q, k, v, s), *_three(q, k, v)
 
 
@@ -238,7 +229,7 @@ def merged_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Sides:
 @_law("merged-scaled-masked")
 def merged_scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
     """With both."""
-    left = ops.Softmax(_scale(_logits(q, k), s) + m, axis=2) @ v
+    left = ops.Softmax(times(_logits(q, k), s) + m, axis=2) @ v
     return left, _merged(q, k, v, s, m), *_three(q, k, v), m.rank == 3
 
 
@@ -280,8 +271,8 @@ def repeated_merged_heads(k: Tensor, b: Int, h: Int, s: Int, d: Int, g: Int, n: 
 @_law("repeat-of-scale")
 def repeat_of_scale(x: Tensor, i: Int, n: Int, a: Float) -> Sides:
     """A factor leaves repeated heads."""
-    repeated = ops.Repeat(_scale(x, a), axis=i, repeats=n)
-    return repeated, _scale(ops.Repeat(x, axis=i, repeats=n), a)
+    repeated = ops.Repeat(times(x, a), axis=i, repeats=n)
+    return repeated, times(ops.Repeat(x, axis=i, repeats=n), a)
 
 
 def _repeated(x: Term, repeats: Expr) -> Term:

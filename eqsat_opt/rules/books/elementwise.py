@@ -211,6 +211,7 @@ def _translated(op: str) -> Rule:
         "An addend that both operands have is added once.",
         dict.fromkeys("xyz", "Tensor"),
         sides,
+        numerics=Numerics.RELAXED,
     )
 
 

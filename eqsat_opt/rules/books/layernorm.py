@@ -85,7 +85,7 @@ def rms_into_matmul(x: Tensor, g: Weight, w: Weight, i: Int, e: Float) -> Sides:
     )
 
 
-@rule("layernorm/ignores-addend", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
+@rule("layernorm/ignores-addend", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def addend_before_layer(x: Tensor, c: Tensor, g: Tensor, b: Tensor, i: Int, e: Float) -> Sides:
     """A layer normalisation does not see one number that is added everywhere."""
     return _layer(x + c, g, b, i, e), _layer(x, g, b, i, e), c.rank == 0, *_last(x, i, g, b)
@@ -110,7 +110,7 @@ def _shift_before_layer(rank: int) -> Rule:
         "Nor one number per row.",
         {**dict.fromkeys("xcgb", "Tensor"), "i": "Int", "e": "Float"},
         sides,
-        numerics=Numerics.REASSOCIATE,
+        numerics=Numerics.RELAXED,
         phase=Phase.SIMPLIFY,
     )
 

@@ -6,35 +6,22 @@ finds the core of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from eqsat_opt.rules.declare import recognition
+from eqsat_opt.rules.parameters import plus, times
 from eqsat_opt.rules.rule import (
     Float,
     Int,
     Ints,
-    Numerics,
-    Phase,
-    Rule,
     Sides,
     Tensor,
     Weight,
-    rule,
 )
 from eqsat_opt.rules.term import Condition, Expr, Term, Var, near, ops
 
 __all__: list[str] = []
 
 
-def _law(name: str) -> Callable[[Callable[..., Sides]], Rule]:
-    return rule(f"normalisation/{name}", numerics=Numerics.REASSOCIATE, phase=Phase.RECOGNISE)
-
-
-def _scale(x: Term, factor: Expr | float) -> Term:
-    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
-
-
-def _shift(x: Term, offset: Expr | float) -> Term:
-    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
+_law = recognition("normalisation")
 
 
 def _mean(x: Term, axes: object) -> Term:
@@ -51,13 +38,13 @@ def _center(x: Term, axes: object) -> Term:
 @_law("center")
 def center(x: Tensor, k: Ints, c: Float) -> Sides:
     """A tensor less its mean."""
-    return x + _scale(_mean(x, k), c), _center(x, k), near(c, -1.0)
+    return x + times(_mean(x, k), c), _center(x, k), near(c, -1.0)
 
 
 @_law("center-negative")
 def center_negative(x: Tensor, k: Ints, c: Float) -> Sides:
     """The mean less the tensor."""
-    return _mean(x, k) + _scale(x, c), _scale(_center(x, k), -1.0), near(c, -1.0)
+    return _mean(x, k) + times(x, c), times(_center(x, k), -1.0), near(c, -1.0)
 
 
 @_law("center-twice")
@@ -69,27 +56,27 @@ def center_twice(x: Tensor, k: Ints) -> Sides:
 @_law("center-of-shift")
 def center_of_shift(x: Tensor, k: Ints, s: Float) -> Sides:
     """Centring removes an addend."""
-    return _center(_shift(x, s), k), _center(x, k)
+    return _center(plus(x, s), k), _center(x, k)
 
 
 @_law("center-of-scale")
 def center_of_scale(x: Tensor, k: Ints, a: Float) -> Sides:
     """A factor leaves it."""
-    return _center(_scale(x, a), k), _scale(_center(x, k), a)
+    return _center(times(x, a), k), times(_center(x, k), a)
 
 
 @_law("variance-of-squares")
 def variance_of_squares(x: Tensor, k: Ints, c: Float) -> Sides:
     """Mean(x²) - mean(x)² is the variance; the other side cancels less."""
-    left = _mean(ops.Square(x), k) + _scale(ops.Square(_mean(x, k)), c)
+    left = _mean(ops.Square(x), k) + times(ops.Square(_mean(x, k)), c)
     return left, _mean(ops.Square(_center(x, k)), k), near(c, -1.0)
 
 
 @_law("variance-of-squares-negative")
 def variance_of_squares_negative(x: Tensor, k: Ints, c: Float) -> Sides:
     """Mean(x)² - mean(x²) is its negative."""
-    left = ops.Square(_mean(x, k)) + _scale(_mean(ops.Square(x), k), c)
-    return left, _scale(_mean(ops.Square(_center(x, k)), k), -1.0), near(c, -1.0)
+    left = ops.Square(_mean(x, k)) + times(_mean(ops.Square(x), k), c)
+    return left, times(_mean(ops.Square(_center(x, k)), k), -1.0), near(c, -1.0)
 
 
 @_law("variance-half-centred")
@@ -102,28 +89,28 @@ def variance_half_centred(x: Tensor, k: Ints) -> Sides:
 @_law("affine-with-mean")
 def affine_with_mean(x: Tensor, i: Tensor, b: Tensor, k: Ints, c: Float) -> Sides:
     """Spelled like a batch normalisation: x i + (b - mean(x) i)."""
-    left = x * i + (b + _scale(_mean(x, k) * i, c))
+    left = x * i + (b + times(_mean(x, k) * i, c))
     return left, _center(x, k) * i + b, near(c, -1.0)
 
 
 @_law("affine-with-mean-and-constant")
 def affine_with_mean_and_constant(x: Tensor, i: Tensor, k: Ints, s: Float, c: Float) -> Sides:
     """The same with the shift a constant."""
-    left = x * i + _scale(_shift(_mean(x, k) * i, s), c)
-    return left, _shift(_center(x, k) * i, s * -1.0), near(c, -1.0)
+    left = x * i + times(plus(_mean(x, k) * i, s), c)
+    return left, plus(_center(x, k) * i, s * -1.0), near(c, -1.0)
 
 
 @_law("difference-with-mean")
 def difference_with_mean(x: Tensor, i: Tensor, k: Ints, c: Float) -> Sides:
     """The same without a shift."""
-    return x * i + _scale(_mean(x, k) * i, c), _center(x, k) * i, near(c, -1.0)
+    return x * i + times(_mean(x, k) * i, c), _center(x, k) * i, near(c, -1.0)
 
 
 # The inverse deviation meets what it normalises ---------------------------------------------------
 
 
 def _inverse(d: Term, k: object, e: Expr) -> Term:
-    return ops.Rsqrt(_shift(_mean(ops.Square(d), k), e))  # type: ignore[no-any-return]
+    return ops.Rsqrt(plus(_mean(ops.Square(d), k), e))  # type: ignore[no-any-return]
 
 
 @_law("deviation-meets-operand")
@@ -180,7 +167,7 @@ def layer(x: Tensor, i: Int, e: Float) -> Sides:
 def layer_uniform(x: Tensor, i: Int, e: Float, s: Float) -> Sides:
     """With one shift for all."""
     right = _layer(x, _vector(x, 1.0), _vector(x, s), i, e)
-    return _shift(_core(x, i, e), s), right, x.rank == i + 1
+    return plus(_core(x, i, e), s), right, x.rank == i + 1
 
 
 @_law("layer-scale")
@@ -196,7 +183,7 @@ def layer_scale_uniform(x: Tensor, g: Weight, i: Int, e: Float, s: Float) -> Sid
     """With a scale per channel and one shift."""
     scale, fits = _parameter(g, x)
     right = _layer(x, scale, _vector(x, s), i, e)
-    return _shift(_core(x, i, e) * g, s), right, x.rank == i + 1, *fits
+    return plus(_core(x, i, e) * g, s), right, x.rank == i + 1, *fits
 
 
 @_law("layer-scale-shift")
@@ -220,7 +207,7 @@ def layer_uniform_shift(x: Tensor, b: Weight, i: Int, e: Float, a: Float) -> Sid
     """With one scale for all and a shift per channel."""
     shift, fits = _parameter(b, x)
     right = _layer(x, _vector(x, a), shift, i, e)
-    return _scale(_core(x, i, e), a) + b, right, x.rank == i + 1, *fits
+    return times(_core(x, i, e), a) + b, right, x.rank == i + 1, *fits
 
 
 def _rms(x: Term, g: Term, i: Expr, e: Expr) -> Term:
