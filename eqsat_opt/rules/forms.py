@@ -27,7 +27,7 @@ _UNITED = "the blocks would be united by the operator"
 
 
 def _conv(x: Term, w: Term, s: Expr, p: Expr, d: Expr, g: Expr | int) -> Term:
-    return ops.Conv(x, w, strides=s, pads=p, dilations=d, group=g)  # type: ignore[no-any-return]
+    return ops.Conv(x, w, strides=s, pads=p, dilations=d, group=g)
 
 
 # Matrix products ----------------------------------------------------------------------------------

@@ -9,22 +9,22 @@ __all__ = ["plus", "row_of", "scalar", "times", "vector"]
 
 def scalar(value: float) -> Term:
     """A literal."""
-    return ops.Scalar(value=value, dtype="float32")  # type: ignore[no-any-return]
+    return ops.Scalar(value=value, dtype="float32")
 
 
 def times(x: Term, factor: Expr | float) -> Term:
     """A constant factor, as recognition holds it."""
-    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
+    return ops.Scale(x, factor=factor)
 
 
 def plus(x: Term, offset: Expr | float) -> Term:
     """A constant addend, as recognition holds it."""
-    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
+    return ops.Shift(x, offset=offset)
 
 
 def vector(c: Var, size: Expr) -> Term:
     """A row as a vector; whether it is no more than a row, the reshape says."""
-    return ops.Reshape(c, shape=(size,))  # type: ignore[no-any-return]
+    return ops.Reshape(c, shape=(size,))
 
 
 def row_of(c: Var, x: Var, size: Expr) -> tuple[Condition, ...]:

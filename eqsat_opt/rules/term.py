@@ -6,7 +6,7 @@ evaluates on arrays and renders as text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -276,7 +276,7 @@ class Function:
 class _Ops:
     """``ops.Conv(x, w, strides=s, …)`` builds a pattern and checks it against the registry."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., Term]:
         if name.startswith("_"):
             raise AttributeError(name)
         if not is_known(name):
@@ -311,12 +311,12 @@ ops = _Ops()
 
 def concat(x: Term, y: Term, axis: Size) -> Term:
     """Binary concatenation, as the e-graph holds it."""
-    return ops.Concat(x, y, axis=axis)  # type: ignore[no-any-return]
+    return ops.Concat(x, y, axis=axis)
 
 
 def slice_(x: Term, axis: Size, lo: Size, hi: Size) -> Term:
     """``x[lo:hi]`` along ``axis``."""
-    return ops.Slice(x, axis=axis, lo=lo, hi=hi)  # type: ignore[no-any-return]
+    return ops.Slice(x, axis=axis, lo=lo, hi=hi)
 
 
 def follows(first: Var, second: Var) -> Condition:

@@ -55,12 +55,12 @@ class Formulas:
         c = self.choice(CONSTANTS)
         kind = self.choice("sst-c")
         if kind == "s":
-            return ops.Scale(inner, factor=c)  # type: ignore[no-any-return]
+            return ops.Scale(inner, factor=c)
         if kind == "t":
-            return ops.Shift(inner, offset=c)  # type: ignore[no-any-return]
+            return ops.Shift(inner, offset=c)
         if kind == "-":
-            return ops.Swish(inner, alpha=c)  # type: ignore[no-any-return]
-        return ops.Clip(inner, min=c, max=c + 1.5)  # type: ignore[no-any-return]
+            return ops.Swish(inner, alpha=c)
+        return ops.Clip(inner, min=c, max=c + 1.5)
 
     def moved(self, term: Term) -> Term:
         """Right or wrong: a step on the outside goes inside, or turns into another one."""

@@ -95,19 +95,19 @@ def test_definition_is_what_the_operator_computes(name: str, attrs: Mapping[str,
 
 
 def _scale(x: Term, factor: Expr | float) -> Term:
-    return ops.Scale(x, factor=factor)  # type: ignore[no-any-return]
+    return ops.Scale(x, factor=factor)
 
 
 def _shift(x: Term, offset: Expr | float) -> Term:
-    return ops.Shift(x, offset=offset)  # type: ignore[no-any-return]
+    return ops.Shift(x, offset=offset)
 
 
 def _mean(x: Term, axes: object) -> Term:
-    return ops.ReduceMean(x, axes=axes, keepdims=1)  # type: ignore[no-any-return]
+    return ops.ReduceMean(x, axes=axes, keepdims=1)
 
 
 def _sum(x: Term, axes: object) -> Term:
-    return ops.ReduceSum(x, axes=axes, keepdims=1)  # type: ignore[no-any-return]
+    return ops.ReduceSum(x, axes=axes, keepdims=1)
 
 
 @rule("right/roots-multiply")
@@ -413,8 +413,8 @@ def center_of_product(x: Tensor, y: Tensor, k: Ints) -> Sides:
 def _normalised(d: Term, axes: tuple[int, ...], e: Expr, *, inside: bool) -> Term:
     square = _mean(ops.Square(d), axes)
     if inside:
-        return d * ops.Rsqrt(_shift(square, e))  # type: ignore[no-any-return]
-    return d * ops.Reciprocal(_shift(ops.Sqrt(square), e))  # type: ignore[no-any-return]
+        return d * ops.Rsqrt(_shift(square, e))
+    return d * ops.Reciprocal(_shift(ops.Sqrt(square), e))
 
 
 @rule("wrong/misplaced-epsilon")
@@ -439,7 +439,7 @@ def norm_axis(d: Tensor, e: Float) -> Sides:
 
 
 def _filled(x: Tensor, value: float | Expr) -> Term:
-    return ops.Fill(shape=(x.dim(1),), value=value, dtype="float32")  # type: ignore[no-any-return]
+    return ops.Fill(shape=(x.dim(1),), value=value, dtype="float32")
 
 
 @rule("wrong/layer-without-centre")
@@ -531,7 +531,7 @@ SWAP = (0, 1, 3, 2)
 
 def _attended(q: Tensor, k: Tensor, v: Tensor, scale: float | Expr, *mask: Term) -> Term:
     op = ops.MaskedAttention if mask else ops.Attention
-    return op(q, ops.Transpose(k, perm=SWAP), v, *mask, scale=scale)  # type: ignore[no-any-return]
+    return op(q, ops.Transpose(k, perm=SWAP), v, *mask, scale=scale)
 
 
 @rule("wrong/attention-scale")
@@ -567,7 +567,7 @@ def attention_keys(q: Tensor, k: Tensor, v: Tensor) -> Sides:
 def _expanded(k: Tensor, shapes: tuple[tuple[Any, ...], ...]) -> Term:
     narrow, wide, flat = shapes
     term = ops.Expand(ops.Reshape(k, shape=narrow), shape=wide)
-    return ops.Reshape(term, shape=flat)  # type: ignore[no-any-return]
+    return ops.Reshape(term, shape=flat)
 
 
 @rule("wrong/repeated-heads")

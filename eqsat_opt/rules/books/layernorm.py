@@ -14,11 +14,11 @@ __all__: list[str] = []
 
 
 def _layer(x: Term, g: Term, b: Term, i: Expr, e: Expr) -> Term:
-    return ops.LayerNormalization(x, g, b, axis=i, epsilon=e)  # type: ignore[no-any-return]
+    return ops.LayerNormalization(x, g, b, axis=i, epsilon=e)
 
 
 def _rms(x: Term, g: Term, i: Expr, e: Expr) -> Term:
-    return ops.RMSNormalization(x, g, axis=i, epsilon=e)  # type: ignore[no-any-return]
+    return ops.RMSNormalization(x, g, axis=i, epsilon=e)
 
 
 def _last(x: Var, i: Expr, *parameters: Var) -> tuple[Condition, ...]:
@@ -53,7 +53,7 @@ def factor_after_rms(x: Tensor, g: Weight, c: Weight, i: Int, e: Float) -> Sides
 
 
 def _constant(value: float, size: Expr) -> Term:
-    return ops.Expand(scalar(value), shape=(size,))  # type: ignore[no-any-return]
+    return ops.Expand(scalar(value), shape=(size,))
 
 
 @rule("layernorm/into-matmul", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)

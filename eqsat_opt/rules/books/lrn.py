@@ -19,7 +19,7 @@ def _base(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
         ceil=0, count_include_pad=1,
     )  # fmt: skip
     flat = ops.Scalar(value=k, dtype="float32") + mean * ops.Scalar(value=a, dtype="float32")
-    return ops.Reshape(flat, shape=(x.dim(0), x.dim(1), x.dim(2), x.dim(3)))  # type: ignore[no-any-return]
+    return ops.Reshape(flat, shape=(x.dim(0), x.dim(1), x.dim(2), x.dim(3)))
 
 
 def _banded(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
@@ -33,7 +33,7 @@ def _banded(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
     weight = ops.Reshape(band * ops.Scalar(value=a, dtype="float32"), shape=(c, c, 1, 1))
     bias = ops.Expand(ops.Scalar(value=k, dtype="float32"), shape=(1, c, 1, 1))
     attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
-    return ops.Conv(x * x, weight, **attrs) + bias  # type: ignore[no-any-return]
+    return ops.Conv(x * x, weight, **attrs) + bias
 
 
 @rule("lrn/three-quarters-banded", numerics=Numerics.REASSOCIATE)

@@ -25,11 +25,11 @@ _law = recognition("normalisation")
 
 
 def _mean(x: Term, axes: object) -> Term:
-    return ops.ReduceMean(x, axes=axes, keepdims=1)  # type: ignore[no-any-return]
+    return ops.ReduceMean(x, axes=axes, keepdims=1)
 
 
 def _center(x: Term, axes: object) -> Term:
-    return ops.Center(x, axes=axes)  # type: ignore[no-any-return]
+    return ops.Center(x, axes=axes)
 
 
 # Centring -----------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def difference_with_mean(x: Tensor, i: Tensor, k: Ints, c: Float) -> Sides:
 
 
 def _inverse(d: Term, k: object, e: Expr) -> Term:
-    return ops.Rsqrt(plus(_mean(ops.Square(d), k), e))  # type: ignore[no-any-return]
+    return ops.Rsqrt(plus(_mean(ops.Square(d), k), e))
 
 
 @_law("deviation-meets-operand")
@@ -138,7 +138,7 @@ def root_mean_square(d: Tensor, k: Ints, e: Float) -> Sides:
 
 def _vector(x: Var, value: float | Expr) -> Term:
     last = x.rank - 1
-    return ops.Fill(shape=(x.dim(last),), value=value, dtype="float32")  # type: ignore[no-any-return]
+    return ops.Fill(shape=(x.dim(last),), value=value, dtype="float32")
 
 
 def _parameter(p: Var, x: Var) -> tuple[Term, tuple[Condition, Condition]]:
@@ -149,11 +149,11 @@ def _parameter(p: Var, x: Var) -> tuple[Term, tuple[Condition, Condition]]:
 
 
 def _layer(x: Term, g: Term, b: Term, i: Expr, e: Expr) -> Term:
-    return ops.LayerNormalization(x, g, b, axis=i, epsilon=e)  # type: ignore[no-any-return]
+    return ops.LayerNormalization(x, g, b, axis=i, epsilon=e)
 
 
 def _core(x: Term, i: Expr, e: Expr) -> Term:
-    return ops.RmsN(_center(x, (i,)), axes=(i,), epsilon=e)  # type: ignore[no-any-return]
+    return ops.RmsN(_center(x, (i,)), axes=(i,), epsilon=e)
 
 
 @_law("layer")
@@ -211,7 +211,7 @@ def layer_uniform_shift(x: Tensor, b: Weight, i: Int, e: Float, a: Float) -> Sid
 
 
 def _rms(x: Term, g: Term, i: Expr, e: Expr) -> Term:
-    return ops.RMSNormalization(x, g, axis=i, epsilon=e)  # type: ignore[no-any-return]
+    return ops.RMSNormalization(x, g, axis=i, epsilon=e)
 
 
 @_law("root-mean-square-plain")

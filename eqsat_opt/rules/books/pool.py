@@ -106,7 +106,7 @@ def max_in_steps(x: Tensor, a: Int, b: Int, c: Int, d: Int) -> Sides:
     """A maximum over a larger window starts from that over a smaller one: pyramids of pools."""
 
     def pool(of: Term, size: Expr, pad: Expr) -> Term:
-        return ops.MaxPool(  # type: ignore[no-any-return]
+        return ops.MaxPool(
             of, kernel=(size, size), strides=(1, 1), pads=(pad,) * 4, dilations=(1, 1), ceil=0
         )
 

@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 def _reshape(x: Term, shape: object) -> Term:
-    return ops.Reshape(x, shape=shape)  # type: ignore[no-any-return]
+    return ops.Reshape(x, shape=shape)
 
 
 # Composition --------------------------------------------------------------------------------------

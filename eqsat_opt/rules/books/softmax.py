@@ -17,7 +17,7 @@ _RANKS = (2, 3, 4)
 
 
 def _softmax(x: Term, axis: object) -> Term:
-    return ops.Softmax(x, axis=axis)  # type: ignore[no-any-return]
+    return ops.Softmax(x, axis=axis)
 
 
 def _constant_along(c: Var, x: Var, axis: Expr, rank: int) -> tuple[Condition, ...]:

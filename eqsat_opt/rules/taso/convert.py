@@ -136,7 +136,7 @@ class _Conversion:
                 self.rank(operands, 2)
             case "concat":
                 self.rank(operands, op.parameters["rank"])
-                return ops.Concat(*operands, axis=op.parameters["axis"])  # type: ignore[no-any-return]
+                return ops.Concat(*operands, axis=op.parameters["axis"])
             case "split":
                 axis = op.parameters["axis"]
                 cut = _cut(first, axis)
@@ -145,7 +145,7 @@ class _Conversion:
             case "ewadd" | "ewmul":
                 if is_source:
                     self.equal_shapes(*operands)
-                return ops.Add(*operands) if op.kind == "ewadd" else ops.Mul(*operands)  # type: ignore[no-any-return]
+                return ops.Add(*operands) if op.kind == "ewadd" else ops.Mul(*operands)
             case activation:
                 return getattr(ops, _ACTIVATIONS[activation])(first)  # type: ignore[no-any-return]
         if op.activation != "none":
@@ -166,9 +166,7 @@ class _Conversion:
         group: Expr = _extent(x, 1) // _extent(w, 1)
         if is_source:
             group = expr(1) if self.groups is Groups.ORDINARY else self.integer("g")
-        return ops.Conv(  # type: ignore[no-any-return]
-            x, w, strides=strides, pads=pads, dilations=(1, 1), group=group
-        )
+        return ops.Conv(x, w, strides=strides, pads=pads, dilations=(1, 1), group=group)
 
     def same_pads(self, w: Term, *, is_source: bool) -> tuple[Expr, ...]:
         kernel = [_extent(w, axis) for axis in _KERNEL_AXES]
