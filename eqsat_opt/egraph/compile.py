@@ -20,6 +20,9 @@ __all__ = ["BY_SCALE", "compile_rule"]
 
 BY_SCALE = 4096
 """Provenance values are ``BY_SCALE * iteration + rule number``; smaller is earlier."""
+_NOW = '(unstable-app (unstable-fn "now"))'
+"""The iteration, called as a function: matched as a table it would, at every change, make each rule
+match the whole e-graph again instead of what is new."""
 
 _LITERAL = 1 << 38
 
@@ -233,7 +236,7 @@ class _Compiler:
             self.body.append(f"(const v_{variable})")
         for condition in self.rule.when:
             self.condition(condition)
-        self.body.append(f"(= by_ (+ (* {BY_SCALE} (now)) {self.number}))")
+        self.head.append(f"(let by_ (+ (* {BY_SCALE} {_NOW}) {self.number}))")
         for i, root in enumerate(self.rule.rhs):
             built = self.build(root)
             self.head.append(f"(want r{i}_ {built} {self.number})")

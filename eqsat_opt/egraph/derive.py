@@ -27,6 +27,7 @@ from eqsat_opt.egraph.schema import Schema
 from eqsat_opt.egraph.siblings import Seeds
 from eqsat_opt.egraph.typing import typing_rules
 from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.rules.bindings import Bindings
 from eqsat_opt.rules.rule import Rule, directed
 
@@ -43,8 +44,8 @@ _GOALS = (
     "(ruleset meet_)",
     "(rule ((goal_ a b) (= c (Orig a)) (= c (Orig b))) ((met_ a b)) :ruleset meet_)",
 )
-_ARITY = 4
-"""Operands that a term without a constructor of its own may have."""
+_HELD = tuple((OPAQUE, operands) for operands in range(5))
+"""Operands that a term of a goal may have of which no axiom speaks."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,7 @@ class Prover:
         self.most = most
         one_way = directed(self.axioms)
         self._ruleset = {rule.name: f"axiom{i}_" for i, rule in enumerate(one_way)}
-        self._schema = Schema.of(one_way, _ARITY, always=())
-        self._constructors = tuple(self._schema.constructors())
+        self._schema = Schema.of(one_way, _HELD)
         self._program = (
             *self._schema.declarations(),
             *typing_rules(self._schema),
@@ -171,7 +171,7 @@ class Prover:
         with compiled_engine(self._program) as engine:
             load(engine, self._schema, terms.lowered(), Seeds((), ()), ())
             engine.run([*(f"(goal_ {a} {b})" for a, b in pairs), *_SETTLE])
-            attempt = _Attempt(engine, len(set(pairs)), self._constructors, self.nodes)
+            attempt = _Attempt(engine, len(set(pairs)), self._schema, self.nodes)
             with _undone(engine) if minimise else nullcontext():
                 ruleset = _ALL if everything else self._combined(engine, allowed)
                 fired = attempt.run(ruleset, self.iterations)
@@ -221,7 +221,7 @@ def readable(rules: Sequence[Rule]) -> tuple[Rule, ...]:
         one_way = directed([rule])
         try:
             for one in one_way:
-                compile_rule(one, 1, Schema.of(one_way, _ARITY, always=()))
+                compile_rule(one, 1, Schema.of(one_way, _HELD))
         except RuleError:
             return False
         return True
@@ -243,10 +243,10 @@ def _undone(engine: Engine) -> Iterator[None]:
 class _Attempt:
     """Runs of a loaded goal."""
 
-    def __init__(self, engine: Engine, goals: int, constructors: Sequence[str], nodes: int) -> None:
+    def __init__(self, engine: Engine, goals: int, schema: Schema, nodes: int) -> None:
         self.engine = engine
         self.goals = goals
-        self.constructors = constructors
+        self.schema = schema
         self.nodes = nodes
         self.iterations = 0
         self.enodes = 0
@@ -272,7 +272,7 @@ class _Attempt:
         outputs = self.engine.run([*commands, "(run-schedule (run meet_))", "(print-size)"])
         sizes = dict(outputs[-1].sizes)
         self.met = sizes["met_"] == self.goals
-        self.enodes = sum(sizes.get(name, 0) for name in self.constructors)
+        self.enodes = self.schema.enodes(sizes)
         if matches is None:
             return True
         for name, count in outputs[0].report.num_matches_per_rule.items():

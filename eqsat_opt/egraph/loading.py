@@ -45,7 +45,6 @@ def _term_row(
 ) -> tuple[list[str], str, list[object]]:
     columns = ["i64"]
     row: list[object] = [number]
-    arguments: list[str] = []
 
     def column(sort: str, value: object) -> str:
         columns.append(sort)
@@ -53,14 +52,11 @@ def _term_row(
         return f"a{len(columns) - 1}"
 
     children = [f"(Orig {column('i64', child)})" for child in term.children]
-    if term.op == LEAF:
-        name, arguments = "Leaf", [column("i64", term.attrs[0][1])]
-    elif term.op == OUT:
-        name, arguments = "Out", [column("i64", term.attrs[0][1]), *children]
-    elif schema.is_function(term.op):
-        name, arguments = "Map", [column("String", generic_key(term)), *children]
-    elif term.op in schema.typed and len(children) == schema.arity(term.op):
-        name, arguments = term.op, children
+    name = schema.constructor(term.op, len(children))
+    if name in (LEAF, OUT):
+        arguments = [column("i64", term.attrs[0][1]), *children]
+    elif name == term.op:
+        arguments = children
         values = dict(term.attrs)
         for key, kind in schema.attr_kinds(term.op):
             if kind == "ints":
@@ -70,15 +66,19 @@ def _term_row(
                 value = repr(float(values[key])) if kind == "float" else values[key]  # type: ignore[arg-type]
                 arguments.append(column(SORTS[kind], value))
     else:
-        name, arguments = f"Node_{len(children)}", [column("String", generic_key(term)), *children]
+        arguments = [column("String", generic_key(term)), *children]
     text = " ".join(arguments)
     return columns, f"(union (Orig a0) ({name} {text})) (set ({name}_by {text}) {by})", row
 
 
 def load(
     engine: Engine, schema: Schema, lowered: Lowered, seeds: Seeds, seeded_by: Sequence[int]
-) -> None:
-    """Insert all terms with types and constness: the model's made by 0, each seed by its rule."""
+) -> int:
+    """Insert all terms with types and constness: the model's made by 0, each seed by its rule.
+
+    Returns:
+        The number of e-nodes.
+    """
     tables = _Tables()
     for number, term in enumerate((*lowered.terms, *seeds.terms)):
         is_own = number < len(lowered.terms)
@@ -105,4 +105,5 @@ def load(
         for (columns, action), rows in tables.rows.items()
         for command in engine.load_table(columns, rows, action)
     ]
-    engine.run([*commands, "(run load 1)"])
+    *_, counted = engine.run([*commands, "(run load 1)", "(print-size)"])
+    return schema.enodes(dict(counted.sizes))

@@ -7,6 +7,7 @@ compiled for nothing, which for small models is most of the time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from eqsat_opt.egraph.typing import TYPED_OPS
 from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
@@ -19,8 +20,14 @@ __all__ = ["relevant"]
 _TYPED = TYPED_OPS | {MAP, *UNARY_FUNCTIONS}
 
 
-def _operators(roots: Iterable[Term]) -> set[str]:
-    return {t.op for root in roots for t in root.walk() if isinstance(t, Apply)}
+def _operators(roots: Iterable[Term]) -> frozenset[str]:
+    return frozenset(t.op for root in roots for t in root.walk() if isinstance(t, Apply))
+
+
+@lru_cache(maxsize=8)
+def _sides(rules: tuple[Rule, ...]) -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
+    """Names of the rules with the operators of their left and right sides."""
+    return tuple((rule.name, _operators(rule.lhs), _operators(rule.rhs)) for rule in rules)
 
 
 def relevant(rules: Sequence[Rule], operators: Iterable[str]) -> list[Rule]:
@@ -33,7 +40,7 @@ def relevant(rules: Sequence[Rule], operators: Iterable[str]) -> list[Rule]:
         operators: names of the operators that the graph holds.
     """
     known = set(operators)
-    sides = [(rule.name, _operators(rule.lhs), _operators(rule.rhs)) for rule in rules]
+    sides = _sides(tuple(rules))
     kept = {name for name, _, made in sides if not made <= _TYPED}
     while True:
         if known & set(UNARY_FUNCTIONS):

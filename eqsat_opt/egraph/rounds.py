@@ -12,13 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eqsat_opt.egraph.engine import Engine
-from eqsat_opt.egraph.schema import Schema
+from eqsat_opt.egraph.program import Program
 from eqsat_opt.rules.rule import Phase
 
 __all__ = ["Budget", "Rounds"]
 
 _MAY_EXPLODE = 10
 """Growth of one step against which a snapshot protects; a small e-graph copies in milliseconds."""
+
+_SETTLED = "(saturate (saturate (run typing)) (run commit))"
+"""Type what is new, then unite what has equal types, until nothing moves."""
 
 _OVERSHOOT = 1.5
 """Relative size above the limit that is still kept."""
@@ -49,105 +52,107 @@ class Budget:
 
 
 class Rounds:
-    """One e-graph being saturated."""
+    """One e-graph being saturated.
+
+    Attributes:
+        size: e-nodes.
+        matches: rule name to number of matches.
+    """
 
     def __init__(
-        self, engine: Engine, schema: Schema, budget: Budget, progress: Callable[[str], None] | None
+        self,
+        engine: Engine,
+        program: Program,
+        budget: Budget,
+        progress: Callable[[str], None] | None = None,
     ) -> None:
-        self.schema = schema
-        self.budget = budget
-        self.progress = progress
-        self.engine = engine
+        self.size = 0
         self.matches: Counter[str] = Counter()
-        self.names = list(schema.constructors())
-        self.started = time.perf_counter()
-        self.snapshots = 0
+        self._engine = engine
+        self._phases = program.phases
+        self._schema = program.schema
+        self._budget = budget
+        self._progress = progress
+        self._snapshots = 0
+        self._started = time.perf_counter()
+        self._step(_SETTLED)
 
-    def size(self) -> int:
-        sizes = self.engine.sizes()
-        return sum(sizes.get(name, 0) for name in self.names)
+    def _step(self, schedule: str, iteration: int = 0) -> bool:
+        """Run one schedule and count e-nodes; whether it changed anything."""
+        # One call for all, since each crosses the border of the engine.
+        commands = [f"(set (now) {iteration})", f"(run-schedule {schedule})", "(print-size)"]
+        *_, ran, counted = self._engine.run(commands)
+        for name, count in ran.report.num_matches_per_rule.items():
+            self.matches[name] += count
+        self.size = self._schema.enodes(dict(counted.sizes))
+        return bool(ran.report.updated)
 
-    def take_snapshot(self) -> None:
+    def _take_snapshot(self) -> None:
         """Remember the state if the next step might explode; a small e-graph has room to grow."""
-        if self.size() * _MAY_EXPLODE > self.budget.nodes:
-            self.engine.push()
-            self.snapshots += 1
+        if self.size * _MAY_EXPLODE > self._budget.nodes:
+            self._engine.push()
+            self._snapshots += 1
 
-    def undo_overshoot(self, size: int) -> None:
+    def _undo_overshoot(self) -> None:
         """Undo the last step if it went far beyond the limit, which no step can be kept from."""
-        if size > _OVERSHOOT * self.budget.nodes and self.snapshots:
-            self.engine.pop()
-            self.snapshots -= 1
+        if self.size > _OVERSHOOT * self._budget.nodes and self._snapshots:
+            self._engine.pop()
+            self._snapshots -= 1
 
     def close(self) -> None:
         """Drop the snapshots, so that what the caller had stands on top again."""
-        for _ in range(self.snapshots):
-            self.engine.pop()
+        for _ in range(self._snapshots):
+            self._engine.pop()
 
-    def step(self, command: str) -> bool:
-        """Run one schedule; whether it changed anything."""
-        (output,) = self.engine.run([command])
-        report = output.report
-        for name, count in report.num_matches_per_rule.items():
-            self.matches[name] += count
-        return bool(report.updated)
+    def _is_late(self) -> bool:
+        return time.perf_counter() - self._started > self._budget.time_s
 
-    def settle(self) -> bool:
-        """Type what is new, then unite what has equal types, until nothing moves."""
-        self.step("(run-schedule (saturate (run typing)))")
-        return self.step("(run-schedule (saturate (run commit) (saturate (run typing))))")
+    def _schedule(self, phase: Phase) -> str:
+        if phase is not Phase.ALGEBRA:
+            return f"(run {phase}) {_SETTLED}"
+        return (
+            "(let-scheduler back-off_ (back-off"
+            f" :match-limit {self._budget.match_limit} :ban-length 2))"
+            f" (run-with back-off_ {phase}) {_SETTLED}"
+        )
 
-    def iterate(self, phases: Sequence[Phase], iteration: int) -> tuple[bool, str | None]:
+    def _iterate(self, phases: Sequence[Phase], iteration: int) -> tuple[bool, str | None]:
         """One round; whether it changed anything, and the budget that ended it."""
-        self.engine.run([f"(set (now) {iteration})"])
         changed = False
         for phase in phases:
-            if phase is Phase.ALGEBRA:
-                limit = self.budget.match_limit
-                command = (
-                    "(run-schedule"
-                    f" (let-scheduler back-off_ (back-off :match-limit {limit} :ban-length 2))"
-                    f" (run-with back-off_ {phase}))"
-                )
-            else:
-                command = f"(run-schedule (run {phase}))"
-            self.take_snapshot()
-            changed |= self.step(command)
-            changed |= self.settle()
-            size = self.size()
-            if size > self.budget.nodes:
-                self.undo_overshoot(size)
+            self._take_snapshot()
+            changed |= self._step(self._schedule(phase), iteration)
+            if self.size > self._budget.nodes:
+                self._undo_overshoot()
                 return changed, "nodes"
-            if time.perf_counter() - self.started > self.budget.time_s:
+            if self._is_late():
                 return changed, "time"
         return changed, None
 
     def saturate(self) -> tuple[int, str]:
         """Run all rounds; how many, and what stopped them."""
-        for iteration in range(1, self.budget.iterations + 1):
+        for iteration in range(1, self._budget.iterations + 1):
             phases = [Phase.SIMPLIFY, Phase.EXPLORE]
-            with_algebra = iteration <= self.budget.algebra_iterations
-            if with_algebra:
+            if iteration <= self._budget.algebra_iterations:
                 phases.append(Phase.ALGEBRA)
-            changed, stop = self.iterate(phases, iteration)
-            if self.progress is not None:
-                self.progress(f"iteration {iteration}: {self.size()} e-nodes")
+            phases = [phase for phase in phases if phase in self._phases]
+            changed, stop = self._iterate(phases, iteration)
+            if self._progress is not None:
+                self._progress(f"iteration {iteration}: {self.size} e-nodes")
             if stop is not None:
                 return iteration, stop
-            if not changed and not with_algebra:
+            if not changed:
                 return iteration, "saturated"
-        return self.budget.iterations, "iterations"
+        return self._budget.iterations, "iterations"
 
     def saturate_windows(self) -> tuple[int, str]:
-        """Run the rules of recognition alone; an iteration is one call, for there are many."""
-        types = "(saturate (run typing))"
-        settled = f"{types} (saturate (run commit) {types})"
-        for iteration in range(1, self.budget.recognition_iterations + 1):
-            self.engine.run([f"(set (now) {iteration})"])
-            if not self.step(f"(run-schedule (run {Phase.RECOGNISE}) {settled})"):
+        """Run the rules of recognition alone."""
+        schedule = self._schedule(Phase.RECOGNISE)
+        for iteration in range(1, self._budget.recognition_iterations + 1):
+            if not self._step(schedule, iteration):
                 return iteration, "saturated"
-            if self.size() > self.budget.recognition_nodes:
+            if self.size > self._budget.recognition_nodes:
                 return iteration, "nodes"
-            if time.perf_counter() - self.started > self.budget.time_s:
+            if self._is_late():
                 return iteration, "time"
-        return self.budget.recognition_iterations, "iterations"
+        return self._budget.recognition_iterations, "iterations"

@@ -5,24 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
-from eqsat_opt.egraph.compile import compile_rule, rule_numbers
 from eqsat_opt.egraph.engine import compiled_engine
 from eqsat_opt.egraph.frozen import EClasses, freeze
 from eqsat_opt.egraph.loading import load
 from eqsat_opt.egraph.lowering import Lowered, lower
+from eqsat_opt.egraph.program import Program, program_for
 from eqsat_opt.egraph.readout import FUSED
 from eqsat_opt.egraph.recognise import Recognition, recognise
-from eqsat_opt.egraph.relevance import relevant
 from eqsat_opt.egraph.rounds import Budget, Rounds
-from eqsat_opt.egraph.schema import Schema
 from eqsat_opt.egraph.siblings import SEED_RULE, Seeds, sibling_seeds
-from eqsat_opt.egraph.typing import typing_rules
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.rules.rule import Phase, Rule, directed
+from eqsat_opt.rules.rule import Phase, Rule
 
 __all__ = [
     "Budget",
@@ -114,68 +110,61 @@ def saturate_terms(
     start = clock()
     # Two-root rules over siblings are for searches on graphs; here the seeds and the slice laws do
     # their work. General equations are for derivations of other rules.
-    terms = (*lowered.terms, *seeds.terms, *found.terms)
-    one_way = relevant(
-        directed([rule for rule in rules if rule.phase not in _ELSEWHERE]),
-        {term.op for term in terms},
-    )
-    numbers = {**rule_numbers(one_way), SEED_RULE: len(one_way) + 1}
+    chosen = [rule for rule in rules if rule.phase not in _ELSEWHERE]
+    prepared = program_for(chosen, (*lowered.terms, *seeds.terms, *found.terms))
+    numbers = {**prepared.numbers, SEED_RULE: len(prepared.numbers) + 1}
     for rule in dict.fromkeys(found.rules):
         numbers[rule] = len(numbers) + 1
     seeded_by = [numbers[SEED_RULE]] * len(seeds.terms) + [numbers[rule] for rule in found.rules]
     seeds = Seeds(
         (*seeds.terms, *found.terms), (*seeds.equal, *found.equal), seeds.constant | found.constant
     )
-    arity = max([len(term.children) for term in (*lowered.terms, *seeds.terms)], default=0)
-    schema = _schema(one_way, arity)
-    with compiled_engine(_program(schema, one_way, numbers)) as engine:
-        run = Rounds(engine, schema, budget, progress)
+    with compiled_engine(prepared.commands) as engine:
         times["compile"] = clock() - start
 
         start = clock()
-        load(engine, schema, lowered, seeds, seeded_by)
-        loaded = run.size()
+        loaded = load(engine, prepared.schema, lowered, seeds, seeded_by)
         times["load"] = clock() - start
 
         start = clock()
-        run.started = start
-        run.settle()
-        iterations, stopped_by = run.saturate()
+        run = Rounds(engine, prepared, budget, progress)
+        ended = run.saturate()
         times["saturate"] = clock() - start
 
         start = clock()
-        eclasses = freeze(engine, schema, lowered, {n: name for name, n in numbers.items()})
+        rule_names = {number: name for name, number in numbers.items()}
+        eclasses = freeze(engine, prepared.schema, lowered, rule_names)
         times["freeze"] = clock() - start
         run.close()
-    names = {rule.name for rule in one_way}
-    report = SaturationReport(
-        eclasses.n_nodes, eclasses.n_classes, loaded, iterations, stopped_by,
-        {name: count for name, count in sorted(run.matches.items()) if count and name in names},
-        times, _fused_counts(found),
-    )  # fmt: skip
+    report = _report(eclasses, run, loaded, ended, prepared, times, found)
     _log.info("%s", report)
     return eclasses, report
 
 
-_WINDOW_ARITY = 4
 _WINDOW_GROWTH = 4
 """E-nodes of a saturated window per term, at most about; measured over all spellings."""
 _ELSEWHERE = (Phase.SIBLINGS, Phase.RECOGNISE, Phase.DERIVATION)
 """Phases whose rules do not run on the whole model, whoever named them."""
 
 
-def _schema(rules: Sequence[Rule], arity: int) -> Schema:
-    # A power of two, so that graphs of similar arity share one compiled program.
-    return Schema.of(rules, 1 << max(2, (arity - 1).bit_length()))
-
-
-def _program(schema: Schema, rules: Sequence[Rule], numbers: Mapping[str, int]) -> list[str]:
-    compiled = [compile_rule(rule, numbers[rule.name], schema) for rule in rules]
-    return [*schema.declarations(), *typing_rules(schema), *compiled, "(set (now) 0)"]
-
-
-def _fused_counts(found: Recognition) -> dict[str, int]:
-    return dict(sorted(Counter(term.op for term in found.terms if term.op in FUSED).items()))
+def _report(
+    eclasses: EClasses,
+    run: Rounds,
+    loaded: int,
+    ended: tuple[int, str],
+    prepared: Program,
+    times: dict[str, float],
+    found: Recognition,
+) -> SaturationReport:
+    matches = {
+        name: count
+        for name, count in sorted(run.matches.items())
+        if count and name in prepared.numbers
+    }
+    fused = dict(sorted(Counter(term.op for term in found.terms if term.op in FUSED).items()))
+    return SaturationReport(
+        eclasses.n_nodes, eclasses.n_classes, loaded, *ended, matches, times, fused
+    )
 
 
 def _recognised(lowered: Lowered, first: int, rules: Sequence[Rule], budget: Budget) -> Recognition:
@@ -190,17 +179,6 @@ def _recognised(lowered: Lowered, first: int, rules: Sequence[Rule], budget: Bud
     )
 
 
-@lru_cache(maxsize=4)
-def _recognition_program(
-    rules: tuple[Rule, ...],
-) -> tuple[Schema, list[str], dict[str, int]]:
-    """The program of the rules of recognition; no operator in a window has more operands."""
-    one_way = directed(rules)
-    numbers = rule_numbers(one_way)
-    schema = _schema(one_way, _WINDOW_ARITY)
-    return schema, _program(schema, one_way, numbers), numbers
-
-
 def saturate_windows(windows: Lowered, rules: Sequence[Rule], budget: Budget) -> Saturation:
     """Saturate cut-out parts of a model under the rules of phase ``recognise`` and nothing else.
 
@@ -209,19 +187,15 @@ def saturate_windows(windows: Lowered, rules: Sequence[Rule], budget: Budget) ->
         SaturationError: if the engine fails.
     """
     start = time.perf_counter()
-    chosen = tuple(rule for rule in rules if rule.phase is Phase.RECOGNISE)
-    schema, program, numbers = _recognition_program(chosen)
-    with compiled_engine(program) as engine:
-        run = Rounds(engine, schema, budget, None)
-        load(engine, schema, windows, Seeds((), ()), ())
-        loaded = run.size()
-        run.settle()
-        iterations, stopped_by = run.saturate_windows()
-        eclasses = freeze(engine, schema, windows, {n: name for name, n in numbers.items()})
-    report = SaturationReport(
-        eclasses.n_nodes, eclasses.n_classes, loaded, iterations, stopped_by,
-        {name: count for name, count in sorted(run.matches.items()) if count and name in numbers},
-        {"recognise": time.perf_counter() - start},
-    )  # fmt: skip
+    chosen = [rule for rule in rules if rule.phase is Phase.RECOGNISE]
+    prepared = program_for(chosen, windows.terms)
+    with compiled_engine(prepared.commands) as engine:
+        loaded = load(engine, prepared.schema, windows, Seeds((), ()), ())
+        run = Rounds(engine, prepared, budget)
+        ended = run.saturate_windows()
+        rule_names = {number: name for name, number in prepared.numbers.items()}
+        eclasses = freeze(engine, prepared.schema, windows, rule_names)
+    times = {"recognise": time.perf_counter() - start}
+    report = _report(eclasses, run, loaded, ended, prepared, times, Recognition())
     _log.info("windows: %s", report)
     return Saturation(windows, eclasses, report)

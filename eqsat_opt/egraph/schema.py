@@ -11,9 +11,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from eqsat_opt.egraph.lowering import LEAF, OUT
 from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
@@ -21,15 +23,21 @@ from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, Expr
 
-__all__ = ["ALWAYS_TYPED", "SORTS", "Schema", "key_of"]
+__all__ = ["SORTS", "Schema", "key_of"]
 
 SORTS = {"int": "i64", "float": "f64", "str": "String", "ints": "Ints"}
 
-ALWAYS_TYPED = (
+_TYPED_IN_MODELS = frozenset({
     "Add", "Sub", "Mul", "Div", "MatMul", "Conv", "Concat", "Slice", "Transpose", "Reshape", "Pad",
     "Scalar", "IdentityKernel",
-)  # fmt: skip
-"""Operators with a constructor even if no rule names them: lowering and merging make them."""
+})  # fmt: skip
+"""Operators of a model that have a constructor even if no rule names them: what the e-graph makes
+of constants by them is known to be constant."""
+
+
+def _node(operands: int) -> str:
+    return f"Node_{operands}"
+
 
 _ARITY = {"Conv": 2, "Concat": 2}
 """Operands in the e-graph where the registry allows several counts."""
@@ -49,16 +57,20 @@ def key_of(op: str, attrs: Attrs) -> str:
 
 @dataclass(frozen=True)
 class Schema:
-    """Which operators have constructors, and how many operands a generic node may have."""
+    """Which constructors an e-graph has; few, since the engine pays for each at every step.
+
+    Attributes:
+        typed: operators with a constructor of their own, in order.
+        generic: numbers of operands that generic nodes have, in order.
+    """
 
     typed: tuple[str, ...]
-    max_arity: int
+    generic: tuple[int, ...]
 
     @classmethod
-    def of(
-        cls, rules: Iterable[Rule], max_arity: int, always: Sequence[str] = ALWAYS_TYPED
-    ) -> Schema:
-        """The schema that ``rules`` need, with constructors for ``always`` as well."""
+    def of(cls, rules: Iterable[Rule], held: Iterable[tuple[str, int]]) -> Schema:
+        """The schema for ``rules`` and for terms of ``held``: operators with operand counts."""
+        held = set(held)
         mentioned = {
             term.op
             for rule in rules
@@ -66,7 +78,20 @@ class Schema:
             for term in root.walk()
             if isinstance(term, Apply) and _has_columns(term)
         }
-        return cls(tuple(sorted(mentioned | set(always))), max_arity)
+        typed = mentioned | {op for op, _ in held if op in _TYPED_IN_MODELS}
+        schema = cls(tuple(sorted(typed)), ())
+        generic = {count for op, count in held if schema.constructor(op, count) == _node(count)}
+        return replace(schema, generic=tuple(sorted(generic)))
+
+    def constructor(self, op: str, operands: int) -> str:
+        """The constructor of a term, given its operator and number of operands."""
+        if op in (LEAF, OUT):
+            return op
+        if self.is_function(op):
+            return "Map"
+        if op in self.typed and operands == self.arity(op):
+            return op
+        return _node(operands)
 
     def is_function(self, op: str) -> bool:
         """Whether ``op`` stands as ``(Map "name|attributes" x)``."""
@@ -88,11 +113,19 @@ class Schema:
         """Every constructor of e-nodes with its columns."""
         table = {op: self.columns(op) for op in self.typed}
         table["Map"] = ["String", "T"]
-        for arity in range(self.max_arity + 1):
-            table[f"Node_{arity}"] = ["String"] + ["T"] * arity
-        table["Leaf"] = ["i64"]
-        table["Out"] = ["i64", "T"]
+        for arity in self.generic:
+            table[_node(arity)] = ["String"] + ["T"] * arity
+        table[LEAF] = ["i64"]
+        table[OUT] = ["i64", "T"]
         return table
+
+    def enodes(self, sizes: Mapping[str, int]) -> int:
+        """The number of e-nodes, given the number of rows of every table."""
+        return sum(sizes.get(name, 0) for name in self._names)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.constructors())
 
     def declarations(self) -> list[str]:
         """The commands that declare sorts, tables and rulesets."""
@@ -109,6 +142,7 @@ class Schema:
             "(relation const (T))",
             "(relation want (T T i64))",
             "(function now () i64 :merge (max old new))",
+            "(sort Clock (UnstableFn () i64))",
             "(relation broadcast-demand (Ints Ints))",
             "(function broadcast (Ints Ints) Ints :no-merge)",
             "(relation product-demand (Ints))",

@@ -342,8 +342,7 @@ def _const_rules(schema: Schema) -> list[str]:
 
 def typing_rules(schema: Schema) -> list[str]:
     """All commands of ruleset ``typing`` and the one of ``commit``."""
-    rules = [*_broadcast_rules(), *_product_rules()]
-    rules.append(_rule("Map", "(= r (Map f x)) (= a (shape x)) (= t (dtype x))", "a"))
+    rules = [_rule("Map", "(= r (Map f x)) (= a (shape x)) (= t (dtype x))", "a")]
     for op in schema.typed:
         if op in _BROADCASTING:
             rules += _binary_rules(op)
@@ -355,6 +354,9 @@ def typing_rules(schema: Schema) -> list[str]:
             rules.append(_same_rule(op))
         elif op in ("MaxPool", "AveragePool"):
             rules += _pool_rules(op)
+    for demand, answers in (("broadcast", _broadcast_rules), ("product", _product_rules)):
+        if any(f"({demand}-demand " in rule for rule in rules):
+            rules = [*answers(), *rules]
     rules += _const_rules(schema)
     rules.append(
         "(rule ((want a b n) (= s (shape a)) (= s (shape b)) (= t (dtype a)) (= t (dtype b)))"
