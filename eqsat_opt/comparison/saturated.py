@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from eqsat_opt.comparison.results import Moment
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
-from eqsat_opt.egraph import Budget, EClasses, Lowered, Saturation, saturate
+from eqsat_opt.egraph import Budget, EClasses, Saturation, saturate
 from eqsat_opt.egraph.lowering import LEAF, OUT
-from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import Extraction, Objective, Problem, ProblemBuilder, extract
+from eqsat_opt.extract.extraction import Choice, active_order, totals
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Step
 from eqsat_opt.rules import Rule
@@ -67,23 +67,21 @@ def _cost(eclasses: EClasses, node: int, cost: OperatorCost) -> float:
     return cost.time_us(op, () if op == OPAQUE else eclasses.attrs[node], operands)
 
 
-def _problem(
-    saturation: Saturation, nodes: Sequence[int], costs: Mapping[int, float]
-) -> tuple[Problem, list[int]]:
-    """The problem over ``nodes``, and the e-node of each of its nodes."""
+def _problem(saturation: Saturation, cost: OperatorCost) -> tuple[Problem, list[int]]:
+    """The problem, and the e-node of each of its nodes; a constant class has one that is free."""
     eclasses = saturation.eclasses
     builder = ProblemBuilder((_METRIC,))
     for _ in range(eclasses.n_classes):
         builder.add_class()
     index: list[int] = []
     constants: set[int] = set()
-    for node in nodes:
+    for node in range(eclasses.n_nodes):
         cls = int(eclasses.class_of[node])
         if eclasses.is_const[cls]:
             if cls in constants:
                 continue
             constants.add(cls)
-        builder.add_node(cls, _children(eclasses, node), [(costs[node],)])
+        builder.add_node(cls, _children(eclasses, node), [(_cost(eclasses, node, cost),)])
         index.append(node)
     lowered, classes = saturation.lowered, eclasses.term_class
     roots = (int(classes[lowered.value[name]]) for name in lowered.graph.outputs)
@@ -105,43 +103,31 @@ def _candidate(eclasses: EClasses, node: int) -> Candidate:
     return Candidate(cls, "op", (node,), children, refs, (step,), (len(refs),))
 
 
-def _extracted(
-    saturation: Saturation, cost: OperatorCost, time_limit_s: float, seed: int
-) -> tuple[Extraction, float, Extraction, list[int]]:
-    """The model itself; when the search began; the cheapest choice, never dearer; its e-nodes."""
-    eclasses = saturation.eclasses
-    costs = {node: _cost(eclasses, node, cost) for node in range(eclasses.n_nodes)}
-    problem, index = _problem(saturation, range(eclasses.n_nodes), costs)
-    own = [node for node in range(eclasses.n_nodes) if eclasses.origin[node] == 0]
-    own += [n for n in range(eclasses.n_nodes) if eclasses.is_const[eclasses.class_of[n]]]
-    own_problem, own_index = _problem(saturation, sorted(set(own)), costs)
-    objective = Objective({_METRIC: 1.0})
-    original = extract(own_problem, objective, method="local", seed=seed)
-    if original.status == "infeasible":
-        raise ExtractionError("the original graph cannot be extracted; please report this model")
-    place = {node: i for i, node in enumerate(index)}
-    incumbent = {c: (place[own_index[n]], i) for c, (n, i) in original.choice.items()}
-    begun = time.perf_counter()
-    found = extract(
-        problem,
-        objective,
-        incumbent=incumbent,
-        time_limit_s=time_limit_s,
-        seed=seed,
-        deterministic=False,
-    )
-    return original, begun, found, index
+def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) -> Choice:
+    """The model itself; of terms in one class the first, so that nothing reads itself."""
+    eclasses, classes = saturation.eclasses, saturation.eclasses.term_class.tolist()
+    places: dict[tuple[object, ...], int] = {}
+    own: dict[int, tuple[int, int]] = {}
+    for place, node in enumerate(index):
+        cls = int(eclasses.class_of[node])
+        places[cls, eclasses.op[node], eclasses.attrs[node], eclasses.children(node)] = place
+        if eclasses.is_const[cls]:
+            own[cls] = (place, 0)
+    for cls, term in zip(classes, saturation.lowered.terms, strict=True):
+        operands = tuple(classes[child] for child in term.children)
+        place = places.get((cls, term.op, term.attrs, operands), -1)
+        if place >= 0:
+            own.setdefault(cls, (place, 0))
+    return {cls: own[cls] for cls in active_order(problem, own)}
 
 
-def _trace(
-    original: Extraction, found: Extraction, before_s: float, after_s: float
-) -> list[Moment]:
+def _trace(own_us: float, found: Extraction, before_s: float, after_s: float) -> tuple[Moment, ...]:
     """How the cost fell, given the seconds before the search and those for writing down."""
-    trace = [Moment(0.0, original.cost)]
+    trace = [Moment(0.0, own_us)]
     for point in found.trace:
         if point.cost < trace[-1].cost_us * (1 - _ROUNDING):
             trace.append(Moment(before_s + point.time_s + after_s, point.cost))
-    return trace
+    return tuple(trace)
 
 
 def saturated(
@@ -168,20 +154,27 @@ def saturated(
         ExtractionError: nothing could be extracted.
     """
     clock = time.perf_counter
-    stages: dict[str, float] = {}
-    start = started = clock()
+    started = clock()
     saturation = saturate(graph, rules, budget)
-    stages["saturate"] = clock() - start
-    start = clock()
-    original, begun, found, index = _extracted(saturation, cost, time_limit_s, seed)
-    stages["extract"] = clock() - start
-    start = clock()
-    lowered: Lowered = saturation.lowered
-    eclasses = saturation.eclasses
+    report, eclasses = saturation.report, saturation.eclasses
+    saturated_s = clock() - started
+
+    problem, index = _problem(saturation, cost)
+    own = _own_choice(saturation, problem, index)
+    begun = clock()
+    found = extract(
+        problem,
+        Objective({_METRIC: 1.0}),
+        incumbent=own,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        deterministic=False,
+    )
+    extracted = clock()
+
     selection = {c: _candidate(eclasses, index[n]) for c, (n, _) in found.choice.items()}
-    raised = raise_graph(lowered, eclasses, selection)
-    stages["raise"] = clock() - start
-    report = saturation.report
+    raised = raise_graph(saturation.lowered, eclasses, selection)
+    raised_s = clock() - extracted
     return Saturated(
         raised,
         graph_cost_us(raised, cost),
@@ -189,6 +182,10 @@ def saturated(
         found.status,
         report.enodes,
         report.stopped_by,
-        stages,
-        tuple(_trace(original, found, begun - started, stages["raise"])),
+        {
+            "saturate": saturated_s,
+            "extract": extracted - started - saturated_s,
+            "raise": raised_s,
+        },
+        _trace(totals(problem, own)[_METRIC], found, begun - started, raised_s),
     )

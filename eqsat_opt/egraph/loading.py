@@ -30,45 +30,50 @@ def _encode(value: Any) -> list[object]:
     return [value]
 
 
-class _Tables:
-    """Rows by signature; a signature fixes the columns and the action."""
+class _Row:
+    """What is known of one term: values, and actions on them that are the same for many terms."""
 
-    def __init__(self) -> None:
-        self.rows: dict[tuple[tuple[str, ...], str], list[list[object]]] = defaultdict(list)
+    def __init__(self, number: int) -> None:
+        self.columns = ["i64"]
+        self.values: list[object] = [number]
+        self.actions: list[str] = []
 
-    def add(self, columns: list[str], action: str, row: list[object]) -> None:
-        self.rows[(tuple(columns), action)].append(row)
+    def column(self, sort: str, value: object) -> str:
+        """The name of a new value."""
+        self.columns.append(sort)
+        self.values.append(value)
+        return f"a{len(self.columns) - 1}"
 
+    def vector(self, values: Sequence[object]) -> str:
+        """An expression for integers."""
+        parts = [self.column("i64", value) for value in values]
+        return f"(vec-of {' '.join(parts)})" if parts else "(vec-empty)"
 
-def _term_row(
-    schema: Schema, term: TermNode, number: int, by: int
-) -> tuple[list[str], str, list[object]]:
-    columns = ["i64"]
-    row: list[object] = [number]
+    def insert(self, schema: Schema, term: TermNode, by: int) -> None:
+        """The e-node, in the class of its number, and who made it."""
+        children = [f"(Orig {self.column('i64', child)})" for child in term.children]
+        name = schema.constructor(term.op, len(children))
+        if name in (LEAF, OUT):
+            arguments = [self.column("i64", term.attrs[0][1]), *children]
+        elif name == term.op:
+            arguments = children
+            values = dict(term.attrs)
+            for key, kind in schema.attr_kinds(term.op):
+                if kind == "ints":
+                    arguments.append(self.vector(_encode(values[key])))
+                else:
+                    value = repr(float(values[key])) if kind == "float" else values[key]  # type: ignore[arg-type]
+                    arguments.append(self.column(SORTS[kind], value))
+        else:
+            arguments = [self.column("String", generic_key(term)), *children]
+        text = " ".join(arguments)
+        self.actions += [f"(union (Orig a0) ({name} {text}))", f"(set ({name}_by {text}) {by})"]
 
-    def column(sort: str, value: object) -> str:
-        columns.append(sort)
-        row.append(value)
-        return f"a{len(columns) - 1}"
-
-    children = [f"(Orig {column('i64', child)})" for child in term.children]
-    name = schema.constructor(term.op, len(children))
-    if name in (LEAF, OUT):
-        arguments = [column("i64", term.attrs[0][1]), *children]
-    elif name == term.op:
-        arguments = children
-        values = dict(term.attrs)
-        for key, kind in schema.attr_kinds(term.op):
-            if kind == "ints":
-                parts = [column("i64", v) for v in _encode(values[key])]
-                arguments.append(f"(vec-of {' '.join(parts)})" if parts else "(vec-empty)")
-            else:
-                value = repr(float(values[key])) if kind == "float" else values[key]  # type: ignore[arg-type]
-                arguments.append(column(SORTS[kind], value))
-    else:
-        arguments = [column("String", generic_key(term)), *children]
-    text = " ".join(arguments)
-    return columns, f"(union (Orig a0) ({name} {text})) (set ({name}_by {text}) {by})", row
+    def type(self, type_: TensorType) -> None:
+        """Its shape and element type."""
+        shape = self.vector([encode_dim(dim) for dim in type_.shape])
+        dtype = self.column("String", type_.dtype)
+        self.actions += [f"(set (shape (Orig a0)) {shape})", f"(set (dtype (Orig a0)) {dtype})"]
 
 
 def load(
@@ -79,30 +84,24 @@ def load(
     Returns:
         The number of e-nodes.
     """
-    tables = _Tables()
+    tables: dict[tuple[tuple[str, ...], str], list[list[object]]] = defaultdict(list)
     for number, term in enumerate((*lowered.terms, *seeds.terms)):
         is_own = number < len(lowered.terms)
-        by = 0 if is_own else seeded_by[number - len(lowered.terms)]
-        tables.add(*_term_row(schema, term, number, by))
+        row = _Row(number)
+        row.insert(schema, term, 0 if is_own else seeded_by[number - len(lowered.terms)])
         if isinstance(term.type, TensorType):
-            shape = [encode_dim(d) for d in term.type.shape]
-            vector = (
-                f"(vec-of {' '.join(f'a{i + 1}' for i in range(len(shape)))})"
-                if shape
-                else "(vec-empty)"
-            )
-            tables.add(
-                ["i64"] * (len(shape) + 1), f"(set (shape (Orig a0)) {vector})", [number, *shape]
-            )
-            tables.add(["i64", "String"], "(set (dtype (Orig a0)) a1)", [number, term.type.dtype])
+            row.type(term.type)
         is_leaf = is_own and (lowered.constant(number) is not None or term.op == "Scalar")
         if is_leaf or number in seeds.constant:
-            tables.add(["i64"], "(const (Orig a0))", [number])
-    for pair in seeds.equal:
-        tables.add(["i64", "i64"], "(union (Orig a0) (Orig a1))", list(pair))
+            row.actions.append("(const (Orig a0))")
+        tables[tuple(row.columns), " ".join(row.actions)].append(row.values)
+    if seeds.equal:
+        tables[("i64", "i64"), "(union (Orig a0) (Orig a1))"] += [
+            list(pair) for pair in seeds.equal
+        ]
     commands = [
         command
-        for (columns, action), rows in tables.rows.items()
+        for (columns, action), rows in tables.items()
         for command in engine.load_table(columns, rows, action)
     ]
     *_, counted = engine.run([*commands, "(run load 1)", "(print-size)"])
