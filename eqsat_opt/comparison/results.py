@@ -11,8 +11,8 @@ from eqsat_opt.ir.graph import Graph
 
 __all__ = ["Comparison", "MethodResult", "Moment"]
 
-_ROUNDING = 1e-9
-"""Relative difference of costs that is a rounding of sums."""
+_ROUNDING = 1e-6
+"""Relative difference of costs that is a rounding of sums: a search adds whole picoseconds."""
 
 
 @dataclass(frozen=True, slots=True)

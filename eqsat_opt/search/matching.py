@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.ops import IllTyped
@@ -51,6 +52,12 @@ class Rewrite:
     is_plain: bool
 
 
+@lru_cache(maxsize=4)
+def _compiled(rules: tuple[Rule, ...]) -> tuple[CompiledRule, ...]:
+    """Kept, since every search on one book needs the same."""
+    return tuple(compile_rule(rule, number) for number, rule in enumerate(directed(rules)))
+
+
 class Matching:
     """Finds the rewrites of one set of rules in graphs over one set of terms.
 
@@ -61,7 +68,7 @@ class Matching:
 
     def __init__(self, terms: Terms, rules: Sequence[Rule]) -> None:
         self._terms = terms
-        compiled = [compile_rule(rule, number) for number, rule in enumerate(directed(rules))]
+        compiled = _compiled(tuple(rules))
         self._joint = [one for one in compiled if len(one.roots) > 1 or one.ordered]
         self._single = [one for one in compiled if len(one.roots) == 1 and not one.ordered]
         # What a term looks like from above to the rules, or the roots of rules, that may meet it.
