@@ -20,10 +20,13 @@ from eqsat_opt.rules.verify.certificate import Certificate, Direction
 __all__ = ["certificate_text", "describe", "equation", "rulebook_markdown"]
 
 _NUMERICS = {
-    Numerics.BITEXACT: "every element is computed by the same operations in the same order",
+    Numerics.BITEXACT: "every element is computed by the same operations in the same order, which "
+    "is verified in float32 with sums from the first term to the last; libraries sum in orders "
+    "that depend on the shape",
     Numerics.REASSOCIATE: "sums and products are taken in another order",
     Numerics.REFACTOR: "weights are recomputed, so they are rounded once more",
-    Numerics.RELAXED: "special values (NaN, infinities, the sign of zero) may differ",
+    Numerics.RELAXED: "special values (NaN, infinities, the sign of zero) may differ, and a mask "
+    "of -1e9 may round away on one side only",
 }
 _PHASES = {
     Phase.RECOGNISE: "alone and first, on cut-out parts of the graph: brings every spelling of a "
@@ -243,8 +246,9 @@ def rulebook_markdown() -> str:
         "- 3, derived in the e-graph from rules of level 2, every intermediate term typed.",
         "",
         "All levels are over the real numbers: what rounding adds is measured; poles, overflow,",
-        "NaN and infinities are not covered. A condition `a ≈ b` stands for `a = b`: the equation",
-        "is verified at that value, and used where rounding has moved a constant off it.",
+        "NaN and infinities are not covered: zeros that pad a kernel, say, are multiplied with",
+        "infinities. A condition `a ≈ b` stands for `a = b`: the equation is verified at that",
+        "value, and used where rounding has moved a constant off it.",
         "",
         "Phases of a saturation round:",
         "",

@@ -61,7 +61,7 @@ LAST_COLUMNS = Blockwise(
     alike=lambda y, x, axis: (y.rank == 2, axis + 1 == x.rank, x.rank >= 2),
     free_axis=True,
 )
-"""The same with any left operand; the axis of the result is a variable, so a pattern binds it."""
+"""Columns of a right matrix; the axis of the result is a variable, so that a pattern binds it."""
 
 WEIGHT_ROWS = Blockwise(
     apply=lambda x, w: x @ w,
@@ -84,7 +84,7 @@ WEIGHT_COLUMNS = Blockwise(
         (w.rank == 2).because("only plain weight matrices are merged"),
     ),
 )
-"""Columns of a weight."""
+"""Columns of a weight matrix that is the right operand of a product."""
 
 # Convolutions -------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ WEIGHT_FILTERS = Blockwise(
     outer=FILTERS.outer,
     shapes=lambda w, v: (w.rank == 4, w.dim(2) == v.dim(2), w.dim(3) == v.dim(3)),
 )
-"""The same of weights."""
+"""Filters of a weight, which merge only if their windows are equal."""
 
 SAMPLES = Blockwise(
     apply=lambda x, w, s, p, d, g: _conv(x, w, s, p, d, g),

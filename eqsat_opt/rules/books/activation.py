@@ -41,7 +41,7 @@ def sigmoid_of_two_exponentials(u: Tensor, s: Float) -> Sides:
 
 @_law("exponential-meets-reciprocal")
 def exponential_meets_reciprocal(u: Tensor, y: Tensor, s: Float) -> Sides:
-    """The reciprocal of 1 + exp(u) meets exp(u) first."""
+    """In a product, exp(u) meets 1/(exp(u) + s) first, where a sigmoid can be recognised."""
     e = ops.Exp(u)
     h = ops.Reciprocal(plus(e, s))
     return h * (e * y), (h * e) * y
@@ -49,20 +49,20 @@ def exponential_meets_reciprocal(u: Tensor, y: Tensor, s: Float) -> Sides:
 
 @_law("tanh-is-sigmoid")
 def tanh_is_sigmoid(u: Tensor) -> Sides:
-    """tanh(u) = 2 sigmoid(2u) - 1."""
+    """tanh(u) = 2 sigmoid(2u) - 1, so that one form covers both functions."""
     return ops.Tanh(u), times(plus(ops.Sigmoid(times(u, 2.0)), -0.5), 2.0)
 
 
 @_law("sigmoid-of-negative")
 def sigmoid_of_negative(x: Tensor, c: Float) -> Sides:
-    """sigmoid(-x) = 1 - sigmoid(x)."""
+    """sigmoid(-x) = 1 - sigmoid(x), so that a factor inside a sigmoid is positive."""
     positive = ops.Sigmoid(times(x, c * -1.0))
     return ops.Sigmoid(times(x, c)), times(plus(positive, -1.0), -1.0), c < 0.0
 
 
 @_law("erf-of-negative")
 def erf_of_negative(x: Tensor, c: Float) -> Sides:
-    """The error function is odd."""
+    """erf(-x) = -erf(x), so that a factor inside an error function is positive."""
     return ops.Erf(times(x, c)), times(ops.Erf(times(x, c * -1.0)), -1.0), c < 0.0
 
 
@@ -71,26 +71,26 @@ def erf_of_negative(x: Tensor, c: Float) -> Sides:
 
 @_law("factor-plain")
 def factor_plain(x: Tensor, e: Tensor) -> Sides:
-    """The operand and its product with a gate: one product."""
+    """The sum x + x * e becomes one product x * (e + 1), the form of a gate."""
     return x + x * e, x * plus(e, 1.0), x.shape == e.shape
 
 
 @_law("factor-left")
 def factor_left(x: Tensor, e: Tensor, a: Float) -> Sides:
-    """With a factor at the operand."""
+    """With a constant a, a * x + x * e becomes one product x * (e + a), the form of a gate."""
     return times(x, a) + x * e, x * plus(e, a), x.shape == e.shape
 
 
 @_law("factor-right")
 def factor_right(x: Tensor, e: Tensor, b: Float) -> Sides:
-    """With a factor at the product."""
+    """With a constant b, x + b * (x * e) becomes b * (x * (e + 1/b)), the form of a gate."""
     right = times(x * plus(e, 1.0 / b), b)
     return x + times(x * e, b), right, b != 0.0, x.shape == e.shape
 
 
 @_law("factor-both")
 def factor_both(x: Tensor, e: Tensor, a: Float, b: Float) -> Sides:
-    """With a factor at both."""
+    """With constants a and b, a * x + b * (x * e) becomes a gate b * (x * (e + a/b))."""
     right = times(x * plus(e, a / b), b)
     return times(x, a) + times(x * e, b), right, b != 0.0, x.shape == e.shape
 
@@ -100,28 +100,28 @@ def factor_both(x: Tensor, e: Tensor, a: Float, b: Float) -> Sides:
 
 @_law("sigmoid-meets-operand")
 def sigmoid_meets_operand(x: Tensor, y: Tensor) -> Sides:
-    """A sigmoid is multiplied with its own operand first, where both are factors of a product."""
+    """In sigmoid(x) * (x * y), the sigmoid meets x before y, so that Swish is recognised."""
     h = ops.Sigmoid(x)
     return h * (x * y), (h * x) * y
 
 
 @_law("sigmoid-waits-for-operand")
 def sigmoid_waits_for_operand(x: Tensor, y: Tensor) -> Sides:
-    """It was multiplied with something else before."""
+    """In (sigmoid(x) * y) * x, the sigmoid meets x before y, so that Swish is recognised."""
     h = ops.Sigmoid(x)
     return (h * y) * x, (h * x) * y
 
 
 @_law("scaled-sigmoid-meets-operand")
 def scaled_sigmoid_meets_operand(x: Tensor, y: Tensor, c: Float) -> Sides:
-    """The same with a factor inside."""
+    """In sigmoid(c * x) * (x * y), the sigmoid meets x before y, so that Swish is recognised."""
     h = ops.Sigmoid(times(x, c))
     return h * (x * y), (h * x) * y
 
 
 @_law("scaled-sigmoid-waits-for-operand")
 def scaled_sigmoid_waits_for_operand(x: Tensor, y: Tensor, c: Float) -> Sides:
-    """And where something else came first."""
+    """In (sigmoid(c * x) * y) * x, the sigmoid meets x before y, so that Swish is recognised."""
     h = ops.Sigmoid(times(x, c))
     return (h * y) * x, (h * x) * y
 
@@ -131,7 +131,7 @@ def scaled_sigmoid_waits_for_operand(x: Tensor, y: Tensor, c: Float) -> Sides:
 
 @_law("gelu")
 def gelu(x: Tensor, c: Float, s: Float) -> Sides:
-    """The operand times 1 + erf(x/√2) is twice the Gelu."""
+    """The product x * (1 + erf(x/√2)) is twice the Gelu of x, in its exact form."""
     return (
         x * plus(ops.Erf(times(x, c)), s),
         times(ops.Gelu(x, approximate="none"), 2.0),
@@ -142,7 +142,7 @@ def gelu(x: Tensor, c: Float, s: Float) -> Sides:
 
 @_law("gelu-tanh")
 def gelu_tanh(x: Tensor, c: Float, s: Float) -> Sides:
-    """Its cubic approximation, with the hyperbolic tangent as a sigmoid."""
+    """The tanh approximation of Gelu, its tanh of a cubic written as a sigmoid."""
     inner = x * plus(ops.Square(x), s)
     return (
         x * ops.Sigmoid(times(inner, c)),
@@ -154,13 +154,13 @@ def gelu_tanh(x: Tensor, c: Float, s: Float) -> Sides:
 
 @_law("swish")
 def swish(x: Tensor) -> Sides:
-    """A product with the own sigmoid (SiLU)."""
+    """A tensor times its own sigmoid is Swish, also called SiLU."""
     return x * ops.Sigmoid(x), ops.Swish(x, alpha=1.0)
 
 
 @_law("swish-scaled")
 def swish_scaled(x: Tensor, k: Float) -> Sides:
-    """With a factor inside; 1.702 approximates Gelu."""
+    """A tensor times the sigmoid of its multiple is Swish; a factor of 1.702 approximates Gelu."""
     return x * ops.Sigmoid(times(x, k)), ops.Swish(x, alpha=k), far(k, 1.0, _ROUNDING), k > 0.0
 
 
@@ -169,7 +169,7 @@ def swish_scaled(x: Tensor, k: Float) -> Sides:
 
 @_law("clip-min-max")
 def clip_min_max(x: Tensor, lo: Float, hi: Float) -> Sides:
-    """The greater of a bound and the lesser of another is a clip."""
+    """A minimum with an upper bound, then a maximum with a lower bound, is a clip."""
     high = ops.Min(x, ops.Scalar(value=hi, dtype="float32"))
     left = ops.Max(high, ops.Scalar(value=lo, dtype="float32"))
     return left, ops.Clip(x, min=lo, max=hi), lo <= hi
@@ -177,7 +177,7 @@ def clip_min_max(x: Tensor, lo: Float, hi: Float) -> Sides:
 
 @_law("clip-max-min")
 def clip_max_min(x: Tensor, lo: Float, hi: Float) -> Sides:
-    """In the other order."""
+    """A maximum with a lower bound, then a minimum with an upper bound, is a clip."""
     low = ops.Max(x, ops.Scalar(value=lo, dtype="float32"))
     left = ops.Min(low, ops.Scalar(value=hi, dtype="float32"))
     return left, ops.Clip(x, min=lo, max=hi), lo <= hi
@@ -185,42 +185,42 @@ def clip_max_min(x: Tensor, lo: Float, hi: Float) -> Sides:
 
 @_law("clip-relu")
 def clip_relu(x: Tensor, hi: Float) -> Sides:
-    """A relu with a ceiling."""
+    """A relu with an upper bound, such as Relu6, is a clip from 0."""
     left = ops.Min(ops.Relu(x), ops.Scalar(value=hi, dtype="float32"))
     return left, ops.Clip(x, min=0.0, max=hi), hi > 0.0
 
 
 @_law("hard-sigmoid-is-clip")
 def hard_sigmoid_is_clip(x: Tensor, a: Float, b: Float) -> Sides:
-    """A hard sigmoid is a clip of a line."""
+    """A hard sigmoid is a clip of the line a * x + b to [0, 1]."""
     line = times(plus(x, b / a), a)
     return ops.HardSigmoid(x, alpha=a, beta=b), ops.Clip(line, min=0.0, max=1.0), a > 0.0
 
 
 @_law("clip-of-scale")
 def clip_of_scale(x: Tensor, a: Float, lo: Float, hi: Float) -> Sides:
-    """A positive factor leaves a clip."""
+    """A positive constant factor moves out of a clip, whose bounds are divided by it."""
     inner = ops.Clip(x, min=lo / a, max=hi / a)
     return ops.Clip(times(x, a), min=lo, max=hi), times(inner, a), a > 0.0
 
 
 @_law("clip-of-negative-scale")
 def clip_of_negative_scale(x: Tensor, a: Float, lo: Float, hi: Float) -> Sides:
-    """A negative factor exchanges the bounds."""
+    """A negative constant factor moves out of a clip, dividing and exchanging its bounds."""
     inner = ops.Clip(x, min=hi / a, max=lo / a)
     return ops.Clip(times(x, a), min=lo, max=hi), times(inner, a), a < 0.0, lo <= hi
 
 
 @_law("clip-of-shift")
 def clip_of_shift(x: Tensor, s: Float, lo: Float, hi: Float) -> Sides:
-    """An addend leaves a clip."""
+    """A constant addend moves out of a clip, whose bounds are lowered by it."""
     inner = ops.Clip(x, min=lo - s, max=hi - s)
     return ops.Clip(plus(x, s), min=lo, max=hi), plus(inner, s)
 
 
 @_law("hard-swish")
 def hard_swish(x: Tensor, s: Float, lo: Float, hi: Float) -> Sides:
-    """The operand times clip(x + 3, 0, 6) is six times the hard swish."""
+    """The product x * (clip(x, -3, 3) + 3) is six times the hard swish of x."""
     return (
         x * plus(ops.Clip(x, min=lo, max=hi), s),
         times(ops.HardSwish(x), 6.0),

@@ -24,47 +24,47 @@ def _sum(u: Term, i: Expr) -> Term:
 
 @_law("softmax")
 def softmax(u: Tensor, i: Int) -> Sides:
-    """Exponentials over their mean are a softmax times their number."""
+    """Exponentials over their mean are a softmax times the extent of the axis."""
     left = ops.Exp(u) * ops.Reciprocal(_sum(u, i))
     return left, times(ops.Softmax(u, axis=i), real(u.dim(i)))
 
 
 @_law("softmax-meets-exponential")
 def softmax_meets_exponential(u: Tensor, y: Tensor, i: Int) -> Sides:
-    """The reciprocal of a mean of exponentials meets them first."""
+    """In a product, exp(u) meets the reciprocal of its mean first, which makes a softmax."""
     h, e = ops.Reciprocal(_sum(u, i)), ops.Exp(u)
     return h * (e * y), (h * e) * y
 
 
 @_law("softmax-of-logarithm")
 def softmax_of_logarithm(x: Tensor, i: Int) -> Sides:
-    """The exponential of a logarithmic softmax."""
+    """The exponential of a log-softmax is a softmax."""
     return ops.Exp(ops.LogSoftmax(x, axis=i)), ops.Softmax(x, axis=i)
 
 
 @_law("softmax-less-maximum")
 def softmax_less_maximum(x: Tensor, y: Tensor, i: Int, c: Float) -> Sides:
-    """A softmax does not see what is added along its axis."""
+    """Subtracting a maximum along the axis, a guard against overflow, leaves a softmax as it is."""
     top = ops.ReduceMax(y, axes=(i,), keepdims=1)
     return ops.Softmax(x + times(top, c), axis=i), ops.Softmax(x, axis=i), x.shape == y.shape
 
 
 @_law("softmax-of-shift")
 def softmax_of_shift(x: Tensor, i: Int, s: Float) -> Sides:
-    """Nor a constant."""
+    """Adding a constant does not change a softmax."""
     return ops.Softmax(plus(x, s), axis=i), ops.Softmax(x, axis=i)
 
 
 @_law("exponential-less-logarithm")
 def exponential_less_logarithm(x: Tensor, u: Tensor, i: Int, c: Float) -> Sides:
-    """exp(x - log s) = exp(x)/s for what is positive."""
+    """exp(x - log s) = exp(x)/s, where s is a mean of exponentials and so positive."""
     s = _sum(u, i)
     return ops.Exp(x + times(ops.Log(s), c)), ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0)
 
 
 @_law("exponential-less-scaled-logarithm")
 def exponential_less_scaled_logarithm(x: Tensor, u: Tensor, i: Int, a: Float, c: Float) -> Sides:
-    """The same with a factor, as a sum is a scaled mean."""
+    """exp(x - log(a * s)) = exp(x)/(a * s), where s is a mean of exponentials and a > 0."""
     s = times(_sum(u, i), a)
     left = ops.Exp(x + times(ops.Log(s), c))
     return left, ops.Exp(x) * ops.Reciprocal(s), near(c, -1.0), a > 0.0
@@ -77,7 +77,7 @@ _SWAP = {3: (0, 2, 1), 4: (0, 1, 3, 2)}
 
 @_law("transpose-with-merged-heads")
 def transpose_with_merged_heads(x: Tensor, b: Int, h: Int, s: Int, d: Int, n: Int) -> Sides:
-    """Keys whose batch and heads are one axis while their last two are exchanged."""
+    """A transpose of the last two axes works without merging batch and heads around it."""
     merged = ops.Reshape(x, shape=(n, s, d))
     return (
         ops.Reshape(ops.Transpose(merged, perm=_SWAP[3]), shape=(b, h, d, s)),
@@ -94,7 +94,7 @@ def transpose_with_merged_heads(x: Tensor, b: Int, h: Int, s: Int, d: Int, n: In
 def _composed(rank: int) -> Rule:
     @_law(f"transpose-of-transpose-{rank}d")
     def compose(x: Tensor, p: Ints, q: Ints) -> Sides:
-        """Two transposes are one."""
+        """Two transposes in a row are one with the composed permutation."""
         inner = ops.Transpose(x, perm=p)
         right = ops.Transpose(x, perm=tuple(p[q[i]] for i in range(rank)))
         return ops.Transpose(inner, perm=q), right, x.rank == rank
@@ -105,7 +105,7 @@ def _composed(rank: int) -> Rule:
 def _none(rank: int) -> Rule:
     @_law(f"transpose-of-nothing-{rank}d")
     def none(x: Tensor) -> Sides:
-        """A transpose that keeps the order is nothing."""
+        """A transpose that keeps the order of the axes changes nothing."""
         return ops.Transpose(x, perm=tuple(range(rank))), x
 
     return none
@@ -133,56 +133,59 @@ def _keys(k: Term) -> Term:
 
 @_law("plain")
 def plain(q: Tensor, k: Tensor, v: Tensor) -> Sides:
-    """Without a factor."""
+    """softmax(q @ k) @ v, with k the transposed keys, is attention with scale 1."""
     left = ops.Softmax(_logits(q, k), axis=3) @ v
     return left, ops.Attention(q, _keys(k), v, scale=1.0), *_four(q, k, v)
 
 
 @_law("scaled")
 def scaled(q: Tensor, k: Tensor, v: Tensor, s: Float) -> Sides:
-    """With a factor on the logits."""
+    """softmax(s * (q @ k)) @ v, with k the transposed keys, is attention with scale s."""
     left = ops.Softmax(times(_logits(q, k), s), axis=3) @ v
     return left, ops.Attention(q, _keys(k), v, scale=s), *_four(q, k, v)
 
 
 @_law("masked")
 def masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Sides:
-    """Without a factor, with something added to the logits."""
+    """softmax(q @ k + m) @ v is attention with mask m and scale 1; k are transposed keys."""
     left = ops.Softmax(_logits(q, k) + m, axis=3) @ v
     return left, ops.MaskedAttention(q, _keys(k), v, m, scale=1.0), *_four(q, k, v)
 
 
 @_law("scaled-masked")
 def scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
-    """With a factor and a mask."""
+    """softmax(s * (q @ k) + m) @ v is attention with mask m and scale s; k are transposed keys."""
     left = ops.Softmax(times(_logits(q, k), s) + m, axis=3) @ v
     return left, ops.MaskedAttention(q, _keys(k), v, m, scale=s), *_four(q, k, v)
 
 
 @_law("masked-scaled")
 def masked_scaled(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
-    """With a factor on the logits and on their mask."""
+    """softmax(s * (q @ k + m)) @ v is attention with scale s and mask s * m."""
     left = ops.Softmax(times(_logits(q, k) + m, s), axis=3) @ v
     return left, ops.MaskedAttention(q, _keys(k), v, times(m, s), scale=s), *_four(q, k, v)
 
 
 @_law("twice-masked")
 def twice_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, n: Tensor) -> Sides:
-    """Two masks are one."""
+    """softmax(q @ k + m + n) @ v is attention with mask m + n and scale 1."""
     left = ops.Softmax((_logits(q, k) + m) + n, axis=3) @ v
     return left, ops.MaskedAttention(q, _keys(k), v, m + n, scale=1.0), *_four(q, k, v)
 
 
 @_law("scaled-twice-masked")
 def scaled_twice_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, n: Tensor, s: Float) -> Sides:
-    """With a factor."""
+    """softmax(s * (q @ k) + m + n) @ v is attention with mask m + n and scale s."""
     left = ops.Softmax((times(_logits(q, k), s) + m) + n, axis=3) @ v
     return left, ops.MaskedAttention(q, _keys(k), v, m + n, scale=s), *_four(q, k, v)
 
 
 @rule("attention/guarded-softmax", numerics=Numerics.RELAXED, phase=Phase.RECOGNISE)
 def guarded_softmax(x: Tensor, i: Int) -> Sides:
-    """Exporters replace the NaN of a row without any key; only such rows tell the difference."""
+    """NaN need not be replaced by 0 after a softmax; only results that are NaN differ.
+
+    Exporters add the guard for rows in which every key is masked.
+    """
     p = ops.Softmax(x, axis=i)
     return ops.Where(ops.IsNaN(p), ops.Scalar(value=0.0, dtype="float32"), p), p
 
@@ -208,27 +211,27 @@ def _merged(q: Var, k: Var, v: Var, s: float | Expr, *m: Var) -> Term:
 
 @_law("merged-plain")
 def merged_plain(q: Tensor, k: Tensor, v: Tensor) -> Sides:
-    """One head for each entry of the axis; without a factor."""
+    """With batch and heads in one axis, softmax(q @ k) @ v is attention with one head."""
     return ops.Softmax(_logits(q, k), axis=2) @ v, _merged(q, k, v, 1.0), *_three(q, k, v)
 
 
 @_law("merged-scaled")
 def merged_scaled(q: Tensor, k: Tensor, v: Tensor, s: Float) -> Sides:
-    """With a factor."""
+    """With batch and heads in one axis, softmax(s * (q @ k)) @ v is attention with scale s."""
     left = ops.Softmax(times(_logits(q, k), s), axis=2) @ v
     return left, _merged(q, k, v, s), *_three(q, k, v)
 
 
 @_law("merged-masked")
 def merged_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Sides:
-    """With a mask."""
+    """With batch and heads in one axis, softmax(q @ k + m) @ v is attention with mask m."""
     left = ops.Softmax(_logits(q, k) + m, axis=2) @ v
     return left, _merged(q, k, v, 1.0, m), *_three(q, k, v), m.rank == 3
 
 
 @_law("merged-scaled-masked")
 def merged_scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
-    """With both."""
+    """With batch and heads in one axis, softmax(s * (q @ k) + m) @ v is masked attention."""
     left = ops.Softmax(times(_logits(q, k), s) + m, axis=2) @ v
     return left, _merged(q, k, v, s, m), *_three(q, k, v), m.rank == 3
 
@@ -238,7 +241,7 @@ def merged_scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -
 
 @_law("repeated-heads")
 def repeated_heads(k: Tensor, b: Int, h: Int, s: Int, d: Int, g: Int, n: Int) -> Sides:
-    """Heads that an expansion repeats for the queries that share them (Ainslie et al. 2023)."""
+    """Repeating each head for the queries that share it is one Repeat (Ainslie et al. 2023)."""
     wide = ops.Expand(ops.Reshape(k, shape=(b, h, 1, s, d)), shape=(b, h, g, s, d))
     return (
         ops.Reshape(wide, shape=(b, n, s, d)),
@@ -254,7 +257,7 @@ def repeated_heads(k: Tensor, b: Int, h: Int, s: Int, d: Int, g: Int, n: Int) ->
 
 @_law("repeated-merged-heads")
 def repeated_merged_heads(k: Tensor, b: Int, h: Int, s: Int, d: Int, g: Int, n: Int) -> Sides:
-    """The same where batch and heads become one axis at once."""
+    """Repeating each head while batch and heads become one axis is a Repeat and a reshape."""
     wide = ops.Expand(ops.Reshape(k, shape=(b, h, 1, s, d)), shape=(b, h, g, s, d))
     return (
         ops.Reshape(wide, shape=(n, s, d)),
@@ -270,7 +273,7 @@ def repeated_merged_heads(k: Tensor, b: Int, h: Int, s: Int, d: Int, g: Int, n: 
 
 @_law("repeat-of-scale")
 def repeat_of_scale(x: Tensor, i: Int, n: Int, a: Float) -> Sides:
-    """A factor leaves repeated heads."""
+    """A constant factor moves out of a repetition along an axis, as of heads."""
     repeated = ops.Repeat(times(x, a), axis=i, repeats=n)
     return repeated, times(ops.Repeat(x, axis=i, repeats=n), a)
 
@@ -281,13 +284,13 @@ def _repeated(x: Term, repeats: Expr) -> Term:
 
 @_law("grouped")
 def grouped(q: Tensor, k: Tensor, v: Tensor, g: Int, s: Float) -> Sides:
-    """Attention itself lets queries share keys and values."""
+    """Attention shares key and value heads among query heads, so they need no Repeat."""
     left = ops.Attention(q, _repeated(k, g), _repeated(v, g), scale=s)
     return left, ops.Attention(q, k, v, scale=s), *_four(q, k, v)
 
 
 @_law("grouped-masked")
 def grouped_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, g: Int, s: Float) -> Sides:
-    """With a mask."""
+    """Masked attention shares key and value heads among query heads, so they need no Repeat."""
     left = ops.MaskedAttention(q, _repeated(k, g), _repeated(v, g), m, scale=s)
     return left, ops.MaskedAttention(q, k, v, m, scale=s), *_four(q, k, v)

@@ -16,51 +16,53 @@ __all__: list[str] = []
 
 @rule("concat/slice-of-slice", phase=Phase.SIMPLIFY)
 def slice_of_slice(x: Tensor, axis: Int, lo: Int, hi: Int, start: Int, end: Int) -> Sides:
-    """Two slices along one axis are one."""
+    """A slice of a slice along the same axis is one slice."""
     return slice_(slice_(x, axis, lo, hi), axis, start, end), slice_(x, axis, lo + start, lo + end)
 
 
 @rule("concat/whole-slice", phase=Phase.SIMPLIFY)
 def whole_slice(x: Tensor, axis: Int, hi: Int) -> Sides:
-    """A slice of everything is the tensor."""
+    """A slice that covers the whole axis is the tensor itself."""
     return slice_(x, axis, 0, hi), x, x.dim(axis) == hi
 
 
 @rule("concat/slice-left", phase=Phase.SIMPLIFY)
 def slice_left(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
-    """A slice within the first part."""
+    """A slice within the first part of a concatenation is a slice of that part."""
     return slice_(concat(x, y, axis), axis, lo, hi), slice_(x, axis, lo, hi), hi <= x.dim(axis)
 
 
 @rule("concat/slice-right", phase=Phase.SIMPLIFY)
 def slice_right(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
-    """A slice within the second part."""
+    """A slice within the second part of a concatenation is a slice of that part."""
     n = x.dim(axis)
     return slice_(concat(x, y, axis), axis, lo, hi), slice_(y, axis, lo - n, hi - n), n <= lo
 
 
 @rule("concat/adjacent-slices", phase=Phase.SIMPLIFY)
 def adjacent_slices(x: Tensor, axis: Int, lo: Int, mid: Int, hi: Int) -> Sides:
-    """Neighbouring slices of one tensor need no concatenation."""
+    """Two adjacent slices of one tensor that are concatenated are one slice."""
     return concat(slice_(x, axis, lo, mid), slice_(x, axis, mid, hi), axis), slice_(x, axis, lo, hi)
 
 
 @rule("concat/adjacent-slices-nested", phase=Phase.SIMPLIFY)
 def adjacent_slices_nested(x: Tensor, z: Tensor, axis: Int, lo: Int, mid: Int, hi: Int) -> Sides:
-    """The same at the end of a longer concatenation."""
+    """Two adjacent slices at the end of a longer concatenation are one slice."""
     left = concat(z, slice_(x, axis, lo, mid), axis)
     return concat(left, slice_(x, axis, mid, hi), axis), concat(z, slice_(x, axis, lo, hi), axis)
 
 
 map_over_concat = gathered(
     "concat/map",
-    "One launch of an elementwise function instead of two.",
+    "An elementwise function of two parts that are concatenated is one function of the "
+    "concatenation: one kernel instead of two.",
     MAPPED,
     both_ways=True,
 )
 map_over_slice = outward(
     "concat/map-slice",
-    "An elementwise function of a slice is the slice of the function; what nobody reads is left.",
+    "An elementwise function commutes with a slice: slices share one function, or only what is "
+    "read is computed.",
     MAPPED,
     both_ways=True,
 )
@@ -68,7 +70,7 @@ map_over_slice = outward(
 
 @rule("concat/add", phase=Phase.ALGEBRA)
 def add_of_concats(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sides:
-    """Sums of matching parts are one sum."""
+    """Two sums that are concatenated are one sum of concatenations."""
     return (
         concat(x + z, y + w, axis),
         concat(x, y, axis) + concat(z, w, axis),
@@ -79,7 +81,7 @@ def add_of_concats(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sid
 
 @rule("concat/mul", phase=Phase.ALGEBRA)
 def mul_of_concats(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sides:
-    """Products of matching parts are one product."""
+    """Two elementwise products that are concatenated are one product of concatenations."""
     return (
         concat(x * z, y * w, axis),
         concat(x, y, axis) * concat(z, w, axis),
@@ -95,7 +97,7 @@ def _aligned(x: Var, y: Var, axis: Expr) -> tuple[Condition, Condition]:
 
 @rule("concat/add-slices", bidirectional=True)
 def add_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
-    """The same slice of two tensors is added as a whole, or nothing but the slice is."""
+    """Adding the same slice of two tensors is slicing their sum; either can be cheaper."""
     return (
         slice_(x, axis, lo, hi) + slice_(y, axis, lo, hi),
         slice_(x + y, axis, lo, hi),
@@ -105,7 +107,7 @@ def add_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
 
 @rule("concat/mul-slices", bidirectional=True)
 def mul_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
-    """The same slice of two tensors is multiplied as a whole, or nothing but the slice is."""
+    """Multiplying the same slice of two tensors is slicing their product; either can be cheaper."""
     return (
         slice_(x, axis, lo, hi) * slice_(y, axis, lo, hi),
         slice_(x * y, axis, lo, hi),
@@ -115,7 +117,7 @@ def mul_of_slices(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
 
 @rule("concat/add-row-slice")
 def add_row_to_slice(x: Tensor, b: Weight, axis: Int, lo: Int, hi: Int) -> Sides:
-    """A constant that broadcasts along the sliced axis is added to all parts at once."""
+    """A constant that broadcasts along the sliced axis is added once, before the slicing."""
     return (
         slice_(x, axis, lo, hi) + b,
         slice_(x + b, axis, lo, hi),
@@ -126,7 +128,7 @@ def add_row_to_slice(x: Tensor, b: Weight, axis: Int, lo: Int, hi: Int) -> Sides
 
 @rule("concat/mul-row-slice")
 def mul_row_to_slice(x: Tensor, b: Weight, axis: Int, lo: Int, hi: Int) -> Sides:
-    """A constant that broadcasts along the sliced axis multiplies all parts at once."""
+    """A constant that broadcasts along the sliced axis multiplies once, before the slicing."""
     return (
         slice_(x, axis, lo, hi) * b,
         slice_(x * b, axis, lo, hi),
@@ -140,20 +142,20 @@ def mul_row_to_slice(x: Tensor, b: Weight, axis: Int, lo: Int, hi: Int) -> Sides
 
 @rule("concat/take-other-axis")
 def take_other_axis(x: Tensor, y: Tensor, axis: Int, along: Int, lo: Int, hi: Int) -> Sides:
-    """A part along another axis is put together from the parts."""
+    """A slice of a concatenation along another axis is a concatenation of slices."""
     parts = slice_(x, along, lo, hi), slice_(y, along, lo, hi)
     return slice_(concat(x, y, axis), along, lo, hi), concat(*parts, axis), axis != along
 
 
 @rule("concat/take-across")
 def take_across(x: Tensor, y: Tensor, axis: Int, lo: Int, hi: Int) -> Sides:
-    """A part that reaches over the seam is an end and a beginning."""
+    """A slice across the seam of a concatenation joins a slice of each part."""
     n = x.dim(axis)
     parts = slice_(x, axis, lo, n), slice_(y, axis, 0, hi - n)
     return slice_(concat(x, y, axis), axis, lo, hi), concat(*parts, axis), lo < n, n < hi
 
 
-def _take_row(op: str) -> Rule:
+def _take_row(op: str, word: str) -> Rule:
     def sides(v: Mapping[str, Any]) -> Sides:
         x, y, axis, lo, hi = (v[n] for n in ("x", "y", "axis", "lo", "hi"))
         whole = slice_(Apply(op, (x, y), {}), axis, lo, hi)
@@ -162,17 +164,18 @@ def _take_row(op: str) -> Rule:
 
     return declared(
         f"concat/take-{op.lower()}-row",
-        "Of a sum or product with what is repeated along the axis only what is read is computed.",
+        f"A slice of a {word} with an operand that broadcasts along the axis computes only what is "
+        "read.",
         {"x": "Tensor", "y": "Tensor", "axis": "Int", "lo": "Int", "hi": "Int"},
         sides,
     )
 
 
-take_add_row, take_mul_row = _take_row("Add"), _take_row("Mul")
+take_add_row, take_mul_row = _take_row("Add", "sum"), _take_row("Mul", "product")
 
 
 @rule("concat/slice-exchange", phase=Phase.DERIVATION)
 def slice_exchange(x: Tensor, a: Int, b: Int, lo: Int, hi: Int, start: Int, end: Int) -> Sides:
-    """Slices along two axes are taken in either order; the equation is its own inverse."""
+    """Slices along two different axes can be taken in either order."""
     left = slice_(slice_(x, a, lo, hi), b, start, end)
     return left, slice_(slice_(x, b, start, end), a, lo, hi), a != b

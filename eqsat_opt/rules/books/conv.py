@@ -16,34 +16,40 @@ __all__: list[str] = []
 
 merge_siblings = merged_siblings(
     "conv/merge-siblings",
-    "Convolutions of one input become one with all filters; groups would interleave them.",
+    "Two convolutions of one input become one with the filters of both; with groups the filters "
+    "would meet other input channels.",
     WEIGHT_FILTERS,
 )
 slice_filters = outward(
     "conv/slice-filters",
-    "Some filters give some channels; groups would pair them with other inputs.",
+    "A convolution with some of the filters is some channels of the whole one, so all parts of a "
+    "merged kernel share one convolution; this does not hold with groups.",
     WEIGHT_FILTERS,
 )
 take_filters = inward(
     "conv/take-filters",
-    "Channels that nobody reads are not computed.",
+    "Only the output channels of a convolution that are read are computed.",
     FILTERS,
 )
 take_samples = inward(
     "conv/take-samples",
-    "Samples that nobody reads are not computed.",
+    "Only the samples of a batch that are read are convolved.",
     SAMPLES,
 )
 merge_samples = gathered(
     "conv/merge-samples",
-    "One weight on two inputs whose results are stacked along the batch is one convolution.",
+    "Two convolutions with one kernel that are concatenated along the batch are one of the "
+    "concatenated inputs.",
     SAMPLES,
 )
 
 
 @rule("conv/use-padded-kernel", numerics=Numerics.REASSOCIATE)
 def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int) -> Sides:
-    """A 1 x 1 convolution is a centred 3 x 3 one, where a padded weight is at hand."""
+    """A convolution may use its kernel with a border of zeros, and pads larger by one.
+
+    This applies only where the graph already holds the padded kernel.
+    """
     padded = ops.Pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
     small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)
     large = ops.Conv(
@@ -56,7 +62,7 @@ def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int) -> Sides:
 def enlarge_kernel(
     x: Tensor, w: Weight, v: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int
 ) -> Sides:
-    """A 1 x 1 convolution is a centred 3 x 3 one, if a 3 x 3 sibling is there to merge with."""
+    """A 1 x 1 kernel becomes a zero-padded 3 x 3 one where a 3 x 3 sibling can merge with it."""
     small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)
     large = ops.Conv(x, v, strides=s, pads=(c, e, c, e), dilations=(1, 1), group=1)
     padded = ops.Pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
@@ -74,7 +80,7 @@ def enlarge_kernel(
 
 @rule("conv/residual-identity", numerics=Numerics.REFACTOR)
 def residual_identity(x: Tensor, w: Weight, p: Int, q: Int) -> Sides:
-    """conv(x, w) + x = conv(x, w + I): the shortcut is a weight."""
+    """conv(x, w) + x = conv(x, w + I): the kernel absorbs a residual connection."""
     identity = ops.IdentityKernel(
         channels=w.dim(0), height=w.dim(2), width=w.dim(3), dtype="float32"
     )
@@ -90,7 +96,7 @@ def residual_identity(x: Tensor, w: Weight, p: Int, q: Int) -> Sides:
 
 @rule("conv/linear-in-weight", numerics=Numerics.REFACTOR)
 def linear_in_weight(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
-    """Two convolutions of one input that are added are one with the sum of the weights."""
+    """Two convolutions of one input that are added are one with the sum of their kernels."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     return (
         ops.Conv(x, w, **attrs) + ops.Conv(x, v, **attrs),
@@ -101,7 +107,7 @@ def linear_in_weight(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints,
 
 @rule("conv/linear-in-data", bidirectional=True, numerics=Numerics.REASSOCIATE)
 def linear_in_data(x: Tensor, y: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
-    """One weight on two inputs that are added needs one convolution."""
+    """Two convolutions with one kernel that are added are one of the sum of their inputs."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     return (
         ops.Conv(x, w, **attrs) + ops.Conv(y, w, **attrs),
@@ -112,7 +118,7 @@ def linear_in_data(x: Tensor, y: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g
 
 @rule("conv/block-sum", numerics=Numerics.REASSOCIATE)
 def block_sum(x: Tensor, w: Weight, y: Tensor, v: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
-    """conv(x, w) + conv(y, v) is one convolution of stacked channels."""
+    """Two convolutions that are added are one over the concatenated input channels."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
     return (
         ops.Conv(x, w, **attrs) + ops.Conv(y, v, **attrs),
@@ -126,7 +132,7 @@ def block_sum(x: Tensor, w: Weight, y: Tensor, v: Weight, s: Ints, p: Ints, d: I
 
 @rule("conv/fold-scale", numerics=Numerics.REFACTOR)
 def fold_scale(x: Tensor, w: Weight, f: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
-    """A factor per output channel belongs into the weight."""
+    """A constant factor per output channel of a convolution folds into its kernel."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     per_output = ops.Reshape(f, shape=(f.dim(1), 1, 1, 1))
     return (
@@ -144,7 +150,7 @@ def fold_scale(x: Tensor, w: Weight, f: Weight, s: Ints, p: Ints, d: Ints, g: In
 
 @rule("conv/take-groups")
 def take_groups(x: Tensor, w: Tensor, lo: Int, hi: Int, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
-    """Between two groups a grouped convolution is cut together with its input."""
+    """Where a slice of channels cuts between groups, only the groups in it are computed."""
     attrs = {"strides": s, "pads": p, "dilations": d}
     first, last = lo * g // w.dim(0), hi * g // w.dim(0)
     part = slice_(x, 1, first * w.dim(1), last * w.dim(1))

@@ -17,25 +17,25 @@ __all__: list[str] = []
 
 @rule("elementwise/add-commute", phase=Phase.ALGEBRA)
 def add_commute(x: Tensor, y: Tensor) -> Sides:
-    """Addition commutes."""
+    """Addition commutes, so other rules find its operands in either order."""
     return x + y, y + x
 
 
 @rule("elementwise/mul-commute", phase=Phase.ALGEBRA)
 def mul_commute(x: Tensor, y: Tensor) -> Sides:
-    """Multiplication commutes."""
+    """Multiplication commutes, so other rules find its operands in either order."""
     return x * y, y * x
 
 
 @rule("elementwise/add-orders", phase=Phase.SIMPLIFY)
 def add_orders(x: Tensor, y: Tensor) -> Sides:
-    """A sum that is there in both orders is one; unlike commuting, this never adds a node."""
+    """Where the graph holds both x + y and y + x, they become one; no node is added."""
     return (x + y, y + x), (x + y, x + y)
 
 
 @rule("elementwise/mul-orders", phase=Phase.SIMPLIFY)
 def mul_orders(x: Tensor, y: Tensor) -> Sides:
-    """A product that is there in both orders is one."""
+    """Where the graph holds both x * y and y * x, they become one; no node is added."""
     return (x * y, y * x), (x * y, x * y)
 
 
@@ -43,7 +43,7 @@ def mul_orders(x: Tensor, y: Tensor) -> Sides:
     "elementwise/add-assoc", phase=Phase.ALGEBRA, bidirectional=True, numerics=Numerics.REASSOCIATE
 )
 def add_assoc(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """Sums reassociate; small operands meet first when broadcasting makes that cheaper."""
+    """Addition is associative; adding small operands first is cheaper where they broadcast."""
     return (x + y) + z, x + (y + z)
 
 
@@ -51,51 +51,51 @@ def add_assoc(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     "elementwise/mul-assoc", phase=Phase.ALGEBRA, bidirectional=True, numerics=Numerics.REASSOCIATE
 )
 def mul_assoc(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """Products reassociate; constants meet and fold."""
+    """Multiplication is associative; in one of the orders constants meet and fold."""
     return (x * y) * z, x * (y * z)
 
 
 @rule("elementwise/add-constants", phase=Phase.ALGEBRA, numerics=Numerics.REASSOCIATE)
 def add_constants(x: Tensor, b: Weight, y: Tensor, c: Weight) -> Sides:
-    """Constants of two sums meet, and so do what they were added to: biased products merge."""
+    """Constants of two added sums meet and fold, and the sum x + y is free to merge further."""
     return (x + b) + (y + c), (x + y) + (b + c)
 
 
 @rule("elementwise/factor", phase=Phase.ALGEBRA, bidirectional=True, numerics=Numerics.REASSOCIATE)
 def factor(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """One product instead of two."""
+    """A common factor is taken out of a sum: one product instead of two."""
     return x * y + x * z, x * (y + z)
 
 
 @rule("elementwise/gate", phase=Phase.ALGEBRA, numerics=Numerics.REASSOCIATE)
 def gate(f: Tensor, c: Tensor, x: Tensor) -> Sides:
-    """A gated mixture needs one product: the recurrent cells spell it with two."""
+    """A gated mixture f * c + (1 - f) * x, as in recurrent cells, needs one product, not two."""
     one = ops.Scalar(value=1.0, dtype="float32")
     return f * c + (one - f) * x, x + f * (c - x), f.shape == c.shape, f.shape == x.shape
 
 
 @rule("elementwise/relu-idempotent", phase=Phase.SIMPLIFY)
 def relu_idempotent(x: Tensor) -> Sides:
-    """A second relu changes nothing."""
+    """A relu after a relu changes nothing."""
     return ops.Relu(ops.Relu(x)), ops.Relu(x)
 
 
 @rule("elementwise/relu-scale", bidirectional=True, numerics=Numerics.RELAXED)
 def relu_square(x: Tensor) -> Sides:
-    """relu(x) * relu(x) = relu(x) * x, which needs one relu less where x is at hand (NaN aside)."""
+    """relu(x) * relu(x) = relu(x) * x, as relu(x) is 0 where x < 0 (NaN and infinities aside)."""
     return ops.Relu(x) * ops.Relu(x), ops.Relu(x) * x, is_float(x)
 
 
 @rule("elementwise/relu-of-scaled", bidirectional=True, numerics=Numerics.REASSOCIATE)
 def relu_of_scaled(x: Tensor, a: Float) -> Sides:
-    """A positive factor passes a relu, on its way into a weight."""
+    """A positive constant factor moves through a relu, often on its way into a weight."""
     factor = ops.Scalar(value=a, dtype="float32")
     return ops.Relu(x * factor), ops.Relu(x) * factor, a > 0.0
 
 
 @rule("elementwise/factor-difference", numerics=Numerics.REASSOCIATE)
 def factor_difference(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """One product instead of two, where the products are subtracted."""
+    """A common factor is taken out of a difference: one product instead of two."""
     return x * y - x * z, x * (y - z)
 
 
@@ -104,37 +104,38 @@ def factor_difference(x: Tensor, y: Tensor, z: Tensor) -> Sides:
 
 @rule("elementwise/negate-twice", phase=Phase.SIMPLIFY)
 def negate_twice(x: Tensor) -> Sides:
-    """Two changes of sign are none."""
+    """Two negations cancel."""
     return ops.Neg(ops.Neg(x)), x
 
 
 @rule("elementwise/subtract-negative", phase=Phase.SIMPLIFY)
 def subtract_negative(x: Tensor, y: Tensor) -> Sides:
-    """Subtracting a negative is adding."""
+    """Subtracting a negated tensor is adding the tensor."""
     return x - ops.Neg(y), x + y
 
 
 @rule("elementwise/add-negative", phase=Phase.SIMPLIFY)
 def add_negative(x: Tensor, y: Tensor) -> Sides:
-    """Adding a negative is subtracting."""
+    """Adding a negated tensor is subtracting the tensor."""
     return x + ops.Neg(y), x - y
 
 
 @rule("elementwise/relu-difference", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def relu_difference(x: Tensor) -> Sides:
-    """The positive part less the negative part is the whole (NaN and the sign of zero aside)."""
+    """relu(x) - relu(-x) = x, positive less negative part (NaN and the sign of zero aside)."""
     return ops.Relu(x) - ops.Relu(ops.Neg(x)), x
 
 
 @rule("elementwise/relu-sum", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def relu_sum(x: Tensor) -> Sides:
-    """The positive part and the negative part together are the absolute value (NaN aside)."""
+    """relu(x) + relu(-x) = |x|, positive plus negative part (NaN aside)."""
     return ops.Relu(x) + ops.Relu(ops.Neg(x)), ops.Abs(x)
 
 
 # Maxima and minima are a lattice ------------------------------------------------------------------
 
 _OTHER = {"Max": "Min", "Min": "Max"}
+_WORD = {"Max": "maximum", "Min": "minimum"}
 
 
 def _lattice(
@@ -145,7 +146,7 @@ def _lattice(
     numerics: Numerics = Numerics.BITEXACT,
     bidirectional: bool = False,
 ) -> tuple[Rule, Rule]:
-    """The law for maxima and, as it is its own dual, for minima."""
+    """The law for maxima and, as it is its own dual, for minima; ``doc`` has places for both."""
 
     def of(op: str) -> Rule:
         kinds = dict.fromkeys(_LAWS[law][0], "Tensor")
@@ -154,7 +155,8 @@ def _lattice(
             return _LAWS[law][1](op, _OTHER[op], **v)  # type: ignore[no-any-return]
 
         return declared(
-            f"elementwise/{op.lower()}-{law}", doc, kinds, sides, phase=phase,
+            f"elementwise/{op.lower()}-{law}",
+            doc.format(this=_WORD[op], other=_WORD[_OTHER[op]]), kinds, sides, phase=phase,
             numerics=numerics, bidirectional=bidirectional,
         )  # fmt: skip
 
@@ -180,24 +182,33 @@ _LAWS: Mapping[str, tuple[str, Any]] = {
     )),
 }  # fmt: skip
 
-max_commute, min_commute = _lattice("commute", "Either operand may come first.", Phase.ALGEBRA)
+max_commute, min_commute = _lattice(
+    "commute", "The {this} of two tensors does not depend on their order.", Phase.ALGEBRA
+)
 max_assoc, min_assoc = _lattice(
-    "assoc", "Small operands meet first.", Phase.ALGEBRA, bidirectional=True
+    "assoc",
+    "The {this} is associative; small operands first is cheaper where they broadcast.",
+    Phase.ALGEBRA,
+    bidirectional=True,
 )
 max_idempotent, min_idempotent = _lattice(
-    "idempotent", "With itself an extremum is nothing.", Phase.SIMPLIFY
+    "idempotent", "The {this} of a tensor with itself is the tensor.", Phase.SIMPLIFY
 )
 max_absorb, min_absorb = _lattice(
     "absorb",
-    "One extremum swallows the other one of the same operand (NaN in the other one aside).",
+    "The {this} of x with the {other} of x and y is x (NaN in y aside).",
     Phase.SIMPLIFY,
     numerics=Numerics.RELAXED,
 )
 max_factor, min_factor = _lattice(
-    "factor", "A bound that both operands have is applied once.", Phase.EXPLORE
+    "factor",
+    "Where both operands of a {this} are a {other} with x, one {other} with x is enough.",
+    Phase.EXPLORE,
 )
 max_of_relu, min_of_relu = _lattice(
-    "of-relu", "Relu is monotone: one is enough for both operands.", Phase.EXPLORE
+    "of-relu",
+    "Relu is monotone, so one relu after the {this} replaces one for each operand.",
+    Phase.EXPLORE,
 )
 
 
@@ -208,7 +219,7 @@ def _translated(op: str) -> Rule:
 
     return declared(
         f"elementwise/{op.lower()}-translated",
-        "An addend that both operands have is added once.",
+        f"An addend of both operands of a {_WORD[op]} is added once, after the {_WORD[op]}.",
         dict.fromkeys("xyz", "Tensor"),
         sides,
         numerics=Numerics.RELAXED,
@@ -220,13 +231,13 @@ max_translated, min_translated = _translated("Max"), _translated("Min")
 
 @rule("elementwise/max-plus-min", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
 def max_plus_min(x: Tensor, y: Tensor) -> Sides:
-    """The larger and the smaller one together are both."""
+    """The maximum and the minimum of two tensors add up to the sum of the tensors."""
     return ops.Max(x, y) + ops.Min(x, y), x + y
 
 
 @rule("elementwise/max-of-zero", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def max_of_zero(x: Tensor) -> Sides:
-    """A maximum with 0 is a relu, which fuses (NaN and the sign of zero aside)."""
+    """A maximum with 0 is a relu, which runtimes can fuse (NaN and the sign of zero aside)."""
     return ops.Max(x, ops.Scalar(value=0.0, dtype="float32")), ops.Relu(x)
 
 
@@ -235,5 +246,5 @@ def max_of_zero(x: Tensor) -> Sides:
 
 @rule("elementwise/exp-product", numerics=Numerics.RELAXED)
 def exp_product(x: Tensor, y: Tensor) -> Sides:
-    """One exponential instead of two; they differ where one overflows and the other vanishes."""
+    """One exponential instead of two; they differ where exp(x) or exp(y) over- or underflows."""
     return ops.Exp(x) * ops.Exp(y), ops.Exp(x + y)

@@ -18,16 +18,20 @@ _AXIOM = Phase.DERIVATION
 
 
 matmul_columns = scattered(
-    "equations/matmul-columns", "Columns of the right operand are columns of the product.", COLUMNS
+    "equations/matmul-columns",
+    "Concatenated columns of the right operand give concatenated columns of the matrix product.",
+    COLUMNS,
 )
 matmul_rows = scattered(
-    "equations/matmul-rows", "Rows of the left operand are rows of the product.", ROWS
+    "equations/matmul-rows",
+    "Concatenated rows of the left operand give concatenated rows of the matrix product.",
+    ROWS,
 )
 
 
 @rule("equations/matmul-blocks", phase=_AXIOM, bidirectional=True, numerics=Numerics.REASSOCIATE)
 def matmul_blocks(x: Tensor, y: Tensor, z: Tensor, w: Tensor) -> Sides:
-    """A sum of products is one product of blocks."""
+    """A sum of two matrix products is one product of the concatenated operands."""
     return (
         x @ y + z @ w,
         concat(x, z, axis=1) @ concat(y, w, axis=0),
@@ -42,7 +46,7 @@ def matmul_blocks(x: Tensor, y: Tensor, z: Tensor, w: Tensor) -> Sides:
 
 @rule("equations/conv-add-weights", phase=_AXIOM, bidirectional=True, numerics=Numerics.REASSOCIATE)
 def conv_add_weights(x: Tensor, w: Tensor, v: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
-    """A convolution is linear in its weight."""
+    """A convolution is linear in its kernel: a sum of kernels gives a sum of convolutions."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     return (
         ops.Conv(x, w + v, **attrs),
@@ -53,15 +57,17 @@ def conv_add_weights(x: Tensor, w: Tensor, v: Tensor, s: Ints, p: Ints, d: Ints,
 
 conv_filters = scattered(
     "equations/conv-filters",
-    "Filters side by side give channels side by side; groups would pair them with other inputs.",
+    "Concatenated filters give concatenated output channels, if there are no groups.",
     FILTERS,
 )
-conv_batch = scattered("equations/conv-batch", "Samples do not see each other.", SAMPLES)
+conv_batch = scattered(
+    "equations/conv-batch", "A convolution treats the samples of a batch independently.", SAMPLES
+)
 
 
 @rule("equations/conv-blocks", phase=_AXIOM, bidirectional=True, numerics=Numerics.REASSOCIATE)
 def conv_blocks(x: Tensor, w: Tensor, y: Tensor, v: Tensor, s: Ints, p: Ints, d: Ints) -> Sides:
-    """A sum of convolutions is one of stacked channels; groups would keep the channels apart."""
+    """A sum of two convolutions is one over concatenated channels, if there are no groups."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
     return (
         ops.Conv(x, w, **attrs) + ops.Conv(y, v, **attrs),
@@ -73,7 +79,7 @@ def conv_blocks(x: Tensor, w: Tensor, y: Tensor, v: Tensor, s: Ints, p: Ints, d:
 
 @rule("equations/concat-add", phase=_AXIOM, bidirectional=True)
 def concat_add(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sides:
-    """Sums of matching parts are one sum."""
+    """A sum of two concatenations is a concatenation of the sums of matching parts."""
     return (
         concat(x, y, axis) + concat(z, w, axis),
         concat(x + z, y + w, axis),
@@ -84,7 +90,7 @@ def concat_add(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sides:
 
 @rule("equations/concat-mul", phase=_AXIOM, bidirectional=True)
 def concat_mul(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sides:
-    """Products of matching parts are one product."""
+    """A product of two concatenations is a concatenation of the products of matching parts."""
     return (
         concat(x, y, axis) * concat(z, w, axis),
         concat(x * z, y * w, axis),
@@ -95,7 +101,7 @@ def concat_mul(x: Tensor, y: Tensor, z: Tensor, w: Tensor, axis: Int) -> Sides:
 
 @rule("equations/concat-exchange", phase=_AXIOM)
 def concat_exchange(x: Tensor, y: Tensor, z: Tensor, w: Tensor, a: Int, b: Int) -> Sides:
-    """A table of tensors is stacked by rows or by columns; the equation is its own inverse."""
+    """Four tensors in a 2 x 2 table are concatenated rows first or columns first."""
     return (
         concat(concat(x, y, b), concat(z, w, b), a),
         concat(concat(x, z, a), concat(y, w, a), b),
@@ -105,7 +111,7 @@ def concat_exchange(x: Tensor, y: Tensor, z: Tensor, w: Tensor, a: Int, b: Int) 
 
 @rule("equations/concat-assoc", phase=_AXIOM, bidirectional=True)
 def concat_assoc(x: Tensor, y: Tensor, z: Tensor, axis: Int) -> Sides:
-    """Concatenations along one axis nest either way."""
+    """Concatenation along one axis is associative."""
     return concat(concat(x, y, axis), z, axis), concat(x, concat(y, z, axis), axis)
 
 
@@ -113,7 +119,7 @@ def concat_assoc(x: Tensor, y: Tensor, z: Tensor, axis: Int) -> Sides:
 def conv_merge_groups(
     x: Tensor, w: Tensor, y: Tensor, v: Tensor, s: Ints, p: Ints, d: Ints, g: Int, h: Int
 ) -> Sides:
-    """Independent convolutions are groups of one, if all groups are of one size."""
+    """Two convolutions that are concatenated are groups of one, if all groups have one size."""
     attrs = {"strides": s, "pads": p, "dilations": d}
     return (
         concat(ops.Conv(x, w, group=g, **attrs), ops.Conv(y, v, group=h, **attrs), axis=1),
@@ -127,7 +133,7 @@ def conv_merge_groups(
 def conv_split_groups(
     x: Tensor, w: Tensor, y: Tensor, v: Tensor, s: Ints, p: Ints, d: Ints, g: Int
 ) -> Sides:
-    """A grouped convolution falls apart between two groups."""
+    """A grouped convolution that is cut between two groups is a concatenation of two."""
     attrs = {"strides": s, "pads": p, "dilations": d}
     first, second = x.dim(1) // w.dim(1), y.dim(1) // v.dim(1)
     return (

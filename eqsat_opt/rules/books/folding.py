@@ -18,44 +18,44 @@ __all__: list[str] = []
 
 @rule("folding/addends", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
 def addends(x: Tensor, c: Weight, d: Weight) -> Sides:
-    """Two constants added one after the other are one: a bias and whatever comes after it."""
+    """Two constants that are added one after the other fold into one."""
     return (x + c) + d, x + (c + d)
 
 
 @rule("folding/factors", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
 def factors(x: Tensor, c: Weight, d: Weight) -> Sides:
-    """And so are two constant factors."""
+    """Two constants that are multiplied in one after the other fold into one."""
     return (x * c) * d, x * (c * d)
 
 
 @rule("folding/addends-of-both", numerics=Numerics.REASSOCIATE)
 def addends_of_both(x: Tensor, y: Tensor, c: Weight, d: Weight) -> Sides:
-    """Both operands of a sum have a bias: one is enough."""
+    """The constant addends of both operands of a sum fold into one."""
     return (x + c) + (y + d), (x + y) + (c + d)
 
 
 @rule("folding/addend-on-the-right", phase=Phase.SIMPLIFY)
 def addend_on_the_right(x: Tensor, c: Weight) -> Sides:
-    """Constants stand on the right, where the other rules look for them."""
+    """A constant addend moves to the right, where other rules look for it."""
     return c + x, x + c
 
 
 @rule("folding/subtrahend", phase=Phase.SIMPLIFY)
 def subtrahend(x: Tensor, c: Weight) -> Sides:
-    """A constant is subtracted by adding its negative, which meets the addends around it."""
+    """Subtracting a constant is adding its negative, which can meet other addends."""
     return x - c, x + c * scalar(-1.0)
 
 
 @rule("folding/divisor", phase=Phase.SIMPLIFY, numerics=Numerics.REFACTOR)
 def divisor(x: Tensor, c: Weight) -> Sides:
-    """A constant divides by multiplying with its reciprocal, which meets the factors around it."""
+    """Dividing by a constant is multiplying by its reciprocal, which can meet other factors."""
     per_channel = (c.rank >= 1).because("a scalar would wander through all operators of a layer")
     return x / c, x * ops.Reciprocal(c), per_channel
 
 
 @rule("folding/factor-after-addend", numerics=Numerics.REFACTOR)
 def factor_after_addend(x: Tensor, c: Weight, d: Weight) -> Sides:
-    """A constant factor passes a bias, on its way into the weight before."""
+    """A constant factor moves past a bias, on its way into the weight before it."""
     return (x + c) * d, x * d + c * d
 
 
@@ -64,7 +64,7 @@ def factor_after_addend(x: Tensor, c: Weight, d: Weight) -> Sides:
 
 @rule("folding/factor-before-matmul", numerics=Numerics.REFACTOR)
 def factor_before_matmul(x: Tensor, c: Weight, w: Weight) -> Sides:
-    """A factor per column of the data is one per row of the weight."""
+    """A constant factor per column of the data folds into the rows of the weight after it."""
     per_row = ops.Reshape(c, shape=(w.dim(0), 1))
     return (
         (x * c) @ w,
@@ -77,7 +77,7 @@ def factor_before_matmul(x: Tensor, c: Weight, w: Weight) -> Sides:
 
 @rule("folding/factor-after-matmul", numerics=Numerics.REFACTOR)
 def factor_after_matmul(x: Tensor, c: Weight, w: Weight) -> Sides:
-    """A factor per column of the product is one per column of the weight."""
+    """A constant factor per column of a matrix product folds into the columns of its weight."""
     return (
         (x @ w) * c,
         x @ (w * vector(c, w.dim(1))),
@@ -97,21 +97,21 @@ def _per_channel(c: Var, x: Var) -> tuple[Condition, ...]:
 
 @rule("folding/scalar-before-conv", bidirectional=True, numerics=Numerics.REASSOCIATE)
 def scalar_before_conv(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
-    """A scalar factor moves between a convolution and its data."""
+    """A scalar factor moves between a convolution and its input."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     return ops.Conv(x * c, w, **attrs), ops.Conv(x, w, **attrs) * c, c.rank == 0
 
 
 @rule("folding/scalar-into-kernel", bidirectional=True, numerics=Numerics.REASSOCIATE)
 def scalar_into_kernel(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
-    """A scalar factor moves between a convolution and its kernel, which swallows it."""
+    """A scalar factor moves between a convolution and its kernel, where a constant folds."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     return ops.Conv(x, w, **attrs) * c, ops.Conv(x, w * c, **attrs), c.rank == 0
 
 
 @rule("folding/factor-before-conv", numerics=Numerics.REFACTOR)
 def factor_before_conv(x: Tensor, c: Weight, w: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
-    """A factor per input channel belongs into the kernel; it leaves the zeros of the padding."""
+    """A constant factor per input channel folds into the kernel; zero pads stay zero."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": 1}
     conditions = (*_per_channel(c, x), w.rank == 4, is_float(x))
     return ops.Conv(x * c, w, **attrs), ops.Conv(x, w * c, **attrs), *conditions
@@ -121,7 +121,7 @@ def factor_before_conv(x: Tensor, c: Weight, w: Weight, s: Ints, p: Ints, d: Int
 def factor_before_depthwise(
     x: Tensor, c: Weight, w: Weight, s: Ints, p: Ints, d: Ints, g: Int
 ) -> Sides:
-    """Where every channel has a filter of its own, the factor goes with the filter."""
+    """A constant factor per channel before a depthwise convolution folds into its filters."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     per_filter = ops.Reshape(c, shape=(c.dim(1), 1, 1, 1))
     return (
@@ -137,7 +137,10 @@ def factor_before_depthwise(
 
 @rule("folding/addend-before-conv", numerics=Numerics.REFACTOR)
 def addend_before_conv(x: Tensor, c: Weight, w: Weight, s: Ints, d: Ints, g: Int) -> Sides:
-    """An addend per input channel is a bias; with pads the border would differ."""
+    """A constant addend before a convolution without pads is a bias after it.
+
+    With pads the border would differ, as the zeros there get no addend.
+    """
     attrs = {"pads": (0, 0, 0, 0), "dilations": d, "group": g}
     height, width = (w.dim(2) - 1) * d[0] + 1, (w.dim(3) - 1) * d[1] + 1
     patch = ops.Expand(c, shape=(1, c.dim(1), height, width))
@@ -153,7 +156,7 @@ def addend_before_conv(x: Tensor, c: Weight, w: Weight, s: Ints, d: Ints, g: Int
 
 @rule("folding/two-groups", numerics=Numerics.REASSOCIATE)
 def two_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
-    """Two groups are one convolution with a block-diagonal weight; which is faster is measured."""
+    """Two groups of a convolution become one with a block-diagonal kernel; this can be faster."""
     attrs = {"strides": s, "pads": p, "dilations": d}
     half, depth = w.dim(0) // 2, w.dim(1)
     upper = ops.Pad(slice_(w, 0, 0, half), pads=(0, 0, 0, 0, 0, depth, 0, 0), value=0.0)
@@ -168,7 +171,7 @@ def two_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
 
 @rule("folding/average-as-depthwise", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)
 def average_as_depthwise(x: Tensor, h: Int, v: Int, s: Ints, p: Ints, d: Ints) -> Sides:
-    """An average that counts its padding is a depthwise convolution with equal weights."""
+    """An average pool that counts its padding is a depthwise convolution with equal weights."""
     windows = {"strides": s, "pads": p, "dilations": d}
     # The mean over a plane that holds a single 1 is the weight, whatever the size.
     one = ops.Reshape(scalar(1.0), shape=(1, 1, 1, 1))

@@ -28,7 +28,7 @@ def _last(x: Var, i: Expr, *parameters: Var) -> tuple[Condition, ...]:
 
 @rule("layernorm/absorb-factor", numerics=Numerics.REFACTOR)
 def factor_after_layer(x: Tensor, g: Weight, b: Weight, c: Weight, i: Int, e: Float) -> Sides:
-    """A factor per channel after a layer normalisation belongs into its parameters."""
+    """A constant factor per channel after a layer normalisation folds into scale and shift."""
     row = vector(c, x.dim(i))
     return (
         _layer(x, g, b, i, e) * c,
@@ -40,14 +40,14 @@ def factor_after_layer(x: Tensor, g: Weight, b: Weight, c: Weight, i: Int, e: Fl
 
 @rule("layernorm/absorb-addend", numerics=Numerics.REFACTOR)
 def addend_after_layer(x: Tensor, g: Weight, b: Weight, c: Weight, i: Int, e: Float) -> Sides:
-    """And so does an addend."""
+    """A constant addend per channel after a layer normalisation folds into its shift."""
     right = _layer(x, g, b + vector(c, x.dim(i)), i, e)
     return _layer(x, g, b, i, e) + c, right, *_last(x, i, g, b), *row_of(c, x, x.dim(i))
 
 
 @rule("layernorm/absorb-factor-rms", numerics=Numerics.REFACTOR)
 def factor_after_rms(x: Tensor, g: Weight, c: Weight, i: Int, e: Float) -> Sides:
-    """A factor after a root-mean-square normalisation as well."""
+    """A constant factor per channel after an RMS normalisation folds into its scale."""
     right = _rms(x, g * vector(c, x.dim(i)), i, e)
     return _rms(x, g, i, e) * c, right, *_last(x, i, g), *row_of(c, x, x.dim(i))
 
@@ -58,7 +58,7 @@ def _constant(value: float, size: Expr) -> Term:
 
 @rule("layernorm/into-matmul", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)
 def layer_into_matmul(x: Tensor, g: Weight, b: Weight, w: Weight, i: Int, e: Float) -> Sides:
-    """Scale and shift of a layer normalisation go into the product after it, where a bias waits."""
+    """Scale and shift of a layer normalisation fold into a product after it, and a bias."""
     size = x.dim(i)
     plain = _layer(x, _constant(1.0, size), _constant(0.0, size), i, e)
     scale, shift = ops.Reshape(g, shape=(size, 1)), ops.Reshape(b, shape=(1, size))
@@ -73,7 +73,7 @@ def layer_into_matmul(x: Tensor, g: Weight, b: Weight, w: Weight, i: Int, e: Flo
 
 @rule("layernorm/rms-into-matmul", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)
 def rms_into_matmul(x: Tensor, g: Weight, w: Weight, i: Int, e: Float) -> Sides:
-    """The scale of a root-mean-square normalisation goes into the product after it."""
+    """The scale of an RMS normalisation folds into the matrix product after it."""
     size = x.dim(i)
     scale = ops.Reshape(g, shape=(size, 1))
     return (
@@ -87,7 +87,7 @@ def rms_into_matmul(x: Tensor, g: Weight, w: Weight, i: Int, e: Float) -> Sides:
 
 @rule("layernorm/ignores-addend", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def addend_before_layer(x: Tensor, c: Tensor, g: Tensor, b: Tensor, i: Int, e: Float) -> Sides:
-    """A layer normalisation does not see one number that is added everywhere."""
+    """Adding one number to all elements does not change a layer normalisation."""
     return _layer(x + c, g, b, i, e), _layer(x, g, b, i, e), c.rank == 0, *_last(x, i, g, b)
 
 
@@ -107,7 +107,7 @@ def _shift_before_layer(rank: int) -> Rule:
 
     return declared(
         f"layernorm/ignores-rows-{rank}d",
-        "Nor one number per row.",
+        "Adding one number to each row does not change a layer normalisation of the rows.",
         {**dict.fromkeys("xcgb", "Tensor"), "i": "Int", "e": "Float"},
         sides,
         numerics=Numerics.RELAXED,
@@ -127,6 +127,6 @@ def factor_before_layer(x: Tensor, g: Tensor, b: Tensor, a: Float, i: Int, e: Fl
 
 @rule("layernorm/scaled-rms", numerics=Numerics.REASSOCIATE)
 def factor_before_rms(x: Tensor, g: Tensor, a: Float, i: Int, e: Float) -> Sides:
-    """And so it does before a root-mean-square normalisation."""
+    """A positive factor before an RMS normalisation only rescales its epsilon."""
     left = _rms(x * ops.Scalar(value=a, dtype="float32"), g, i, e)
     return left, _rms(x, g, i, e / (a * a)), a > 0.0, *_last(x, i, g)

@@ -38,7 +38,7 @@ def _banded(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
 
 @rule("lrn/three-quarters-banded", numerics=Numerics.REASSOCIATE)
 def three_quarters_banded(x: Tensor, n: Int, a: Float, k: Float) -> Sides:
-    """The sum over neighbouring channels is a convolution, which runs faster on large planes."""
+    """LRN with exponent 3/4 becomes a 1 x 1 convolution and two roots, fast on large planes."""
     root = ops.Sqrt(_banded(x, n, a, k))
     return (
         ops.LRN(x, size=n, alpha=a, beta=0.75, bias=k),
@@ -50,7 +50,7 @@ def three_quarters_banded(x: Tensor, n: Int, a: Float, k: Float) -> Sides:
 
 @rule("lrn/three-quarters", numerics=Numerics.REASSOCIATE)
 def three_quarters(x: Tensor, n: Int, a: Float, k: Float) -> Sides:
-    """The usual exponent 3/4 is two square roots."""
+    """LRN with the usual exponent 3/4 becomes an average pool over channels and two roots."""
     root = ops.Sqrt(_base(x, n, a, k))
     return (
         ops.LRN(x, size=n, alpha=a, beta=0.75, bias=k),
@@ -62,7 +62,7 @@ def three_quarters(x: Tensor, n: Int, a: Float, k: Float) -> Sides:
 
 @rule("lrn/power", numerics=Numerics.REASSOCIATE)
 def power(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
-    """Any other exponent is a power."""
+    """LRN with any exponent becomes an average pool over channels and a power."""
     exponent = ops.Scalar(value=e, dtype="float32")
     return (
         ops.LRN(x, size=n, alpha=a, beta=e, bias=k),
@@ -74,7 +74,7 @@ def power(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
 
 @rule("lrn/power-banded", numerics=Numerics.REASSOCIATE)
 def power_banded(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
-    """The same with any other exponent."""
+    """LRN with any exponent becomes a 1 x 1 convolution and a power, fast on large planes."""
     exponent = ops.Scalar(value=e, dtype="float32")
     return (
         ops.LRN(x, size=n, alpha=a, beta=e, bias=k),

@@ -37,72 +37,72 @@ def _center(x: Term, axes: object) -> Term:
 
 @_law("center")
 def center(x: Tensor, k: Ints, c: Float) -> Sides:
-    """A tensor less its mean."""
+    """A tensor less its mean is the centred tensor."""
     return x + times(_mean(x, k), c), _center(x, k), near(c, -1.0)
 
 
 @_law("center-negative")
 def center_negative(x: Tensor, k: Ints, c: Float) -> Sides:
-    """The mean less the tensor."""
+    """A mean less its tensor is the negated centred tensor."""
     return _mean(x, k) + times(x, c), times(_center(x, k), -1.0), near(c, -1.0)
 
 
 @_law("center-twice")
 def center_twice(x: Tensor, k: Ints) -> Sides:
-    """What is centred stays as it is."""
+    """Centring a centred tensor once more changes nothing."""
     return _center(_center(x, k), k), _center(x, k)
 
 
 @_law("center-of-shift")
 def center_of_shift(x: Tensor, k: Ints, s: Float) -> Sides:
-    """Centring removes an addend."""
+    """Centring removes a constant addend."""
     return _center(plus(x, s), k), _center(x, k)
 
 
 @_law("center-of-scale")
 def center_of_scale(x: Tensor, k: Ints, a: Float) -> Sides:
-    """A factor leaves it."""
+    """A constant factor moves out of centring."""
     return _center(times(x, a), k), times(_center(x, k), a)
 
 
 @_law("variance-of-squares")
 def variance_of_squares(x: Tensor, k: Ints, c: Float) -> Sides:
-    """Mean(x²) - mean(x)² is the variance; the other side cancels less."""
+    """A variance mean(x²) - mean(x)² becomes mean((x - mean(x))²), which cancels less."""
     left = _mean(ops.Square(x), k) + times(ops.Square(_mean(x, k)), c)
     return left, _mean(ops.Square(_center(x, k)), k), near(c, -1.0)
 
 
 @_law("variance-of-squares-negative")
 def variance_of_squares_negative(x: Tensor, k: Ints, c: Float) -> Sides:
-    """Mean(x)² - mean(x²) is its negative."""
+    """The negated variance mean(x)² - mean(x²) becomes -mean((x - mean(x))²)."""
     left = ops.Square(_mean(x, k)) + times(_mean(ops.Square(x), k), c)
     return left, times(_mean(ops.Square(_center(x, k)), k), -1.0), near(c, -1.0)
 
 
 @_law("variance-half-centred")
 def variance_half_centred(x: Tensor, k: Ints) -> Sides:
-    """One centred factor is enough for a variance."""
+    """The mean of x * (x - mean(x)) is the variance: one centred factor is enough."""
     d = _center(x, k)
     return _mean(x * d, k), _mean(ops.Square(d), k)
 
 
 @_law("affine-with-mean")
 def affine_with_mean(x: Tensor, i: Tensor, b: Tensor, k: Ints, c: Float) -> Sides:
-    """Spelled like a batch normalisation: x i + (b - mean(x) i)."""
+    """As in batch normalisation, x * i + (b - mean(x) * i) becomes (x - mean(x)) * i + b."""
     left = x * i + (b + times(_mean(x, k) * i, c))
     return left, _center(x, k) * i + b, near(c, -1.0)
 
 
 @_law("affine-with-mean-and-constant")
 def affine_with_mean_and_constant(x: Tensor, i: Tensor, k: Ints, s: Float, c: Float) -> Sides:
-    """The same with the shift a constant."""
+    """With a constant s, x * i - (mean(x) * i + s) becomes (x - mean(x)) * i - s."""
     left = x * i + times(plus(_mean(x, k) * i, s), c)
     return left, plus(_center(x, k) * i, s * -1.0), near(c, -1.0)
 
 
 @_law("difference-with-mean")
 def difference_with_mean(x: Tensor, i: Tensor, k: Ints, c: Float) -> Sides:
-    """The same without a shift."""
+    """The difference x * i - mean(x) * i becomes a product with the centred tensor."""
     return x * i + times(_mean(x, k) * i, c), _center(x, k) * i, near(c, -1.0)
 
 
@@ -115,21 +115,21 @@ def _inverse(d: Term, k: object, e: Expr) -> Term:
 
 @_law("deviation-meets-operand")
 def deviation_meets_operand(d: Tensor, y: Tensor, k: Ints, e: Float) -> Sides:
-    """The inverse deviation is multiplied with its own operand first."""
+    """With h = 1/sqrt(mean(d²) + e), h * (d * y) becomes (h * d) * y, which RmsN needs."""
     h = _inverse(d, k, e)
     return h * (d * y), (h * d) * y
 
 
 @_law("deviation-waits-for-operand")
 def deviation_waits_for_operand(d: Tensor, y: Tensor, k: Ints, e: Float) -> Sides:
-    """The inverse deviation was multiplied with something else before."""
+    """With h = 1/sqrt(mean(d²) + e), (h * y) * d becomes (h * d) * y, which RmsN needs."""
     h = _inverse(d, k, e)
     return (h * y) * d, (h * d) * y
 
 
 @_law("root-mean-square")
 def root_mean_square(d: Tensor, k: Ints, e: Float) -> Sides:
-    """The core of both normalisations."""
+    """A tensor over its root mean square is RmsN, the core of layer and RMS normalisation."""
     return d * _inverse(d, k, e), ops.RmsN(d, axes=k, epsilon=e), e > 0.0
 
 
@@ -158,21 +158,21 @@ def _core(x: Term, i: Expr, e: Expr) -> Term:
 
 @_law("layer")
 def layer(x: Tensor, i: Int, e: Float) -> Sides:
-    """Without parameters, so the scale is 1 and the shift 0."""
+    """RmsN of centred x is a layer normalisation with scale 1 and shift 0."""
     right = _layer(x, _vector(x, 1.0), _vector(x, 0.0), i, e)
     return _core(x, i, e), right, x.rank == i + 1
 
 
 @_law("layer-uniform")
 def layer_uniform(x: Tensor, i: Int, e: Float, s: Float) -> Sides:
-    """With one shift for all."""
+    """RmsN of centred x, shifted by one number, is a layer normalisation with scale 1."""
     right = _layer(x, _vector(x, 1.0), _vector(x, s), i, e)
     return plus(_core(x, i, e), s), right, x.rank == i + 1
 
 
 @_law("layer-scale")
 def layer_scale(x: Tensor, g: Weight, i: Int, e: Float) -> Sides:
-    """With a scale per channel."""
+    """RmsN of centred x, scaled per channel, is a layer normalisation with shift 0."""
     scale, fits = _parameter(g, x)
     right = _layer(x, scale, _vector(x, 0.0), i, e)
     return _core(x, i, e) * g, right, x.rank == i + 1, *fits
@@ -180,7 +180,7 @@ def layer_scale(x: Tensor, g: Weight, i: Int, e: Float) -> Sides:
 
 @_law("layer-scale-uniform")
 def layer_scale_uniform(x: Tensor, g: Weight, i: Int, e: Float, s: Float) -> Sides:
-    """With a scale per channel and one shift."""
+    """RmsN of centred x, scaled per channel and shifted by one number, is a layer normalisation."""
     scale, fits = _parameter(g, x)
     right = _layer(x, scale, _vector(x, s), i, e)
     return plus(_core(x, i, e) * g, s), right, x.rank == i + 1, *fits
@@ -188,7 +188,7 @@ def layer_scale_uniform(x: Tensor, g: Weight, i: Int, e: Float, s: Float) -> Sid
 
 @_law("layer-scale-shift")
 def layer_scale_shift(x: Tensor, g: Weight, b: Weight, i: Int, e: Float) -> Sides:
-    """With a scale and a shift per channel."""
+    """RmsN of centred x, scaled and shifted per channel, is a layer normalisation."""
     (scale, fits), (shift, also) = _parameter(g, x), _parameter(b, x)
     right = _layer(x, scale, shift, i, e)
     return _core(x, i, e) * g + b, right, x.rank == i + 1, *fits, *also
@@ -196,7 +196,7 @@ def layer_scale_shift(x: Tensor, g: Weight, b: Weight, i: Int, e: Float) -> Side
 
 @_law("layer-shift")
 def layer_shift(x: Tensor, b: Weight, i: Int, e: Float) -> Sides:
-    """With a shift per channel."""
+    """RmsN of centred x, shifted per channel, is a layer normalisation with scale 1."""
     shift, fits = _parameter(b, x)
     right = _layer(x, _vector(x, 1.0), shift, i, e)
     return _core(x, i, e) + b, right, x.rank == i + 1, *fits
@@ -204,7 +204,7 @@ def layer_shift(x: Tensor, b: Weight, i: Int, e: Float) -> Sides:
 
 @_law("layer-uniform-shift")
 def layer_uniform_shift(x: Tensor, b: Weight, i: Int, e: Float, a: Float) -> Sides:
-    """With one scale for all and a shift per channel."""
+    """RmsN of centred x, scaled by one number and shifted per channel, is a layer normalisation."""
     shift, fits = _parameter(b, x)
     right = _layer(x, _vector(x, a), shift, i, e)
     return times(_core(x, i, e), a) + b, right, x.rank == i + 1, *fits
@@ -216,14 +216,14 @@ def _rms(x: Term, g: Term, i: Expr, e: Expr) -> Term:
 
 @_law("root-mean-square-plain")
 def root_mean_square_plain(x: Tensor, i: Int, e: Float) -> Sides:
-    """Without a scale."""
+    """RmsN over the last axis is an RMS normalisation with scale 1."""
     left = ops.RmsN(x, axes=(i,), epsilon=e)
     return left, _rms(x, _vector(x, 1.0), i, e), x.rank == i + 1
 
 
 @_law("root-mean-square-scale")
 def root_mean_square_scale(x: Tensor, g: Weight, i: Int, e: Float) -> Sides:
-    """With a scale per channel."""
+    """RmsN over the last axis, scaled per channel, is an RMS normalisation."""
     scale, fits = _parameter(g, x)
     left = ops.RmsN(x, axes=(i,), epsilon=e) * g
     return left, _rms(x, scale, i, e), x.rank == i + 1, *fits

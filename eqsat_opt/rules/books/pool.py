@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 @rule("pool/max-relu", bidirectional=True)
 def max_relu(x: Tensor, k: Ints, s: Ints, p: Ints, c: Int) -> Sides:
-    """Relu is monotone, so it commutes with a maximum and runs on fewer elements after it."""
+    """Relu is monotone, so it commutes with a max pool; after a strided pool it is cheaper."""
     attrs = {"kernel": k, "strides": s, "pads": p, "dilations": (1, 1), "ceil": c}
     return (
         ops.MaxPool(ops.Relu(x), **attrs),
@@ -30,7 +30,7 @@ def max_relu(x: Tensor, k: Ints, s: Ints, p: Ints, c: Int) -> Sides:
 def average_linear(
     x: Tensor, y: Tensor, k: Ints, s: Ints, p: Ints, d: Ints, c: Int, i: Int
 ) -> Sides:
-    """The average of a sum is the sum of averages: one pool instead of two."""
+    """Average pooling is linear: two pools whose results are added are one pool of the sum."""
     attrs = {
         "kernel": k,
         "strides": s,
@@ -45,7 +45,7 @@ def average_linear(
 
 @rule("pool/average-conv", numerics=Numerics.REASSOCIATE)
 def average_conv(x: Tensor, w: Weight, k: Ints, s: Ints, p: Ints, d: Ints, c: Int, i: Int) -> Sides:
-    """A 1 x 1 convolution acts on channels, the pool on space: they commute, siblings merge."""
+    """A 1 x 1 convolution commutes with an average pool, and can then merge with siblings."""
     attrs = {
         "kernel": k,
         "strides": s,
@@ -67,29 +67,31 @@ def average_conv(x: Tensor, w: Weight, k: Ints, s: Ints, p: Ints, d: Ints, c: In
 
 max_concat = gathered(
     "pool/max-concat",
-    "Two equal pools with results stacked along channels or samples are one of the stacked inputs.",
+    "Two equal max pools that are concatenated along channels or samples are one of the "
+    "concatenated inputs.",
     MAX_POOL,
 )
 average_concat = gathered(
     "pool/average-concat",
-    "And so are averages.",
+    "Two equal average pools that are concatenated along channels or samples are one of the "
+    "concatenated inputs.",
     AVERAGE_POOL,
 )
 take_max = inward(
     "pool/take-max",
-    "Channels and samples that nobody reads are not pooled.",
+    "Only the channels or samples of a max pool that are read are computed.",
     MAX_POOL,
 )
 take_average = inward(
     "pool/take-average",
-    "Nor averaged.",
+    "Only the channels or samples of an average pool that are read are computed.",
     AVERAGE_POOL,
 )
 
 
 @rule("pool/max-of-max", phase=Phase.SIMPLIFY)
 def max_of_max(x: Tensor, k: Ints, m: Ints, s: Ints, p: Ints, q: Ints) -> Sides:
-    """Two maxima, the inner one at every place, are one over a larger window."""
+    """Two max pools in a row, the first with stride 1, are one with a larger window."""
     inner = ops.MaxPool(x, kernel=k, strides=(1, 1), pads=p, dilations=(1, 1), ceil=0)
     size = tuple(k[i] + m[i] - 1 for i in range(2))
     pads = tuple(p[i] + q[i] for i in range(4))
@@ -103,7 +105,7 @@ def max_of_max(x: Tensor, k: Ints, m: Ints, s: Ints, p: Ints, q: Ints) -> Sides:
 
 @rule("pool/max-in-steps")
 def max_in_steps(x: Tensor, a: Int, b: Int, c: Int, d: Int) -> Sides:
-    """A maximum over a larger window starts from that over a smaller one: pyramids of pools."""
+    """A max pool starts from a smaller one of the same input, as in pyramid pooling."""
 
     def pool(of: Term, size: Expr, pad: Expr) -> Term:
         return ops.MaxPool(
@@ -122,7 +124,7 @@ def max_in_steps(x: Tensor, a: Int, b: Int, c: Int, d: Int) -> Sides:
 
 @rule("pool/average-of-average", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
 def average_of_average(x: Tensor, a: Int, b: Int, m: Int, n: Int, s: Ints, i: Int, j: Int) -> Sides:
-    """Averages of windows that lie side by side are averages of larger windows."""
+    """An average pool of averages over adjacent tiles is one with a larger window."""
     plain = {"pads": (0, 0, 0, 0), "dilations": (1, 1), "ceil": 0}
     inner = ops.AveragePool(x, kernel=(a, b), strides=(a, b), count_include_pad=i, **plain)
     strides = (a * s[0], b * s[1])

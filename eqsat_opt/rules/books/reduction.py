@@ -18,6 +18,7 @@ from eqsat_opt.rules.term import Apply, Condition, Term, Var, is_float, ops
 __all__: list[str] = []
 
 _OPS = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax"}
+_WORD = {"sum": "sum", "mean": "mean", "max": "maximum"}
 _CLASS = {
     "sum": Numerics.REASSOCIATE, "mean": Numerics.REASSOCIATE, "max": Numerics.BITEXACT,
 }  # fmt: skip
@@ -47,9 +48,10 @@ def _twice(kind: str, *, ascending: bool) -> Rule:
         )
 
     order = "ascending" if ascending else "descending"
+    after = "a later" if ascending else "an earlier"
     return declared(
         f"reduction/{kind}-twice-{order}",
-        "Reducing one axis after the other is reducing both.",
+        f"A {_WORD[kind]} over one axis and then over {after} one is one {_WORD[kind]} over both.",
         {"x": "Tensor", "i": "Int", "j": "Int"},
         sides,
         numerics=_CLASS[kind],
@@ -67,7 +69,7 @@ def _of_one(kind: str) -> Rule:
 
     return declared(
         f"reduction/{kind}-of-one",
-        "Over an axis of extent 1 there is nothing to reduce.",
+        f"A {_WORD[kind]} over an axis of extent 1 is the tensor itself.",
         {"x": "Tensor", "i": "Int"},
         sides,
         phase=Phase.SIMPLIFY,
@@ -92,7 +94,8 @@ def _of_sum(kind: str) -> Rule:
 
     return declared(
         f"reduction/{kind}-of-sum",
-        "Reductions of two tensors that are added need to run once only.",
+        f"Two tensors that are each reduced by a {_WORD[kind]} and then added are added first and "
+        "reduced once.",
         {"x": "Tensor", "y": "Tensor", "k": "Ints"},
         sides,
         numerics=Numerics.REASSOCIATE,
@@ -107,7 +110,7 @@ def _of_scalar(kind: str) -> Rule:
 
     return declared(
         f"reduction/{kind}-of-scaled",
-        "A factor is applied to what is left instead of to all of it.",
+        f"A scalar factor is applied after a {_WORD[kind]} over axes, to fewer elements.",
         {"x": "Tensor", "c": "Tensor", "k": "Ints"},
         sides,
         numerics=Numerics.REASSOCIATE,
@@ -127,7 +130,8 @@ def _of_factor(kind: str) -> Rule:
 
     return declared(
         f"reduction/{kind}-of-product",
-        "The same where the factor is one number per place, but constant along the axis.",
+        f"A factor that is constant along the axis of a {_WORD[kind]} is applied after it, to "
+        "fewer elements.",
         {"x": "Tensor", "c": "Tensor", "i": "Int"},
         sides,
         numerics=Numerics.REASSOCIATE,
@@ -141,7 +145,7 @@ sum_of_product, mean_of_product = _of_factor("sum"), _of_factor("mean")
 
 @rule("reduction/mean-of-bias", numerics=Numerics.REASSOCIATE)
 def mean_of_bias(x: Tensor, c: Tensor, i: Int) -> Sides:
-    """An addend that is constant along the axis is added to the mean."""
+    """An addend that is constant along the axis is added after the mean, to fewer elements."""
     return (
         _reduce("mean", x + c, (i,)),
         _reduce("mean", x, (i,)) + c,
@@ -153,7 +157,7 @@ def mean_of_bias(x: Tensor, c: Tensor, i: Int) -> Sides:
 
 @rule("reduction/mean-of-bias-over-two", numerics=Numerics.REASSOCIATE)
 def mean_of_bias_over_two(x: Tensor, c: Tensor, i: Int, j: Int) -> Sides:
-    """The same over two axes: the bias of a convolution before a global pool."""
+    """An addend constant along two axes, as a bias before a global pool, follows the mean."""
     return (
         _reduce("mean", x + c, (i, j)),
         _reduce("mean", x, (i, j)) + c,
@@ -166,7 +170,7 @@ def mean_of_bias_over_two(x: Tensor, c: Tensor, i: Int, j: Int) -> Sides:
 
 @rule("reduction/max-of-relu")
 def max_of_relu(x: Tensor, k: Ints) -> Sides:
-    """Relu is monotone, so it can wait for the maximum."""
+    """Relu is monotone, so it is applied after a maximum, to fewer elements."""
     return _reduce("max", ops.Relu(x), k), ops.Relu(_reduce("max", x, k))
 
 
@@ -186,7 +190,8 @@ def _of_matmul(kind: str) -> Rule:
 
     return declared(
         f"reduction/{kind}-of-matmul",
-        "Rows are pooled before they are projected, so one row per sample meets the matrix.",
+        f"The {_WORD[kind]} over an axis of rows is taken before the product with a matrix, so "
+        "that fewer rows meet the matrix.",
         {"x": "Tensor", "w": "Tensor", "i": "Int"},
         sides,
         numerics=Numerics.REASSOCIATE,
@@ -198,7 +203,7 @@ sum_of_matmul, mean_of_matmul = _of_matmul("sum"), _of_matmul("mean")
 
 @rule("reduction/mean-of-pointwise-conv", numerics=Numerics.REASSOCIATE)
 def mean_of_conv(x: Tensor, w: Tensor, d: Ints, g: Int) -> Sides:
-    """A 1 x 1 convolution before a global pool runs on one pixel after it."""
+    """A 1 x 1 convolution before a global average is applied after it, to a single pixel."""
     attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": d, "group": g}
     return (
         _reduce("mean", ops.Conv(x, w, **attrs), (2, 3)),
@@ -212,7 +217,7 @@ def mean_of_conv(x: Tensor, w: Tensor, d: Ints, g: Int) -> Sides:
 
 @rule("reduction/sum-of-weighted", numerics=Numerics.REASSOCIATE)
 def sum_of_weighted(x: Tensor, w: Weight, i: Int) -> Sides:
-    """A weighted sum over the last axis is a product with a column."""
+    """A sum over the last axis with constant weights is a matrix product with a column."""
     column = ops.Reshape(w, shape=(x.dim(i), 1))
     return (
         _reduce("sum", x * w, (i,)),
@@ -227,7 +232,7 @@ def sum_of_weighted(x: Tensor, w: Weight, i: Int) -> Sides:
 
 @rule("reduction/sum-as-matmul", phase=Phase.DERIVATION, numerics=Numerics.REASSOCIATE)
 def sum_as_matmul(x: Tensor, i: Int) -> Sides:
-    """A sum over the last axis is a product with a column of ones."""
+    """A sum over the last axis is a matrix product with a column of ones."""
     ones = ops.Expand(ops.Scalar(value=1.0, dtype="float32"), shape=(x.dim(i), 1))
     return _reduce("sum", x, (i,)), x @ ones, x.rank >= 2, i + 1 == x.rank
 
@@ -245,7 +250,8 @@ def _along(kind: str) -> Rule:
 
     return declared(
         f"reduction/{kind}-of-concat",
-        "What is reduced along the axis of a concatenation need not be put together.",
+        f"A {_WORD[kind]} along the axis of a concatenation is combined from the {_WORD[kind]} of "
+        "each part, so nothing is concatenated.",
         {"x": "Tensor", "y": "Tensor", "i": "Int"},
         sides,
         numerics=_CLASS[kind],
@@ -256,13 +262,19 @@ sum_of_concat, max_of_concat = _along("sum"), _along("max")
 
 
 def _stacked(kind: str) -> Rule:
-    doc = "Reductions whose results are put side by side are one of what lies side by side."
-    return gathered(f"reduction/{kind}-stacked", doc, reduced(_OPS[kind]))
+    return gathered(
+        f"reduction/{kind}-stacked",
+        f"Two tensors that are each reduced by a {_WORD[kind]} and then concatenated along another "
+        "axis are concatenated first and reduced once.",
+        reduced(_OPS[kind]),
+    )
 
 
 def _taken(kind: str) -> Rule:
     return inward(
-        f"reduction/take-{kind}", "What nobody reads is not reduced.", reduced(_OPS[kind])
+        f"reduction/take-{kind}",
+        f"Of a {_WORD[kind]} over an axis, only the part that is read is computed.",
+        reduced(_OPS[kind]),
     )
 
 
@@ -281,7 +293,7 @@ def _of_transpose(kind: str) -> Rule:
 
     return declared(
         f"reduction/{kind}-of-transpose",
-        "A reduction does not care about the order of axes, and less is left to transpose.",
+        f"A {_WORD[kind]} over one axis is taken before a transpose, which then moves less data.",
         {"x": "Tensor", "p": "Ints", "i": "Int"},
         sides,
         numerics=_CLASS[kind],
@@ -297,7 +309,8 @@ def _of_transpose_over_two(kind: str) -> Rule:
 
     return declared(
         f"reduction/{kind}-of-transpose-over-two",
-        "The same over two axes: a global pool in either layout.",
+        f"A {_WORD[kind]} over two axes, as a global pool in another layout, is taken before a "
+        "transpose, which then moves less data.",
         {"x": "Tensor", "p": "Ints", "i": "Int", "j": "Int"},
         sides,
         numerics=_CLASS[kind],
@@ -311,7 +324,7 @@ max_of_transpose_over_two = _of_transpose_over_two("max")
 
 @rule("reduction/global-average", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
 def global_average(x: Tensor, h: Int, w: Int, s: Ints, c: Int, i: Int) -> Sides:
-    """An average over a window as large as the plane is a mean, which runtimes pool faster."""
+    """An average pool whose window is the whole plane is a mean, which runtimes pool faster."""
     pool = ops.AveragePool(
         x, kernel=(h, w), strides=s, pads=(0, 0, 0, 0), dilations=(1, 1), ceil=c,
         count_include_pad=i,
@@ -321,6 +334,6 @@ def global_average(x: Tensor, h: Int, w: Int, s: Ints, c: Int, i: Int) -> Sides:
 
 @rule("reduction/global-maximum", phase=Phase.SIMPLIFY)
 def global_maximum(x: Tensor, h: Int, w: Int, s: Ints, c: Int) -> Sides:
-    """And a maximum over such a window is a maximum over the plane."""
+    """A max pool whose window is the whole plane is a maximum over the plane."""
     pool = ops.MaxPool(x, kernel=(h, w), strides=s, pads=(0, 0, 0, 0), dilations=(1, 1), ceil=c)
     return pool, _reduce("max", x, (2, 3)), h == x.dim(2), w == x.dim(3)

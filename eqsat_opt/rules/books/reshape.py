@@ -21,31 +21,31 @@ def _reshape(x: Term, shape: object) -> Term:
 
 @rule("reshape/compose", phase=Phase.SIMPLIFY)
 def compose(x: Tensor, s: Ints, t: Ints) -> Sides:
-    """Two reshapes are one."""
+    """A reshape of a reshape is one reshape to the last shape."""
     return _reshape(_reshape(x, s), t), _reshape(x, t)
 
 
 @rule("reshape/expand-compose", phase=Phase.SIMPLIFY)
 def expand_compose(x: Tensor, s: Ints, t: Ints) -> Sides:
-    """Two expansions are one."""
+    """An expansion of an expansion is one expansion to the last shape."""
     return ops.Expand(ops.Expand(x, shape=s), shape=t), ops.Expand(x, shape=t)
 
 
 @rule("reshape/identity-2d", phase=Phase.SIMPLIFY)
 def identity_2d(x: Tensor, a: Int, b: Int) -> Sides:
-    """A reshape to the shape that is there is nothing."""
+    """A reshape to the shape that the tensor already has changes nothing."""
     return _reshape(x, (a, b)), x, x.rank == 2, a == x.dim(0), b == x.dim(1)
 
 
 @rule("reshape/identity-3d", phase=Phase.SIMPLIFY)
 def identity_3d(x: Tensor, a: Int, b: Int, c: Int) -> Sides:
-    """A reshape to the shape that is there is nothing."""
+    """A reshape to the shape that the tensor already has changes nothing."""
     return _reshape(x, (a, b, c)), x, x.rank == 3, a == x.dim(0), b == x.dim(1), c == x.dim(2)
 
 
 @rule("reshape/identity-4d", phase=Phase.SIMPLIFY)
 def identity_4d(x: Tensor, a: Int, b: Int, c: Int, d: Int) -> Sides:
-    """A reshape to the shape that is there is nothing."""
+    """A reshape to the shape that the tensor already has changes nothing."""
     same = (a == x.dim(0), b == x.dim(1), c == x.dim(2), d == x.dim(3))
     return _reshape(x, (a, b, c, d)), x, x.rank == 4, *same
 
@@ -67,7 +67,7 @@ def _moves_ones(x: Var, p: Expr, rank: int) -> tuple[Condition, ...]:
 def _transpose_of_ones(rank: int) -> Rule:
     @rule(f"reshape/transpose-of-ones-{rank}d", phase=Phase.SIMPLIFY)
     def transpose_of_ones(x: Tensor, p: Ints) -> Sides:
-        """A transpose that moves nothing but axes of extent 1 copies nothing: it is a reshape."""
+        """A transpose that moves only axes of extent 1 is a reshape, which copies no data."""
         shape = tuple(x.dim(p[i]) for i in range(rank))
         conditions = _moves_ones(x, p, rank)
         return ops.Transpose(x, perm=p), _reshape(x, shape), x.rank == rank, *conditions
@@ -85,20 +85,20 @@ transpose_of_ones_2d, transpose_of_ones_3d, transpose_of_ones_4d = map(
 
 @rule("reshape/map", bidirectional=True)
 def map_(f: Func, x: Tensor, s: Ints) -> Sides:
-    """Elementwise functions do not care about shapes: reshapes meet, what is between fuses."""
+    """An elementwise function commutes with a reshape: reshapes meet, functions fuse."""
     return f(_reshape(x, s)), _reshape(f(x), s)
 
 
 @rule("reshape/expand-map")
 def expand_map(f: Func, x: Tensor, s: Ints) -> Sides:
-    """A function of a repeated value is computed once."""
+    """An elementwise function of an expanded tensor is computed before it is expanded."""
     return f(ops.Expand(x, shape=s)), ops.Expand(f(x), shape=s)
 
 
 def _together(op: str, name: str) -> Rule:
     @rule(f"reshape/{name}")
     def together(x: Tensor, y: Tensor, s: Ints) -> Sides:
-        """Two reshaped operands meet first and are reshaped once."""
+        """Two operands of one shape that are reshaped alike meet first and are reshaped once."""
         return (
             Apply(op, (_reshape(x, s), _reshape(y, s)), {}),
             _reshape(Apply(op, (x, y), {}), s),
@@ -111,7 +111,7 @@ def _together(op: str, name: str) -> Rule:
 def _by_scalar(op: str, name: str) -> Rule:
     @rule(f"reshape/{name}", bidirectional=True)
     def by_scalar(x: Tensor, c: Tensor, s: Ints) -> Sides:
-        """A scalar meets either shape, so it moves on to where a weight swallows it."""
+        """A scalar operand commutes with a reshape and can move to a constant that absorbs it."""
         return (
             Apply(op, (_reshape(x, s), c), {}),
             _reshape(Apply(op, (x, c), {}), s),
@@ -140,7 +140,7 @@ def _bias(rank: int) -> Rule:
 
     return declared(
         f"reshape/bias-{rank}d",
-        "A bias along the last axis leaves a reshape that keeps this axis.",
+        "A bias along the last axis is added after a reshape that keeps this axis.",
         {"x": "Tensor", "v": "Weight", **extents(rank)},
         sides,
     )
@@ -151,7 +151,7 @@ bias_2d, bias_3d = _bias(2), _bias(3)
 
 @rule("reshape/bias-of-heads", phase=Phase.DERIVATION)
 def bias_of_heads(x: Tensor, v: Weight, a: Int, b: Int, h: Int, d: Int) -> Sides:
-    """And one whose last axis falls apart into heads goes with them."""
+    """A bias along the last axis is added after a reshape that splits this axis into heads."""
     shape = (a, b, h, d)
     return (
         _reshape(x + v, shape),
@@ -168,7 +168,7 @@ def bias_of_heads(x: Tensor, v: Weight, a: Int, b: Int, h: Int, d: Int) -> Sides
 
 @rule("reshape/matmul-unflatten-3d", phase=Phase.SIMPLIFY)
 def unflatten_3d(x: Tensor, w: Tensor, p: Int, a: Int, b: Int, k: Int, n: Int) -> Sides:
-    """A product with one matrix needs no flattening of its batch, as some exporters spell it."""
+    """Flattening a batch for a product with one matrix, as some exporters do, is unneeded."""
     return (
         _reshape(_reshape(x, (p, k)) @ w, (a, b, n)),
         x @ w,
@@ -183,7 +183,7 @@ def unflatten_3d(x: Tensor, w: Tensor, p: Int, a: Int, b: Int, k: Int, n: Int) -
 
 @rule("reshape/matmul-unflatten-4d", phase=Phase.SIMPLIFY)
 def unflatten_4d(x: Tensor, w: Tensor, p: Int, a: Int, b: Int, c: Int, k: Int, n: Int) -> Sides:
-    """The same with two axes of batch."""
+    """Flattening two axes of a batch for a product with one matrix is unneeded."""
     return (
         _reshape(_reshape(x, (p, k)) @ w, (a, b, c, n)),
         x @ w,
@@ -199,7 +199,7 @@ def unflatten_4d(x: Tensor, w: Tensor, p: Int, a: Int, b: Int, c: Int, k: Int, n
 
 @rule("reshape/matmul-flatten", phase=Phase.DERIVATION)
 def flatten(x: Tensor, w: Tensor) -> Sides:
-    """A batched product with one matrix is a plain one: the way back to laws of matrices."""
+    """A batched product with one matrix is a plain product of all rows, stacked."""
     flat = _reshape(x, (x.dim(0) * x.dim(1), x.dim(2)))
     shape = (x.dim(0), x.dim(1), w.dim(1))
     return x @ w, _reshape(flat @ w, shape), x.rank == 3, w.rank == 2
@@ -221,7 +221,8 @@ def _stack(rank: int) -> Rule:
 
     return declared(
         f"reshape/stack-{rank}d",
-        "What is stacked along a new first axis is put together before it is reshaped.",
+        "Two tensors whose first axis is split in two, and which are then concatenated along the "
+        "outer part, are concatenated first and reshaped once.",
         {"x": "Tensor", "y": "Tensor", "m": "Int", "n": "Int", **extents(rank - 1)},
         sides,
     )
@@ -242,7 +243,8 @@ def _take_first(rank: int) -> Rule:
 
     return declared(
         f"reshape/take-first-{rank}d",
-        "A part along a first axis that the reshape keeps is taken before it.",
+        "A slice along the first axis is taken before a reshape that keeps this axis, and can move "
+        "on towards the inputs.",
         {"x": "Tensor", "m": "Int", **extents(rank - 1), "lo": "Int", "hi": "Int"},
         sides,
     )
@@ -260,7 +262,8 @@ def _take_last(rank: int) -> Rule:
 
     return declared(
         f"reshape/take-last-{rank}d",
-        "And so is one along a last axis that it keeps.",
+        "A slice along the last axis is taken before a reshape that keeps this axis, and can move "
+        "on towards the inputs.",
         {"x": "Tensor", "m": "Int", **extents(rank - 1), "lo": "Int", "hi": "Int"},
         sides,
     )

@@ -38,7 +38,8 @@ def _shift(rank: int) -> Rule:
 
     return declared(
         f"softmax/shift-{rank}d",
-        "A softmax does not see what is added along its axis; a mask of -1e9 would round x away.",
+        "Adding what is constant along its axis does not change a softmax, except where a large "
+        "addend, such as a mask of -1e9, would round x away.",
         {"x": "Tensor", "c": "Tensor", "i": "Int"},
         sides,
         numerics=Numerics.RELAXED,
@@ -51,7 +52,7 @@ shift_2d, shift_3d, shift_4d = map(_shift, _RANKS)
 
 @rule("softmax/shift-scalar", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def shift_scalar(x: Tensor, c: Tensor, i: Int) -> Sides:
-    """Nor one number for all."""
+    """Adding one number to all elements does not change a softmax, rounding aside."""
     return _softmax(x + c, i), _softmax(x, i), c.rank == 0
 
 
@@ -74,14 +75,17 @@ def key_bias(q: Tensor, k: Tensor, b: Tensor, i: Int) -> Sides:
 
 @rule("softmax/log-sum-exp", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
 def log_sum_exp(x: Tensor, i: Int) -> Sides:
-    """A tensor less the logarithm of the sum of its exponentials is the same operator."""
+    """A tensor less the logarithm of the sum of its exponentials is its log-softmax."""
     total = ops.ReduceSum(ops.Exp(x), axes=(i,), keepdims=1)
     return x - ops.Log(total), ops.LogSoftmax(x, axis=i)
 
 
 @rule("softmax/deferred", phase=Phase.DERIVATION, numerics=Numerics.RELAXED)
 def deferred(x: Tensor, v: Tensor, i: Int) -> Sides:
-    """The sum of exponentials divides the product with the values: fewer quotients, no maximum."""
+    """A softmax can divide after the product with the values, as fused attention kernels do.
+
+    No maximum is subtracted, so the exponentials may overflow: the rule serves proofs only.
+    """
     e = ops.Exp(x)
     return (
         _softmax(x, i) @ v,
@@ -94,14 +98,18 @@ def deferred(x: Tensor, v: Tensor, i: Int) -> Sides:
 
 stacked = gathered(
     "softmax/stacked",
-    "Softmaxes whose results are put side by side along another axis are one.",
+    "Two softmaxes that are concatenated along another axis are one softmax of the concatenation.",
     SOFTMAX,
 )
-take = inward("softmax/take", "Rows that nobody reads are not normalised.", SOFTMAX)
+take = inward(
+    "softmax/take",
+    "Only the part of a softmax that is read is computed, where the cut is not along its axis.",
+    SOFTMAX,
+)
 
 
 @rule("softmax/transpose")
 def transpose(x: Tensor, p: Ints, i: Int) -> Sides:
-    """A softmax along an axis does not care where that axis stands: transposes pass and meet."""
+    """A softmax commutes with a transpose if its axis moves along, so transposes can meet."""
     moved = _softmax(ops.Transpose(x, perm=p), i)
     return moved, ops.Transpose(_softmax(x, p[i]), perm=p)

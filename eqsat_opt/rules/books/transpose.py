@@ -19,7 +19,7 @@ _RANKS = (2, 3, 4, 5)
 def _compose(rank: int) -> Rule:
     @rule(f"transpose/compose-{rank}d", phase=Phase.SIMPLIFY)
     def compose(x: Tensor, p: Ints, q: Ints) -> Sides:
-        """Two transposes are one."""
+        """Two transposes in a row are one with the composed permutation."""
         inner = ops.Transpose(x, perm=p)
         return (
             ops.Transpose(inner, perm=q),
@@ -33,7 +33,7 @@ def _compose(rank: int) -> Rule:
 def _identity(rank: int) -> Rule:
     @rule(f"transpose/identity-{rank}d", phase=Phase.SIMPLIFY)
     def identity(x: Tensor) -> Sides:
-        """A transpose that keeps the order is nothing."""
+        """A transpose that keeps the order of the axes changes nothing."""
         return ops.Transpose(x, perm=tuple(range(rank))), x
 
     return identity
@@ -45,7 +45,7 @@ identity_2d, identity_3d, identity_4d, identity_5d = (_identity(rank) for rank i
 
 @rule("transpose/matmul", bidirectional=True)
 def matmul(x: Tensor, y: Tensor) -> Sides:
-    """The transpose of a product is the product of the transposes, exchanged."""
+    """The transpose of a matrix product is the product of the transposes in reverse order."""
     swap = (1, 0)
     product = ops.Transpose(y, perm=swap) @ ops.Transpose(x, perm=swap)
     return ops.Transpose(x @ y, perm=swap), product, x.rank == 2, y.rank == 2
@@ -53,13 +53,13 @@ def matmul(x: Tensor, y: Tensor) -> Sides:
 
 @rule("transpose/map", bidirectional=True)
 def map_(f: Func, x: Tensor, p: Ints) -> Sides:
-    """Elementwise functions do not care about the order of axes."""
+    """An elementwise function commutes with a transpose, so transposes can meet and cancel."""
     return f(ops.Transpose(x, perm=p)), ops.Transpose(f(x), perm=p)
 
 
 @rule("transpose/add", bidirectional=False)
 def add(x: Tensor, y: Tensor, p: Ints) -> Sides:
-    """Two transposed addends are added first."""
+    """Two tensors that are transposed alike are added first and transposed once."""
     return (
         ops.Transpose(x, perm=p) + ops.Transpose(y, perm=p),
         ops.Transpose(x + y, perm=p),
@@ -69,7 +69,7 @@ def add(x: Tensor, y: Tensor, p: Ints) -> Sides:
 
 @rule("transpose/mul", bidirectional=False)
 def mul(x: Tensor, y: Tensor, p: Ints) -> Sides:
-    """Two transposed factors are multiplied first."""
+    """Two tensors that are transposed alike are multiplied first and transposed once."""
     return (
         ops.Transpose(x, perm=p) * ops.Transpose(y, perm=p),
         ops.Transpose(x * y, perm=p),
@@ -99,13 +99,15 @@ def _batched(rank: int) -> tuple[Rule, Rule]:
     return (
         declared(
             f"transpose/matmul-{rank}d",
-            "The same for the matrices of a batch.",
+            "The transpose of a batched matrix product is the product of the transposes in reverse "
+            "order.",
             {"x": "Tensor", "y": "Tensor"},
             outside,
         ),
         declared(
             f"transpose/matmul-of-transposes-{rank}d",
-            "One transpose instead of two.",
+            "A batched product of two transposed operands is the transpose of their product in "
+            "reverse order: one transpose instead of two.",
             {"x": "Tensor", "y": "Tensor", "p": "Ints"},
             inside,
             phase=Phase.DERIVATION,
@@ -117,7 +119,7 @@ matmul_3d, of_transposes_3d = _batched(3)
 matmul_4d, of_transposes_4d = _batched(4)
 
 
-def _by_scalar(op: str) -> Rule:
+def _by_scalar(op: str, word: str) -> Rule:
     def sides(v: Mapping[str, Any]) -> Sides:
         x, c, p = v["x"], v["c"], v["p"]
         moved = ops.Transpose(Apply(op, (x, c), {}), perm=p)
@@ -125,17 +127,17 @@ def _by_scalar(op: str) -> Rule:
 
     return declared(
         f"transpose/{op.lower()}-scalar",
-        "A scalar does not care about the order of axes, so it moves on to where a weight waits.",
+        f"A scalar {word} commutes with a transpose, so it can move to a constant that absorbs it.",
         {"x": "Tensor", "c": "Tensor", "p": "Ints"},
         sides,
         bidirectional=True,
     )
 
 
-add_scalar, mul_scalar = _by_scalar("Add"), _by_scalar("Mul")
+add_scalar, mul_scalar = _by_scalar("Add", "addend"), _by_scalar("Mul", "factor")
 
 
-def _by_constant(op: str) -> Rule:
+def _by_constant(op: str, word: str) -> Rule:
     def sides(v: Mapping[str, Any]) -> Sides:
         x, c, p = v["x"], v["c"], v["p"]
         right = ops.Transpose(x, perm=p), ops.Transpose(c, perm=p)
@@ -143,22 +145,23 @@ def _by_constant(op: str) -> Rule:
 
     return declared(
         f"transpose/{op.lower()}-constant",
-        "A constant is transposed beforehand: transposes meet, and so do biases and factors.",
+        f"A constant {word} is transposed ahead of time and applied after the transpose, where it "
+        "can meet other constants.",
         {"x": "Tensor", "c": "Weight", "p": "Ints"},
         sides,
         phase=Phase.DERIVATION,
     )
 
 
-add_constant, mul_constant = _by_constant("Add"), _by_constant("Mul")
+add_constant, mul_constant = _by_constant("Add", "addend"), _by_constant("Mul", "factor")
 
 stacked = gathered(
     "transpose/concat",
-    "Two transposed tensors that are put together are put together first.",
+    "Two tensors that are transposed alike are concatenated first and transposed once.",
     TRANSPOSED,
 )
 take = inward(
     "transpose/take",
-    "A part of a transposed tensor is the transposed part.",
+    "A slice of a transposed tensor is the transpose of a slice, so only what is read is moved.",
     TRANSPOSED,
 )

@@ -31,6 +31,7 @@ __all__ = [
     "TwoFieldNumbers",
     "Values",
     "concrete",
+    "normal_values",
     "program",
 ]
 
@@ -134,12 +135,14 @@ class TwoFieldNumbers:
         return np.asarray(~self.domain.same(left, right))
 
 
-def _normal(seed: int) -> Any:
+def normal_values(bindings: Bindings, seed: int) -> Values:
+    """Normal values of both signs, some exactly 0, at a scale that varies with the seed."""
+
     def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         drawn = rng.standard_normal(shape) * 10.0 ** (seed % 3 - 1)
         return np.where(rng.random(shape) < 0.05, 0.0, drawn)
 
-    return fill
+    return _drawn(bindings, seed, fill)
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ class FloatNumbers:
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
         """Normal values of both signs, some exactly 0, at a scale that varies with the seed."""
-        return _drawn(bindings, seed, _normal(seed))
+        return normal_values(bindings, seed)
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
         """Elements that differ by more than the tolerance."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eqsat_opt.errors import RuleRefuted
-from eqsat_opt.rules.rule import Rule, directed
+from eqsat_opt.rules.rule import Numerics, Rule, directed
 from eqsat_opt.rules.verify.certificate import Certificate, Direction
 from eqsat_opt.rules.verify.closure import tolerance
 from eqsat_opt.rules.verify.exact import CheckReport, check_rule
 from eqsat_opt.rules.verify.precision import HALF, SINGLE, worst_errors
+from eqsat_opt.rules.verify.rounding import rounding_difference
 from eqsat_opt.rules.verify.semantics import fingerprint
 
 __all__ = ["BRIEF_POINTS", "THOROUGH_POINTS", "certify_exact", "reports_of"]
@@ -67,6 +68,20 @@ def _raise_if_failed(rule: Rule, reports: Sequence[CheckReport]) -> None:
             )
 
 
+def _raise_if_rounded(rule: Rule, seed: int) -> None:
+    """A rule that claims to keep every bit must."""
+    if rule.numerics is not Numerics.BITEXACT:
+        return
+    for one in directed([rule]):
+        found = rounding_difference(one, seed=seed, max_points=BRIEF_POINTS)
+        if found is not None:
+            raise RuleRefuted(
+                f"rule {one.name} is declared bitexact, but not computed by the same operations in "
+                f"the same order: {found.line} ({found.method}); declare Numerics.REASSOCIATE",
+                found,
+            )
+
+
 def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINTS) -> Certificate:
     """A certificate of level 1, or 0 where only floating point accepts the rule.
 
@@ -76,10 +91,11 @@ def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINT
         max_points: instances per direction; fewer will do for a rule that is also proven.
 
     Raises:
-        RuleRefuted: the rule is wrong, or was not exercised.
+        RuleRefuted: the rule is wrong, was not exercised, or claims to be bitexact and is not.
     """
     reports = reports_of(rule, seed=seed, max_points=max_points)
     _raise_if_failed(rule, reports)
+    _raise_if_rounded(rule, seed)
     errors = worst_errors(directed([rule]), seed=seed)
     level = min(1 if report.passed else 0 for report in reports)
     return Certificate(

@@ -23,7 +23,7 @@ from eqsat_opt.rules.term import MAP, Apply, Term, Var
 
 __all__ = ["VERIFIER_VERSION", "fingerprint", "rule_text"]
 
-VERIFIER_VERSION = 3
+VERIFIER_VERSION = 4
 """Raise it whenever the verifier would judge a rule otherwise."""
 _PACKAGE = "eqsat_opt.ir.ops"
 _WORD = re.compile(r"[A-Za-z_]\w*")

@@ -1,0 +1,109 @@
+"""A rule that claims to be bitexact must compute every element in the same order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eqsat_opt.errors import RuleRefuted
+from eqsat_opt.rules import rule
+from eqsat_opt.rules.rule import Int, Numerics, Rule, Sides, Tensor
+from eqsat_opt.rules.term import ops
+from eqsat_opt.rules.verify.counterexample import Refutation
+from eqsat_opt.rules.verify.gate import certify_exact
+from eqsat_opt.rules.verify.rounding import InOrderDomain, rounding_difference
+
+
+@rule("test/regrouped")
+def regrouped(x: Tensor, y: Tensor, z: Tensor) -> Sides:
+    return (x + y) + z, x + (y + z), x.shape == y.shape
+
+
+@rule("test/distributed")
+def distributed(x: Tensor, y: Tensor, z: Tensor) -> Sides:
+    return x * (y + z), x * y + x * z, y.shape == z.shape
+
+
+@rule("test/sum-in-two-parts")
+def in_two_parts(x: Tensor, y: Tensor, w: Tensor, v: Tensor) -> Sides:
+    joined = ops.Concat(x, y, axis=1) @ ops.Concat(w, v, axis=0)
+    return joined, x @ w + y @ v, x.rank == 2, w.rank == 2, x.dim(1) == w.dim(0)
+
+
+@rule("test/sum-across")
+def across(x: Tensor) -> Sides:
+    """The sum runs over rows first on one side and over columns first on the other."""
+    swapped = ops.Transpose(x, perm=(1, 0))
+    left, right = (
+        ops.ReduceSum(x, axes=(0, 1), keepdims=1),
+        ops.ReduceSum(swapped, axes=(0, 1), keepdims=1),
+    )
+    return left, right, x.rank == 2
+
+
+@rule("test/commuted", bidirectional=True)
+def commuted(x: Tensor, y: Tensor) -> Sides:
+    return x * y, y * x
+
+
+@rule("test/slices-of-a-product")
+def sliced(x: Tensor, w: Tensor, n: Int, m: Int) -> Sides:
+    """Columns of a product keep their sums."""
+    left = ops.Slice(x @ w, axis=1, lo=n, hi=m)
+    return left, x @ ops.Slice(w, axis=1, lo=n, hi=m), x.rank == 2, w.rank == 2
+
+
+@pytest.mark.parametrize("wrong", [regrouped, distributed, in_two_parts, across])
+def test_another_order_is_refused(wrong: Rule) -> None:
+    with pytest.raises(
+        RuleRefuted, match=r"declared bitexact, but .* declare Numerics.REASSOC"
+    ) as e:
+        certify_exact(wrong)
+    refutation = e.value.refutation
+    assert isinstance(refutation, Refutation)
+    assert refutation.left is not None
+    assert refutation.right is not None
+    np.testing.assert_allclose(refutation.left, refutation.right, rtol=1e-3, atol=1e-5)
+    assert "float32" in refutation.method
+    with pytest.raises(AssertionError):
+        exec(refutation.code, {})
+
+
+@pytest.mark.parametrize("wrong", [regrouped, distributed, in_two_parts, across])
+def test_who_admits_it_is_certified(wrong: Rule) -> None:
+    assert certify_exact(replace(wrong, numerics=Numerics.REASSOCIATE)).level == 1
+
+
+@pytest.mark.parametrize("right", [commuted, sliced])
+def test_the_same_order_is_accepted(right: Rule) -> None:
+    assert certify_exact(right).level == 1
+    assert rounding_difference(replace(right, bidirectional=False), max_points=20) is None
+
+
+def test_sums_run_from_first_to_last() -> None:
+    numbers = InOrderDomain()
+    terms = np.array([1e8, 1.0, -1e8, 1.0], np.float32)
+    assert numbers.sum(terms, (0,)).tolist() == [1.0]
+    assert numbers.sum(terms[::-1], (0,)).tolist() == [0.0]
+    assert numbers.matmul(terms, np.ones(4, np.float32)) == 1.0
+    table = terms.reshape(2, 2)
+    assert numbers.sum(table, (-1, 0)).tolist() == [[1.0]]
+    assert numbers.sum(table.T, (0, 1)).tolist() == [[2.0]]
+    assert numbers.sum(table, (0,)).tolist() == [[0.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((3,), (3,)), ((3,), (3, 2)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)),
+        ((2, 3), (5, 3, 4)), ((5, 1, 2, 3), (6, 3, 1)), ((2, 0), (0, 4)), ((3,), (5, 3, 4)),
+    ],
+)  # fmt: skip
+def test_products_are_products(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(-3, 4, a).astype(np.float32), rng.integers(-3, 4, b).astype(np.float32)
+    product = InOrderDomain().matmul(x, y)
+    assert product.dtype == np.float32
+    np.testing.assert_array_equal(product, np.matmul(x, y), strict=True)
