@@ -75,7 +75,6 @@ class Rounds:
         self._progress = progress
         self._snapshots = 0
         self._started = time.perf_counter()
-        self._step(_SETTLED)
 
     def _step(self, schedule: str, iteration: int = 0) -> bool:
         """Run one schedule and count e-nodes; whether it changed anything."""
@@ -131,6 +130,7 @@ class Rounds:
 
     def saturate(self) -> tuple[int, str]:
         """Run all rounds; how many, and what stopped them."""
+        self._step(_SETTLED)
         for iteration in range(1, self._budget.iterations + 1):
             phases = [Phase.SIMPLIFY, Phase.EXPLORE]
             if iteration <= self._budget.algebra_iterations:
@@ -146,7 +146,8 @@ class Rounds:
         return self._budget.iterations, "iterations"
 
     def saturate_windows(self) -> tuple[int, str]:
-        """Run the rules of recognition alone."""
+        """Run the rules of recognition alone; how many rounds, and what stopped them."""
+        self._step(_SETTLED)
         schedule = self._schedule(Phase.RECOGNISE)
         for iteration in range(1, self._budget.recognition_iterations + 1):
             if not self._step(schedule, iteration):
