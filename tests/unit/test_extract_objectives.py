@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import extraction_objectives
 from eqsat_opt.errors import ExtractionError, OptionError
 from eqsat_opt.extract import (
     Front,
@@ -37,10 +38,6 @@ from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.solve.answer import Settings
 from eqsat_opt.extract.tradeoff import lagrange, product, ratio
 from eqsat_opt.extract.tradeoff.plane import Box, HalfPlane, corners, lower_hull
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from benchmarks import extraction_objectives
 
 GYM = Path(__file__).parents[3] / "shared" / "data" / "gym"
 
