@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
-from eqsat_opt.comparison.results import Comparison, MethodResult, Moment
+from eqsat_opt.comparison.results import Comparison, MethodResult, Moment, descent
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.comparison.settings import METHODS, CompareSettings
 from eqsat_opt.cost.operators import OperatorCost, analytic_price, graph_cost_us
@@ -99,7 +99,6 @@ def _eqsat(
         _n_running(found.graph),
         rules_used(found.graph),
         seconds[0],
-        trace[-1].time_s,
         trace,
         graph=found.graph,
     )
@@ -117,9 +116,8 @@ def _metaflow(
         start = operator_graph(lower(graph))
         lowering_s = time.perf_counter() - begun
         found = settings.search.run(start, rules, cost, settings.budget)
-    trace = (
-        Moment(0.0, found.original_cost_us),
-        *(Moment(min(one.time_s + lowering_s, seconds[0]), one.cost_us) for one in found.trace),
+    trace = tuple(
+        Moment(min(one.time_s + lowering_s, seconds[0]), one.cost_us) for one in found.trace
     )
     return MethodResult(
         "metaflow",
@@ -132,7 +130,6 @@ def _metaflow(
         _n_running(found.graph),
         dict(sorted(Counter(found.steps).items())),
         seconds[0],
-        trace[-1].time_s,
         trace,
         graph=found.graph,
     )
@@ -184,6 +181,7 @@ def compare_methods(
             # Prices of its own, so that nobody profits from what another one has computed.
             cost = OperatorCost(clock.price, known_sizes)
             found = _METHODS[name](graph, read, cost, settings, clock)
+            found = replace(found, trace=descent(original_us, found.cost_us, found.trace))
             best[name] = min(best.get(name, found), found, key=lambda r: (r.cost_us, r.time_s))
     return Comparison(
         model,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from eqsat_opt.comparison.settings import CompareSettings
 from eqsat_opt.ir.graph import Graph
 
-__all__ = ["Comparison", "MethodResult", "Moment"]
+__all__ = ["Comparison", "MethodResult", "Moment", "descent"]
 
-_ROUNDING = 1e-6
-"""Relative difference of costs that is a rounding of sums: a search adds whole picoseconds."""
+_ROUNDING = 1e-9
+"""Relative difference of costs that is a rounding of sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,15 @@ class Moment:
 
     time_s: float
     cost_us: float
+
+
+def descent(original_us: float, final_us: float, moments: Iterable[Moment]) -> tuple[Moment, ...]:
+    """How the cost fell from the original's to the final one, which is the more exact sum."""
+    trace = [Moment(0.0, original_us)]
+    for moment in moments:
+        if moment.cost_us < trace[-1].cost_us * (1 - _ROUNDING):
+            trace.append(moment)
+    return (*trace[:-1], replace(trace[-1], cost_us=final_us))
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,6 @@ class MethodResult:
         rules: rule to the number of its uses: nodes that it made, or steps that it took.
         time_s: until it ended, without the time of measuring kernels; for the e-graph that is
             when the result is proven, or its time is up.
-        best_after_s: when the result was found; a search cannot know that it was the last.
         trace: how the cost fell, from that of the original on.
         max_error: largest difference to the model beyond rounding, per standard deviation of the
             output; ``None`` where nothing was compared.
@@ -57,11 +65,15 @@ class MethodResult:
     operators: int
     rules: Mapping[str, int]
     time_s: float
-    best_after_s: float
-    trace: tuple[Moment, ...] = ()
+    trace: tuple[Moment, ...]
     max_error: float | None = None
     why: str = ""
     graph: Graph | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def best_after_s(self) -> float:
+        """When the result was found; a search cannot know that it was the last."""
+        return self.trace[-1].time_s
 
     def after_s(self, cost_us: float) -> float | None:
         """When a graph of at most this cost, up to rounding, was found; ``None`` if never."""
@@ -72,7 +84,12 @@ class MethodResult:
         """All but the graph."""
         value = {name: part for name, part in self.__dict__.items() if name != "graph"}
         trace = [asdict(moment) for moment in self.trace]
-        return {**value, "rules": dict(self.rules), "trace": trace}
+        return {
+            **value,
+            "rules": dict(self.rules),
+            "best_after_s": self.best_after_s,
+            "trace": trace,
+        }
 
 
 @dataclass(frozen=True)

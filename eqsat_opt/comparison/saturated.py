@@ -10,7 +10,7 @@ from eqsat_opt.comparison.results import Moment
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.egraph import Budget, EClasses, Saturation, saturate
 from eqsat_opt.egraph.lowering import LEAF, OUT
-from eqsat_opt.extract import Extraction, Objective, Problem, ProblemBuilder, extract
+from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract
 from eqsat_opt.extract.extraction import Choice, active_order, totals
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Step
@@ -21,9 +21,6 @@ from eqsat_opt.select.candidates import OperandRef
 __all__ = ["Saturated", "saturated"]
 
 _METRIC = "time_us"
-
-_ROUNDING = 1e-9
-"""Relative difference of costs that is a rounding of sums."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,7 @@ class Saturated:
         enodes: size of the e-graph.
         stopped_by: what ended saturation.
         stages_s: seconds by stage.
-        trace: how the cost fell, from that of the model itself on; a moment is when the graph
-            could have been written down.
+        trace: what costs were found; a moment is when the graph could have been written down.
     """
 
     graph: Graph
@@ -104,30 +100,22 @@ def _candidate(eclasses: EClasses, node: int) -> Candidate:
 
 
 def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) -> Choice:
-    """The model itself; of terms in one class the first, so that nothing reads itself."""
+    """The model; of its terms in one class the first stands for all, and reads none of them."""
     eclasses, classes = saturation.eclasses, saturation.eclasses.term_class.tolist()
     places: dict[tuple[object, ...], int] = {}
     own: dict[int, tuple[int, int]] = {}
     for place, node in enumerate(index):
         cls = int(eclasses.class_of[node])
-        places[cls, eclasses.op[node], eclasses.attrs[node], eclasses.children(node)] = place
+        attrs = repr(eclasses.attrs[node])  # NaN differs from itself.
+        places[cls, eclasses.op[node], attrs, eclasses.children(node)] = place
         if eclasses.is_const[cls]:
             own[cls] = (place, 0)
     for cls, term in zip(classes, saturation.lowered.terms, strict=True):
         operands = tuple(classes[child] for child in term.children)
-        place = places.get((cls, term.op, term.attrs, operands), -1)
+        place = places.get((cls, term.op, repr(term.attrs), operands), -1)
         if place >= 0:
             own.setdefault(cls, (place, 0))
     return {cls: own[cls] for cls in active_order(problem, own)}
-
-
-def _trace(own_us: float, found: Extraction, before_s: float, after_s: float) -> tuple[Moment, ...]:
-    """How the cost fell, given the seconds before the search and those for writing down."""
-    trace = [Moment(0.0, own_us)]
-    for point in found.trace:
-        if point.cost < trace[-1].cost_us * (1 - _ROUNDING):
-            trace.append(Moment(before_s + point.time_s + after_s, point.cost))
-    return tuple(trace)
 
 
 def saturated(
@@ -187,5 +175,8 @@ def saturated(
             "extract": extracted - started - saturated_s,
             "raise": raised_s,
         },
-        _trace(totals(problem, own)[_METRIC], found, begun - started, raised_s),
+        (
+            Moment(begun - started + raised_s, totals(problem, own)[_METRIC]),
+            *(Moment(begun - started + p.time_s + raised_s, p.cost) for p in found.trace),
+        ),
     )

@@ -21,8 +21,8 @@ __all__ = ["BY_SCALE", "compile_rule"]
 BY_SCALE = 4096
 """Provenance values are ``BY_SCALE * iteration + rule number``; smaller is earlier."""
 _NOW = '(unstable-app (unstable-fn "now"))'
-"""The iteration, called as a function: matched as a table it would, at every change, make each rule
-match the whole e-graph again instead of what is new."""
+"""The iteration, called as a function. Matched as a table it would, at every change, make each rule
+match the whole e-graph again instead of what is new; read plainly in an action it is refused."""
 
 _LITERAL = 1 << 38
 

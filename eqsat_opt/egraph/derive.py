@@ -25,7 +25,7 @@ from eqsat_opt.egraph.ground import GroundTerms
 from eqsat_opt.egraph.loading import load
 from eqsat_opt.egraph.schema import Schema
 from eqsat_opt.egraph.siblings import Seeds
-from eqsat_opt.egraph.typing import typing_rules
+from eqsat_opt.egraph.typing import SETTLED, typing_rules
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.rules.bindings import Bindings
@@ -34,10 +34,7 @@ from eqsat_opt.rules.rule import Rule, directed
 __all__ = ["Derivation", "Prover", "derive", "readable"]
 
 _ALL = "axioms_"
-_SETTLE = (
-    "(run-schedule (saturate (run typing)))",
-    "(run-schedule (saturate (run commit) (saturate (run typing))))",
-)
+_SETTLE = f"(run-schedule {SETTLED})"
 _GOALS = (
     "(relation goal_ (i64 i64))",
     "(relation met_ (i64 i64))",
@@ -45,7 +42,7 @@ _GOALS = (
     "(rule ((goal_ a b) (= c (Orig a)) (= c (Orig b))) ((met_ a b)) :ruleset meet_)",
 )
 _HELD = tuple((OPAQUE, operands) for operands in range(5))
-"""Operands that a term of a goal may have of which no axiom speaks."""
+"""Stand-ins for the terms of goals of which no axiom speaks: any with up to four operands."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +167,7 @@ class Prover:
         pairs = [(terms.add(a), terms.add(b)) for a, b in zip(goal.lhs, goal.rhs, strict=True)]
         with compiled_engine(self._program) as engine:
             load(engine, self._schema, terms.lowered(), Seeds((), ()), ())
-            engine.run([*(f"(goal_ {a} {b})" for a, b in pairs), *_SETTLE])
+            engine.run([*(f"(goal_ {a} {b})" for a, b in pairs), _SETTLE])
             attempt = _Attempt(engine, len(set(pairs)), self._schema, self.nodes)
             with _undone(engine) if minimise else nullcontext():
                 ruleset = _ALL if everything else self._combined(engine, allowed)
@@ -259,7 +256,7 @@ class _Attempt:
         updated = self.look(())
         while not self.met and updated and self.iterations < iterations and self.has_room:
             self.iterations += 1
-            updated = self.look((f"(run-schedule (run {ruleset}))", *_SETTLE), matches)
+            updated = self.look((f"(run-schedule (run {ruleset}))", _SETTLE), matches)
         return matches if self.met else None
 
     @property

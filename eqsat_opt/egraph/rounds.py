@@ -13,15 +13,13 @@ from dataclasses import dataclass
 
 from eqsat_opt.egraph.engine import Engine
 from eqsat_opt.egraph.program import Program
+from eqsat_opt.egraph.typing import SETTLED
 from eqsat_opt.rules.rule import Phase
 
 __all__ = ["Budget", "Rounds"]
 
 _MAY_EXPLODE = 10
 """Growth of one step against which a snapshot protects; a small e-graph copies in milliseconds."""
-
-_SETTLED = "(saturate (saturate (run typing)) (run commit))"
-"""Type what is new, then unite what has equal types, until nothing moves."""
 
 _OVERSHOOT = 1.5
 """Relative size above the limit that is still kept."""
@@ -56,7 +54,7 @@ class Rounds:
 
     Attributes:
         size: e-nodes.
-        matches: rule name to number of matches.
+        matches: rule name to number of matches that were new.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class Rounds:
         self._schema = program.schema
         self._budget = budget
         self._progress = progress
-        self._snapshots = 0
+        self._snapshots: list[int] = []
         self._started = time.perf_counter()
 
     def _step(self, schedule: str, iteration: int = 0) -> bool:
@@ -90,29 +88,30 @@ class Rounds:
         """Remember the state if the next step might explode; a small e-graph has room to grow."""
         if self.size * _MAY_EXPLODE > self._budget.nodes:
             self._engine.push()
-            self._snapshots += 1
+            self._snapshots.append(self.size)
 
     def _undo_overshoot(self) -> None:
         """Undo the last step if it went far beyond the limit, which no step can be kept from."""
         if self.size > _OVERSHOOT * self._budget.nodes and self._snapshots:
             self._engine.pop()
-            self._snapshots -= 1
+            self.size = self._snapshots.pop()
 
     def close(self) -> None:
         """Drop the snapshots, so that what the caller had stands on top again."""
-        for _ in range(self._snapshots):
+        while self._snapshots:
             self._engine.pop()
+            self._snapshots.pop()
 
     def _is_late(self) -> bool:
         return time.perf_counter() - self._started > self._budget.time_s
 
     def _schedule(self, phase: Phase) -> str:
         if phase is not Phase.ALGEBRA:
-            return f"(run {phase}) {_SETTLED}"
+            return f"(run {phase}) {SETTLED}"
         return (
             "(let-scheduler back-off_ (back-off"
             f" :match-limit {self._budget.match_limit} :ban-length 2))"
-            f" (run-with back-off_ {phase}) {_SETTLED}"
+            f" (run-with back-off_ {phase}) {SETTLED}"
         )
 
     def _iterate(self, phases: Sequence[Phase], iteration: int) -> tuple[bool, str | None]:
@@ -130,7 +129,7 @@ class Rounds:
 
     def saturate(self) -> tuple[int, str]:
         """Run all rounds; how many, and what stopped them."""
-        self._step(_SETTLED)
+        self._step(SETTLED)
         for iteration in range(1, self._budget.iterations + 1):
             phases = [Phase.SIMPLIFY, Phase.EXPLORE]
             if iteration <= self._budget.algebra_iterations:
@@ -147,7 +146,7 @@ class Rounds:
 
     def saturate_windows(self) -> tuple[int, str]:
         """Run the rules of recognition alone; how many rounds, and what stopped them."""
-        self._step(_SETTLED)
+        self._step(SETTLED)
         schedule = self._schedule(Phase.RECOGNISE)
         for iteration in range(1, self._budget.recognition_iterations + 1):
             if not self._step(schedule, iteration):

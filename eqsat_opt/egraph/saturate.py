@@ -41,7 +41,8 @@ class SaturationReport:
         enodes_loaded: size of the model.
         iterations: rounds that ran.
         stopped_by: ``saturated``, ``nodes``, ``iterations`` or ``time``.
-        matches: rule name to number of matches.
+        matches: rule name to number of matches that were new; it depends on the order of unions,
+            so with several threads of the engine it may vary where the e-graph does not.
         time_s: seconds for recognising, compiling, loading, saturating and freezing.
         recognised: fused operator to the number of places where recognition put it.
     """

@@ -142,7 +142,7 @@ class Schema:
             "(relation const (T))",
             "(relation want (T T i64))",
             "(function now () i64 :merge (max old new))",
-            "(sort Clock (UnstableFn () i64))",
+            "(sort Clock (UnstableFn () i64))",  # As what rules call ``now``.
             "(relation broadcast-demand (Ints Ints))",
             "(function broadcast (Ints Ints) Ints :no-merge)",
             "(relation product-demand (Ints))",
@@ -162,6 +162,5 @@ _RULESETS: Sequence[str] = (
     "recognise",
     "simplify",
     "explore",
-    "siblings",
     "algebra",
 )

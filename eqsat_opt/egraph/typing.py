@@ -12,7 +12,10 @@ from collections.abc import Callable
 
 from eqsat_opt.egraph.schema import Schema
 
-__all__ = ["TYPED_OPS", "typing_rules"]
+__all__ = ["SETTLED", "TYPED_OPS", "typing_rules"]
+
+SETTLED = "(saturate (saturate (run typing)) (run commit))"
+"""A schedule: type what is new, then unite what has equal types, until nothing moves."""
 
 _BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max")
 _SAME = {

@@ -338,9 +338,13 @@ def sums(count: int) -> Graph:
 
 
 def test_node_budget_stops() -> None:
-    report = saturate(sums(9), default_rules(), Budget(nodes=60, algebra_iterations=16)).report
+    seen: list[str] = []
+    budget = Budget(nodes=60, algebra_iterations=16)
+    report = saturate(sums(9), default_rules(), budget, progress=seen.append).report
     assert report.stopped_by == "nodes"
     assert report.enodes_loaded == 17
+    # The step beyond the limit is undone, and so is its size.
+    assert seen[-1] == f"iteration {report.iterations}: {report.enodes} e-nodes"
 
 
 def test_iteration_budget_stops() -> None:

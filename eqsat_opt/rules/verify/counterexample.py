@@ -23,7 +23,7 @@ from eqsat_opt.rules.verify.evaluation import (
     program,
 )
 
-__all__ = ["Refutation", "counterexample", "mistyped"]
+__all__ = ["Refutation", "counterexample", "mistyped", "refutation_at"]
 
 _TRIES = 60
 _MOST_ELEMENTS = 200
@@ -208,13 +208,14 @@ def counterexample(
             small = _small(bindings, seed, integer)
             if _difference(rule, bindings, plain, small) is not None:
                 simple = _simplified(rule, bindings, plain, small)
-                return _refutation(rule, bindings, plain, simple)
-        return _refutation(rule, bindings, numbers, values)
+                return refutation_at(rule, bindings, plain, simple)
+        return refutation_at(rule, bindings, numbers, values)
 
 
-def _refutation(
+def refutation_at(
     rule: Rule, bindings: Bindings, numbers: Numbers, values: Values
 ) -> Refutation | None:
+    """What differs at an instance and these very values; ``None`` if nothing."""
     found = _difference(rule, bindings, numbers, values)
     if found is None:
         return None

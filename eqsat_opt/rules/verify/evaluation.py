@@ -136,13 +136,16 @@ class TwoFieldNumbers:
 
 
 def normal_values(bindings: Bindings, seed: int) -> Values:
-    """Normal values of both signs, some exactly 0, at a scale that varies with the seed."""
+    """Normal values of both signs, none of them 0."""
+    return _drawn(bindings, seed, lambda rng, shape: rng.standard_normal(shape))
 
+
+def _normal(seed: int) -> Any:
     def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         drawn = rng.standard_normal(shape) * 10.0 ** (seed % 3 - 1)
         return np.where(rng.random(shape) < 0.05, 0.0, drawn)
 
-    return _drawn(bindings, seed, fill)
+    return fill
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class FloatNumbers:
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
         """Normal values of both signs, some exactly 0, at a scale that varies with the seed."""
-        return normal_values(bindings, seed)
+        return _drawn(bindings, seed, _normal(seed))
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
         """Elements that differ by more than the tolerance."""
@@ -176,7 +179,7 @@ class DefinedNumbers(FloatNumbers):
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
         """Normal values of both signs."""
-        return _drawn(bindings, seed, lambda rng, shape: rng.standard_normal(shape))
+        return normal_values(bindings, seed)
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
         """Elements that only the right side does not define."""

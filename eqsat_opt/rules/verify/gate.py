@@ -68,16 +68,17 @@ def _raise_if_failed(rule: Rule, reports: Sequence[CheckReport]) -> None:
             )
 
 
-def _raise_if_rounded(rule: Rule, seed: int) -> None:
+def _raise_if_rounded(rule: Rule, seed: int, max_points: int) -> None:
     """A rule that claims to keep every bit must."""
     if rule.numerics is not Numerics.BITEXACT:
         return
     for one in directed([rule]):
-        found = rounding_difference(one, seed=seed, max_points=BRIEF_POINTS)
+        found = rounding_difference(one, seed=seed, max_points=max_points)
         if found is not None:
             raise RuleRefuted(
                 f"rule {one.name} is declared bitexact, but not computed by the same operations in "
-                f"the same order: {found.line} ({found.method}); declare Numerics.REASSOCIATE",
+                f"the same order: {found.line} ({found.method}); declare "
+                "Numerics.REASSOCIATE, REFACTOR or RELAXED",
                 found,
             )
 
@@ -95,7 +96,7 @@ def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINT
     """
     reports = reports_of(rule, seed=seed, max_points=max_points)
     _raise_if_failed(rule, reports)
-    _raise_if_rounded(rule, seed)
+    _raise_if_rounded(rule, seed, max_points)
     errors = worst_errors(directed([rule]), seed=seed)
     level = min(1 if report.passed else 0 for report in reports)
     return Certificate(

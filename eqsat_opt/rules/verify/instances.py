@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from eqsat_opt.rules.bindings import Bindings, type_of
@@ -134,6 +135,7 @@ class _Search:
         return found if found is not None and self.add(found) else None
 
 
+@lru_cache(maxsize=4)
 def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> Instances:
     """About ``limit`` instances: all up to the greatest feasible extent, and drawn ones.
 
