@@ -145,6 +145,7 @@ class Schema:
             "(sort Clock (UnstableFn () i64))",  # As what rules call ``now``.
             "(relation broadcast-demand (Ints Ints))",
             "(function broadcast (Ints Ints) Ints :no-merge)",
+            "(relation batched (T String Ints Ints i64 i64))",
             "(relation product-demand (Ints))",
             "(function product (Ints) i64 :no-merge)",
             *(f"(ruleset {name})" for name in _RULESETS),

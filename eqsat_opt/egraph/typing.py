@@ -84,28 +84,25 @@ def _binary_rules(op: str) -> list[str]:
 def _matmul_rules() -> list[str]:
     operands = (
         "(= r (MatMul x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
-        " (= n (vec-length a))"
+        " (= n (vec-length a)) (> n 1)"
     )
     inner = "(= k (vec-get a (- n 1)))"
-    batched = (
-        f"{operands} (> n 1) (> (vec-length b) 2) {inner} (= k (vec-get b (- (vec-length b) 2)))"
-    )
-    batches = "(= c (vec-pop (vec-pop a))) (= d (vec-pop (vec-pop b)))"
-    columns = "(= p (vec-get b (- (vec-length b) 1)))"
     return [
         _rule(
             "MatMul-matrix",
-            f"{operands} (> n 1) (= 2 (vec-length b)) {inner}"
-            " (= k (vec-get b 0)) (= p (vec-get b 1))"
+            f"{operands} (= 2 (vec-length b)) {inner} (= k (vec-get b 0)) (= p (vec-get b 1))"
             " (= s (vec-set a (- n 1) p))",
             "s",
         ),
-        f"(rule ({batched} {batches}) ((broadcast-demand c d))"
+        f"(rule ({operands} (> (vec-length b) 2) {inner} (= k (vec-get b (- (vec-length b) 2)))"
+        " (= m (vec-get a (- n 2))) (= p (vec-get b (- (vec-length b) 1)))"
+        " (= c (vec-pop (vec-pop a))) (= d (vec-pop (vec-pop b))))"
+        " ((broadcast-demand c d) (batched r t c d m p))"
         ' :ruleset typing :name "type-MatMul-demand")',
+        # By way of a table, so that a new answer finds the products that wait for it at once.
         _rule(
             "MatMul-batched",
-            f"{batched} {batches} {columns} (= m (vec-get a (- n 2))) (= e (broadcast c d))"
-            " (= s (vec-push (vec-push e m) p))",
+            "(batched r t c d m p) (= e (broadcast c d)) (= s (vec-push (vec-push e m) p))",
             "s",
         ),
     ]
