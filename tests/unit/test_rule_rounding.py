@@ -112,6 +112,8 @@ def test_sums_run_from_first_to_last() -> None:
     assert numbers.sum(table, (-1, 0)).tolist() == [[1.0]]
     assert numbers.sum(table.T, (0, 1)).tolist() == [[2.0]]
     assert numbers.sum(table, (0,)).tolist() == [[0.0, 2.0]]
+    assert numbers.sum(np.ones((0, 2), np.float32), (0,)).tolist() == [[0.0, 0.0]]
+    assert numbers.sum(np.ones((0, 2), np.float32), (1,)).shape == (0, 1)
 
 
 @pytest.mark.parametrize(

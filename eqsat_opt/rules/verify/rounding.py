@@ -9,6 +9,7 @@ orders that depend on the shape, and may differ for a rule that passes here.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,7 +52,8 @@ class InOrderDomain(FloatDomain):
         """Sum over ``axes``, which are kept with size 1."""
         summed = sorted(axis % a.ndim for axis in axes)
         kept = [axis for axis in range(a.ndim) if axis not in summed]
-        rows = a.transpose(*kept, *summed).reshape(*(a.shape[axis] for axis in kept), -1)
+        count = math.prod(a.shape[axis] for axis in summed)
+        rows = a.transpose(*kept, *summed).reshape(*(a.shape[axis] for axis in kept), count)
         shape = [1 if axis in summed else size for axis, size in enumerate(a.shape)]
         return _last_sum(rows).reshape(shape)
 
