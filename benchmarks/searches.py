@@ -2,12 +2,14 @@
 
     python -m benchmarks.searches compare [--tiny] [MODEL ...]  # cost, bound and time
     python -m benchmarks.searches throughput [MODEL ...]        # substitutions tried per second
+    python -m benchmarks.searches engine [MODEL ...]            # time inside the e-graph engine
 
 Both methods read the same rules, start from the same graph and price every operator as a kernel of
 its own by the roofline. Every model has a fresh process, in which the methods take turns; the
 quickest turn of each counts, and one that takes long is not repeated. So libraries are loaded and
 rules are compiled for both. `throughput` gives the best of several runs in seconds of that process,
-since other processes may share the core.
+since other processes may share the core. `engine` says how much of the e-graph's time passes inside
+calls of egglog, and how much of that in copying its compiled rules: no answer can come sooner.
 
 MetaFlow proves nothing and ends when it has seen enough graphs. The e-graph has three times beside
 it: until it has a graph that is as cheap as MetaFlow's last, until it has its own last one, and
@@ -51,6 +53,50 @@ print(json.dumps({
     "cpu_s": best[0], "wall_s": best[1],
 }))
 """
+
+_ENGINE = """
+import json, sys, time
+from eqsat_opt.api import resolve
+from eqsat_opt.comparison.operators import operator_graph
+from eqsat_opt.comparison.saturated import saturated
+from eqsat_opt.cost.operators import OperatorCost
+from eqsat_opt.egraph import Budget, lower
+from eqsat_opt.egraph.engine import Engine
+from eqsat_opt.ir.normalise import normalise
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.rules import default_rules
+from eqsat_opt.rules.rule import Phase
+from eqsat_opt.search import MetaFlow, SearchBudget
+
+spent = {}
+
+def timed(name):
+    call = getattr(Engine, name)
+    def method(*arguments):
+        start = time.perf_counter()
+        result = call(*arguments)
+        spent[name] = spent.get(name, 0.0) + time.perf_counter() - start
+        return result
+    setattr(Engine, name, method)
+
+for name in ("run", "tables", "push", "pop"):
+    timed(name)
+graph = normalise(import_model(load_model(resolve(sys.argv[1]))))
+rules = [rule for rule in default_rules() if rule.phase is not Phase.DERIVATION]
+turns = []
+for _ in range(int(sys.argv[2])):
+    spent.clear()
+    start = time.perf_counter()
+    saturated(graph, rules, OperatorCost(), Budget())
+    half = time.perf_counter()
+    MetaFlow().run(operator_graph(lower(graph)), rules, OperatorCost(), SearchBudget())
+    times = time.perf_counter() - half, half - start
+    turns.append((*times, spent["run"] + spent["tables"], spent["push"] + spent["pop"]))
+print(json.dumps([min(column) for column in zip(*turns)]))
+"""
+
+_TURNS = 30
 
 _NOISE = 1e-9
 """Relative difference of costs that is a rounding of sums."""
@@ -163,6 +209,14 @@ def _throughput(arguments: argparse.Namespace) -> None:
         )
 
 
+def _engine(arguments: argparse.Namespace) -> None:
+    print("| model | MetaFlow, ms | e-graph, ms | in the engine, ms | of it copying, ms |")
+    print("|---|--:|--:|--:|--:|")
+    for name in arguments.models or ["linear_attention", "weight_chain"]:
+        seconds = json.loads(_python("-c", _ENGINE, f"zoo:{name}", str(_TURNS)))
+        print(f"| {name} | {' | '.join(f'{1e3 * one:.2f}' for one in seconds)} |")
+
+
 def main() -> None:
     """The command line of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -183,6 +237,9 @@ def main() -> None:
     throughput.add_argument("models", nargs="*", help="names of the zoo; resnet50 by default")
     throughput.add_argument("--budget", type=int, default=50, help="graphs")
     throughput.set_defaults(run=_throughput)
+    engine = commands.add_parser("engine", help="how much of the e-graph's time egglog takes")
+    engine.add_argument("models", nargs="*", help="names of the zoo; the two smallest by default")
+    engine.set_defaults(run=_engine)
     arguments = parser.parse_args()
     arguments.run(arguments)
 
