@@ -18,13 +18,13 @@ import onnx
 import onnx_ir
 
 from eqsat_opt.comparison import CompareSettings, Comparison, check, compare_methods
-from eqsat_opt.cost.metrics import parse_objective, weighted, with_ties_broken
+from eqsat_opt.cost.metrics import metric_weights, weighted, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import CheckFailed, ModelError, OptionError
 from eqsat_opt.explanation import Explanation
-from eqsat_opt.extract import Objective
+from eqsat_opt.extract import Objective, parse_objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import export_model, to_same_type
@@ -127,9 +127,21 @@ def _open_pricer(options: Options) -> Iterator[Pricer]:
             store.close()
 
 
+def _weights(objective: str | Mapping[str, float]) -> dict[str, float]:
+    """What a model is optimised for: a sum of metrics, from which a race can tell a winner."""
+    if isinstance(objective, str):
+        aim = parse_objective(objective)
+        if not isinstance(aim, Objective) or aim.critical_path:
+            raise OptionError(
+                f"objective {objective!r} is no sum of metrics; write for instance time+1e-6*flops"
+            )
+        objective = aim.weights
+    return metric_weights(objective)
+
+
 def _search_options(options: Options, sizes: Mapping[str, int]) -> SearchOptions:
     return SearchOptions(
-        Objective(with_ties_broken(parse_objective(options.objective))),
+        Objective(with_ties_broken(_weights(options.objective))),
         Budget(nodes=options.nodes, time_s=max(1.0, options.budget_s / 3)),
         sizes,
         measure=options.measure,
@@ -279,7 +291,7 @@ def _report(
         else "unmeasured"
     )
     choice, egraph = plan.choice, plan.saturation.report
-    objective = parse_objective(options.objective)
+    objective = _weights(options.objective)
     cost = weighted(objective, choice.metrics)
     bound = min(choice.extraction.lower_bound, cost)
     return Report(
@@ -477,7 +489,7 @@ def explain(
     plan = result.plan
     assert plan is not None
     progress("explain", "")
-    objective = Objective(parse_objective(chosen.objective))
+    objective = Objective(_weights(chosen.objective))
     fates = rule_fates(plan, objective, time_limit_s=chosen.budget_s / 6, seed=chosen.seed)
     return Explanation(result.report, plan, fates, rewrites(plan.best), kernel_uses(plan))
 

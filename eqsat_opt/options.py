@@ -23,7 +23,7 @@ class Options:
     """How to optimise; every field has a sensible default.
 
     Attributes:
-        objective: what to minimise: a metric, or a weighted sum such as ``time=1,flops=1e-6``.
+        objective: what to minimise: a metric, or a weighted sum such as ``time+1e-6*flops``.
         target: ``cpu``.
         rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file;
             comma separated.

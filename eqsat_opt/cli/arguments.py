@@ -43,7 +43,7 @@ Objective = Annotated[
     typer.Option(
         metavar="METRIC",
         help="What to minimise: time, flops, bytes, launches, weight_bytes, "
-        "or a sum such as time=1,flops=1e-6.",
+        "or a sum such as time+1e-6*flops.",
     ),
 ]
 Rules = Annotated[

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, kernel_metrics, parse_objective
+from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, kernel_metrics, metric_weights
 
-__all__ = ["LAUNCH_US", "METRICS", "kernel_metrics", "parse_objective"]
+__all__ = ["LAUNCH_US", "METRICS", "kernel_metrics", "metric_weights"]

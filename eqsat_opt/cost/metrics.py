@@ -13,7 +13,7 @@ __all__ = [
     "LAUNCH_US",
     "METRICS",
     "kernel_metrics",
-    "parse_objective",
+    "metric_weights",
     "weighted",
     "with_ties_broken",
 ]
@@ -35,26 +35,13 @@ def kernel_metrics(kernel: Kernel, time_us: float) -> tuple[float, ...]:
     return time_us, float(literal(kernel.flops)), float(literal(kernel.bytes)), 1.0, 0.0
 
 
-def parse_objective(text: str | Mapping[str, float]) -> dict[str, float]:
-    """Weights by metric from ``time``, ``flops`` … or ``time=1,flops=1e-6``.
+def metric_weights(given: Mapping[str, float]) -> dict[str, float]:
+    """Weights by metric as the columns of :data:`METRICS` are named; ``time`` is ``time_us``.
 
     Raises:
-        OptionError: for an unknown metric or a weight that is no number.
+        OptionError: for an unknown metric, a weight that is negative or not finite, or none at all.
     """
-    if not isinstance(text, str):
-        parts = list(text.items())
-    else:
-        parts = []
-        for part in text.split(","):
-            name, _, weight = part.partition("=")
-            try:
-                parts.append((name.strip(), float(weight) if weight else 1.0))
-            except ValueError:
-                raise OptionError(
-                    f"objective weight {weight!r} is no number; "
-                    "write for instance time=1,flops=1e-6"
-                ) from None
-    unknown = [name for name, _ in parts if name not in _NAMES]
+    unknown = [name for name in given if name not in _NAMES]
     if unknown:
         hint = (
             " (no energy meter is supported on this target yet)"
@@ -64,12 +51,15 @@ def parse_objective(text: str | Mapping[str, float]) -> dict[str, float]:
         raise OptionError(
             f"unknown objective {unknown[0]!r}{hint}; choose from {', '.join(sorted(_NAMES))}"
         )
-    for name, value in parts:
+    for name, value in given.items():
         if not math.isfinite(value) or value < 0:
             raise OptionError(f"the weight of {name!r} is {value:g}; give a number of at least 0")
-    if not any(weight for _, weight in parts):
+    if not any(given.values()):
         raise OptionError("the objective weighs nothing; give a metric a positive weight")
-    return {_NAMES[name]: weight for name, weight in parts}
+    result: dict[str, float] = {}
+    for name, weight in given.items():
+        result[_NAMES[name]] = result.get(_NAMES[name], 0.0) + weight
+    return result
 
 
 _TIES = {"launches": 1e-3, "bytes": 1e-9}

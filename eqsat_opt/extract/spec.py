@@ -32,7 +32,7 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][\w.]*)"
     r"|(?P<sign><=|[-+*/^()=]))"
 )
-_EXAMPLE = "write for instance time+0.5*energy, energy^0.5*time^0.5 or energy/time"
+_EXAMPLE = "write for instance time+0.5*bytes, bytes^0.5*time^0.5 or bytes/time"
 _LIMIT_EXAMPLE = "write for instance time=3.5, critical_path(time)=2 or max(workspace)=1e6"
 _CAP = "max"
 _FACTORS = ("name", "*", "name")

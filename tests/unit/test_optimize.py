@@ -245,7 +245,14 @@ def narrow_then_wide() -> ModelProto:
 
 
 @pytest.mark.parametrize(
-    ("objective", "n_products"), [("launches", 1), ("flops", 2), ({"launches": 1.0}, 1)]
+    ("objective", "n_products"),
+    [
+        ("launches", 1),
+        ("flops", 2),
+        ({"launches": 1.0}, 1),
+        ("launches+1e-30*flops", 1),
+        ("1e-30*launches+flops", 2),
+    ],
 )
 def test_the_objective_decides(objective: Any, n_products: int) -> None:
     model = narrow_then_wide()
