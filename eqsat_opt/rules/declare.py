@@ -57,13 +57,15 @@ def extents(count: int) -> dict[str, str]:
 def recognition(family: str) -> Callable[..., Callable[[Callable[..., Sides]], Rule]]:
     """``@rule`` for the laws of a family that recognises fused operators, given their short names.
 
-    It takes ``subsumes`` as ``@rule`` does.
+    It takes ``numerics`` and ``subsumes`` as ``@rule`` does.
     """
 
-    def law(name: str, *, subsumes: bool = False) -> Callable[[Callable[..., Sides]], Rule]:
+    def law(
+        name: str, *, numerics: Numerics = Numerics.REASSOCIATE, subsumes: bool = False
+    ) -> Callable[[Callable[..., Sides]], Rule]:
         return rule(
             f"{family}/{name}",
-            numerics=Numerics.REASSOCIATE,
+            numerics=numerics,
             phase=Phase.RECOGNISE,
             subsumes=subsumes,
         )

@@ -43,13 +43,13 @@ def softmax_of_logarithm(x: Tensor, i: Int) -> Sides:
 
 
 @_law("softmax-less-maximum")
-def softmax_less_maximum(x: Tensor, y: Tensor, i: Int, c: Float) -> Sides:
-    """Subtracting a maximum along the axis, a guard against overflow, leaves a softmax as it is."""
-    top = ops.ReduceMax(y, axes=(i,), keepdims=1)
-    return ops.Softmax(x + times(top, c), axis=i), ops.Softmax(x, axis=i), x.shape == y.shape
+def softmax_less_maximum(x: Tensor, i: Int, c: Float) -> Sides:
+    """A softmax subtracts the maximum inside, so subtracting it before changes nothing."""
+    top = ops.ReduceMax(x, axes=(i,), keepdims=1)
+    return ops.Softmax(x + times(top, c), axis=i), ops.Softmax(x, axis=i), near(c, -1.0)
 
 
-@_law("softmax-of-shift")
+@_law("softmax-of-shift", numerics=Numerics.RELAXED)
 def softmax_of_shift(x: Tensor, i: Int, s: Float) -> Sides:
     """Adding a constant does not change a softmax."""
     return ops.Softmax(plus(x, s), axis=i), ops.Softmax(x, axis=i)

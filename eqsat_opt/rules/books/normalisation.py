@@ -12,6 +12,7 @@ from eqsat_opt.rules.rule import (
     Float,
     Int,
     Ints,
+    Numerics,
     Sides,
     Tensor,
     Weight,
@@ -53,7 +54,7 @@ def center_twice(x: Tensor, k: Ints) -> Sides:
     return _center(_center(x, k), k), _center(x, k)
 
 
-@_law("center-of-shift")
+@_law("center-of-shift", numerics=Numerics.RELAXED)
 def center_of_shift(x: Tensor, k: Ints, s: Float) -> Sides:
     """Centring removes a constant addend."""
     return _center(plus(x, s), k), _center(x, k)
