@@ -10,7 +10,7 @@ import pytest
 from eqsat_opt.errors import RuleRefuted
 from eqsat_opt.rules import rule
 from eqsat_opt.rules.rule import Float, Int, Numerics, Rule, Sides, Tensor
-from eqsat_opt.rules.term import ops
+from eqsat_opt.rules.term import near, ops
 from eqsat_opt.rules.verify.counterexample import Refutation
 from eqsat_opt.rules.verify.gate import certify_exact
 from eqsat_opt.rules.verify.rounding import InOrderDomain, rounding_difference
@@ -54,6 +54,29 @@ def scaled_addends(x: Tensor, y: Tensor, a: Float) -> Sides:
     return ops.Scale(x, factor=a) + ops.Scale(y, factor=a), ops.Scale(x + y, factor=a), a > 0.0
 
 
+@rule("test/nearly-one")
+def nearly_one(x: Tensor, a: Float) -> Sides:
+    return ops.Scale(x, factor=a), ops.Scale(x, factor=1.0), near(a, 1.0)
+
+
+@rule("test/equal-factors")
+def equal_factors(x: Tensor, y: Tensor, a: Float, b: Float) -> Sides:
+    """The factors round only where they move together."""
+    return ops.Scale(x, factor=a) + ops.Scale(y, factor=b), ops.Scale(x + y, factor=a), a == b
+
+
+@rule("test/whole-factor")
+def whole_factor(x: Tensor, y: Tensor, a: Int) -> Sides:
+    """The annotation does not say that the factor is real, the operator does."""
+    return ops.Scale(x, factor=a) + ops.Scale(y, factor=a), ops.Scale(x + y, factor=a)
+
+
+@rule("test/underflow")
+def underflow(x: Tensor) -> Sides:
+    """Exact for most numbers, but small ones lose bits on the way."""
+    return ops.Scale(ops.Scale(x, factor=2.0**-80), factor=2.0**80), ops.Scale(x, factor=1.0)
+
+
 @rule("test/negated-difference")
 def negated_difference(x: Tensor, y: Tensor) -> Sides:
     """At a pole the sign of zero would decide, but poles are not covered."""
@@ -72,7 +95,10 @@ def sliced(x: Tensor, w: Tensor, n: Int, m: Int) -> Sides:
     return left, x @ ops.Slice(w, axis=1, lo=n, hi=m), x.rank == 2, w.rank == 2
 
 
-REORDERED = [regrouped, distributed, in_two_parts, across, scaled_twice, scaled_addends]
+REORDERED = [
+    regrouped, distributed, in_two_parts, across, scaled_twice, scaled_addends, nearly_one,
+    equal_factors, whole_factor, underflow,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", REORDERED)
@@ -100,6 +126,16 @@ def test_who_admits_it_is_certified(wrong: Rule) -> None:
 def test_the_same_order_is_accepted(right: Rule) -> None:
     assert certify_exact(right).level == 1
     assert rounding_difference(replace(right, bidirectional=False), max_points=20) is None
+
+
+@rule("test/factor-of-one")
+def factor_of_one(x: Tensor, a: Float) -> Sides:
+    return ops.Scale(x, factor=a), ops.Scale(ops.Scale(x, factor=a), factor=a), a == 1.0
+
+
+def test_attributes_that_never_round_are_no_evidence() -> None:
+    with pytest.raises(RuleRefuted, match="no value of a that rounds.*declare another class"):
+        rounding_difference(factor_of_one, max_points=8)
 
 
 def test_sums_run_from_first_to_last() -> None:

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.ir.ops import Array
+from eqsat_opt.errors import RuleRefuted
+from eqsat_opt.ir.ops import OPS, Array
 from eqsat_opt.ir.ops.domains import FloatDomain
 from eqsat_opt.rules.bindings import Bindings, holds, type_of
 from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import Apply, Expr
 from eqsat_opt.rules.verify.counterexample import Refutation, refutation_at
 from eqsat_opt.rules.verify.differences import first_wrong
 from eqsat_opt.rules.verify.evaluation import Values, normal_values
@@ -27,7 +30,8 @@ from eqsat_opt.rules.verify.left_side import REFUSED
 
 __all__ = ["InOrderDomain", "InOrderNumbers", "rounding_difference"]
 
-_SEEDS = 2
+_SCALES = (1.0, 1.0, 1e-25, 1e12)
+"""Of the values, by draw: what is exact for most numbers may underflow for small ones."""
 _UNEVEN = (1.1, 1.3, 0.7)
 """Powers of two times these are rounded, and so are their products."""
 
@@ -75,32 +79,61 @@ class InOrderNumbers:
     domain = InOrderDomain()
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Normal values of both signs; no zeros, for poles are not covered."""
-        values = normal_values(bindings, seed)
-        return {n: a if a.dtype.kind == "b" else a.astype(np.float32) for n, a in values.items()}
+        """Normal values of both signs at several scales; no zeros, for poles are not covered."""
+        scale = _SCALES[self.seed % len(_SCALES)]
+        return {
+            name: a if a.dtype.kind == "b" else (a * scale).astype(np.float32)
+            for name, a in normal_values(bindings, seed).items()
+        }
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
         """Elements that differ in any bit but the sign of zero."""
         return np.asarray((left != right) & ((left == left) | (right == right)))
 
 
-def _uneven(rule: Rule, found: Found) -> Found:
-    """The same instance with factors that round, where the rule admits them.
+def _real_attributes(rule: Rule) -> list[str]:
+    """Variables that stand for a real attribute of some operator, however they are annotated."""
+    nodes = (node for root in (*rule.lhs, *rule.rhs) for node in root.walk())
+    found = [
+        leaf.args[0]
+        for node in nodes
+        if isinstance(node, Apply) and node.op in OPS
+        for name, pattern in node.attrs.items()
+        if OPS[node.op].attrs.get(name) == "float" and isinstance(pattern, Expr)
+        for leaf in pattern.leaves()
+        if leaf.kind == "attr"
+    ]
+    return list(dict.fromkeys(found))
 
-    Instances have powers of two for real attributes, since all numbers hold these exactly.
+
+def _factors(rule: Rule, n: int) -> Iterator[tuple[float, ...]]:
+    """What ``n`` real attributes may be multiplied by: each its own, all the same, any mix."""
+    yield tuple(itertools.islice(itertools.cycle(_UNEVEN), n))
+    within = [1.0 + c.args[2] / 2 for c in rule.when if c.kind == "near"]
+    for factor in (*_UNEVEN, *within):
+        yield (factor,) * n
+    yield from itertools.product((*_UNEVEN, *within, 1.0), repeat=n)
+
+
+def _uneven(rule: Rule, found: Found, names: Sequence[str]) -> Found | None:
+    """The same instance with real attributes that round; ``None`` if the rule admits no such.
+
+    Instances have powers of two there, since all numbers hold these exactly.
     """
-    names = [name for name, kind in rule.kinds if kind == "Float"]
-    factors = zip(names, itertools.cycle(_UNEVEN))
-    attrs = {name: found.attrs[name] * factor for name, factor in factors}
-    changed = replace(found, attrs={**found.attrs, **attrs})
-    try:
-        for root in (*rule.lhs, *rule.rhs):
-            type_of(root, changed)
-    except REFUSED:
-        return found
-    # How tensors relate does not depend on numbers, and it did hold.
-    fits = all(holds(condition, changed, lambda *_: True) for condition in rule.when)
-    return changed if fits else found
+    for factors in _factors(rule, len(names)):
+        if all(factor == 1.0 for factor in factors):
+            continue
+        attrs = {name: found.attrs[name] * f for name, f in zip(names, factors, strict=True)}
+        changed = replace(found, attrs={**found.attrs, **attrs})
+        try:
+            for root in (*rule.lhs, *rule.rhs):
+                type_of(root, changed)
+        except REFUSED:
+            continue
+        # How tensors relate does not depend on numbers, and it did hold.
+        if all(holds(condition, changed, lambda *_: True) for condition in rule.when):
+            return changed
+    return None
 
 
 def rounding_difference(rule: Rule, *, max_points: int, seed: int = 0) -> Refutation | None:
@@ -110,10 +143,20 @@ def rounding_difference(rule: Rule, *, max_points: int, seed: int = 0) -> Refuta
         rule: one direction; it holds over the reals.
         max_points: instances to look at.
         seed: of instances and values.
+
+    Raises:
+        RuleRefuted: its conditions admit no real attribute that rounds, so nothing could be seen.
     """
     points = find_instances(rule, limit=max_points, seed=seed).points
     real = [b for b in points if all(t.dtype != "int64" for t in b.types.values())]
+    if names := _real_attributes(rule):
+        real = [one for found in real if (one := _uneven(rule, found, names)) is not None]
+        if not real:
+            raise RuleRefuted(
+                f"rule {rule.name} is declared bitexact, but its conditions leave no value of "
+                f"{', '.join(names)} that rounds, so this cannot be seen; declare another class",
+                None,
+            )
     with np.errstate(all="ignore"):
-        uneven = [_uneven(rule, found) for found in real]
-        wrong = first_wrong(rule, uneven, InOrderNumbers, range(seed, seed + _SEEDS))
+        wrong = first_wrong(rule, real, InOrderNumbers, range(seed, seed + len(_SCALES)))
         return None if isinstance(wrong, bool) else refutation_at(rule, *wrong)
