@@ -134,7 +134,7 @@ def factor_of_one(x: Tensor, a: Float) -> Sides:
 
 
 def test_attributes_that_never_round_are_no_evidence() -> None:
-    with pytest.raises(RuleRefuted, match="no value of a that rounds.*declare another class"):
+    with pytest.raises(RuleRefuted, match=r"no value of a that rounds.*declare another class"):
         rounding_difference(factor_of_one, max_points=8)
 
 
