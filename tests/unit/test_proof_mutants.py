@@ -19,6 +19,7 @@ from eqsat_opt.ir.ops.scalars import Unindexed
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.term import Apply, Expr, Term, Var, expr
 from eqsat_opt.rules.verify.proof import prove
+from eqsat_opt.rules.verify.proof.definitions import PI
 from eqsat_opt.rules.verify.proof.scenario import Scenario, scenarios
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
@@ -117,7 +118,7 @@ def differs(one: Rule, draw: random.Random) -> bool | None:
             name: rng.standard_normal(shape) if real else field.random(rng, shape)
             for name, shape in shapes.items()
         }
-        numbers = {"π": math.pi}
+        numbers = {PI.name: math.pi}
         for i, (name, sign) in enumerate(scenario.parameters.items()):
             size = (0.5, 0.25, 2.0)[i % 3]
             signs = {"negative": (-1,), "unknown": (1, -1)}.get(sign, (1,))

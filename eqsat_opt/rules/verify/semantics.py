@@ -19,11 +19,11 @@ from typing import Any
 
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, Condition, Expr, Term, Var
 
 __all__ = ["VERIFIER_VERSION", "fingerprint", "rule_text"]
 
-VERIFIER_VERSION = 4
+VERIFIER_VERSION = 5
 """Raise it whenever the verifier would judge a rule otherwise."""
 _PACKAGE = "eqsat_opt.ir.ops"
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -40,14 +40,14 @@ def rule_text(rule: Rule) -> str:
         *(f"{name}: {kind}" for name, kind in rule.kinds),
         *(f"left {_term(term)}" for term in rule.lhs),
         *(f"right {_term(term)}" for term in rule.rhs),
-        *(f"when {condition.kind} {condition}" for condition in rule.when),
+        *(f"when {_condition(condition)}" for condition in rule.when),
     ]
     return "\n".join(parts)
 
 
 def _term(term: Term) -> str:
     if isinstance(term, Var):
-        return term.name
+        return f"{'weight' if term.const else 'tensor'} {term.name}"
     assert isinstance(term, Apply)
     operands = ", ".join(_term(arg) for arg in term.args)
     attrs = ", ".join(f"{key}={_attr(value)}" for key, value in term.attrs.items())
@@ -55,7 +55,24 @@ def _term(term: Term) -> str:
 
 
 def _attr(value: Any) -> str:
-    return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
+    """An attribute, or part of a condition; texts are equal for what is equal only.
+
+    A literal shows its type, as 1, 1.0 and True differ, and quotes, as a variable has none.
+    """
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_attr, value))},)"
+    if not isinstance(value, Expr):
+        return f"{type(value).__name__} {value!r}"
+    if value.kind == "literal":
+        return f"literal {_attr(value.args[0])}"
+    if value.kind == "attr":
+        return f"attribute {value.args[0]}"
+    return f"{value.kind}({', '.join(map(_attr, value.args))})"
+
+
+def _condition(condition: Condition) -> str:
+    """The reason that people are shown changes nothing."""
+    return f"{condition.kind}{_attr(condition.args)}"
 
 
 def _operators(rule: Rule) -> list[str]:

@@ -24,7 +24,8 @@ from eqsat_opt.ir.ops.scalars import (
 
 __all__ = ["PI", "defined", "square_root"]
 
-PI = Parameter("π", "positive")
+PI = Parameter("the constant π", "positive")
+"""No variable of a rule has blanks in its name."""
 
 Definition = Callable[[Scalar, Mapping[str, Any]], Scalar]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,11 +15,13 @@ from eqsat_opt.ir.ops.integers import atom, within
 from eqsat_opt.ir.ops.scalars import Unindexed, bound
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply
+from eqsat_opt.rules.verify.proof.definedness import undefined
 from eqsat_opt.rules.verify.proof.equality import vanishes
 from eqsat_opt.rules.verify.proof.from_terms import normalise
 from eqsat_opt.rules.verify.proof.integers_z3 import Context, OutOfTime
 from eqsat_opt.rules.verify.proof.normal import negative
 from eqsat_opt.rules.verify.proof.obligations import Key, Obligation, obligation
+from eqsat_opt.rules.verify.proof.reach import HIGHEST_RANK, out_of_reach, pinned_ranks
 from eqsat_opt.rules.verify.proof.scenario import Scenario, Strides, scenarios
 
 __all__ = ["Proof", "Status", "prove"]
@@ -37,7 +39,8 @@ class Proof:
 
     Attributes:
         status: ``proven``, ``unknown`` (no proof was found, which refutes nothing) or
-            ``unsupported`` (an operator or attribute has no index semantics).
+            ``unsupported`` (an operator or attribute has no index semantics, or what is proved at
+            a few ranks and over real numbers would say too little).
         reason: why there is no proof; empty where there is one.
         scope: what a proof covers, in words.
         scenarios: combinations of ranks, axes and flags that were proved.
@@ -66,6 +69,7 @@ class _Attempt:
     strides: Strides
     proved: list[Scenario]
     failed: Scenario | None = None
+    doubt: str = ""
 
 
 def prove(rule: Rule, *, time_limit_s: float = 20.0) -> Proof:
@@ -76,8 +80,12 @@ def prove(rule: Rule, *, time_limit_s: float = 20.0) -> Proof:
     proof serves both directions. Nonlinear functions are unknown functions, except that Relu, Max,
     Min and max pools are extrema, exp(a + b) = exp(a) exp(b), the error function is odd, sigmoids,
     gates and clips are made of these, and roots, powers, logarithms and quotients combine where
-    both sides are defined: poles, NaN and infinity are left out. Float literals stand for the
-    numbers that they were rounded from, and constants that are near a target for the target.
+    both sides are defined. Where the side that is replaced has no value (a pole, the root of a
+    negative number) nothing is claimed; where it has one the other side is shown to have one too,
+    save at single poles of what a branch, an extremum or a function hides. Overflow is left out,
+    of whole numbers too, and the ranks that are tried must tell of those that are not. Float
+    literals stand for the numbers that they were rounded from, and constants that are near a target
+    for the target.
 
     Args:
         rule: a rule with any number of roots.
@@ -97,6 +105,9 @@ def prove(rule: Rule, *, time_limit_s: float = 20.0) -> Proof:
     def done(status: Status, reason: str, scope: str = "", count: int = 0) -> Proof:
         return Proof(status, reason, scope, count, time.thread_time() - start)
 
+    reason = out_of_reach(rule)
+    if reason is not None:
+        return done("unsupported", reason)
     try:
         attempts = _attempts(rule, start + time_limit_s)
     except Unindexed as error:
@@ -107,10 +118,14 @@ def prove(rule: Rule, *, time_limit_s: float = 20.0) -> Proof:
         return done("unknown", f"z3 gave up: {error}")
     failed = next((a for a in attempts if a.failed is not None), None)
     if failed is not None:
-        return done("unknown", f"no proof at {_described(failed)}")
+        doubt = f": {failed.doubt}" if failed.doubt else ""
+        return done("unknown", f"no proof at {_described(failed)}{doubt}")
     proved = [scenario for a in attempts for scenario in a.proved]
     if not proved:
         return done("unknown", "no ranks and flags were found at which both sides type")
+    tight = _too_few_ranks(rule, proved)
+    if tight:
+        return done("unknown", f"no proof for higher ranks: {tight}")
     return done("proven", "", _scope(rule, attempts), len(proved))
 
 
@@ -154,8 +169,9 @@ def _attempt(rule: Rule, strides: Strides, deadline: float) -> _Attempt:
         context.check_time()
         if not _occurs(scenario, context):
             continue
-        if not _holds(scenario, context, known):
-            attempt.failed = scenario
+        doubt = _undefined(rule, scenario, context)
+        if doubt or not _holds(scenario, context, known):
+            attempt.failed, attempt.doubt = scenario, doubt
             break
         attempt.proved.append(scenario)
     return attempt
@@ -170,6 +186,20 @@ def _occurs(scenario: Scenario, context: Context) -> bool:
         if all(formula_value(fact, sizes) for fact in scenario.premises):
             return True
     return context.feasible()
+
+
+def _undefined(rule: Rule, scenario: Scenario, context: Context) -> str:
+    """Why a side may be undefined where the one that it replaces is not; empty if it cannot."""
+    for left, right in scenario.sides:
+        index = [atom(bound("i")) for _ in left.shape]
+        inside = [within(i, extent) for i, extent in zip(index, left.shape, strict=True)]
+        elements = left.at(index), right.at(index)
+        with context.assuming(inside):
+            for one, other in (elements, elements[::-1])[: 1 + rule.bidirectional]:
+                doubt = undefined(one, other, rule, context)
+                if doubt is not None:
+                    return doubt
+    return ""
 
 
 def _holds(scenario: Scenario, context: Context, known: _Known) -> bool:
@@ -207,6 +237,20 @@ def _proved(wanted: Obligation, context: Context, known: _Known) -> bool:
         return False
     known.statements.add(guarded if alone.used else bare)
     return True
+
+
+def _too_few_ranks(rule: Rule, proved: Sequence[Scenario]) -> str:
+    """Why the ranks that were tried say nothing of higher ones; empty if they do.
+
+    Two ranks with axes to spare must be among them, unless the rule types at no higher rank either.
+    """
+    pinned = {f"rank {name}" for name in pinned_ranks(rule)}
+    for name in {name for scenario in proved for name in scenario.choices}:
+        if name.startswith("rank ") and name not in pinned:
+            ranks = [s.choices[name] for s in proved if name in s.choices]
+            if min(ranks) > HIGHEST_RANK - 2 and max(ranks) >= HIGHEST_RANK:
+                return f"{name} is at least {min(ranks)}, and was tried up to {max(ranks)} only"
+    return ""
 
 
 # Words -------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ from eqsat_opt.rules.verify.proof.normal import (
 from eqsat_opt.rules.verify.proof.reals_z3 import is_zero_by_cases
 from eqsat_opt.rules.verify.proof.settle import Open, isolated, settle
 
-__all__ = ["same", "vanishes"]
+__all__ = ["reached", "same", "vanishes"]
 
 _WITNESSES = 32
 """Values of a variable that stands free that are tried."""
@@ -217,10 +217,11 @@ def _equal_factors(left: Factor, right: Factor, values: Values, context: Context
 
 def _reaches(left: Extremum, right: Extremum, context: Context) -> bool:
     """Whether every element of ``left`` is one of ``right``."""
-    return all(_reached(case, right.cases, context) for case in left.cases)
+    return all(reached(case, right.cases, context) for case in left.cases)
 
 
-def _reached(case: Case, others: Sequence[Case], context: Context) -> bool:
+def reached(case: Case, others: Sequence[Case], context: Context) -> bool:
+    """Whether every element of ``case`` is proved to be one of ``others``."""
     open_ = list(domain(case))
     for other in others:
         (fresh,) = renamed(single(Extremum("max", (other,))))

@@ -1,7 +1,8 @@
 """Powers of sums: roots of numbers in one normal form, positive factors taken out.
 
-Poles and negative bases of roots are left out: where one side is undefined nothing is claimed. But
-a root is taken apart only where no choice of signs makes both sides undefined in turn.
+Everything holds where all powers are defined; what makes sure of that is
+:mod:`eqsat_opt.rules.verify.proof.definedness`. A root is taken apart only where no choice of signs
+makes both sides undefined in turn.
 """
 
 from __future__ import annotations

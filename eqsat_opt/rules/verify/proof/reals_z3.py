@@ -1,7 +1,8 @@
 """Sums with extrema of few numbers: nonlinear arithmetic over the reals decides all orders.
 
 Elements, parameters and functions are real unknowns of which only signs are told; an inverse is
-what gives 1 with its operand, so poles are left out.
+what gives 1 with its operand: that it exists is shown, or known of the left side, before any sum is
+looked at (:mod:`eqsat_opt.rules.verify.proof.definedness`).
 """
 
 from __future__ import annotations

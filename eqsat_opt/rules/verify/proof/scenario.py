@@ -30,14 +30,14 @@ from eqsat_opt.ir.ops.scalars import (
 )
 from eqsat_opt.rules.bindings import Undefined
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
 from eqsat_opt.rules.verify.proof.branching import Choices
 from eqsat_opt.rules.verify.proof.numbers import definitions, number
+from eqsat_opt.rules.verify.proof.reach import HIGHEST_RANK
 from eqsat_opt.rules.verify.proof.values import Values
 
 __all__ = ["Scenario", "Strides", "scenarios"]
 
-_MAX_RANK = 5
 _POSITIVE = frozenset({"strides", "dilations", "kernel", "group", "size", "channels", "repeats"})
 _CHOSEN = {"keepdims": (0, 1), "ceil": (0, 1), "count_include_pad": (0, 1)}
 _WINDOWS = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
@@ -120,7 +120,7 @@ class _Builder(Values):
 
     def _choose_ranks(self) -> None:
         sides = (*self.rule.lhs, *self.rule.rhs)
-        highest = max(_MAX_RANK, *_literal_ranks(self.rule))
+        highest = max(HIGHEST_RANK, *_literal_ranks(self.rule))
         windowed = {
             arg.name
             for root in sides
@@ -216,7 +216,9 @@ class _Builder(Values):
             perm = self.choices.pick(name, list(itertools.permutations(range(rank))))
             return tuple(map(poly, perm))
         if key == "axes":
-            sets = [s for n in range(1, rank + 1) for s in itertools.combinations(range(rank), n)]
+            # Operators take axes for a set; who looks at one of them sees any order.
+            subsets = itertools.permutations if self._is_indexed(name) else itertools.combinations
+            sets = [s for n in range(1, rank + 1) for s in subsets(range(rank), n)]
             return tuple(map(poly, self.choices.pick(name, sets)))
         if kind == "int":
             return self.symbol(name, positive=key in _POSITIVE)
@@ -226,14 +228,32 @@ class _Builder(Values):
         positive = key in _POSITIVE or key == "shape"
         return tuple(self.symbol(f"{name}[{i}]", positive=positive) for i in range(length))
 
+    def _is_indexed(self, name: str) -> bool:
+        """Whether the rule looks at single elements of a list."""
+        expressions = [arg for c in self.rule.when for arg in c.args]
+        for root in (*self.rule.lhs, *self.rule.rhs):
+            for term in root.walk():
+                for value in term.attrs.values() if isinstance(term, Apply) else ():
+                    expressions += value if isinstance(value, tuple) else (value,)
+        return any(name in _indexed(e) for e in expressions if isinstance(e, Expr))
+
     def _length(self, op: str, key: str, name: str, rank: int) -> int:
         if key == "shape":
-            return int(self.choices.pick(f"rank {name}", range(_MAX_RANK + 1)))
+            return int(self.choices.pick(f"rank {name}", range(HIGHEST_RANK + 1)))
         if op == "Pad":
             return 2 * rank
         if rank < 3:
             raise IllTyped("a window needs a spatial axis")
         return (rank - 2) * (2 if key == "pads" else 1)
+
+
+def _indexed(expression: Expr) -> Iterator[str]:
+    """Lists of which the expression takes an element."""
+    if expression.kind == "item":
+        yield from (leaf.args[0] for leaf in expression.args[0].leaves())
+    for arg in expression.args:
+        if isinstance(arg, Expr):
+            yield from _indexed(arg)
 
 
 def _literal_ranks(rule: Rule) -> Iterator[int]:
