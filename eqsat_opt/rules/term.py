@@ -336,12 +336,12 @@ def is_float(x: Var) -> Condition:
 
 def near(value: Expr, target: Size, tolerance: float = 1e-6) -> Condition:
     """A float that is ``target`` up to a relative tolerance: constants were rounded on the way."""
-    return Condition("near", (value, expr(target), tolerance))
+    return Condition("near", (expr(value), expr(target), tolerance))
 
 
 def far(value: Expr, target: Size, tolerance: float = 1e-6) -> Condition:
     """The opposite of :func:`near`."""
-    return Condition("far", (value, expr(target), tolerance))
+    return Condition("far", (expr(value), expr(target), tolerance))
 
 
 def sqrt(value: Expr) -> Expr:

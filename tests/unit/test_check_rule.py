@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from eqsat_opt.rules import Rule, families
-from eqsat_opt.rules.rule import Sides, Tensor, directed, rule
-from eqsat_opt.rules.term import is_float, ops
+from eqsat_opt.rules.rule import Float, Sides, Tensor, directed, rule
+from eqsat_opt.rules.term import is_float, near, ops
 from eqsat_opt.rules.verify import MIN_POINTS, CheckReport, Refutation, check_rule, check_rules
-from tests.unit.planted_rules import RIGHT, WRONG, published
+from eqsat_opt.rules.verify.gate import THOROUGH_POINTS
+from tests.unit.planted_rules import REFUTED, RIGHT, WRONG, published
 
 BOOK = {one.name: one for one in directed([r for rules in families().values() for r in rules])}
 
@@ -66,7 +67,7 @@ def test_rule_without_its_condition_is_refuted(name: str, condition: str) -> Non
 
 
 def test_planted_rules_have_names_of_their_own() -> None:
-    names = [one.name for one in (*WRONG, *RIGHT)]
+    names = [one.name for one in (*WRONG, *REFUTED, *RIGHT)]
     assert len(names) == len(set(names))
 
 
@@ -75,7 +76,7 @@ _REPORTS: dict[str, CheckReport] = {}
 
 def reports(one: Rule) -> CheckReport:
     if one.name not in _REPORTS:
-        _REPORTS[one.name] = check_rule(one, max_points=60)
+        _REPORTS[one.name] = check_rule(one, max_points=THOROUGH_POINTS if one in REFUTED else 60)
     return _REPORTS[one.name]
 
 
@@ -88,7 +89,7 @@ def fails(refutation: Refutation) -> bool:
     return False
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=lambda one: one.name)
+@pytest.mark.parametrize("wrong", [*WRONG, *REFUTED], ids=lambda one: one.name)
 def test_wrong_rule_is_refuted(wrong: Rule) -> None:
     report = reports(wrong)
     assert not report.passed
@@ -186,7 +187,48 @@ def test_integers_truncate() -> None:
     assert reports(rule("right/quotient")(halves_of_floats)).passed
 
 
+def test_a_guard_against_what_is_seldom_tried_is_enough() -> None:
+    def guarded(x: Tensor, a: Float) -> Sides:
+        return ops.Relu(ops.LeakyRelu(x, alpha=a)), ops.Relu(x), a >= 0.0
+
+    assert reports(rule("right/relu-of-leaky")(guarded)).passed
+
+
+def test_what_is_never_a_number_is_never_compared() -> None:
+    def nowhere(x: Tensor, y: Tensor) -> Sides:
+        never = ops.Log(ops.Neg(ops.Abs(x)))
+        return never + y, y + never, is_float(x)
+
+    report = reports(rule("test/nowhere")(nowhere))
+    assert (report.refutation, report.passed) == (None, False)
+
+
+def test_a_target_may_come_first() -> None:
+    def unscaled(x: Tensor, a: Float) -> Sides:
+        return ops.Scale(x, factor=a), x, near(1.0, a)  # type: ignore[arg-type]
+
+    assert reports(rule("right/unscaled")(unscaled)).passed
+
+
+def test_an_exponential_may_overflow() -> None:
+    def apart(x: Tensor, y: Tensor) -> Sides:
+        return ops.Exp(x + y), ops.Exp(x) * ops.Exp(y), is_float(x)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert np.isnan(np.exp(-800.0) * np.exp(np.float64(800.0)))
+    assert reports(rule("right/exponentials-apart")(apart)).passed
+
+
 # What a report says ------------------------------------------------------------------------------
+
+
+def test_one_number_is_enough_for_a_counterexample() -> None:
+    def absolute(x: Tensor) -> Sides:
+        return ops.Abs(x), ops.Relu(x)
+
+    refutation = reports(rule("wrong/absolute")(absolute)).refutation
+    assert refutation is not None
+    assert [type_.static_size() for type_ in refutation.types.values()] == [1]
 
 
 def test_counterexample_is_small_and_readable() -> None:

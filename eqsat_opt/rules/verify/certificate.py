@@ -25,12 +25,15 @@ __all__ = [
     "FORMAT",
     "Certificate",
     "Direction",
+    "certificates_beside",
     "read_certificates",
     "why_invalid",
     "write_certificates",
 ]
 
 FORMAT = 1
+_BESIDE = ".certificates.json"
+"""How the certificates of a rulebook file are called, after its stem."""
 
 
 @dataclass(frozen=True)
@@ -159,25 +162,39 @@ def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise ValueError(f"it is not of format {FORMAT}, the one that this version reads")
+        if not isinstance(data.get("certificates"), list):
+            raise ValueError("it lists no certificates")
         found = [Certificate.from_json(value) for value in data["certificates"]]
+        sealed = {one.rule: one for one in found if one.is_sealed}
+        edited = [one.rule for one in found if one.rule not in sealed]
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         if not strict:
             return {}
         raise CertificateError(
-            f"{path} is no file of certificates ({error}); "
-            "write it again with eqsat-opt rules verify --write"
+            f"{path} is no file of certificates ({error}); write it again with {_command(path)}"
         ) from error
-    sealed = {one.rule: one for one in found if one.is_sealed}
-    edited = [one.rule for one in found if one.rule not in sealed]
     if edited and strict:
         raise CertificateError(
             f"the certificate of {edited[0]} in {path} was edited by hand: its digest does not "
-            f"fit; verify it again with eqsat-opt rules verify {edited[0]} --write, or with "
-            "eqsat-opt rules import FILE --write where it is a rule of your own file"
+            f"fit; verify it again with {_command(path)}"
         )
     return sealed
+
+
+def certificates_beside(path: Path) -> Path:
+    """Where the certificates of a rulebook file are kept."""
+    return path.with_name(f"{path.stem}{_BESIDE}")
+
+
+def _command(path: Path | Traversable) -> str:
+    """What writes a file of certificates anew."""
+    if path.name.endswith(_BESIDE):
+        return f"eqsat-opt rules import {str(path).removesuffix(_BESIDE)}.py --write"
+    return f"eqsat-opt rules verify {path.name.removesuffix('.json')} --write"
 
 
 def write_certificates(path: Path, certificates: Iterable[Certificate]) -> None:

@@ -1,8 +1,9 @@
 """What a rule says at the limit of its tolerances.
 
 A rule that takes a constant for its target, because it was rounded on the way, is an equation at
-the target only; elsewhere within the tolerance it moves the result by as much as the constant. It
-is therefore verified at the target, and its certificate says how far from it the rule applies.
+the target only; elsewhere within the tolerance it may move the result by a few times as much as the
+constant. It is therefore verified at the target, its movement is measured
+(:mod:`eqsat_opt.rules.verify.margins`), and its certificate says how far from it the rule applies.
 """
 
 from __future__ import annotations

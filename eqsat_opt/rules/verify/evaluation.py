@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,15 +13,15 @@ import numpy.typing as npt
 
 from eqsat_opt.ir.ops import Array, AttrMap, Domain, get_op
 from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.types import FLOATS, numpy_dtype
 from eqsat_opt.rules.bindings import Bindings, operator
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply, Term, Var
+from eqsat_opt.rules.verify.draws import beside, drawn, mingled
 from eqsat_opt.rules.verify.rationals import RationalDomain
 from eqsat_opt.rules.verify.twofield import ORDER, TwoFieldDomain
 
 __all__ = [
-    "DefinedNumbers",
     "FieldNumbers",
     "FloatNumbers",
     "IntegerNumbers",
@@ -37,6 +38,7 @@ __all__ = [
 
 Values = Mapping[str, Array]
 _TOLERANCE = 1e-9
+_INT32 = 2**31
 
 
 class Numbers(Protocol):
@@ -58,16 +60,6 @@ class Numbers(Protocol):
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]: ...
 
 
-def _drawn(bindings: Bindings, seed: int, fill: Any) -> dict[str, Array]:
-    rng = np.random.default_rng(seed)
-    values = {}
-    for name, type_ in bindings.types.items():
-        shape = type_.static_shape()
-        is_bool = type_.dtype == "bool"
-        values[name] = np.asarray(rng.integers(0, 2, shape) if is_bool else fill(rng, shape))
-    return values
-
-
 @dataclass(frozen=True)
 class FieldNumbers:
     """A prime field with random nonlinear functions."""
@@ -83,7 +75,7 @@ class FieldNumbers:
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
         """Uniform elements."""
-        return _drawn(bindings, seed, self.domain.random)
+        return drawn(bindings, seed, self.domain.random)
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
         """Elements that differ."""
@@ -95,6 +87,7 @@ class RationalNumbers:
     """Exact rationals with the true piecewise functions."""
 
     seed: int
+    literals: tuple[float, ...] = ()
     name = "exact rationals"
     dtype = "float64"
 
@@ -104,8 +97,9 @@ class RationalNumbers:
         return RationalDomain(self.seed)
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Small integers with ties and zeros."""
-        return _drawn(bindings, seed, self.domain.random)
+        """Small integers with ties and zeros, fractions, and numbers beside the rule's own."""
+        near = [Fraction(number) for number in beside(self.literals)]
+        return drawn(bindings, seed, partial(mingled, self.domain.random, near))
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
         """Elements that differ; what is no number on both sides does not."""
@@ -128,7 +122,7 @@ class TwoFieldNumbers:
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
         """Independent residues."""
-        return _drawn(bindings, seed, self.domain.random)
+        return drawn(bindings, seed, self.domain.random)
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
         """Elements that differ where both are defined."""
@@ -137,7 +131,7 @@ class TwoFieldNumbers:
 
 def normal_values(bindings: Bindings, seed: int) -> Values:
     """Normal values of both signs, none of them 0."""
-    return _drawn(bindings, seed, lambda rng, shape: rng.standard_normal(shape))
+    return drawn(bindings, seed, lambda rng, shape: rng.standard_normal(shape))
 
 
 def _normal(seed: int) -> Any:
@@ -159,7 +153,7 @@ class FloatNumbers:
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
         """Normal values of both signs, some exactly 0, at a scale that varies with the seed."""
-        return _drawn(bindings, seed, _normal(seed))
+        return drawn(bindings, seed, _normal(seed))
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
         """Elements that differ by more than the tolerance."""
@@ -171,34 +165,25 @@ class FloatNumbers:
         return np.asarray(~(close | (left == right) | (np.isnan(left) & np.isnan(right))))
 
 
-class DefinedNumbers(FloatNumbers):
-    """Double precision, to see where the left side is a number and the right side is none.
-
-    Where a value is 0 there may be a pole, which is not covered, so no value is.
-    """
-
-    def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Normal values of both signs."""
-        return normal_values(bindings, seed)
-
-    def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that only the right side does not define."""
-        return np.asarray(np.isfinite(left) & np.isnan(right))
-
-
 @dataclass(frozen=True)
 class IntegerNumbers:
     """The element type int64 with its own arithmetic: wrapping sums, truncating quotients."""
 
     seed: int
+    literals: tuple[float, ...] = ()
     name = "int64"
     dtype = "int64"
     domain = FLOAT
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Small numbers, so that quotients are not all 0."""
-        most = (5, 100)[seed % 2]
-        values = _drawn(bindings, seed, lambda rng, shape: rng.integers(-most, most + 1, shape))
+        """Small numbers, so that quotients are not all 0, large ones, and some beside literals."""
+        most = (5, 2000)[seed % 2]
+        near = [round(number) for number in beside(self.literals) if abs(number) < _INT32]
+        values = drawn(
+            bindings,
+            seed,
+            partial(mingled, lambda rng, shape: rng.integers(-most, most + 1, shape), near),
+        )
         return {n: a.astype(numpy_dtype(bindings.types[n].dtype)) for n, a in values.items()}
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
@@ -248,8 +233,13 @@ class Program:
 
 
 def concrete(term: Apply, bindings: Bindings, dtype: str) -> tuple[str, AttrMap]:
-    """Operator and attributes of a pattern node; literals take the element type ``dtype``."""
+    """Operator and attributes of a pattern node; literals take the element type ``dtype``.
+
+    In double precision so do casts to floating point, as they would in the real numbers.
+    """
     op, attrs = operator(term, bindings)
+    if dtype == "float64" and op == "Cast" and attrs["to"] in FLOATS:
+        attrs["to"] = dtype
     if "dtype" in attrs:
         attrs["dtype"] = dtype
     return op, attrs

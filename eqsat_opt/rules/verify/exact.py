@@ -3,47 +3,44 @@
 Both sides run in a prime field, where every nonlinear function is a random one, so what holds there
 holds for any function. A rule that needs a property of its functions is refused there, and decided
 on exact rationals with the true piecewise functions (relu, max) or in two prime fields, where
-exponentials, roots and powers are homomorphisms. Only what none of these accepts is looked at in
-double precision, and then it is at level 0, which no default rule may be at.
+exponentials, roots and powers are homomorphisms. A field has no order and no truth values, so it
+does not judge rules that need these. What none of these accepts is at level 0, which no default
+rule may be at.
 
-These compare where both sides are defined. So a rule that makes a root, power or logarithm is also
-refuted where its left side is a number in double precision and its right side is none.
+These compare where both sides are defined, and at values that suit them. So what they accept is
+evaluated in double precision, too, and refuted where its left side is a number and its right side
+is another one or none; and in the arithmetic of integers, where its operands may be integers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
 from eqsat_opt.rules.bindings import Bindings, type_of
 from eqsat_opt.rules.rule import Rule, directed
-from eqsat_opt.rules.term import Apply, Term
-from eqsat_opt.rules.verify.counterexample import Refutation, counterexample, mistyped
+from eqsat_opt.rules.verify.counterexample import (
+    Refutation,
+    counterexample,
+    mistyped,
+    refutation_at,
+)
 from eqsat_opt.rules.verify.degrees import Degrees, FalseAcceptance, degree_of, false_acceptance
 from eqsat_opt.rules.verify.differences import Wrong, first_wrong, smallest
 from eqsat_opt.rules.verify.evaluation import (
-    DefinedNumbers,
     FieldNumbers,
     FloatNumbers,
     IntegerNumbers,
-    Numbers,
-    RationalNumbers,
-    TwoFieldNumbers,
     program,
 )
 from eqsat_opt.rules.verify.instances import Found, find_instances
-from eqsat_opt.rules.verify.rationals import EXACT
-from eqsat_opt.rules.verify.twofield import (
-    HOMOMORPHIC,
-    LOGARITHMIC,
-    LOGARITHMIC_ORDER,
-    ORDER,
-)
+from eqsat_opt.rules.verify.margins import first_moved
+from eqsat_opt.rules.verify.methods import exact_methods, has_properties
+from eqsat_opt.rules.verify.reals import DRAWS, RealNumbers, literals
 
 __all__ = ["MAX_POINTS", "MIN_POINTS", "CheckReport", "check_rule", "check_rules"]
 
@@ -57,8 +54,8 @@ _PROPERTY_TRIALS = 3
 _POLYNOMIALS = 8
 """Instances at which the degree of a polynomial is measured."""
 _FLOAT = FloatNumbers.name
-_PARTIAL = frozenset({"Log", "Sqrt", "Rsqrt", "Pow"})
-"""Operators that are undefined on some half-line."""
+_REAL_POINTS = 12
+"""Smallest instances that see every kind of real values; the others see one each."""
 
 
 @dataclass(frozen=True)
@@ -141,43 +138,25 @@ def _bound(rule: Rule, points: Sequence[Bindings]) -> FalseAcceptance:
     return worst
 
 
-def _operators(*roots: Term) -> set[str]:
-    terms = (term for root in roots for term in root.walk())
-    return {term.op for term in terms if isinstance(term, Apply)}
-
-
-def _methods(rule: Rule) -> list[Callable[[int], Numbers]]:
-    """Exact numbers to try, those without assumptions first."""
-    operators = _operators(*rule.lhs, *rule.rhs)
-    methods: list[Callable[[int], Numbers]] = [FieldNumbers]
-    if operators & EXACT:
-        methods.append(RationalNumbers)
-    if operators & HOMOMORPHIC:
-        order = LOGARITHMIC_ORDER if operators & LOGARITHMIC else ORDER
-        methods.append(partial(TwoFieldNumbers, order=order))
-    return methods
-
-
-def _has_properties(rule: Rule) -> bool:
-    """Whether an operator means more than a random function does."""
-    return bool(_operators(*rule.lhs, *rule.rhs) & (EXACT | HOMOMORPHIC | set(UNARY_FUNCTIONS)))
-
-
 @dataclass(frozen=True)
 class _Verdict:
-    """Which numbers decided, and where both sides differ, if they do."""
+    """Which numbers decided, and where both sides differ, if they do.
+
+    A difference off the targets of a rule's tolerances is ``moved``: no smaller one is looked for.
+    """
 
     method: str
     trials: int
     bound: FalseAcceptance | None
     wrong: Wrong | None
+    moved: bool = False
 
 
 def _over_the_reals(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict:
     """The first method that accepts the rule; otherwise what the last one refused."""
     bound = _bound(rule, points)
     refused: Wrong | None = None
-    for kind in _methods(rule):
+    for kind in exact_methods(rule):
         exact = kind is FieldNumbers
         trials = bound.trials if exact else _PROPERTY_TRIALS
         wrong = first_wrong(rule, points, kind, range(seed, seed + trials))
@@ -185,7 +164,7 @@ def _over_the_reals(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict:
             return _Verdict(kind(0).name, trials, bound if exact else None, None)
         if not isinstance(wrong, bool):
             refused = refused or wrong
-    if refused is None or _has_properties(rule):
+    if refused is None or has_properties(rule):
         wrong = first_wrong(rule, points, FloatNumbers, range(seed, seed + 3))
         if isinstance(wrong, bool):
             return _Verdict(_FLOAT, 3, None, None)
@@ -194,13 +173,49 @@ def _over_the_reals(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict:
 
 
 def _elsewhere(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict | None:
-    """What refutes a rule that holds wherever both sides are real numbers."""
-    whole = [b for b in points if any(t.dtype == "int64" for t in b.types.values())]
-    wrong = first_wrong(rule, whole, IntegerNumbers, (seed, seed + 1))
-    if isinstance(wrong, bool) and _operators(*rule.rhs) & _PARTIAL:
-        real = [b for b in points if all(t.dtype != "int64" for t in b.types.values())]
-        wrong = first_wrong(rule, real, DefinedNumbers, (seed, seed + 1))
-    return None if isinstance(wrong, bool) else _Verdict(wrong[1].name, 2, None, wrong)
+    """What refutes a rule that an exact method accepts, or keeps it from level 1."""
+    numbers = literals(rule)
+    whole, real = _by_type(points)
+    wrong = first_wrong(rule, whole, partial(IntegerNumbers, literals=numbers), (seed, seed + 1))
+    if not isinstance(wrong, bool):
+        return _Verdict(wrong[1].name, 2, None, wrong)
+    kind = partial(RealNumbers, literals=numbers)
+    wrong = first_wrong(rule, real[:_REAL_POINTS], kind, range(seed, seed + DRAWS))
+    if wrong is False and real:
+        return _Verdict(_FLOAT, DRAWS, None, None)
+    rest = real[_REAL_POINTS:]
+    for draw in range(DRAWS):
+        if isinstance(wrong, bool):
+            wrong = first_wrong(rule, rest[draw::DRAWS], kind, (seed + draw,))
+    if not isinstance(wrong, bool):
+        return _Verdict(_FLOAT, 1, None, wrong)
+    moved = first_moved(rule, real, seed)
+    return None if moved is None else _Verdict(_FLOAT, 1, None, moved, moved=True)
+
+
+def _by_type(points: Sequence[Found]) -> tuple[list[Found], list[Found]]:
+    """Instances with operands of integers, and those without."""
+    whole: list[Found] = []
+    real: list[Found] = []
+    for point in points:
+        integer = any(t.dtype == "int64" for t in point.types.values())
+        (whole if integer else real).append(point)
+    return whole, real
+
+
+def _refutation(rule: Rule, verdict: _Verdict, seed: int, minimise: bool) -> Refutation | None:
+    if verdict.wrong is None:
+        return None
+    if verdict.moved:
+        return refutation_at(rule, *_plain(verdict.wrong))
+    wrong = smallest(rule, verdict.wrong, seed) if minimise else verdict.wrong
+    return counterexample(rule, *_plain(wrong))
+
+
+def _plain(wrong: Wrong) -> Wrong:
+    """The same on plain floating point, which needs no measurements once a difference is found."""
+    found, numbers, values = wrong
+    return found, FloatNumbers(0) if isinstance(numbers, RealNumbers) else numbers, values
 
 
 def check_rule(
@@ -234,12 +249,9 @@ def check_rule(
         return report("types", other_type, None, 0)
     with np.errstate(all="ignore"):
         verdict = _over_the_reals(rule, points, seed)
-        if verdict.wrong is None and verdict.method != _FLOAT:
+        if verdict.wrong is None:
             verdict = _elsewhere(rule, points, seed) or verdict
-        refutation = None
-        if verdict.wrong is not None:
-            wrong = smallest(rule, verdict.wrong, seed) if minimise else verdict.wrong
-            refutation = counterexample(rule, *wrong)
+        refutation = _refutation(rule, verdict, seed, minimise)
     return report(verdict.method, refutation, verdict.bound, verdict.trials)
 
 

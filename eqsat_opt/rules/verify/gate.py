@@ -33,7 +33,7 @@ def reports_of(
     for one in directed([rule]):
         try:
             reports.append(check_rule(one, seed=seed, max_points=max_points))
-        except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+        except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
             raise RuleRefuted(
                 f"rule {one.name} cannot be evaluated ({type(error).__name__}: {error}); check "
                 "the kinds of its attributes"

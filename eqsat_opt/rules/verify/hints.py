@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eqsat_opt.rules.term import Apply, Condition, Expr, Term
+from eqsat_opt.rules.term import Apply, Condition, Expr, Term, expr
 from eqsat_opt.rules.verify.extents import Shape
 
 __all__ = ["Hints"]
@@ -46,7 +46,7 @@ class Hints:
             self.same.setdefault(args[0], []).append(args[1])
             self.same.setdefault(args[1], []).append(args[0])
         elif condition.kind in ("==", "<="):
-            left, right = args
+            left, right = map(expr, args)
             if condition.kind == "==" and left.kind == right.kind == "rank":
                 self._join(left.args[0], right.args[0])
             for side, other in ((left, right), (right, left)):

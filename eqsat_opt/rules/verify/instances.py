@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,7 +10,7 @@ from typing import Any
 
 from eqsat_opt.rules.bindings import Bindings, type_of
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.verify.left_side import REFUSED, Found, LeftSide, left_side
+from eqsat_opt.rules.verify.left_side import REFUSED, Found, LeftSide, Sizes, left_side
 
 __all__ = ["Found", "Instances", "find_instances", "shrunk_instances", "smaller_instances"]
 
@@ -25,9 +26,15 @@ _SURPLUS = 3
 """Instances drawn for each that is kept."""
 _SMALLER = 6_000
 """Small instances drawn to make a counterexample smaller."""
-_SIZES = (3, 5)
-"""Extents that are drawn: most up to the first, some up to the second."""
-_SMALL_SIZES = (2, 3)
+_SIZES = Sizes(3, 5)
+"""Extents that are drawn."""
+_LONG_SIZES = Sizes(2, 5, longest=12)
+"""The same for a few instances with one extent that is larger than all others."""
+_LONG_SHARE = 0.1
+"""How many these are, as a share of the limit."""
+_LONG_TRIES = 10
+"""Draws for each of them."""
+_SMALL_SIZES = Sizes(2, 3)
 """The same for smaller counterexamples."""
 
 
@@ -106,9 +113,10 @@ class _Search:
     Where the right side seldom types, every second draw is one at which it probably does.
     """
 
-    def __init__(self, rule: Rule, side: LeftSide, seed: int, sizes: tuple[int, int]) -> None:
+    def __init__(self, rule: Rule, side: LeftSide, seed: int, sizes: Sizes) -> None:
         self._rule = rule
         self._drawn = side.drawn(seed, sizes)
+        self._long = side.drawn(seed, _LONG_SIZES)
         self._guided = side.guided(rule.rhs, seed, sizes)
         self._seen: set[Any] = set()
         self._draws = self._misguided = 0
@@ -134,6 +142,17 @@ class _Search:
             self._misguided = self._misguided + 1 if found is None else 0
         return found if found is not None and self.add(found) else None
 
+    def next_long(self) -> Found | None:
+        """The next new instance of those with a long extent."""
+        found = next(self._long)
+        return found if found is not None and self.add(found) else None
+
+
+def _long(search: _Search, count: int) -> list[Found]:
+    """Up to ``count`` new instances with one long extent."""
+    drawn = (search.next_long() for _ in range(_LONG_TRIES * count))
+    return list(itertools.islice((found for found in drawn if found is not None), count))
+
 
 @lru_cache(maxsize=4)
 def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> Instances:
@@ -141,7 +160,8 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
 
     Args:
         rule: one direction of it.
-        limit: how many, at most; where all small ones are among them, two thirds of it more.
+        limit: how many, about; a tenth more have one long extent, and where all small ones are
+            among them, there are two thirds more.
         seed: of what is drawn.
         bound: greatest extent to enumerate to.
     """
@@ -175,6 +195,7 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
         (kept if grows else spare).append(found)
         stale = 0 if grows else stale + 1
     kept += spare[: max(0, limit - len(kept))]
+    kept += _long(search, round(_LONG_SHARE * limit)) if kept else []
     points = tuple(sorted(kept, key=_size))
     largest = max(
         (d for b in points for t in b.types.values() for d in t.static_shape()), default=0

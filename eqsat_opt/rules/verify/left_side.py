@@ -25,7 +25,7 @@ from eqsat_opt.rules.verify.schemes import scheme_of
 from eqsat_opt.rules.verify.templates import Instance, Template
 from eqsat_opt.rules.verify.typing import Typing
 
-__all__ = ["REFUSED", "Found", "LeftSide", "left_side"]
+__all__ = ["REFUSED", "Found", "LeftSide", "Sizes", "left_side"]
 
 _TOO_MANY = 3_000
 """Assignments to try before an enumeration up to a bound is given up."""
@@ -35,6 +35,8 @@ _BARREN = 5
 """Times that a typing is drawn before it is given up, should none of its assignments fit."""
 _MOST_ELEMENTS = 3_000
 """Larger instances cost time and find nothing that smaller ones do not."""
+_NEGATIVE = 0.3
+"""Share of the assignments in which an unknown that may be negative is."""
 _REMEMBERED = 4
 """Left sides."""
 REFUSED = (IllTyped, Undefined, ZeroDivisionError)
@@ -52,6 +54,21 @@ class Found(Bindings):
     """
 
     origin: Instance = field(kw_only=True, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bounds of the extents that are drawn.
+
+    Attributes:
+        most: in six assignments out of ten.
+        some: in the others.
+        longest: of one extent, which is then greater than ``some``; 0 if none is.
+    """
+
+    most: int
+    some: int
+    longest: int = 0
 
 
 class _Replayed:
@@ -148,11 +165,10 @@ class LeftSide:
                 return _Enumeration(None, most)
         return _Enumeration(found, most)
 
-    def drawn(self, seed: int, sizes: tuple[int, int]) -> Iterator[Found | None]:
+    def drawn(self, seed: int, sizes: Sizes) -> Iterator[Found | None]:
         """Instances of random typings with extents from a pool of one to three sizes each.
 
-        Extents go up to the first of ``sizes``, in four assignments out of ten up to the second.
-        ``None`` stands for an attempt in vain.
+        What may be negative sometimes is. ``None`` stands for an attempt in vain.
         """
         key = seed, sizes
         if key not in self._sequences:
@@ -160,9 +176,7 @@ class LeftSide:
             self._sequences[key] = _Replayed(source)
         return iter(self._sequences[key])
 
-    def guided(
-        self, rhs: tuple[Term, ...], seed: int, sizes: tuple[int, int]
-    ) -> Iterator[Found | None]:
+    def guided(self, rhs: tuple[Term, ...], seed: int, sizes: Sizes) -> Iterator[Found | None]:
         """Instances like those of :meth:`drawn` at which ``rhs`` is likely to type.
 
         No scheme knows all that types, so these are to be mixed with those.
@@ -180,7 +194,7 @@ class LeftSide:
         return self._draw(Decisions(typed), random.Random(f"guided {seed}"), sizes)
 
     def _draw(
-        self, decisions: Decisions[Template], rng: random.Random, sizes: tuple[int, int]
+        self, decisions: Decisions[Template], rng: random.Random, sizes: Sizes
     ) -> Iterator[Found | None]:
         drawing = Drawing(decisions, rng)
         uniform = rng.random
@@ -192,10 +206,16 @@ class LeftSide:
                 yield None
                 continue
             for _ in range(_ASSIGNMENTS):
-                most = sizes[0] if uniform() < 0.6 else sizes[1]
+                most = sizes.most if uniform() < 0.6 else sizes.some
                 count = int(uniform() * 3) + 1
                 pool = [int(uniform() * (most + 1)) for _ in range(count)]
-                values = [pool[int(uniform() * count)] for _ in template.lows]
+                values = [
+                    low if low < 0 and uniform() < _NEGATIVE else pool[int(uniform() * count)]
+                    for low in template.lows
+                ]
+                if sizes.longest and values:
+                    longer = sizes.some + 1 + int(uniform() * (sizes.longest - sizes.some))
+                    values[int(uniform() * len(values))] = longer
                 found = self._accepted(template.at(values))
                 yield found
                 if found is not None:

@@ -10,11 +10,22 @@ from eqsat_opt.rules.term import Apply
 from eqsat_opt.rules.verify.extents import Extent, Shape, Unknown, apply, resolve
 from eqsat_opt.rules.verify.typing import Typing
 
-__all__ = ["DYADIC", "SIGNED", "attribute", "extents_of", "multiple", "numbers", "repeated"]
+__all__ = [
+    "DYADIC",
+    "PARAMETERS",
+    "SIGNED",
+    "attribute",
+    "extents_of",
+    "multiple",
+    "numbers",
+    "repeated",
+]
 
 DYADIC = (0.25, 2.0, 0.5, 1.0)
-"""Float attributes: exact in binary, so that no domain rounds them."""
-SIGNED = (0.5, -1.0, 2.0, -2.0, 1.0, 4.0, 0.25, -0.5)
+"""Positive float attributes: exact in binary, so that no domain rounds them."""
+PARAMETERS = (0.25, -0.5, 2.0, 0.0, 0.5, 1.0, 3.0, 2.0**-10)
+"""Attributes of functions of one argument, of any sign."""
+SIGNED = (0.5, -1.0, 2.0, -2.0, 1.0, 4.0, 0.25, -0.5, 0.0)
 """Factors, addends and bounds, which may be negative; inverses and opposites are among them."""
 
 
@@ -45,12 +56,18 @@ def extents_of(t: Typing, pattern: tuple[Any, ...]) -> Shape:
 
 
 def numbers(
-    t: Typing, term: Apply, key: str, count: int, usual: Sequence[Any], each: Sequence[int]
+    t: Typing,
+    term: Apply,
+    key: str,
+    count: int,
+    usual: Sequence[Any],
+    each: Sequence[int],
+    low: int = 0,
 ) -> Any:
     """A list attribute.
 
     It is one of the ``usual`` lists, or else ``count`` numbers out of ``each``; where the pattern
-    names its elements they are unknowns.
+    names its elements they are unknowns, ``low`` at least.
     """
     pattern = term.attrs[key]
     if not isinstance(pattern, tuple):
@@ -65,7 +82,7 @@ def numbers(
     for part in pattern:
         value = t.value(part)
         if value is None:
-            value = t.extents.new(low=0)
+            value = t.extents.new(low=low)
             t.bind(part, value)
         values.append(value)
     return tuple(values)

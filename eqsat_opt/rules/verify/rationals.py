@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.ir.ops import Array, AttrMap
+from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.rules.verify.literals import exact_literal
 
 __all__ = ["EXACT", "RationalDomain"]
 
@@ -24,14 +26,25 @@ def _round(x: Any) -> Any:
     return x if x in (_INFINITE, -_INFINITE) else round(x)
 
 
+def _whole(x: Fraction) -> int | Fraction:
+    """The same, as an integer where it is one: they are faster."""
+    return x.numerator if x.denominator == 1 else x
+
+
 def _rational(value: float) -> Fraction:
-    return Fraction(value)
+    """The number that an attribute is, or a quotient that it was rounded from."""
+    exact = exact_literal(value) if isinstance(value, float) else None
+    return exact.rational if exact is not None and exact.is_rational else Fraction(value)
 
 
 def _between(x: Any, low: float, high: float) -> Any:
     if low > -_INFINITE:
         x = max(x, _rational(low))
     return min(x, _rational(high)) if high < _INFINITE else x
+
+
+def _cast(x: Any, attrs: AttrMap) -> Any:
+    return bool(x) if attrs["to"] == "bool" else int(x)
 
 
 _ONE: dict[str, Callable[[Any, AttrMap], Any]] = {
@@ -49,6 +62,7 @@ _ONE: dict[str, Callable[[Any, AttrMap], Any]] = {
     "Softsign": lambda x, _a: Fraction(x) / (1 + abs(x)),
     "Not": lambda x, _a: not x,
     "IsNaN": lambda _x, _a: False,
+    "Cast": _cast,
 }
 _TWO: dict[str, Callable[[Any, Any], Any]] = {
     "Min": min,
@@ -76,10 +90,10 @@ class RationalDomain:
         self.seed = seed
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Small integers of both signs, so that ties and zeros occur; larger ones with the seed."""
-        most = (3, 40, 2)[self.seed % 3]
+        """Numbers of both signs; ties and zeros, fractions, or large ones, as the seed says."""
+        most, parts = ((3, 1), (40, 6), (2000, 1))[self.seed % 3]
         drawn: Array = rng.integers(-most, most + 1, size=shape).astype(object)
-        return np.asarray(drawn, dtype=object)
+        return drawn if parts == 1 else _map(lambda n: _whole(Fraction(n, parts)), drawn)
 
     def add(self, a: Array, b: Array) -> Array:
         """Elementwise sum."""
@@ -114,8 +128,11 @@ class RationalDomain:
         return np.asarray(np.max(a, axis=axes, keepdims=True), dtype=object)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """The function itself where it is exact, else a random one of its arguments."""
-        if function in _ONE:
+        """The function itself where it is exact, else a random one of its arguments.
+
+        A cast to floating point rounds, which is a random function, too.
+        """
+        if function in _ONE and attrs.get("to") not in FLOATS:
             one = _ONE[function]
             return _map(lambda x: one(x, attrs), operands[0])
         if function in _TWO:
@@ -125,16 +142,14 @@ class RationalDomain:
 
     def constant(self, value: float, like: Array) -> Array:
         """The rational that the literal is."""
-        exact = Fraction(value)
-        whole = exact.numerator if exact.denominator == 1 else exact
-        return np.asarray(whole, dtype=object)
+        return np.asarray(_whole(_rational(value)), dtype=object)
 
 
 def _map(function: Callable[..., Any], *operands: Array) -> Array:
     return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
 
 
-def _hashed(text: str, values: tuple[Any, ...]) -> int:
+def _hashed(text: str, values: tuple[Any, ...]) -> int | Fraction:
     key = f"{text}{[str(Fraction(v)) if abs(v) < _INFINITE else str(v) for v in values]}"
     digest = hashlib.blake2b(key.encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "little") % 2001 - 1000
+    return _whole(Fraction(int.from_bytes(digest, "little") % 16001 - 8000, 8))

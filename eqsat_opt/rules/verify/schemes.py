@@ -10,7 +10,13 @@ from eqsat_opt.ir.ops import OPS, get_op
 from eqsat_opt.rules.term import Apply
 from eqsat_opt.rules.verify.extents import Shape
 from eqsat_opt.rules.verify.movement_schemes import MOVEMENT
-from eqsat_opt.rules.verify.open_attributes import DYADIC, SIGNED, attribute, multiple
+from eqsat_opt.rules.verify.open_attributes import (
+    DYADIC,
+    PARAMETERS,
+    SIGNED,
+    attribute,
+    multiple,
+)
 from eqsat_opt.rules.verify.typing import Fresh, Known, Scheme, Typing
 from eqsat_opt.rules.verify.window_schemes import WINDOWS
 
@@ -23,7 +29,7 @@ def _elementwise(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[lis
         if kind == "str":
             attribute(t, term, key, ("none", "tanh") if key == "approximate" else ("float32",))
         else:
-            attribute(t, term, key, DYADIC, core=2)
+            attribute(t, term, key, PARAMETERS, core=2)
     known = [shape for shape in operands if not isinstance(shape, Fresh)]
     shapes: list[Shape] = []
     for operand in operands:

@@ -175,8 +175,13 @@ class TwoFieldDomain:
         return self._pack(_Pair(self._p.sum(x.p, axes), self._q.sum(x.q, axes), no_p, no_q))
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Greatest representative: a stand-in for any total order."""
-        return np.asarray(np.max(a, axis=axes, keepdims=True))
+        """A random function of the set of elements, whatever their order may be."""
+        x = self._unpack(a)
+        members = self._p.sum(self._p.apply("Member", {}, x.p), axes)
+        spoilt = np.any(x.no_p, axis=axes, keepdims=True)
+        p = self._p.apply("Maximum", {}, members)
+        q = self._q.apply("Maximum modulo q", {}, members)
+        return self._pack(_Pair(p, q, spoilt, spoilt))
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """A homomorphism, what is made of one, or a random function."""

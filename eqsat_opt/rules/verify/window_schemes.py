@@ -30,7 +30,7 @@ def _half(kernel: int, dilation: int) -> int:
 def _windows(t: Typing, term: Apply, data: Shape, kernel: Sequence[Extent]) -> Shape:
     """Positions of the windows; decides strides, dilations and pads, often half of the kernel."""
     n = len(kernel)
-    strides = numbers(t, term, "strides", n, repeated(n, 1, 2), (1, 2, 3))
+    strides = numbers(t, term, "strides", n, repeated(n, 1, 2), (1, 2, 3, 1, 2, 3, 4, 5))
     dilations = numbers(t, term, "dilations", n, repeated(n, 1), (1, 2))
     t.require(len(strides) == n == len(dilations))
     half = tuple(apply(_half, k, d) for k, d in zip(kernel, dilations, strict=True))
@@ -59,7 +59,7 @@ def _conv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape
     weight = operands[1]
     w = t.fresh(weight, (len(x),)) if isinstance(weight, Fresh) else weight
     t.require(len(w) == len(x) >= 3)
-    group = attribute(t, term, "group", (1, 2, 3), core=2)
+    group = attribute(t, term, "group", (1, 2, 3, 3, 3, 4), core=2)
     t.require(isinstance(group, int))
     multiple(t, x[1], group, w[1])
     multiple(t, w[0], group, t.extents.new())

@@ -1,0 +1,50 @@
+"""Values of operands, drawn by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from eqsat_opt.ir.ops import Array
+from eqsat_opt.rules.bindings import Bindings
+
+__all__ = ["Fill", "beside", "drawn", "mingled"]
+
+Fill: TypeAlias = "Callable[[np.random.Generator, tuple[int, ...]], Any]"
+"""Numbers of a shape."""
+
+
+def drawn(bindings: Bindings, seed: int, fill: Fill) -> dict[str, Array]:
+    """A value for each operand: ``fill`` makes all but the truth values."""
+    rng = np.random.default_rng(seed)
+    values = {}
+    for name, type_ in bindings.types.items():
+        shape = type_.static_shape()
+        is_bool = type_.dtype == "bool"
+        values[name] = np.asarray(rng.integers(0, 2, shape) if is_bool else fill(rng, shape))
+    return values
+
+
+def beside(literals: Sequence[float]) -> list[float]:
+    """Numbers at, below and above the literals of a rule, where its functions may have bends."""
+    offsets = [c + d for c in literals for d in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+    return [*offsets, *(c * factor for c in literals for factor in (-1.0, 0.5, 1.5, 2.0))]
+
+
+def mingled(
+    fill: Fill,
+    near: Sequence[Any],
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    share: float = 0.25,
+) -> Array:
+    """What ``fill`` makes, with a share of values out of ``near`` in between."""
+    values = np.asarray(fill(rng, shape))
+    if not near:
+        return values
+    # An array of one type would turn integers among fractions into fractions.
+    pool = np.empty(len(near), dtype=values.dtype)
+    pool[:] = near
+    return np.where(rng.random(shape) < share, pool[rng.integers(len(near), size=shape)], values)

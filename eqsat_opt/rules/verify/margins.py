@@ -1,0 +1,101 @@
+"""Whether a rule that takes constants for their targets moves its results as little as these.
+
+Such a rule is an equation at the targets (:mod:`eqsat_opt.rules.verify.closure`). Elsewhere within
+its tolerance it may move a result by a few times the tolerance, but not by more: a constant less
+its target, times a large number, would move it anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.rules.bindings import holds, type_of
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import Condition, Expr
+from eqsat_opt.rules.verify.differences import Wrong
+from eqsat_opt.rules.verify.evaluation import Values, program
+from eqsat_opt.rules.verify.instances import Found
+from eqsat_opt.rules.verify.left_side import REFUSED
+from eqsat_opt.rules.verify.reals import RealNumbers
+
+__all__ = ["first_moved"]
+
+_POINTS = 16
+_MOST = 16.0
+"""Movement of a result as a multiple of the tolerance, relative to the values it is made from."""
+_WITHIN = 0.9
+"""Share of the tolerance by which constants are moved."""
+_DRAWS = (0, 1)
+"""Kinds of real values whose exponentials do not magnify what moves their argument."""
+
+
+def first_moved(rule: Rule, points: Sequence[Found], seed: int) -> Wrong | None:
+    """A smallest instance within the tolerances of ``rule`` at which it moves a result too far.
+
+    Args:
+        rule: one direction.
+        points: instances at the targets, with operands of floating point.
+        seed: of the values.
+    """
+    near = [condition for condition in rule.when if condition.kind == "near"]
+    for point in points[:: max(1, len(points) // _POINTS)] if near else ():
+        for condition in near:
+            for found in _within(rule, condition, point):
+                for draw in _DRAWS:
+                    numbers = RealNumbers(draw)
+                    values = numbers.draw(found, seed + draw)
+                    if _moves(rule, found, numbers, values, condition.args[2]):
+                        return found, numbers, values
+    return None
+
+
+def _moves(
+    rule: Rule, found: Found, numbers: RealNumbers, values: Values, tolerance: float
+) -> bool:
+    # What the right side makes on its way is no measure: it may be what is too large.
+    left_only = program(replace(rule, rhs=rule.lhs), found, numbers.dtype)
+    exact = [left for left, _ in left_only.run(values, numbers.domain)]
+    allowed = _MOST * tolerance * numbers.domain.greatest
+    results = program(rule, found, numbers.dtype).run(values, numbers.domain)
+    for left, (_, right) in zip(exact, results, strict=True):
+        if (np.isfinite(left) & ~(np.abs(left - right) <= allowed)).any():
+            return True
+    return False
+
+
+def _within(rule: Rule, condition: Condition, point: Found) -> Iterator[Found]:
+    """Instances with constants off their targets, at which the rule still applies."""
+    sides = [side for side in condition.args[:2] if isinstance(side, Expr)]
+    names = [str(leaf.args[0]) for side in sides for leaf in side.leaves() if leaf.kind == "attr"]
+    movable = {n: v for n, v in point.attrs.items() if isinstance(v, float)}
+    tried: set[tuple[str, ...]] = set()
+    for name in (name for name in names if name in movable):
+        alike = tuple(n for n, value in movable.items() if value == movable[name])
+        for moved in ((name,), alike):
+            if moved in tried:
+                continue
+            tried.add(moved)
+            for sign in (1.0, -1.0):
+                factor = 1.0 + sign * _WITHIN * condition.args[2]
+                changes = {n: movable[n] * factor for n in moved}
+                found = replace(point, attrs={**point.attrs, **changes})
+                if _applies(rule, found):
+                    yield found
+
+
+def _applies(rule: Rule, found: Found) -> bool:
+    try:
+        for root in (*rule.lhs, *rule.rhs):
+            type_of(root, found)
+    except REFUSED:
+        return False
+    # How tensors relate does not depend on numbers, and it did hold.
+    return all(holds(condition, found, _related) for condition in rule.when)
+
+
+def _related(*_names: Any) -> bool:
+    return True

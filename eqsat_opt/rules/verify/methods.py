@@ -1,0 +1,68 @@
+"""Which exact numbers may judge a rule, and what they cannot see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from eqsat_opt.ir.ops.pointwise import COMPARISONS, UNARY_FUNCTIONS
+from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import Apply, Expr, Term
+from eqsat_opt.rules.verify.evaluation import (
+    FieldNumbers,
+    Numbers,
+    RationalNumbers,
+    TwoFieldNumbers,
+)
+from eqsat_opt.rules.verify.rationals import EXACT
+from eqsat_opt.rules.verify.reals import literals
+from eqsat_opt.rules.verify.twofield import (
+    HOMOMORPHIC,
+    LOGARITHMIC,
+    LOGARITHMIC_ORDER,
+    ORDER,
+)
+
+__all__ = ["exact_methods", "has_properties"]
+
+_EXTREMES = frozenset({"MaxPool", "ReduceMin"})
+"""Operators that need an order in every field."""
+_TRUTHS = frozenset({*COMPARISONS, "And", "Or", "Xor", "Not", "IsNaN", "Cast"})
+"""Operators whose truth values are neither true nor false in a field."""
+_QUOTIENTS = frozenset({"Div", "ReduceMean"})
+"""Operators that truncate on integers."""
+
+
+def _operators(*roots: Term) -> set[str]:
+    terms = (term for root in roots for term in root.walk())
+    return {term.op for term in terms if isinstance(term, Apply)}
+
+
+def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
+    """Exact numbers to try, those without assumptions first."""
+    operators = _operators(*rule.lhs, *rule.rhs)
+    if operators & _QUOTIENTS and _casts_to_integers(rule):
+        return []
+    chosen = "Where" in operators and operators & _TRUTHS
+    methods: list[Callable[[int], Numbers]] = []
+    if not chosen and not operators & (_EXTREMES | {"ReduceMax"}):
+        methods.append(FieldNumbers)
+    if operators & EXACT:
+        methods.append(partial(RationalNumbers, literals=literals(rule)))
+    if operators & HOMOMORPHIC and not chosen and not operators & _EXTREMES:
+        order = LOGARITHMIC_ORDER if operators & LOGARITHMIC else ORDER
+        methods.append(partial(TwoFieldNumbers, order=order))
+    return methods
+
+
+def _casts_to_integers(rule: Rule) -> bool:
+    """Whether some cast has, or may have, an integer type."""
+    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
+    casts = [t.attrs["to"] for t in terms if isinstance(t, Apply) and t.op == "Cast"]
+    return any(not (isinstance(to, Expr) and to.args[0] in (*FLOATS, "bool")) for to in casts)
+
+
+def has_properties(rule: Rule) -> bool:
+    """Whether an operator means more than a random function does."""
+    return bool(_operators(*rule.lhs, *rule.rhs) & (EXACT | HOMOMORPHIC | set(UNARY_FUNCTIONS)))
