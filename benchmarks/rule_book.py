@@ -134,7 +134,11 @@ def _growth(chosen: argparse.Namespace) -> int:
     print(f"{len(rules) - len(fired)} of {len(rules)} rules neither matched nor made anything")
     total = sum(int(str(model["enodes"])) for model in models)
     loaded = sum(int(str(model["loaded"])) for model in models)
-    cut = [f"{m['model']} ({m['stopped_by']})" for m in models if m["stopped_by"] != "saturated"]
+    cut = [
+        f"{m['model']} ({m['stopped_by']})"
+        for m in models
+        if m["stopped_by"] not in ("saturated", "algebra")
+    ]
     if cut:
         print(f"cut off, so that 'without' compares unfinished e-graphs: {', '.join(cut)}")
     print(f"{len(models)} models: {loaded} e-nodes loaded, {total} at the end")

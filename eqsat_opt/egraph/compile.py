@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eqsat_opt.egraph.schema import Schema, key_of
-from eqsat_opt.egraph.typing import TYPED_OPS
+from eqsat_opt.egraph.expressions import Expressions, vector_of
+from eqsat_opt.egraph.schema import Schema, key_of, want_table
+from eqsat_opt.egraph.typing import TYPED_OPS, on_integers
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.graph import Attrs
+from eqsat_opt.ir.ops import OPS
 from eqsat_opt.rules.rule import Phase, Rule
-from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr, Term, Var
 
 __all__ = ["BY_SCALE", "compile_rule"]
 
@@ -24,7 +26,37 @@ _NOW = '(unstable-app (unstable-fn "now"))'
 """The iteration, called as a function. Matched as a table it would, at every change, make each rule
 match the whole e-graph again instead of what is new; read plainly in an action it is refused."""
 
-_LITERAL = 1 << 38
+
+def _kinds(rule: Rule) -> dict[str, str]:
+    """Attribute variables to the kind of the attribute that binds them."""
+    kinds: dict[str, str] = {}
+    for term in (t for root in rule.lhs for t in root.walk() if isinstance(t, Apply)):
+        for name, value in term.attrs.items():
+            if isinstance(value, tuple):
+                kinds |= {part.args[0]: "int" for part in value if part.kind == "attr"}
+            elif value.kind == "attr":
+                kind = "str" if term.op == MAP else OPS[term.op].attrs[name]
+                if kinds.setdefault(value.args[0], kind) != kind:
+                    raise RuleError(
+                        f"{rule.name}: {value} is both {kind} and {kinds[value.args[0]]}; "
+                        "use two variables"
+                    )
+    return kinds
+
+
+_LITERAL_LISTS = frozenset({"perm", "axes"})
+"""Lists that name axes; every other may hold a size that is a symbol."""
+
+
+def _literal(rule: Rule) -> set[str]:
+    """Attribute variables that cannot be symbols: no single integer is one, nor is an axis."""
+    found: set[str] = set()
+    for term in (t for root in rule.lhs for t in root.walk() if isinstance(t, Apply)):
+        for name, value in term.attrs.items():
+            if name in _LITERAL_LISTS or term.op == MAP or OPS[term.op].attrs[name] != "ints":
+                parts = value if isinstance(value, tuple) else (value,)
+                found |= {part.args[0] for part in parts if part.kind == "attr"}
+    return found
 
 
 class _Compiler:
@@ -34,16 +66,13 @@ class _Compiler:
         self.rule = rule
         self.number = number
         self.schema = schema
-        self.kinds = dict(rule.kinds)
         self.body: list[str] = []
         self.head: list[str] = []
-        self._shapes: set[str] = set()
-        self._fresh = 0
+        self.facts: list[str] = []
+        self.expressions = Expressions(rule.name, _kinds(rule), _literal(rule), self.body)
+        self.fresh = self.expressions.fresh
+        self.value = self.expressions.value
         self._built: dict[int, str] = {}
-
-    def fresh(self, prefix: str) -> str:
-        self._fresh += 1
-        return f"{prefix}{self._fresh}_"
 
     # Left side ------------------------------------------------------------------------------------
 
@@ -63,7 +92,7 @@ class _Compiler:
     def match_attr(self, value: AttrPattern, kind: str) -> str:
         if isinstance(value, tuple):
             if all(part.kind == "literal" for part in value):
-                return f"(vec-of {' '.join(str(part.args[0]) for part in value)})"
+                return vector_of([self.value(part) for part in value])
             vector = self.fresh("l")
             self.body.append(f"(= {len(value)} (vec-length {vector}))")
             self.body += [
@@ -76,7 +105,9 @@ class _Compiler:
                 f"{self.rule.name}: the left side computes an attribute ({value}); "
                 "bind it to a variable"
             )
-        return self.value(value, kind)
+        return (
+            self.expressions.bind(value, kind) if value.kind == "attr" else self.value(value, kind)
+        )
 
     def function_key(self, term: Apply) -> str:
         literals = {}
@@ -86,107 +117,15 @@ class _Compiler:
                     f"{self.rule.name}: attributes of {term.op} must be literals in a rule"
                 )
             literals[name] = value.args[0]
-        return key_of(term.op, attributes(**literals)).replace('"', "'")
-
-    # Sizes ----------------------------------------------------------------------------------------
-
-    def shape(self, name: str) -> str:
-        if name not in self._shapes:
-            self._shapes.add(name)
-            self.body.append(f"(= s_{name} (shape v_{name}))")
-        return f"s_{name}"
-
-    def value(self, expression: Expr, kind: str = "int") -> str:
-        """An expression as text; shapes that it needs are joined in the body."""
-        match expression.kind:
-            case "literal":
-                (literal,) = expression.args
-                if kind == "float":
-                    return repr(float(literal))
-                return f'"{literal}"' if isinstance(literal, str) else str(literal)
-            case "attr":
-                return f"v_{expression.args[0]}"
-            case "dim":
-                return (
-                    f"(vec-get {self.shape(expression.args[0])} {self.value(expression.args[1])})"
-                )
-            case "rank":
-                return f"(vec-length {self.shape(expression.args[0])})"
-            case "item":
-                base, index = expression.args
-                position = self.value(index) if isinstance(index, Expr) else index
-                return f"(vec-get {self.value(base)} {position})"
-            case "sqrt":
-                return f"(^ {self.value(expression.args[0], 'float')} 0.5)"
-            case "real":
-                self.literal_extents(expression)
-                return f"(to-f64 {self.value(expression.args[0])})"
-            case operator:
-                inner = "float" if self.is_real(expression) else "int"
-                left, right = (self.value(arg, inner) for arg in expression.args)
-                return f"({operator.removeprefix('/') or '/'} {left} {right})"
-
-    def is_real(self, expression: Expr) -> bool:
-        """Whether an expression is a float."""
-        match expression.kind:
-            case "literal":
-                return isinstance(expression.args[0], float)
-            case "attr":
-                return self.kinds.get(expression.args[0]) == "Float"
-            case "dim" | "rank" | "item" | "//":
-                return False
-            case "/" | "sqrt" | "real":
-                return True
-            case _:
-                return any(self.is_real(arg) for arg in expression.args)
-
-    def literal_extents(self, expression: Expr) -> None:
-        """Demand that the extents below an expression are no symbols."""
-        for leaf in expression.leaves():
-            if leaf.kind == "dim":
-                size = self.value(leaf)
-                self.body += [f"(<= 0 {size})", f"(< {size} {_LITERAL})"]
-
-    def compared(self, condition: Condition) -> tuple[str, str]:
-        """Both sides of a comparison as text."""
-        left, right = condition.args[:2]
-        kind = "float" if self.is_real(left) or self.is_real(right) else "int"
-        return self.value(left, kind), self.value(right, kind)
-
-    def bound(self, expression: Expr, kind: str) -> str:
-        """A computed attribute, bound in the body so that a failure is no match."""
-        text = self.value(expression, kind)
-        if not text.startswith("("):
-            return text
-        name = self.fresh("e")
-        self.body.append(f"(= {name} {text})")
-        return name
-
-    def condition(self, condition: Condition) -> None:
-        args = condition.args
-        match condition.kind:
-            case "same-shape":
-                self.body.append(f"(= {self.shape(args[0])} {self.shape(args[1])})")
-            case "distinct":
-                self.body.append(f"(!= v_{args[0]} v_{args[1]})")
-            case "is-float":
-                self.body.append(f"(is-float (dtype v_{args[0]}))")
-            case "follows":
-                raise RuleError(
-                    f"{self.rule.name}: merges siblings, which the e-graph does by its own seeds"
-                )
-            case "near" | "far":
-                left, right = self.compared(condition)
-                relation = "<=" if condition.kind == "near" else ">"
-                bound = f"(* {args[2]!r} (abs {right}))"
-                self.body.append(f"({relation} (abs (- {left} {right})) {bound})")
-            case comparison:
-                if comparison in ("<", "<="):
-                    for arg in args:
-                        self.literal_extents(arg)
-                left, right = self.compared(condition)
-                sign = "=" if comparison == "==" else comparison
-                self.body.append(f"({sign} {left} {right})")
+        kinds = OPS[term.op].attrs
+        attrs: Attrs = tuple(
+            (name, float(value) if kinds[name] == "float" else value)
+            for name, value in sorted(literals.items())
+        )
+        key = key_of(term.op, attrs).replace('"', "'")
+        if on_integers(term.op):
+            self.facts.append(f'(on-integers "{key}")')
+        return key
 
     # Right side -----------------------------------------------------------------------------------
 
@@ -222,10 +161,8 @@ class _Compiler:
 
     def build_attr(self, value: AttrPattern, kind: str) -> str:
         if isinstance(value, Expr):
-            return self.bound(value, kind)
-        name = self.fresh("e")
-        self.body.append(f"(= {name} (vec-of {' '.join(self.value(part) for part in value)}))")
-        return name
+            return self.expressions.attribute(value, kind)
+        return self.expressions.vector(value)
 
     def text(self, ruleset: str) -> str:
         patterns = [self.match(root) for root in self.rule.lhs]
@@ -235,24 +172,25 @@ class _Compiler:
         ):
             self.body.append(f"(const v_{variable})")
         for condition in self.rule.when:
-            self.condition(condition)
+            self.expressions.condition(condition)
         self.head.append(f"(let by_ (+ (* {BY_SCALE} {_NOW}) {self.number}))")
-        for i, root in enumerate(self.rule.rhs):
-            built = self.build(root)
-            self.head.append(f"(want r{i}_ {built} {self.number})")
+        pairs = [f"r{i}_ {self.build(root)}" for i, root in enumerate(self.rule.rhs)]
+        self.head.append(f"({want_table(len(pairs))} {' '.join(pairs)} {self.number})")
         if self.rule.subsumes:
             for pattern, left, right in zip(patterns, self.rule.lhs, self.rule.rhs, strict=True):
                 if left is not right:
                     self.head.append(f"(subsume {pattern})")
         body, head = " ".join([*roots, *self.body]), " ".join(self.head)
-        return f'(rule ({body}) ({head}) :ruleset {ruleset} :name "{self.rule.name}")'
+        text = f'(rule ({body}) ({head}) :ruleset {ruleset} :name "{self.rule.name}")'
+        return "\n".join([*dict.fromkeys(self.facts), text])
 
 
 def compile_rule(rule: Rule, number: int, schema: Schema, ruleset: str | None = None) -> str:
-    """The egglog command of one directed rule, in the ruleset of its phase if none is given.
+    """The egglog commands of one directed rule, in the ruleset of its phase if none is given.
 
     Raises:
-        RuleError: if an operator of the right side cannot be typed in the e-graph.
+        RuleError: if an operator of the right side cannot be typed in the e-graph, or an attribute
+            is computed that is of another kind.
     """
     return _Compiler(rule, number, schema).text(ruleset or rule.phase)
 

@@ -20,11 +20,12 @@ import numpy.typing as npt
 
 from eqsat_opt.egraph.compile import BY_SCALE
 from eqsat_opt.egraph.engine import Engine
-from eqsat_opt.egraph.loading import generic_key
+from eqsat_opt.egraph.expressions import LITERAL
+from eqsat_opt.egraph.loading import generic_key, size_code
 from eqsat_opt.egraph.lowering import LEAF, OUT, Lowered
-from eqsat_opt.egraph.schema import Schema
+from eqsat_opt.egraph.schema import Schema, want_table
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.dims import Dim, SymDim, encode_dim
+from eqsat_opt.ir.dims import Dim, SymDim
 from eqsat_opt.ir.graph import OPAQUE, Attrs
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops._base import IllTyped
@@ -150,11 +151,11 @@ class _Decoder:
             if isinstance(term.type, TensorType):
                 for dim in term.type.shape:
                     if isinstance(dim, SymDim):
-                        self._dims[encode_dim(dim)] = dim
+                        self._dims[size_code(dim)] = dim
 
     def dim(self, code: int) -> Dim | None:
         """A size by its code; ``None`` if it is symbolic and none of the model's."""
-        return code if -(1 << 38) < code < 1 << 38 else self._dims.get(code)
+        return code if -LITERAL < code < LITERAL else self._dims.get(code)
 
     def attr(self, value: Any, kind: str) -> Any:
         """A column by attribute kind; ``None`` if a size in it cannot be named."""
@@ -227,7 +228,12 @@ def _parse_key(key: str) -> tuple[str, Attrs]:
     """An operator that no term of the model has: its attributes are literals."""
     op, *parts = key.split("|")
     pairs = (part.split("=", 1) for part in parts)
-    return op, tuple((name, ast.literal_eval(text)) for name, text in pairs)
+    kinds = get_op(op).attrs
+    # No literal says that a float is infinite.
+    return op, tuple(
+        (name, float(text) if kinds[name] == "float" else ast.literal_eval(text))
+        for name, text in pairs
+    )
 
 
 def _types(engine: Engine, decoder: _Decoder, tables: Mapping[str, Any]) -> dict[Any, ValueType]:
@@ -340,7 +346,7 @@ def freeze(
         np.array([row.origin for row in rows], dtype=np.int64),
         dict(rule_names),
         np.array([numbers[origins[i]] for i in range(len(lowered.terms))], dtype=np.int32),
-        _united_by(engine, tables, numbers, rule_names),
+        _united_by(engine, schema, tables, numbers, rule_names),
         _loops(loops, numbers),
     )
     _check_types(eclasses)
@@ -362,15 +368,18 @@ def _loops(rows: list[_Raw], numbers: Mapping[Any, int]) -> tuple[Loop, ...]:
 
 def _united_by(
     engine: Engine,
+    schema: Schema,
     tables: Mapping[str, Any],
     numbers: Mapping[Any, int],
     rule_names: Mapping[int, str],
 ) -> dict[int, tuple[str, ...]]:
     united: dict[int, set[int]] = defaultdict(set)
-    for row in tables["want"].rows if "want" in tables else ():
-        left, right, rule = row.inputs
-        if left == right and left in numbers:
-            united[numbers[left]].add(engine.i64(rule))
+    for table in map(want_table, schema.roots):
+        for row in tables[table].rows if table in tables else ():
+            *pairs, rule = row.inputs
+            if pairs[::2] == pairs[1::2]:
+                for eclass in {numbers[left] for left in pairs[::2] if left in numbers}:
+                    united[eclass].add(engine.i64(rule))
     return {
         eclass: tuple(rule_names[rule] for rule in sorted(rules))
         for eclass, rules in sorted(united.items())

@@ -7,14 +7,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat_opt.egraph.engine import Engine
+from eqsat_opt.egraph.expressions import LITERAL
 from eqsat_opt.egraph.lowering import LEAF, OUT, Lowered, TermNode
 from eqsat_opt.egraph.schema import SORTS, Schema, key_of
 from eqsat_opt.egraph.siblings import Seeds
-from eqsat_opt.ir.dims import encode_dim
+from eqsat_opt.egraph.typing import on_integers
+from eqsat_opt.ir.dims import Dim, SymDim, encode_dim, sym
 from eqsat_opt.ir.graph import OPAQUE
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import FLOATS, TensorType
 
-__all__ = ["generic_key", "load"]
+__all__ = ["generic_key", "load", "size_code"]
+
+
+def size_code(dim: Dim) -> int:
+    """The integer that stands for a size; that of a symbolic one is never taken for a literal.
+
+    The difference of two symbols may be encoded as small as a literal is. It is then a symbol of
+    its own, of which the e-graph knows nothing else.
+    """
+    code = encode_dim(dim)
+    if isinstance(dim, SymDim) and -LITERAL < code < LITERAL:
+        return encode_dim(sym(str(dim)))
+    return code
 
 
 def generic_key(term: TermNode) -> str:
@@ -26,7 +40,7 @@ def generic_key(term: TermNode) -> str:
 
 def _encode(value: Any) -> list[object]:
     if isinstance(value, tuple):
-        return [encode_dim(v) for v in value]
+        return [size_code(v) for v in value]
     return [value]
 
 
@@ -71,9 +85,13 @@ class _Row:
 
     def type(self, type_: TensorType) -> None:
         """Its shape and element type."""
-        shape = self.vector([encode_dim(dim) for dim in type_.shape])
+        shape = self.vector([size_code(dim) for dim in type_.shape])
         dtype = self.column("String", type_.dtype)
         self.actions += [f"(set (shape (Orig a0)) {shape})", f"(set (dtype (Orig a0)) {dtype})"]
+
+    def is_on_integers(self, term: TermNode) -> None:
+        """The function is met on what is no float."""
+        self.actions.append(f"(on-integers {self.column('String', generic_key(term))})")
 
 
 def load(
@@ -85,12 +103,17 @@ def load(
         The number of e-nodes.
     """
     tables: dict[tuple[tuple[str, ...], str], list[list[object]]] = defaultdict(list)
-    for number, term in enumerate((*lowered.terms, *seeds.terms)):
+    terms = (*lowered.terms, *seeds.terms)
+    for number, term in enumerate(terms):
         is_own = number < len(lowered.terms)
         row = _Row(number)
         row.insert(schema, term, 0 if is_own else seeded_by[number - len(lowered.terms)])
         if isinstance(term.type, TensorType):
             row.type(term.type)
+        if schema.constructor(term.op, len(term.children)) == "Map" and on_integers(term.op):
+            operand = terms[term.children[0]].type
+            if isinstance(operand, TensorType) and operand.dtype not in FLOATS:
+                row.is_on_integers(term)
         is_leaf = is_own and (lowered.constant(number) is not None or term.op == "Scalar")
         if is_leaf or number in seeds.constant:
             row.actions.append("(const (Orig a0))")

@@ -128,20 +128,24 @@ class Rounds:
         return changed, None
 
     def saturate(self) -> tuple[int, str]:
-        """Run all rounds; how many, and what stopped them."""
+        """Run all rounds; how many, and what stopped them.
+
+        Where a round without algebra changes nothing, algebra might still: it ``stopped_by`` then.
+        """
         self._step(SETTLED)
         for iteration in range(1, self._budget.iterations + 1):
-            phases = [Phase.SIMPLIFY, Phase.EXPLORE]
-            if iteration <= self._budget.algebra_iterations:
-                phases.append(Phase.ALGEBRA)
+            phases = [Phase.SIMPLIFY, Phase.EXPLORE, Phase.ALGEBRA]
             phases = [phase for phase in phases if phase in self._phases]
+            without_algebra = iteration > self._budget.algebra_iterations
+            if skipped := without_algebra and Phase.ALGEBRA in phases:
+                phases.remove(Phase.ALGEBRA)
             changed, stop = self._iterate(phases, iteration)
             if self._progress is not None:
                 self._progress(f"iteration {iteration}: {self.size} e-nodes")
             if stop is not None:
                 return iteration, stop
             if not changed:
-                return iteration, "saturated"
+                return iteration, "algebra" if skipped else "saturated"
         return self._budget.iterations, "iterations"
 
     def saturate_windows(self) -> tuple[int, str]:

@@ -40,7 +40,8 @@ class SaturationReport:
         enodes, eclasses: size at the end.
         enodes_loaded: size of the model.
         iterations: rounds that ran.
-        stopped_by: ``saturated``, ``nodes``, ``iterations`` or ``time``.
+        stopped_by: ``saturated``; ``algebra``, where more rounds of associativity and
+            commutativity might find more; ``nodes``, ``iterations`` or ``time``.
         matches: rule name to number of matches that were new; it depends on the order of unions,
             so with several threads of the engine it may vary where the e-graph does not.
         time_s: seconds for recognising, compiling, loading, saturating and freezing.
@@ -57,9 +58,10 @@ class SaturationReport:
     recognised: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        rounds = "1 iteration" if self.iterations == 1 else f"{self.iterations} iterations"
         return (
             f"{self.enodes_loaded} -> {self.enodes} e-nodes in {self.eclasses} e-classes, "
-            f"{self.iterations} iterations, {self.stopped_by}"
+            f"{rounds}, {self.stopped_by}"
         )
 
 

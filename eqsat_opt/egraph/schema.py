@@ -2,7 +2,8 @@
 
 * An operator that some rule mentions has a constructor of its own, with its attributes as columns.
 * Any elementwise unary function is ``(Map "name|attributes" x)``, so one rule serves them all;
-  unless a rule leaves its attributes open, which makes them columns.
+  unless a rule leaves its attributes open, which makes them columns. ``on-integers`` has the names
+  of those that are not for floats only.
 * Everything else, opaque nodes included, is ``(Node_k "key" x1 … xk)``: equal keys and operands are
   equal nodes, and an opaque node's key is unique, so two of them never merge.
 * ``(Leaf i)`` is a graph input or a constant, ``(Out i t)`` an output of an opaque node, ``(Orig
@@ -23,7 +24,7 @@ from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, Expr
 
-__all__ = ["SORTS", "Schema", "key_of"]
+__all__ = ["SORTS", "Schema", "key_of", "want_table"]
 
 SORTS = {"int": "i64", "float": "f64", "str": "String", "ints": "Ints"}
 
@@ -55,6 +56,11 @@ def key_of(op: str, attrs: Attrs) -> str:
     return "|".join([op, *(f"{k}={v!r}" for k, v in attrs)])
 
 
+def want_table(roots: int) -> str:
+    """The table of wanted unions of rules with that many roots: pairs, then the rule's number."""
+    return "want" if roots == 1 else f"want_{roots}"
+
+
 @dataclass(frozen=True)
 class Schema:
     """Which constructors an e-graph has; few, since the engine pays for each at every step.
@@ -62,15 +68,17 @@ class Schema:
     Attributes:
         typed: operators with a constructor of their own, in order.
         generic: numbers of operands that generic nodes have, in order.
+        roots: numbers of roots that rules have, in order.
     """
 
     typed: tuple[str, ...]
     generic: tuple[int, ...]
+    roots: tuple[int, ...] = (1,)
 
     @classmethod
     def of(cls, rules: Iterable[Rule], held: Iterable[tuple[str, int]]) -> Schema:
         """The schema for ``rules`` and for terms of ``held``: operators with operand counts."""
-        held = set(held)
+        held, rules = set(held), tuple(rules)
         mentioned = {
             term.op
             for rule in rules
@@ -79,7 +87,8 @@ class Schema:
             if isinstance(term, Apply) and _has_columns(term)
         }
         typed = mentioned | {op for op, _ in held if op in _TYPED_IN_MODELS}
-        schema = cls(tuple(sorted(typed)), ())
+        roots = tuple(sorted({1, *(len(rule.lhs) for rule in rules)}))
+        schema = cls(tuple(sorted(typed)), (), roots)
         generic = {count for op, count in held if schema.constructor(op, count) == _node(count)}
         return replace(schema, generic=tuple(sorted(generic)))
 
@@ -139,8 +148,9 @@ class Schema:
             "(function dtype (T) String :no-merge)",
             "(relation is-float (String))",
             *(f'(is-float "{dtype}")' for dtype in sorted(FLOATS)),
+            "(relation on-integers (String))",
             "(relation const (T))",
-            "(relation want (T T i64))",
+            *(f"(relation {want_table(n)} ({'T T ' * n}i64))" for n in self.roots),
             "(function now () i64 :merge (max old new))",
             "(sort Clock (UnstableFn () i64))",  # As what rules call ``now``.
             "(relation broadcast-demand (Ints Ints))",

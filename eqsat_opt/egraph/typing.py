@@ -9,33 +9,30 @@ where an overflow or a bad index means "no match" instead of a failure.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from itertools import combinations
 
-from eqsat_opt.egraph.schema import Schema
+from eqsat_opt.egraph.expressions import LITERAL
+from eqsat_opt.egraph.schema import Schema, want_table
+from eqsat_opt.egraph.typing_windows import convolution_rules, pool_rules, typing_rule
+from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.types import TensorType
 
-__all__ = ["SETTLED", "TYPED_OPS", "typing_rules"]
+__all__ = ["SETTLED", "TYPED_OPS", "on_integers", "typing_rules"]
 
 SETTLED = "(saturate (saturate (run typing)) (run commit))"
 """A schedule: type what is new, then unite what has equal types, until nothing moves."""
 
 _BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max")
+_NO_STRING = '(!= t "string")'
+_FLOAT = "(is-float t)"
+_AXIS = "(>= c0 0) (< c0 (vec-length a))"
 _SAME = {
-    "LRN": 4, "Scale": 1, "Shift": 1, "Square": 0, "Rsqrt": 0, "Reciprocal": 0, "Center": 1,
-    "RmsN": 2, "Softmax": 1, "LogSoftmax": 1, "Swish": 1, "Clip": 2,
+    "LRN": (4, "(>= (vec-length a) 2)"), "Scale": (1, _FLOAT), "Shift": (1, _FLOAT),
+    "Square": (0, _FLOAT), "Rsqrt": (0, _FLOAT), "Reciprocal": (0, _FLOAT), "Softmax": (1, _AXIS),
+    "LogSoftmax": (1, _AXIS), "Swish": (1, _FLOAT), "Clip": (2, _NO_STRING),
 }  # fmt: skip
-"""Operators whose result has the type of their operand, with their number of attributes."""
-_OF_FLOATS = frozenset(
-    {"Scale", "Shift", "Square", "Rsqrt", "Reciprocal", "Center", "RmsN", "Swish"}
-)
-"""Those among them that the registry has for floating point numbers only."""
-_LITERAL = 1 << 38
-"""Sizes below this are literal; encoded symbolic sizes lie far above or are negative."""
-
-
-def _rule(
-    name: str, body: str, shape: str, dtype: str = "t", result: str = "r", extra: str = ""
-) -> str:
-    head = f"(set (shape {result}) {shape}) (set (dtype {result}) {dtype}) {extra}"
-    return f'(rule ({body}) ({head}) :ruleset typing :name "type-{name}")'
+"""Operators whose result has the type of their operand: number of attributes, demands."""
 
 
 def _broadcast_rules() -> list[str]:
@@ -73,22 +70,23 @@ def _product_rules() -> list[str]:
 
 def _binary_rules(op: str) -> list[str]:
     operands = f"(= r ({op} x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
+    operands += f" {_NO_STRING}"
     return [
-        _rule(f"{op}-same", f"{operands} (= a b)", "a"),
+        typing_rule(f"{op}-same", f"{operands} (= a b)", "a"),
         f"(rule ({operands} (!= a b)) ((broadcast-demand a b))"
         f' :ruleset typing :name "type-{op}-demand")',
-        _rule(f"{op}-broadcast", f"{operands} (!= a b) (= s (broadcast a b))", "s"),
+        typing_rule(f"{op}-broadcast", f"{operands} (!= a b) (= s (broadcast a b))", "s"),
     ]
 
 
 def _matmul_rules() -> list[str]:
     operands = (
         "(= r (MatMul x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
-        " (= n (vec-length a)) (> n 1)"
+        f' (= n (vec-length a)) (> n 1) {_NO_STRING} (!= t "bool")'
     )
     inner = "(= k (vec-get a (- n 1)))"
     return [
-        _rule(
+        typing_rule(
             "MatMul-matrix",
             f"{operands} (= 2 (vec-length b)) {inner} (= k (vec-get b 0)) (= p (vec-get b 1))"
             " (= s (vec-set a (- n 1) p))",
@@ -100,62 +98,12 @@ def _matmul_rules() -> list[str]:
         " ((broadcast-demand c d) (batched r t c d m p))"
         ' :ruleset typing :name "type-MatMul-demand")',
         # By way of a table, so that a new answer finds the products that wait for it at once.
-        _rule(
+        typing_rule(
             "MatMul-batched",
             "(batched r t c d m p) (= e (broadcast c d)) (= s (vec-push (vec-push e m) p))",
             "s",
         ),
     ]
-
-
-def _window(size: str, kernel: str, axis: int, rank: int) -> str:
-    """Positions of a window along one axis; ``st``, ``pd`` and ``di`` are attribute vectors."""
-    padded = f"(+ {size} (+ (vec-get pd {axis}) (vec-get pd {axis + rank})))"
-    extent = f"(+ (* (vec-get di {axis}) (- {kernel} 1)) 1)"
-    return f"(+ (/ (- {padded} {extent}) (vec-get st {axis})) 1)"
-
-
-def _fits(size: str, kernel: str, axis: int, rank: int) -> str:
-    padded = f"(+ {size} (+ (vec-get pd {axis}) (vec-get pd {axis + rank})))"
-    fits = f"(<= (+ (* (vec-get di {axis}) (- {kernel} 1)) 1) {padded})"
-    # The quotient of a symbolic size is an atom that the engine cannot compute: only stride 1 needs
-    # none.
-    return f"{fits} (= 0 (* (- (vec-get st {axis}) 1) (/ {size} {_LITERAL})))"
-
-
-def _conv_rules() -> list[str]:
-    rules = []
-    for rank in (1, 2, 3):
-        # Columns in attribute order: dilations, group, pads, strides.
-        body = (
-            "(= r (Conv x w di g pd st)) (= a (shape x)) (= b (shape w))"
-            f" (= t (dtype x)) (= t (dtype w)) (= {rank} (vec-length st))"
-            f" (= {rank + 2} (vec-length a)) (= {rank + 2} (vec-length b))"
-            " (= n (vec-get a 0)) (= c (vec-get a 1)) (= c (* g (vec-get b 1)))"
-            " (= o (vec-get b 0)) (= 0 (% o g))"
-        )
-        sizes = []
-        for i in range(rank):
-            body += f" {_fits(f'(vec-get a {i + 2})', f'(vec-get b {i + 2})', i, rank)}"
-            body += f" (= h{i} {_window(f'(vec-get a {i + 2})', f'(vec-get b {i + 2})', i, rank)})"
-            sizes.append(f"h{i}")
-        rules.append(_rule(f"Conv-{rank}d", body, f"(vec-of n o {' '.join(sizes)})"))
-    return rules
-
-
-def _pool_rules(op: str) -> list[str]:
-    # Ceil mode drops windows by a rule of its own; such pools are typed only where the model itself
-    # has them.
-    columns = {"MaxPool": "0 di k pd st", "AveragePool": "0 cip di k pd st"}[op]
-    body = (
-        f"(= r ({op} x {columns})) (= a (shape x)) (= t (dtype x))"
-        " (= 4 (vec-length a)) (= 2 (vec-length k))"
-        " (= n (vec-get a 0)) (= c (vec-get a 1))"
-    )
-    for i in range(2):
-        body += f" {_fits(f'(vec-get a {i + 2})', f'(vec-get k {i})', i, 2)}"
-        body += f" (= h{i} {_window(f'(vec-get a {i + 2})', f'(vec-get k {i})', i, 2)})"
-    return [_rule(op, body, "(vec-of n c h0 h1)")]
 
 
 def _transpose_rules() -> list[str]:
@@ -165,8 +113,9 @@ def _transpose_rules() -> list[str]:
             "(= r (Transpose x p)) (= a (shape x)) (= t (dtype x))"
             f" (= {rank} (vec-length a)) (= {rank} (vec-length p))"
         )
+        body += "".join(f" (vec-contains p {i})" for i in range(rank))
         picks = " ".join(f"(vec-get a (vec-get p {i}))" for i in range(rank))
-        rules.append(_rule(f"Transpose-{rank}d", f"{body} (= s (vec-of {picks}))", "s"))
+        rules.append(typing_rule(f"Transpose-{rank}d", f"{body} (= s (vec-of {picks}))", "s"))
     return rules
 
 
@@ -177,38 +126,44 @@ def _pad_rules() -> list[str]:
             "(= r (Pad x p v)) (= a (shape x)) (= t (dtype x))"
             f" (= {rank} (vec-length a)) (= {2 * rank} (vec-length p))"
         )
-        sizes = " ".join(
-            f"(+ (vec-get a {i}) (+ (vec-get p {i}) (vec-get p {i + rank})))" for i in range(rank)
-        )
-        rules.append(_rule(f"Pad-{rank}d", f"{body} (= s (vec-of {sizes}))", "s"))
+        for i in range(rank):
+            pads = f"(+ (vec-get p {i}) (vec-get p {i + rank}))"
+            # Padding may remove, but never everything; what is unknown may be encoded below 0.
+            is_some = f"(or (bool-> d{i} 0) (bool-< d{i} {-LITERAL}))"
+            body += f" (= d{i} (+ (vec-get a {i}) {pads})) (guard {is_some})"
+        sizes = " ".join(f"d{i}" for i in range(rank))
+        rules.append(typing_rule(f"Pad-{rank}d", f"{body} (= s (vec-of {sizes}))", "s"))
     return rules
 
 
 _SINGLE = {
-    "Concat": _rule(
+    "Concat": typing_rule(
         "Concat",
         "(= r (Concat x y i)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
-        " (= (vec-set a i 0) (vec-set b i 0)) (= s (vec-set a i (+ (vec-get a i) (vec-get b i))))",
+        " (>= i 0) (< i (vec-length a)) (< i (vec-length b)) (= (vec-set a i 0) (vec-set b i 0))"
+        " (= s (vec-set a i (+ (vec-get a i) (vec-get b i))))",
         "s",
     ),
-    "Slice": _rule(
+    "Slice": typing_rule(
         "Slice",
         "(= r (Slice x i h l)) (= a (shape x)) (= t (dtype x))"
         " (>= l 0) (< l h) (= d (vec-get a i)) (<= h d)"
-        f" (< d {_LITERAL}) (= s (vec-set a i (- h l)))",
+        f" (< d {LITERAL}) (= s (vec-set a i (- h l)))",
         "s",
     ),
-    "Repeat": _rule(
+    "Repeat": typing_rule(
         "Repeat",
         "(= r (Repeat x i n)) (= a (shape x)) (= t (dtype x)) (> n 0)"
-        f" (= d (vec-get a i)) (<= 0 d) (< d {_LITERAL}) (= s (vec-set a i (* n d)))",
+        f" (< n {LITERAL}) (= d (vec-get a i)) (<= 0 d) (< d {LITERAL})"
+        " (= s (vec-set a i (* n d)))",
         "s",
     ),
-    "Scalar": _rule("Scalar", "(= r (Scalar t v))", "(vec-empty)", extra="(const r)"),
-    "Fill": _rule("Fill", "(= r (Fill t s v))", "s", extra="(const r)"),
-    "IdentityKernel": _rule(
+    "Scalar": typing_rule("Scalar", "(= r (Scalar t v))", "(vec-empty)", extra="(const r)"),
+    "Fill": typing_rule("Fill", "(= r (Fill t s v))", "s", extra="(const r)"),
+    "IdentityKernel": typing_rule(
         "IdentityKernel",
-        "(= r (IdentityKernel c t h w)) (= s (vec-of c c h w))",
+        "(= r (IdentityKernel c t h w)) (= s (vec-of c c h w)) (= 1 (% h 2)) (= 1 (% w 2))"
+        f" (< h {LITERAL}) (< w {LITERAL})",
         "s",
         extra="(const r)",
     ),
@@ -220,14 +175,22 @@ def _reshape_rules() -> list[str]:
     return [
         f"(rule ({operands}) ((product-demand a) (product-demand s))"
         ' :ruleset typing :name "type-Reshape-demand")',
-        _rule("Reshape", f"{operands} (= n (product a)) (= n (product s))", "s"),
+        typing_rule("Reshape", f"{operands} (= n (product a)) (= n (product s))", "s"),
     ]
 
 
 def _same_rule(op: str) -> str:
-    columns = " ".join(["x", *(f"c{i}" for i in range(_SAME[op]))])
-    floats = " (is-float t)" if op in _OF_FLOATS else ""
-    return _rule(op, f"(= r ({op} {columns})) (= a (shape x)) (= t (dtype x)){floats}", "a")
+    count, demands = _SAME[op]
+    columns = " ".join(["x", *(f"c{i}" for i in range(count))])
+    return typing_rule(op, f"(= r ({op} {columns})) (= a (shape x)) (= t (dtype x)) {demands}", "a")
+
+
+def _axes(count: int) -> str:
+    """The axes ``x`` of shape ``a``: that many, each there, none twice."""
+    axes = [f"(vec-get x {i})" for i in range(count)]
+    present = [f"(>= {axis} 0) (< {axis} (vec-length a))" for axis in axes]
+    distinct = [f"(!= {one} {other})" for one, other in combinations(axes, 2)]
+    return " ".join([f"(= {count} (vec-length x))", *present, *distinct])
 
 
 def _reduce_rules(op: str) -> list[str]:
@@ -237,12 +200,23 @@ def _reduce_rules(op: str) -> list[str]:
         shape = "a"
         for i in range(count):
             shape = f"(vec-set {shape} (vec-get x {i}) 1)"
-        body = (
-            f"(= r ({op} y x 1)) (= a (shape y)) (= t (dtype y)) (= {count} (vec-length x))"
-            f" (= s {shape})"
-        )
-        rules.append(_rule(f"{op}-{count}", body, "s"))
+        body = f"(= r ({op} y x 1)) (= a (shape y)) (= t (dtype y)) {_axes(count)} (= s {shape})"
+        rules.append(typing_rule(f"{op}-{count}", body, "s"))
     return rules
+
+
+def _along_rules(op: str, columns: str) -> list[str]:
+    """Operators along up to four axes whose result has the type of their operand, a float."""
+    body = f"(= r ({op} y {columns})) (= a (shape y)) (= t (dtype y)) {_FLOAT}"
+    return [typing_rule(f"{op}-{count}", f"{body} {_axes(count)}", "a") for count in (1, 2, 3, 4)]
+
+
+def _center_rules() -> list[str]:
+    return _along_rules("Center", "x")
+
+
+def _root_mean_square_rules() -> list[str]:
+    return _along_rules("RmsN", "x e")
 
 
 def _reductions(op: str) -> Callable[[], list[str]]:
@@ -257,7 +231,7 @@ def _normalisation_rules(op: str, parameters: str) -> list[str]:
     )
     for parameter in parameters.split():
         body += f" (= p (shape {parameter})) (= t (dtype {parameter}))"
-    return [_rule(op, body, "a")]
+    return [typing_rule(op, body, "a")]
 
 
 def _layer_rules() -> list[str]:
@@ -272,28 +246,30 @@ def _expand_rules() -> list[str]:
     operands = "(= r (Expand x s)) (= a (shape x)) (= t (dtype x))"
     return [
         f'(rule ({operands}) ((broadcast-demand a s)) :ruleset typing :name "type-Expand-demand")',
-        _rule("Expand", f"{operands} (= s (broadcast a s))", "s"),
+        typing_rule("Expand", f"{operands} (= s (broadcast a s))", "s"),
     ]
 
 
 def _attention_types(op: str, mask: str) -> list[str]:
     body = (
         f"(= r ({op} q k v{mask} c)) (= a (shape q)) (= b (shape k)) (= d (shape v))"
-        " (= t (dtype q)) (= t (dtype k)) (= t (dtype v)) (= 4 (vec-length a))"
+        f" (= t (dtype q)) (= t (dtype k)) (= t (dtype v)) {_FLOAT} (= 4 (vec-length a))"
         " (= 4 (vec-length b)) (= 4 (vec-length d)) (= (vec-get a 0) (vec-get b 0))"
         " (= (vec-get a 0) (vec-get d 0)) (= (vec-get a 3) (vec-get b 3))"
         " (= (vec-get b 1) (vec-get d 1)) (= (vec-get b 2) (vec-get d 2))"
-        f" (= (vec-get a 1) (* (vec-get b 1) (/ (vec-get a 1) (vec-get b 1))))"
+        " (= h (vec-get a 1)) (= g (vec-get b 1)) (= 0 (% h g))"
+        # Heads that are a symbol are shared by none but as many.
+        f" (= 0 (* (- h g) (/ h {LITERAL})))"
     )
     result = "(vec-set a 3 (vec-get d 3))"
     if not mask:
-        return [_rule(op, body, result)]
+        return [typing_rule(op, body, result)]
     logits = "(= l (vec-set a 3 (vec-get b 2))) (= n (shape m)) (= t (dtype m))"
     return [
         f"(rule ({body} {logits} (!= n l)) ((broadcast-demand l n))"
         f' :ruleset typing :name "type-{op}-demand")',
-        _rule(f"{op}-full", f"{body} {logits} (= n l)", result),
-        _rule(op, f"{body} {logits} (= l (broadcast l n))", result),
+        typing_rule(f"{op}-full", f"{body} {logits} (= n l)", result),
+        typing_rule(op, f"{body} {logits} (= l (broadcast l n))", result),
     ]
 
 
@@ -307,13 +283,15 @@ def _masked_rules() -> list[str]:
 
 _GROUPS = {
     **{op: _reductions(op) for op in ("ReduceMean", "ReduceSum", "ReduceMax")},
+    "Center": _center_rules,
+    "RmsN": _root_mean_square_rules,
     "Expand": _expand_rules,
     "LayerNormalization": _layer_rules,
     "RMSNormalization": _rms_rules,
     "Attention": _attention_rules,
     "MaskedAttention": _masked_rules,
     "MatMul": _matmul_rules,
-    "Conv": _conv_rules,
+    "Conv": convolution_rules,
     "Transpose": _transpose_rules,
     "Pad": _pad_rules,
     "Reshape": _reshape_rules,
@@ -321,6 +299,37 @@ _GROUPS = {
 
 TYPED_OPS = frozenset({*_BROADCASTING, *_SAME, *_SINGLE, *_GROUPS, "MaxPool", "AveragePool"})
 """Operators that may stand on the right side of a rule."""
+
+
+@lru_cache
+def on_integers(op: str) -> bool:
+    """Whether an elementwise function is defined on what is no float, too."""
+    try:
+        get_op(op).type_fn([TensorType("int64", ())], {})
+    except IllTyped:
+        return False
+    return True
+
+
+def _map_rules() -> list[str]:
+    """Elementwise functions, by name; ``on-integers`` lists those that are not of floats only."""
+    body = "(= r (Map f x)) (= a (shape x)) (= t (dtype x))"
+    return [
+        typing_rule("Map", f"{body} {_FLOAT}", "a"),
+        typing_rule("Map-of-integers", f"(on-integers f) {body} {_NO_STRING}", "a"),
+    ]
+
+
+def _commit(roots: int) -> str:
+    """The unions of one match are granted together: a rule says that all its equations hold."""
+    body, head, pairs = "", "", ""
+    for i in range(roots):
+        a, b, s, t = (f"{name}{i}" for name in "abst")
+        pairs += f" {a} {b}"
+        body += f" (= {s} (shape {a})) (= {s} (shape {b})) (= {t} (dtype {a})) (= {t} (dtype {b}))"
+        head += f"(union {a} {b})"
+    name = "commit" if roots == 1 else f"commit-{roots}"
+    return f'(rule (({want_table(roots)}{pairs} n){body}) ({head}) :ruleset commit :name "{name}")'
 
 
 def _const_rules(schema: Schema) -> list[str]:
@@ -341,8 +350,8 @@ def _const_rules(schema: Schema) -> list[str]:
 
 
 def typing_rules(schema: Schema) -> list[str]:
-    """All commands of ruleset ``typing`` and the one of ``commit``."""
-    rules = [_rule("Map", "(= r (Map f x)) (= a (shape x)) (= t (dtype x))", "a")]
+    """All commands of the rulesets ``typing`` and ``commit``."""
+    rules = _map_rules()
     for op in schema.typed:
         if op in _BROADCASTING:
             rules += _binary_rules(op)
@@ -353,14 +362,10 @@ def typing_rules(schema: Schema) -> list[str]:
         elif op in _SAME:
             rules.append(_same_rule(op))
         elif op in ("MaxPool", "AveragePool"):
-            rules += _pool_rules(op)
+            rules += pool_rules(op)
     for demand, answers in (("broadcast", _broadcast_rules), ("product", _product_rules)):
         if any(f"({demand}-demand " in rule for rule in rules):
             rules = [*answers(), *rules]
     rules += _const_rules(schema)
-    rules.append(
-        "(rule ((want a b n) (= s (shape a)) (= s (shape b)) (= t (dtype a)) (= t (dtype b)))"
-        " ((union a b))"
-        ' :ruleset commit :name "commit")'
-    )
+    rules += map(_commit, schema.roots)
     return rules

@@ -1,13 +1,16 @@
 """What the variables of a rule stand for, and what sizes, conditions and types then mean.
 
-Shared by the readers that work on concrete values: graph substitution and the checker.
+Shared by the readers that work on concrete values: graph substitution and the checker. The e-graph
+reads rules by a compiler of its own; :func:`literal_sizes` keeps the two from differing over sizes
+that are not known.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from eqsat_opt.ir.dims import SymDim, floor_div
@@ -16,11 +19,23 @@ from eqsat_opt.ir.ops import AttrKind, get_op
 from eqsat_opt.ir.types import FLOATS, TensorType
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
 
-__all__ = ["Bindings", "Undefined", "bind_attr", "holds", "operator", "size", "type_of"]
+__all__ = [
+    "Bindings",
+    "Undefined",
+    "bind_attr",
+    "holds",
+    "literal_sizes",
+    "operator",
+    "size",
+    "type_of",
+]
 
 
 class Undefined(Exception):
-    """An expression has no value: an unbound variable, a missing axis, a division by zero."""
+    """An expression has no value: an unbound variable, a missing axis, a division by zero.
+
+    Nor has a float that overflows or is computed from a symbolic size.
+    """
 
 
 @dataclass
@@ -78,36 +93,99 @@ def size(expression: Any, bindings: Bindings) -> Any:
             return _root(size(args[0], bindings))
         case "real":
             return _float(size(args[0], bindings))
-    left, right = (size(arg, bindings) for arg in args)
-    match expression.kind:
+    return _computed(expression.kind, *(size(arg, bindings) for arg in args))
+
+
+def _computed(kind: str, left: Any, right: Any) -> Any:
+    if kind == "/":
+        left, right = _float(left), _float(right)
+    elif isinstance(left, float) or isinstance(right, float):
+        left, right = (x if isinstance(x, float) else _float(x) for x in (left, right))
+    if kind in ("/", "//") and right == 0:
+        raise Undefined("division by zero")
+    match kind:
         case "+":
-            return left + right
+            value = left + right
         case "-":
-            return left - right
+            value = left - right
         case "*":
-            return left * right
+            value = left * right
+        case "/":
+            value = left / right
         case _:
-            if right == 0:
-                raise Undefined("division by zero")
-            return left / right if expression.kind == "/" else floor_div(left, right)
+            value = left // right if isinstance(left, float) else floor_div(left, right)
+    # An infinite bound may be scaled; what overflows is another number than the rule means.
+    if isinstance(value, float) and (
+        math.isnan(value) or (math.isinf(value) and math.isfinite(left) and math.isfinite(right))
+    ):
+        raise Undefined(f"{left} {kind} {right} is no number")
+    return value
 
 
 def _root(value: Any) -> float:
-    if value < 0:
+    number = _float(value)
+    if not number >= 0:
         raise Undefined("root of a negative number")
-    return math.sqrt(value)
+    return math.sqrt(number)
 
 
 def _float(value: Any) -> float:
     if isinstance(value, SymDim):
         raise Undefined(f"{value} is symbolic")
-    return float(value)
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Undefined(f"{value} is no number") from error
+
+
+def _finite(value: Any) -> float:
+    number = _float(value)
+    if not math.isfinite(number):
+        raise Undefined(f"{value} is not finite")
+    return number
+
+
+_UNKNOWN_TELLS_NOTHING = frozenset({"!=", "<", "<=", "near", "far"})
+_OF_NUMBERS = frozenset({"//", "/", "sqrt", "real"})
+
+
+@lru_cache(maxsize=1 << 13)
+def literal_sizes(condition: Condition | Expr) -> tuple[Expr, ...]:
+    """The attributes, list elements and extents that must be numbers for a condition to be read.
+
+    Sums and products of symbolic sizes are polynomials, which every reader compares alike. Whether
+    two are in order, are near or differ is open as long as their symbols are, and a quotient or a
+    root of them is no polynomial. Every reader must take a condition for false where one of these
+    is symbolic. For an expression: those without which it has no value.
+    """
+    if isinstance(condition, Expr):
+        return tuple(_sizes(condition, False))
+    if condition.kind not in (*_UNKNOWN_TELLS_NOTHING, "=="):
+        return ()
+    everything = condition.kind in _UNKNOWN_TELLS_NOTHING
+    arguments = [arg for arg in condition.args if isinstance(arg, Expr)]
+    return tuple(leaf for arg in arguments for leaf in _sizes(arg, everything))
+
+
+def _sizes(expression: Expr, everything: bool) -> Iterator[Expr]:
+    if expression.kind in ("attr", "dim", "item"):
+        if everything:
+            yield expression
+        # The index of a list is an expression of its own.
+        inner = expression.args[1:] if expression.kind != "attr" else ()
+        everything = False
+    else:
+        inner = expression.args
+        everything = everything or expression.kind in _OF_NUMBERS
+    for arg in inner:
+        if isinstance(arg, Expr):
+            yield from _sizes(arg, everything)
 
 
 def holds(
     condition: Condition, bindings: Bindings, related: Callable[[str, str, str], bool]
 ) -> bool:
-    """Whether a condition is true; a comparison of symbolic sizes that depends on them is not.
+    """Whether a condition is true; where it needs a size that is symbolic, it is not.
 
     Args:
         condition: of the rule.
@@ -123,7 +201,11 @@ def holds(
                 return bindings.types[args[0]].dtype in FLOATS
             case "distinct" | "follows":
                 return related(condition.kind, args[0], args[1])
+        if any(_is_symbolic(size(leaf, bindings)) for leaf in literal_sizes(condition)):
+            return False
         left, right = (size(arg, bindings) for arg in args[:2])
+        if condition.kind in ("near", "far"):
+            left, right = _finite(left), _finite(right)
     except Undefined:
         return False
     match condition.kind:
@@ -134,15 +216,16 @@ def holds(
         case "==":
             return bool(left == right)
         case "!=":
-            return _literal(left) and _literal(right) and bool(left != right)
+            # What is no number differs from nothing.
+            return bool(left == left and right == right and left != right)
         case "<":
-            return _literal(left) and _literal(right) and bool(left < right)
+            return bool(left < right)
         case _:
-            return left == right or (_literal(left) and _literal(right) and bool(left <= right))
+            return bool(left <= right)
 
 
-def _literal(value: Any) -> bool:
-    return not isinstance(value, SymDim)
+def _is_symbolic(value: Any) -> bool:
+    return isinstance(value, SymDim) or (isinstance(value, tuple) and any(map(_is_symbolic, value)))
 
 
 def bind_attr(pattern: AttrPattern, value: Any, bindings: Bindings) -> bool:
@@ -160,9 +243,13 @@ def bind_attr(pattern: AttrPattern, value: Any, bindings: Bindings) -> bool:
 
 def _attr_value(pattern: AttrPattern, kind: AttrKind, bindings: Bindings) -> Any:
     if isinstance(pattern, tuple):
-        return tuple(size(part, bindings) for part in pattern)
+        return tuple(_attr_value(part, "int", bindings) for part in pattern)
     value = size(pattern, bindings)
-    return float(value) if kind == "float" else value
+    if kind == "float":
+        return _float(value)
+    if isinstance(value, float):
+        raise Undefined(f"{value} is no whole number")
+    return value
 
 
 def operator(term: Apply, bindings: Bindings) -> tuple[str, dict[str, Any]]:

@@ -347,6 +347,14 @@ def test_node_budget_stops() -> None:
     assert seen[-1] == f"iteration {report.iterations}: {report.enodes} e-nodes"
 
 
+@pytest.mark.parametrize(("rounds", "ended"), [(0, "algebra"), (2, "algebra"), (6, "saturated")])
+def test_a_fixpoint_without_algebra_is_none(rounds: int, ended: str) -> None:
+    """The other rules have nothing left to do; reordering four addends takes five rounds."""
+    rules = book("elementwise/add-assoc", "elementwise/add-commute")
+    report = saturate(sums(4), rules, Budget(algebra_iterations=rounds)).report
+    assert report.stopped_by == ended
+
+
 def test_iteration_budget_stops() -> None:
     report = saturate(sums(9), default_rules(), Budget(iterations=1)).report
     assert (report.stopped_by, report.iterations) == ("iterations", 1)
