@@ -49,7 +49,8 @@ class GraphMaker:
         """A compile-time constant."""
         name = f"c{len(self._constants)}"
         type_ = TensorType(str(array.dtype), tuple(int(d) for d in array.shape))
-        digest = hashlib.blake2b(array.tobytes(), digest_size=16).hexdigest()
+        data = str(type_).encode() + b":" + array.tobytes()
+        digest = hashlib.blake2b(data, digest_size=16).hexdigest()
         self._constants[name] = Constant(type_, digest, lambda: array)
         self._types[name] = type_
         return name

@@ -111,8 +111,13 @@ class _Planter:
         if key not in self.index:
             operands = [self.node(c).type for c in children]
             type_ = get_op(op).type_fn(operands, attrs)  # type: ignore[arg-type]
+            is_constant = all(self.is_constant(c) for c in children)
+            if is_constant and not type_.is_static:
+                raise IllTyped(f"a constant of open size {type_}")
+            if op == "Repeat" and not isinstance(type_.shape[attrs["axis"]], int):
+                raise IllTyped(f"indices of an open number for {type_}")
             self.index[key] = self.first + len(self.terms)
-            if all(self.is_constant(c) for c in children):
+            if is_constant:
                 self.constant.add(self.index[key])
             self.terms.append(TermNode(op, key[1], key[2], type_))
             self.rules.append(rule)

@@ -100,13 +100,13 @@ class _Seeder:
         return len(sources) == 1
 
     def stackable(self, group: Sequence[int], axis: int) -> bool:
-        """Whether all extents but the one along ``axis`` agree, and that one is literal.
+        """Whether all have ``axis``, where the extent is literal, and else agree in type.
 
         What is empty along ``axis`` is no slice.
         """
-        if len(group) < 2:
-            return False
         types = [self.type(g) for g in group]
+        if len(group) < 2 or not all(0 <= axis < t.rank for t in types):
+            return False
         rest = {(t.dtype, t.shape[:axis], t.shape[axis + 1 :]) for t in types}
         sizes = [t.shape[axis] for t in types]
         return len(rest) == 1 and all(isinstance(size, int) and size > 0 for size in sizes)

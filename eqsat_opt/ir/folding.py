@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,12 +46,26 @@ _EXACT = frozenset(
 )  # fmt: skip
 """Pointwise operators for which IEEE 754 leaves one result, so that folding keeps every bit."""
 
+_IR_VERSION = 10
+"""Of the one-node models that onnxruntime evaluates, which reads no version above its own."""
+
 _SPLAT_MOVES = ("Expand", "Reshape", "Transpose", "Slice")
 
 
 def is_deterministic(node: onnx_ir.Node) -> bool:
-    """Whether an ONNX node gives the same result each time, as far as its operator tells."""
-    return node.domain == "" and node.op_type not in _RANDOM
+    """Whether an ONNX node gives the same result each time, as far as its operators tell."""
+    inner = (one for attribute in node.attributes.values() for one in _nodes_of(attribute))
+    return node.domain == "" and node.op_type not in _RANDOM and all(map(is_deterministic, inner))
+
+
+def _nodes_of(attribute: onnx_ir.Attr) -> Iterable[onnx_ir.Node]:
+    match attribute.type:
+        case onnx_ir.AttributeType.GRAPH:
+            return attribute.as_graph()
+        case onnx_ir.AttributeType.GRAPHS:
+            return (node for graph in attribute.as_graphs() for node in graph)
+        case _:
+            return ()
 
 
 def is_exact(node: Node) -> bool:
@@ -61,6 +75,8 @@ def is_exact(node: Node) -> bool:
 
 def evaluate(node: Node, operands: Sequence[Array], type_: TensorType) -> Array:
     """The value of a registry node, in its element type."""
+    if 0 in type_.shape:  # Not all operators can do nothing.
+        return np.zeros(type_.static_shape(), numpy_dtype(type_.dtype))
     with np.errstate(all="ignore"):
         result = get_op(node.op).eval_fn(FLOAT, operands, dict(node.attrs))
     return np.asarray(result).astype(numpy_dtype(type_.dtype), copy=False)
@@ -75,7 +91,8 @@ def fold(
     limit of size.
 
     Returns:
-        ``None`` if the result is larger than the operands together and than ``limit_bytes``.
+        ``None`` if there is none, or if the result is larger than the operands together and than
+        ``limit_bytes``.
     """
     if node.op in _SPLAT_MOVES or (
         get_op(node.op).kind == "pointwise" and node.op != "BatchNormalization"
@@ -91,10 +108,20 @@ def fold(
             return splat_constant(value, type_.static_shape())
     if _bytes(type_) > max(limit_bytes, sum(_bytes(o.type) for o in operands)):
         return None
+    if _is_undefined(node, operands):
+        return None
     recipe = (node.op, str(node.attrs), *(o.digest for o in operands))
     return derived_constant(
         type_, lambda: evaluate(node, [o.load() for o in operands], type_), recipe
     )
+
+
+def _is_undefined(node: Node, operands: Sequence[Constant]) -> bool:
+    """Whether ONNX leaves the value open: of an index that points nowhere, of a mean of nothing."""
+    if node.op == "Gather":
+        size, indices = operands[0].type.static_shape()[node.attr("axis")], operands[1].load()
+        return bool(np.any((indices < -size) | (indices >= size)))
+    return node.op == "ReduceMean" and 0 in operands[0].type.shape
 
 
 def _bytes(type_: TensorType) -> int:
@@ -104,27 +131,40 @@ def _bytes(type_: TensorType) -> int:
 def evaluate_opaque(
     node: onnx_ir.Node, operands: Sequence[Array | None], opset: int
 ) -> list[Array] | None:
-    """Outputs of a standard node by onnx's reference implementation, ``None`` if that fails."""
-    from onnx.reference import ReferenceEvaluator  # slow to import, rarely needed
+    """Outputs of a standard node by onnxruntime as it stands, ``None`` if that fails.
+
+    What a folded model is compared with computes them as well, whereas onnx's reference
+    implementation has every operator as its latest opset has it.
+    """
+    import onnxruntime  # slow to import, rarely needed
 
     proto = onnx_ir.to_proto(node)
+    feeds = {f"i{index}": o for index, o in enumerate(operands) if o is not None}
     for index in range(len(proto.input)):
-        proto.input[index] = f"i{index}" if operands[index] is not None else ""
-    graph = onnx.helper.make_graph(
-        [proto],
-        "constant",
-        [onnx.ValueInfoProto(name=name) for name in proto.input if name],
-        [onnx.ValueInfoProto(name=name) for name in proto.output if name],
-    )
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
-    feeds = {f"i{i}": o for i, o in enumerate(operands) if o is not None}
+        proto.input[index] = f"i{index}" if f"i{index}" in feeds else ""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # errors come back as exceptions as well
     try:
-        with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(model).run(None, feeds)
-    except Exception:  # the reference implementation is not complete and raises whatever it meets
+        inputs = [
+            onnx.helper.make_tensor_value_info(
+                name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in feeds.items()
+        ]
+        outputs = [onnx.helper.make_empty_tensor_value_info(n) for n in proto.output if n]
+        graph = onnx.helper.make_graph([proto], "constant", inputs, outputs)
+        model = onnx.helper.make_model(
+            graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=_IR_VERSION
+        )
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        results = iter(session.run(None, feeds))
+    except Exception:  # onnxruntime lacks operators and types, and raises unrelated classes
         return None
-    arrays = iter(results)
-    return [np.asarray(next(arrays)) if name else np.zeros(0) for name in proto.output]
+    return [np.asarray(next(results)) if name else np.zeros(0) for name in proto.output]
 
 
 def shape_values(node: Node, operands: Sequence[Array]) -> Array | None:

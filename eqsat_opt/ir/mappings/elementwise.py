@@ -186,6 +186,9 @@ def _read_variadic(call: Call, context: ReadContext) -> None:
 
 @writes("Min", "Max")
 def _write_extremum(node: Node, context: WriteContext) -> None:
+    left, right = (context.type(name).shape for name in node.inputs)
+    if context.opset < 8 and left != right:
+        refuse(node, context.opset)  # They do not broadcast.
     context.op(node.op, node.inputs, node.output)
 
 

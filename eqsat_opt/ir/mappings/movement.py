@@ -31,13 +31,12 @@ def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int
     for axis, dim in enumerate(shape):
         if axis < len(source) and dim == source[axis]:
             target.append(dim if isinstance(dim, int) else 0)
-        elif isinstance(dim, int):
-            if dim == 0:
-                return None
-            target.append(dim)
         else:
-            target.append(-1)
-    return tuple(target) if target.count(-1) <= 1 and (-1 not in target or 0 not in shape) else None
+            target.append(dim if isinstance(dim, int) and dim != 0 else -1)
+    rests = target.count(-1)
+    # A rest is told by a division by the other sizes.
+    divides = all(dim != 0 for dim, size in zip(shape, target, strict=True) if size != -1)
+    return tuple(target) if rests == 0 or (rests == 1 and divides) else None
 
 
 def expand_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
@@ -149,6 +148,11 @@ def _write_reshape(node: Node, context: WriteContext) -> None:
     if axes:
         _write_axes(context, "Squeeze", x, axes, node.output)
         return
+    if context.opset >= 14:
+        context.op("Reshape", [x, context.shape_value(shape)], node.output, allowzero=1)
+        return
+    if any(dim == 0 and source[axis : axis + 1] != (0,) for axis, dim in enumerate(shape)):
+        refuse(node, context.opset)
     context.op("Reshape", [x, context.shape_value(shape)], node.output)
 
 

@@ -40,11 +40,12 @@ def _read_layer(call: Call, context: ReadContext) -> None:
 def _write_layer(node: Node, context: WriteContext) -> None:
     axis, epsilon = node.attr("axis"), node.attr("epsilon")
     layer = node.op == "LayerNormalization"
-    if context.opset >= (17 if layer else 23):
-        context.op(node.op, node.inputs, node.output, axis=axis, epsilon=epsilon)
-        return
     x = node.inputs[0]
     type_ = context.type(x)
+    # onnxruntime normalises no rows without elements.
+    if context.opset >= (17 if layer else 23) and 0 not in type_.shape[axis:]:
+        context.op(node.op, node.inputs, node.output, axis=axis, epsilon=epsilon)
+        return
     axes = tuple(range(axis, type_.rank))
     if layer:
         x = context.op("Sub", [x, write_reduction(context, "ReduceMean", x, axes)])

@@ -69,10 +69,10 @@ def _write_reduction(node: Node, context: WriteContext) -> None:
     axes, keepdims = node.attr("axes"), node.attr("keepdims")
     type_ = context.type(node.inputs[0])
     pool = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}.get(node.op)
-    spatial = type_.rank >= 3 and axes == tuple(range(2, type_.rank)) and keepdims
+    spatial = type_.rank in (3, 4, 5) and axes == tuple(range(2, type_.rank)) and keepdims
     # Runtimes keep a pool in the blocked layout of its neighbours, a reduction they do not;
-    # onnxruntime has no such pool of doubles.
-    if pool and spatial and type_.dtype in ("float16", "float32"):
+    # onnxruntime has no such pool of doubles, of more axes or of nothing.
+    if pool and spatial and 0 not in type_.shape and type_.dtype in ("float16", "float32"):
         context.op(pool, node.inputs, node.output)
         return
     write_reduction(context, node.op, node.inputs[0], axes, keepdims, node.output)

@@ -39,7 +39,9 @@ def _type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     require(q.shape[3] == k.shape[3] and k.shape[2] == v.shape[2], f"{q}, {k} and {v} do not fit")
     heads, groups = q.shape[1], k.shape[1]
     require(groups == v.shape[1], "keys and values have different heads")
-    shared = isinstance(heads, int) and isinstance(groups, int) and heads % groups == 0
+    shared = (
+        isinstance(heads, int) and isinstance(groups, int) and groups > 0 and heads % groups == 0
+    )
     require(heads == groups or shared, f"{heads} heads do not share {groups}")
     if len(inputs) == 4:
         logits = (*q.shape[:3], k.shape[2])
@@ -53,7 +55,7 @@ def _type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 def _attention(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     q, k, v = operands[:3]
-    repeats = q.shape[1] // k.shape[1]
+    repeats = q.shape[1] // max(k.shape[1], 1)
     k, v = (np.repeat(operand, repeats, axis=1) for operand in (k, v))
     logits = domain.matmul(q, np.swapaxes(k, -1, -2))
     logits = domain.mul(logits, domain.constant(attrs["scale"], logits))

@@ -122,9 +122,9 @@ def _check_conv(inputs: Sequence[TensorType], attrs: AttrMap) -> int:
         len(attrs["strides"]) == n_axes and len(attrs["pads"]) == 2 * n_axes,
         "attributes do not fit the rank",
     )
-    require(
-        attrs["group"] >= 1 and len(attrs["dilations"]) == n_axes, "attributes do not fit the rank"
-    )
+    require(len(attrs["dilations"]) == n_axes, "attributes do not fit the rank")
+    group = attrs["group"]
+    require(isinstance(group, int) and group >= 1, f"a convolution in {group} groups")
     check_window(attrs)
     return n_axes
 
@@ -159,9 +159,10 @@ def _conv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     windows = window_view(x, w.shape[2:], attrs, 0)
     n, positions = x.shape[0], windows.shape[2 : 2 + n_axes]
     order = (0, 1, *range(2, 2 + n_axes), *range(2 + n_axes, 2 + 2 * n_axes))
-    inner = w.shape[1] * int(np.prod(w.shape[2:]))
+    window = int(np.prod(w.shape[2:]))
+    inner = w.shape[1] * window
     # [N, G, positions, C/G * kernel] @ [G, C/G * kernel, O/G]
-    data = windows.transpose(order).reshape(n, group, w.shape[1], *positions, -1)
+    data = windows.transpose(order).reshape(n, group, w.shape[1], *positions, window)
     data = np.moveaxis(data, 2, -2).reshape(n, group, int(np.prod(positions)), inner)
     kernel = w.reshape(group, w.shape[0] // group, inner).transpose(0, 2, 1)
     result = domain.matmul(data, kernel[None])
@@ -194,7 +195,10 @@ def _deconv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
         - attrs["pads"][i] - attrs["pads"][n_axes + i]
         for i in range(n_axes)
     ]  # fmt: skip
-    return TensorType(x.dtype, (x.shape[0], w.shape[1] * attrs["group"], *sizes))
+    require(all(not isinstance(s, int) or s > 0 for s in sizes), "the pads are wider than the data")
+    channels = w.shape[1] * attrs["group"]
+    require(len(inputs) == 2 or inputs[2].shape == (channels,), "bias does not fit")
+    return TensorType(x.dtype, (x.shape[0], channels, *sizes))
 
 
 def _deconv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:

@@ -28,6 +28,7 @@ def _layer_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     x = inputs[0]
     require(0 <= attrs["axis"] < x.rank, f"axis {attrs['axis']} of {x}")
     for parameter in inputs[1:]:
+        require(parameter.dtype == x.dtype, f"parameter {parameter} of {x}")
         try:
             fits = broadcast_shapes(x.shape, parameter.shape) == x.shape
         except IllTyped:
@@ -103,7 +104,7 @@ def _instance(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arra
 def _channel_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     x = inputs[0]
     require(
-        x.rank >= 2 and all(p.shape == (x.shape[1],) for p in inputs[1:]),
+        x.rank >= 2 and all(p.dtype == x.dtype and p.shape == (x.shape[1],) for p in inputs[1:]),
         f"parameters do not fit {x}",
     )
     return x

@@ -45,12 +45,25 @@ def _mean(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     )
 
 
+def _of_nothing(x: Array, axes: tuple[int, ...], greatest: bool) -> Array:
+    """An extremum over no elements: as ONNX has it, the bound that every element respects."""
+    shape = tuple(1 if i in axes else s for i, s in enumerate(x.shape))
+    if x.dtype.kind in "iu":
+        info = np.iinfo(x.dtype)
+        return np.full(shape, info.min if greatest else info.max, x.dtype)
+    return np.full(shape, -np.inf if greatest else np.inf).astype(x.dtype)
+
+
 def _max(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    return _finish(operands[0], domain.maximum(operands[0], attrs["axes"]), attrs)
+    (x,), axes = operands, attrs["axes"]
+    kept = domain.maximum(x, axes) if x.size else _of_nothing(x, axes, greatest=True)
+    return _finish(x, kept, attrs)
 
 
 def _min(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    return _finish(operands[0], operands[0].min(axis=attrs["axes"], keepdims=True), attrs)
+    (x,), axes = operands, attrs["axes"]
+    kept = x.min(axis=axes, keepdims=True) if x.size else _of_nothing(x, axes, greatest=False)
+    return _finish(x, kept, attrs)
 
 
 def _prod(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:

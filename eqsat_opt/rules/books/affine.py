@@ -287,11 +287,13 @@ def mean_of_shift(x: Tensor, k: Ints, a: Float) -> Sides:
 def sum_over_axis(x: Tensor, i: Int) -> Sides:
     """A sum over one axis becomes a mean times the extent of the axis."""
     mean = ops.ReduceMean(x, axes=(i,), keepdims=1)
-    return ops.ReduceSum(x, axes=(i,), keepdims=1), times(mean, real(x.dim(i)))
+    total = ops.ReduceSum(x, axes=(i,), keepdims=1)
+    return total, times(mean, real(x.dim(i))), x.dim(i) >= 1
 
 
 @_law("sum-over-two-axes")
 def sum_over_two_axes(x: Tensor, i: Int, j: Int) -> Sides:
     """A sum over two axes becomes a mean times the extents of both."""
     mean = ops.ReduceMean(x, axes=(i, j), keepdims=1)
-    return ops.ReduceSum(x, axes=(i, j), keepdims=1), times(mean, real(x.dim(i) * x.dim(j)))
+    total, extent = ops.ReduceSum(x, axes=(i, j), keepdims=1), x.dim(i) * x.dim(j)
+    return total, times(mean, real(extent)), x.dim(i) >= 1, x.dim(j) >= 1

@@ -51,7 +51,7 @@ def softmax_less_maximum(x: Tensor, i: Int, c: Float) -> Sides:
 
 @_law("softmax-of-shift", numerics=Numerics.RELAXED)
 def softmax_of_shift(x: Tensor, i: Int, s: Float) -> Sides:
-    """Adding a constant does not change a softmax."""
+    """A softmax removes a constant addend, except where a large one would round x away."""
     return ops.Softmax(plus(x, s), axis=i), ops.Softmax(x, axis=i)
 
 

@@ -123,13 +123,13 @@ def add_negative(x: Tensor, y: Tensor) -> Sides:
 @rule("elementwise/relu-difference", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def relu_difference(x: Tensor) -> Sides:
     """relu(x) - relu(-x) = x, positive less negative part (NaN and the sign of zero aside)."""
-    return ops.Relu(x) - ops.Relu(ops.Neg(x)), x
+    return ops.Relu(x) - ops.Relu(ops.Neg(x)), x, is_float(x)
 
 
 @rule("elementwise/relu-sum", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def relu_sum(x: Tensor) -> Sides:
     """relu(x) + relu(-x) = |x|, positive plus negative part (NaN aside)."""
-    return ops.Relu(x) + ops.Relu(ops.Neg(x)), ops.Abs(x)
+    return ops.Relu(x) + ops.Relu(ops.Neg(x)), ops.Abs(x), is_float(x)
 
 
 # Maxima and minima are a lattice ------------------------------------------------------------------
@@ -215,11 +215,12 @@ max_of_relu, min_of_relu = _lattice(
 def _translated(op: str) -> Rule:
     def sides(v: Mapping[str, Any]) -> Sides:
         x, y, z = v["x"], v["y"], v["z"]
-        return _of(op, x + z, y + z), _of(op, x, y) + z
+        return _of(op, x + z, y + z), _of(op, x, y) + z, is_float(x)
 
     return declared(
         f"elementwise/{op.lower()}-translated",
-        f"An addend of both operands of a {_WORD[op]} is added once, after the {_WORD[op]}.",
+        f"An addend of both operands of a {_WORD[op]} is added once, after the {_WORD[op]} "
+        "(infinities aside, which make NaN where they meet).",
         dict.fromkeys("xyz", "Tensor"),
         sides,
         numerics=Numerics.RELAXED,

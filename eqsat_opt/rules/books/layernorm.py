@@ -87,7 +87,10 @@ def rms_into_matmul(x: Tensor, g: Weight, w: Weight, i: Int, e: Float) -> Sides:
 
 @rule("layernorm/ignores-addend", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def addend_before_layer(x: Tensor, c: Tensor, g: Tensor, b: Tensor, i: Int, e: Float) -> Sides:
-    """Adding one number to all elements does not change a layer normalisation."""
+    """Adding one number to all elements does not change a layer normalisation.
+
+    It does where a large one would round x away, or is infinite.
+    """
     return _layer(x + c, g, b, i, e), _layer(x, g, b, i, e), c.rank == 0, *_last(x, i, g, b)
 
 
@@ -107,7 +110,8 @@ def _shift_before_layer(rank: int) -> Rule:
 
     return declared(
         f"layernorm/ignores-rows-{rank}d",
-        "Adding one number to each row does not change a layer normalisation of the rows.",
+        "Adding one number to each row does not change a layer normalisation of the rows, except "
+        "where a large one would round x away, or is infinite.",
         {**dict.fromkeys("xcgb", "Tensor"), "i": "Int", "e": "Float"},
         sides,
         numerics=Numerics.RELAXED,
@@ -118,15 +122,22 @@ def _shift_before_layer(rank: int) -> Rule:
 shift_before_layer_2d, shift_before_layer_3d = _shift_before_layer(2), _shift_before_layer(3)
 
 
+def _is_normal(epsilon: Expr) -> Condition:
+    """Whether an epsilon stays above 0 in float32, so that a constant row does not become NaN."""
+    return epsilon > 2.0**-126
+
+
 @rule("layernorm/scaled", numerics=Numerics.REASSOCIATE)
 def factor_before_layer(x: Tensor, g: Tensor, b: Tensor, a: Float, i: Int, e: Float) -> Sides:
     """A positive factor before a layer normalisation only rescales its epsilon."""
     left = _layer(x * ops.Scalar(value=a, dtype="float32"), g, b, i, e)
-    return left, _layer(x, g, b, i, e / (a * a)), a > 0.0, *_last(x, i, g, b)
+    right = _layer(x, g, b, i, e / (a * a))
+    return left, right, a > 0.0, _is_normal(e / (a * a)), *_last(x, i, g, b)
 
 
 @rule("layernorm/scaled-rms", numerics=Numerics.REASSOCIATE)
 def factor_before_rms(x: Tensor, g: Tensor, a: Float, i: Int, e: Float) -> Sides:
     """A positive factor before an RMS normalisation only rescales its epsilon."""
     left = _rms(x * ops.Scalar(value=a, dtype="float32"), g, i, e)
-    return left, _rms(x, g, i, e / (a * a)), a > 0.0, *_last(x, i, g)
+    right = _rms(x, g, i, e / (a * a))
+    return left, right, a > 0.0, _is_normal(e / (a * a)), *_last(x, i, g)

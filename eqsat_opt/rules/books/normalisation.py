@@ -56,7 +56,7 @@ def center_twice(x: Tensor, k: Ints) -> Sides:
 
 @_law("center-of-shift", numerics=Numerics.RELAXED)
 def center_of_shift(x: Tensor, k: Ints, s: Float) -> Sides:
-    """Centring removes a constant addend."""
+    """Centring removes a constant addend, except where a large one would round x away."""
     return _center(plus(x, s), k), _center(x, k)
 
 

@@ -52,13 +52,19 @@ shift_2d, shift_3d, shift_4d = map(_shift, _RANKS)
 
 @rule("softmax/shift-scalar", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def shift_scalar(x: Tensor, c: Tensor, i: Int) -> Sides:
-    """Adding one number to all elements does not change a softmax, rounding aside."""
+    """Adding one number to all elements does not change a softmax.
+
+    It does where a large one would round x away, or is infinite.
+    """
     return _softmax(x + c, i), _softmax(x, i), c.rank == 0
 
 
 @rule("softmax/key-bias", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def key_bias(q: Tensor, k: Tensor, b: Tensor, i: Int) -> Sides:
-    """A bias of the keys adds one number per query, which the softmax over the keys removes."""
+    """A bias of the keys adds one number per query, which the softmax over the keys removes.
+
+    They differ where a large number would round the products away, or is infinite.
+    """
     return (
         _softmax(q @ (k + b), i),
         _softmax(q @ k, i),
