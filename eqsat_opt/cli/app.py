@@ -69,7 +69,7 @@ app.add_typer(zoo.app, name="zoo")
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    _replace_what_cannot_be_encoded()
+    _prepare_streams()
     session = Session(debug="--debug" in arguments)
     if session.debug:
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
@@ -101,7 +101,10 @@ def _verdict(error: BaseException, session: Session) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
         return f"interrupted; {session.outcome}", 1
     if isinstance(error, MemoryError):
-        return f"out of memory; {session.outcome}; try fewer e-nodes with --nodes", 1
+        return (
+            f"out of memory; {session.outcome}; try a smaller model or rule, "
+            "or fewer e-nodes with --nodes where a graph is searched"
+        ), 1
     if isinstance(error, _USAGE_ERROR):
         return _usage_text(error), 1
     if isinstance(error, OSError) and error.strerror:
@@ -128,7 +131,10 @@ def _leave_pipe() -> int:
     return 1
 
 
-def _replace_what_cannot_be_encoded() -> None:
+def _prepare_streams() -> None:
+    # A stream that the caller has closed is None, and the next file opened would take its number.
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -50,15 +50,16 @@ Rules = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="default, none, families or rules, -NAME to leave one out, a rulebook file; "
-        "separated by commas.",
+        help="default, none, families or rules, -NAME to leave one out, a rulebook file or an "
+        "installed rulebook; separated by commas.",
     ),
 ]
 Numerics = Annotated[
     str,
     typer.Option(
         metavar="CLASS",
-        help="How far results may move: bitexact, reassociate, refactor or relaxed.",
+        help="How far results may move: bitexact, reassociate, refactor or relaxed; "
+        "rules and rulebooks that --rules names run whatever their class.",
     ),
 ]
 Budget = Annotated[

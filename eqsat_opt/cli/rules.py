@@ -111,26 +111,21 @@ def _show(
 ) -> None:
     """Show equation, conditions, certificate and numerics of a rule."""
     from eqsat_opt.rules.describe import certificate_text, describe
-    from eqsat_opt.rules.library import FAMILIES, standings
+    from eqsat_opt.rules.library import named_rules, standings
 
-    # Reports name the direction in which an equation was read.
-    known = standings()
-    base = name.removesuffix("-reversed")
-    if name not in known and base in known and known[base].rule.bidirectional:
-        name = base
-    shown = [one for one in known.values() if name in (one.rule.name, one.rule.family)]
-    if not shown:
-        raise RuleError(
-            f"no rule or family {name!r}; eqsat-opt rules list names all, "
-            f"families: {', '.join(FAMILIES)}"
-        )
+    if json not in (None, "-"):
+        check_writable(json)
+    shown = [standings()[rule.name] for rule in named_rules(name)]
     if json is not None:
         write_json({"rules": [standing_json(one) for one in shown]}, json)
     if json == "-":
         return
-    texts = [
-        f"{describe(one.rule)}\n{certificate_text(one.certificate, one.obstacle)}" for one in shown
-    ]
+    texts = []
+    for one in shown:
+        text = f"{describe(one.rule)}\n{certificate_text(one.certificate, one.obstacle)}"
+        if one.obstacle:
+            text += f"\n  eqsat-opt rules verify {one.rule.name} --write certifies it"
+        texts.append(text)
     output_console().print("\n\n".join(texts), markup=False)
 
 
@@ -169,16 +164,10 @@ def _usable_cores() -> int:
 
 
 def _chosen(names: Sequence[str]) -> list[Rule]:
-    from eqsat_opt.rules.library import families
+    from eqsat_opt.rules.library import FAMILIES, named_rules
 
-    book = [rule for rules in families().values() for rule in rules]
-    if not names:
-        return book
-    chosen = {r.name: r for name in names for r in book if name in (r.name, r.family)}
-    unknown = [n for n in names if not any(n in (r.name, r.family) for r in book)]
-    if unknown:
-        raise RuleError(f"no rule or family {unknown[0]!r}; eqsat-opt rules list names all")
-    return list(chosen.values())
+    chosen = [rule for name in names or FAMILIES for rule in named_rules(name)]
+    return list({rule.name: rule for rule in chosen}.values())
 
 
 def _run(rules: Sequence[Rule], level: int, jobs: int, quiet: bool) -> list[Outcome]:
@@ -195,6 +184,9 @@ def _run(rules: Sequence[Rule], level: int, jobs: int, quiet: bool) -> list[Outc
         for rule in family
         if rule.name in known and known[rule.name].level == 2
     ]
+    if jobs < 0:
+        raise OptionError(f"--jobs {jobs} is negative; give 0 for one per usable core")
+    jobs = min(jobs or _usable_cores(), len(rules))
     chosen = {rule.name for rule in rules}
     axioms = None if len(chosen) >= len(proven) else proven
     with stage_progress(quiet) as show, _workers(jobs) as executor:
@@ -233,13 +225,11 @@ def _verify(
 
     if level not in LEVELS:
         raise OptionError(f"--level {level} does not exist; give 1, 2 or 3")
-    if jobs < 0:
-        raise OptionError(f"--jobs {jobs} is negative; give 0 for one per usable core")
     if json not in (None, "-"):
         check_writable(json)
     rules = _chosen(names or ())
     start = perf_counter()
-    outcomes = _run(rules, level, min(jobs or _usable_cores(), len(rules)), quiet or json == "-")
+    outcomes = _run(rules, level, jobs, quiet or json == "-")
     taken = perf_counter() - start
     written = write_book(outcomes) if write else []
     if json is not None:
@@ -286,41 +276,34 @@ def _import(
     debug: a.Debug = False,
 ) -> None:
     """Print each rule of a file and what the gate says; exit code 1 if it refuses one."""
-    from eqsat_opt.rules.rulebooks import certificates_beside, read_rulebook
+    from eqsat_opt.rules.library import read_users_rules
+    from eqsat_opt.rules.verify.certificate import certificates_beside, write_certificates
 
     if json not in (None, "-"):
         check_writable(json)
     path = Path(file)
-    if path.suffix not in (".py", ".pb"):
+    if path.suffix.lower() not in (".py", ".pb"):
         raise RuleError(f"{file} is neither a rulebook (.py) nor a file of TASO's rules (.pb)")
-    if write and path.suffix != ".py":
-        raise OptionError("--write keeps certificates of .py rulebooks only; leave it out")
-    if path.suffix == ".pb":
+    if path.suffix.lower() == ".pb":
+        if write:
+            raise OptionError("--write keeps certificates of .py rulebooks only; leave it out")
         _classify(path, json, quiet)
         return
-    rules = read_rulebook(path)
-    _refuse_names_of_the_book(rules)
-    outcomes = _run(rules, 1, min(jobs or _usable_cores(), len(rules)), quiet or json == "-")
+    rules = read_users_rules(file)
+    beside = certificates_beside(path)
+    if write:
+        check_writable(str(beside))
+    outcomes = _run(rules, 1, jobs, quiet or json == "-")
+    written = [str(beside)] if write and all(one.passed for one in outcomes) else []
+    if written:
+        write_certificates(beside, [o.certificate for o in outcomes if o.certificate is not None])
     if json is not None:
-        write_json(outcomes_json(outcomes, sum(o.time_s for o in outcomes), ()), json)
+        write_json(outcomes_json(outcomes, sum(o.time_s for o in outcomes), written), json)
     if not quiet and json != "-":
         print_imported(outcomes)
+        for name in written:
+            typer.echo(f"certificates written to {name}")
     _fail_if_refused(outcomes)
-    if write:
-        from eqsat_opt.rules.verify.certificate import write_certificates
-
-        beside = certificates_beside(path)
-        write_certificates(beside, [o.certificate for o in outcomes if o.certificate is not None])
-        typer.echo(f"certificates written to {beside}")
-
-
-def _refuse_names_of_the_book(rules: Sequence[Rule]) -> None:
-    from eqsat_opt.rules.library import families
-
-    book = {rule.name: rule for family in families().values() for rule in family}
-    for rule in rules:
-        if book.get(rule.name, rule) is not rule:
-            raise RuleError(f"rule {rule.name!r} is in the book already; rename yours")
 
 
 def _classify(path: Path, json: str | None, quiet: bool) -> None:

@@ -63,12 +63,18 @@ def output_console() -> Console:
     return console
 
 
-def print_left_out(console: Console) -> None:
-    """A note on the rules that were left out because their certificates are not valid."""
+def print_left_out(*, tables: bool) -> None:
+    """A note on the rules that were left out because their certificates are not valid.
+
+    It goes below the tables, or to standard error where there are none.
+    """
+    from rich.console import Console
+
     from eqsat_opt.api import left_out_note
 
     if note := left_out_note():
-        console.print(f"note: {note}", style="yellow", markup=False)
+        console = output_console() if tables else Console(stderr=True, highlight=False, emoji=False)
+        console.print(f"note: {note}", style="yellow", markup=False, soft_wrap=not tables)
 
 
 @contextmanager
@@ -101,9 +107,11 @@ def check_writable(path: str) -> None:
     """Say before the work, and not after it, that a file cannot be written.
 
     Raises:
-        OptionError: the path is a folder, or lies in none that may be written to.
+        OptionError: the path is an option or a folder, or lies in none that may be written to.
     """
     target = Path(path)
+    if path.startswith("-"):
+        raise OptionError(f"{path} is where a file name belongs; a file of that name is ./{path}")
     if target.is_dir():
         raise OptionError(f"{path} is a folder; give a file name")
     if target.exists() and not target.is_file():

@@ -58,7 +58,7 @@ def _read(path: str) -> onnx.ModelProto:
         reason = (
             "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
         )
-        raise ModelError(f"cannot read {path}: {reason}") from error
+        raise ModelError(f"cannot read {path!r}: {reason}") from error
     except (DecodeError, ValueError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} is truncated or not an ONNX model") from error
     except Exception as error:  # text and JSON formats raise parser errors of their own

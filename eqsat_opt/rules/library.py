@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from eqsat_opt.errors import RuleError
+from eqsat_opt.errors import RuleError, RuleRefuted
 from eqsat_opt.rules.rule import Numerics, Phase, Rule
 from eqsat_opt.rules.rulebooks import (
     admit,
-    certificates_beside,
-    load_installed,
+    installed_rulebooks,
+    read_installed,
     read_rulebook,
     rules_of,
 )
-from eqsat_opt.rules.verify.certificate import Certificate, read_certificates, why_invalid
+from eqsat_opt.rules.verify.certificate import (
+    Certificate,
+    certificates_beside,
+    read_certificates,
+    why_invalid,
+)
+from eqsat_opt.rules.verify.semantics import rule_text
 
 __all__ = [
     "FAMILIES",
@@ -33,6 +41,8 @@ __all__ = [
     "excluded_rules",
     "families",
     "load_rules",
+    "named_rules",
+    "read_users_rules",
     "standings",
 ]
 
@@ -43,6 +53,7 @@ FAMILIES = (
 )  # fmt: skip
 """Modules of eqsat_opt.rules.books, one per family."""
 _BOOKS = "eqsat_opt.rules.books"
+_TAKEN = (*FAMILIES, "default", "none")
 _LOG = logging.getLogger(__name__)
 
 
@@ -132,19 +143,75 @@ def default_rules(numerics: Numerics = Numerics.REASSOCIATE) -> list[Rule]:
     ]
 
 
+def _book() -> dict[str, Rule]:
+    return {rule.name: rule for rules in families().values() for rule in rules}
+
+
+def _unknown(name: str, further: str) -> RuleError:
+    known = (*_book(), *FAMILIES, *installed_rulebooks())
+    close = get_close_matches(name.removesuffix("-reversed"), known)
+    hint = f"did you mean {', '.join(close)}? " if close else ""
+    return RuleError(f"no rule or family {name!r}; {hint}{further}")
+
+
+def named_rules(name: str) -> list[Rule]:
+    """The rule of the book that has this name, or the reverse of which has it, or a family.
+
+    Raises:
+        RuleError: there is none.
+    """
+    found = [
+        rule
+        for rule in _book().values()
+        if name in (rule.name, rule.family)
+        or (rule.bidirectional and name == f"{rule.name}-reversed")
+    ]
+    if not found:
+        raise _unknown(
+            name,
+            "eqsat-opt rules list names all of the book, eqsat-opt rules import FILE shows others; "
+            f"families: {', '.join(FAMILIES)}",
+        )
+    return found
+
+
+def _path(name: str) -> Path | None:
+    """The file that a part of a selection names, if it names one."""
+    return Path(os.path.expanduser(name)) if name.lower().endswith(".py") else None
+
+
+def read_users_rules(name: str) -> list[Rule]:
+    """The rules of a .py file or an installed rulebook, not verified yet; none if it is neither.
+
+    Raises:
+        RuleError: it cannot be loaded, or a name is taken.
+    """
+    path, book = _path(name), _book()
+    rules = read_rulebook(path) if path else read_installed(name)
+    for rule in rules:
+        if book.get(rule.name, rule) is not rule:
+            raise RuleError(f"{name}: rule {rule.name!r} is in the book already; rename yours")
+    return rules
+
+
 def _selected(name: str, numerics: Numerics) -> list[Rule]:
-    if name.endswith(".py"):
-        path = Path(name)
-        return admit(read_rulebook(path), certificates_beside(path))
+    path = _path(name)
+    if name in _TAKEN and name in installed_rulebooks():
+        raise RuleError(f"an installed rulebook is called {name!r}, which is taken; uninstall it")
+    if name == "none":
+        return []
     if name == "default":
         return default_rules(numerics)
     if name in FAMILIES:
         return [r for r in _certified() if r.family == name and r.numerics <= numerics]
-    if name in standings():
+    if path is None and name in standings():
         # Whoever names a rule wants it, so one without a certificate earns it now or is refused.
         one = standings()[name]
         return [one.rule] if not one.obstacle else admit([one.rule])
-    return load_installed(name)
+    try:
+        return admit(read_users_rules(name), certificates_beside(path) if path else None)
+    except RuleRefuted as error:
+        raise RuleRefuted(f"{name}: {error}", error.refutation) from error
 
 
 def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]:
@@ -155,44 +222,45 @@ def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]
     leading ``-`` leaves it out. Rules that come from outside the book are verified first.
 
     Raises:
-        RuleError: for an unknown name, a file that cannot be loaded, a rule that is wrong, or one
-            name defined twice.
+        RuleError: for an unknown name, a file that cannot be loaded, a rule that is wrong, one
+            name defined twice, or an empty selection.
     """
-    parts = selection.split(",") if isinstance(selection, str) else list(selection)
+    given = selection.split(",") if isinstance(selection, str) else selection
+    parts = [part.strip() for part in given if part.strip()]
+    if not parts:
+        raise RuleError("--rules is empty; give none for no rules, default for those of the book")
     chosen: dict[str, Rule] = {}
-    if parts and parts[0].startswith("-"):
+    if parts[0].startswith("-"):
         parts = ["default", *parts]
-    for part in (p.strip() for p in parts):
+    for part in parts:
         name = part.removeprefix("-")
-        if part == "none" or not part:
-            continue
         if part.startswith("-"):
             _leave_out(name, chosen)
             continue
         found = _selected(name, numerics)
-        if not found and name != "default":
-            _raise_unknown(name)
+        if not found and name not in _TAKEN:
+            raise _no_part(name)
         for rule in found:
-            if chosen.get(rule.name, rule) is not rule:
+            other = chosen.setdefault(rule.name, rule)
+            if other is not rule and rule_text(other) != rule_text(rule):
                 raise RuleError(f"rule {rule.name!r} is defined twice; rename one")
-            chosen[rule.name] = rule
     return list(chosen.values())
 
 
 def _leave_out(name: str, chosen: dict[str, Rule]) -> None:
-    known = name in FAMILIES or name in standings()
-    dropped = [rule for rule in chosen.values() if name in (rule.name, rule.family)]
-    if name.endswith(".py"):
-        names = {rule.name for rule in read_rulebook(Path(name))}
-        dropped = [rule for rule in chosen.values() if rule.name in names]
-        known = True
-    if not known and not dropped:
-        _raise_unknown(name)
+    named = {r.name for r in read_users_rules(name)} if name not in _TAKEN else set()
+    dropped = [r for r in chosen.values() if r.name in named or name in (r.name, r.family)]
+    if not (dropped or named or name in FAMILIES or name in _book()):
+        raise _no_part(name)
     for rule in dropped:
         del chosen[rule.name]
 
 
-def _raise_unknown(name: str) -> None:
-    if name in FAMILIES:
-        return  # all of its rules lack a certificate, which was said already
-    raise RuleError(f"no rule or family {name!r}; families: {', '.join(FAMILIES)}")
+def _no_part(name: str) -> RuleError:
+    if name.lower().endswith(".pb"):
+        return RuleError(f"{name} is no rulebook; eqsat-opt rules import {name} shows its rules")
+    installed = ", ".join(installed_rulebooks())
+    rulebook = f", an installed rulebook ({installed})" if installed else ""
+    return _unknown(
+        name, f"give default, none, a rule, a FILE.py{rulebook} or a family: {', '.join(FAMILIES)}"
+    )

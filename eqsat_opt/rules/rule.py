@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 import inspect
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import FrameType, ModuleType
 from typing import Any, TypeAlias
 
 from eqsat_opt.errors import RuleError
@@ -24,12 +26,16 @@ __all__ = [
     "Tensor",
     "Weight",
     "directed",
+    "made_in",
     "rule",
 ]
 
 _MOST_TOLERANCE = 1e-5
 """A rule is verified at the target of a constant, so what it takes for that must be a rounding."""
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
+_REVERSED = "-reversed"
+_MADE = "__rules__"
+"""Where a module keeps the rules that were made while its body ran."""
 
 
 class Numerics(enum.IntEnum):
@@ -157,11 +163,22 @@ def rule(
     The function returns ``lhs, rhs, *conditions``; a side with several roots is a tuple.
 
     Raises:
-        RuleError: if the name is not ``family/name``, a variable is unbound, an operator unknown or
-            a tolerance wide.
+        RuleError: if the name is not ``family/name``, a value is of another type, a variable is
+            unbound, an operator unknown or a tolerance wide.
     """
+    if not isinstance(name, str):
+        raise RuleError('@rule takes a name; write @rule("family/name")')
     if not _NAME.fullmatch(name):
         raise RuleError(f"rule name {name!r} is not of the form family/kebab-case")
+    if name.endswith(_REVERSED):
+        raise RuleError(
+            f"rule name {name!r} ends in {_REVERSED}, which is added where a rule is read "
+            "backwards; rename it"
+        )
+    for value, kind in ((numerics, Numerics), (phase, Phase)):
+        if not isinstance(value, kind):
+            members = ", ".join(f"{kind.__name__}.{one.name}" for one in kind)
+            raise RuleError(f"{name}: {value!r} is none of {members}")
 
     def make(function: Callable[..., Sides]) -> Rule:
         kinds = tuple(
@@ -177,9 +194,24 @@ def rule(
         )  # fmt: skip
         for one in directed([made]):
             _check(one)
+        _remember(made)
         return made
 
     return make
+
+
+def _remember(made: Rule) -> None:
+    """Note a rule in the module whose body is running, be it for this line or a call from it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if frame is not None:
+        frame.f_globals.setdefault(_MADE, []).append(made)
+
+
+def made_in(module: ModuleType) -> list[Rule]:
+    """The rules that were made while the body of a module ran, bound to a name or not."""
+    return list(vars(module).get(_MADE, ()))
 
 
 def _annotation(parameter: inspect.Parameter) -> str:
@@ -218,6 +250,12 @@ def _used(rule: Rule) -> set[str]:
 
 
 def _check(rule: Rule) -> None:
+    for root in (*rule.lhs, *rule.rhs):
+        if not isinstance(root, Term):
+            raise RuleError(f"{rule.name}: {root} is no term; return tensors and operators on them")
+    for condition in rule.when:
+        if not isinstance(condition, Condition):
+            raise RuleError(f"{rule.name}: {condition} is no condition, such as x.rank == 2")
     if len(rule.lhs) != len(rule.rhs):
         raise RuleError(
             f"{rule.name}: {len(rule.lhs)} roots on the left, {len(rule.rhs)} on the right"
@@ -243,9 +281,6 @@ def directed(rules: Sequence[Rule]) -> list[Rule]:
     for one in rules:
         result.append(replace(one, bidirectional=False))
         if one.bidirectional:
-            result.append(
-                replace(
-                    one, name=f"{one.name}-reversed", lhs=one.rhs, rhs=one.lhs, bidirectional=False
-                )
-            )
+            name = f"{one.name}{_REVERSED}"
+            result.append(replace(one, name=name, lhs=one.rhs, rhs=one.lhs, bidirectional=False))
     return result

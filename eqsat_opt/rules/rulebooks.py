@@ -6,15 +6,18 @@ A rule is verified at level 1 when it is loaded. Its certificate is then kept, b
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from threading import RLock
+from traceback import walk_tb
 from types import ModuleType
 
 from eqsat_opt.errors import CertificateError, RuleError
-from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.rule import Rule, made_in
 from eqsat_opt.rules.verify.certificate import (
     Certificate,
     read_certificates,
@@ -26,9 +29,8 @@ from eqsat_opt.rules.verify.semantics import fingerprint
 __all__ = [
     "GROUP",
     "admit",
-    "certificates_beside",
     "installed_rulebooks",
-    "load_installed",
+    "read_installed",
     "read_rulebook",
     "rules_of",
 ]
@@ -36,55 +38,71 @@ __all__ = [
 GROUP = "eqsat_opt.rulebooks"
 """Entry points of this group name a module with rules, or a list of rules."""
 _CACHE_VARIABLE = "EQSAT_OPT_CACHE"
+_LOADING = RLock()
+"""Standard output is the process's; two threads that redirect it must not restore it crosswise."""
 
 
 def rules_of(module: ModuleType) -> list[Rule]:
-    """The rules that a module defines, in order."""
-    return [value for value in vars(module).values() if isinstance(value, Rule)]
+    """The rules that a module makes, in order, and those that it imports by name."""
+    named = [value for value in vars(module).values() if isinstance(value, Rule)]
+    return list({id(rule): rule for rule in (*made_in(module), *named)}.values())
 
 
 def read_rulebook(path: Path) -> list[Rule]:
-    """The rules of a Python file, not verified yet.
+    """The rules of a Python file, not verified yet; what it prints goes to standard error.
 
     Raises:
         RuleError: it is missing, no Python, fails when it is run, defines no rule, or two of
             one name.
     """
-    spec = importlib.util.spec_from_file_location(f"eqsat_opt_rulebook_{path.stem}", path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise RuleError(
-            f"no rule file {str(path)!r}; give a Python file that defines rules with @rule"
-        )
-    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except RuleError as error:
-        raise RuleError(f"{path}: {error}") from error
-    except SyntaxError as error:
-        where = f"line {error.lineno}: " if error.lineno else ""
+        code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except OSError as error:
         raise RuleError(
-            f"{path} is no Python: {where}{error.msg}; give a file that defines rules with @rule"
+            f"no rule file {str(path)!r}: {error.strerror}; "
+            "give a Python file that defines rules with @rule"
         ) from error
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        where = f"line {line}: " if line else ""
+        raise RuleError(
+            f"{path} is no Python: {where}{getattr(error, 'msg', error)}; "
+            "give a file that defines rules with @rule"
+        ) from error
+    module = ModuleType(f"_eqsat_opt_rulebook_{id(path)}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # for what looks its module up, such as dataclasses
+    try:
+        with _LOADING, redirect_stdout(sys.stderr):
+            exec(code, vars(module))
     except (Exception, SystemExit) as error:
-        raise RuleError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+        frames = walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if frame.f_code.co_filename == code.co_filename]
+        raise _failure(str(path), error, f"line {lines[-1]}: ") from error
+    finally:
+        del sys.modules[module.__name__]
     rules = rules_of(module)
     if not rules:
         raise RuleError(f"{path} defines no rule; decorate a function with @rule")
-    _refuse_homonyms(rules, path)
+    _refuse_homonyms(rules, str(path))
     return rules
 
 
-def _refuse_homonyms(rules: Sequence[Rule], path: Path) -> None:
+def _failure(book: str, error: BaseException, where: str = "") -> RuleError:
+    if isinstance(error, RuleError):
+        return RuleError(f"{book}: {where}{error}")
+    return RuleError(
+        f"{book} cannot be loaded: {where}{type(error).__name__}: {error}; "
+        "correct it, or see all with --debug"
+    )
+
+
+def _refuse_homonyms(rules: Sequence[Rule], book: str) -> None:
     """Verdicts and certificates are kept by name, so two rules must not share one."""
     first: dict[str, Rule] = {}
     for rule in rules:
         if first.setdefault(rule.name, rule) is not rule:
-            raise RuleError(f"{path} defines rule {rule.name!r} twice; rename one")
-
-
-def certificates_beside(path: Path) -> Path:
-    """Where the certificates of a rulebook file are kept."""
-    return path.with_name(f"{path.stem}.certificates.json")
+            raise RuleError(f"{book} defines rule {rule.name!r} twice; rename one")
 
 
 def installed_rulebooks() -> tuple[str, ...]:
@@ -92,26 +110,29 @@ def installed_rulebooks() -> tuple[str, ...]:
     return tuple(sorted(point.name for point in entry_points(group=GROUP)))
 
 
-def load_installed(name: str) -> list[Rule]:
-    """The verified rules of an installed rulebook; none if there is no such rulebook.
+def read_installed(name: str) -> list[Rule]:
+    """The rules of an installed rulebook, not verified yet; none if there is no such rulebook.
 
     Raises:
-        RuleError: it cannot be loaded, or a rule is wrong.
+        RuleError: it cannot be loaded, holds no rule, or two of one name.
     """
-    return [rule for point in entry_points(group=GROUP, name=name) for rule in _load(point)]
+    rules = [rule for point in entry_points(group=GROUP, name=name) for rule in _read(point)]
+    _refuse_homonyms(rules, f"rulebook {name!r}")
+    return rules
 
 
-def _load(point: EntryPoint) -> list[Rule]:
+def _read(point: EntryPoint) -> list[Rule]:
     try:
-        loaded = point.load()
-    except RuleError:
-        raise
-    except Exception as error:
-        raise RuleError(f"rulebook {point.name!r} cannot be loaded: {error}") from error
-    rules = rules_of(loaded) if isinstance(loaded, ModuleType) else list(loaded)
-    if not rules or not all(isinstance(rule, Rule) for rule in rules):
-        raise RuleError(f"rulebook {point.name!r} holds no rules; it must name a module of rules")
-    return admit(rules)
+        with _LOADING, redirect_stdout(sys.stderr):
+            loaded = point.load()
+    except (Exception, SystemExit) as error:
+        raise _failure(f"rulebook {point.name!r}", error) from error
+    rules = rules_of(loaded) if isinstance(loaded, ModuleType) else loaded
+    if not (rules and isinstance(rules, list | tuple) and all(isinstance(r, Rule) for r in rules)):
+        raise RuleError(
+            f"rulebook {point.name!r} holds no rules; it must name a module of rules or a list"
+        )
+    return list(rules)
 
 
 def admit(rules: Sequence[Rule], beside: Path | None = None) -> list[Rule]:

@@ -170,6 +170,7 @@ def test_no_model(content: bytes, expected: str, folder: Path, fails: Callable[.
 def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
     (folder / "a_folder.onnx").mkdir()
     assert "no such file" in fails(*optimise("missing.onnx"))
+    assert "cannot read ''" in fails(*optimise(""))
     assert "directory" in fails(*optimise("a_folder.onnx"))
     assert "unknown zoo model" in fails(*optimise("zoo:nonsense"))
 
@@ -179,6 +180,7 @@ def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
     [
         (["--rules", "nonsense"], "no rule or family 'nonsense'"),
         (["--rules", "missing.py"], "no rule file"),
+        (["--rules", ""], "--rules is empty"),
         (["--objective", "beauty"], "unknown objective 'beauty'"),
         (["--objective", "energy"], "no energy meter"),
         (["--objective", "time=much"], "'=' where it should end"),
@@ -201,6 +203,7 @@ def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
         (["--nonsense"], "No such option"),
         (["--json", "missing/report.json"], "does not exist"),
         (["--json", "."], "is a folder"),
+        (["--json", "--quiet"], "a file of that name is ./--quiet"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

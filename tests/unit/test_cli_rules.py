@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from eqsat_opt import certification
 from eqsat_opt.cli.app import run
-from eqsat_opt.rules import families, library
+from eqsat_opt.rules import Numerics, families, library
 from eqsat_opt.rules.constants import closed_form
 from eqsat_opt.rules.library import standings
 
@@ -77,8 +80,10 @@ def test_list_with_filters(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(found["0"]) == left_out
     filters = ["--phase", "recognise", "--family", "attention", "--numerics", "relaxed"]
     assert run(["rules", "list", *filters, "--json", "-"]) == 0
-    (one,) = json.loads(capsys.readouterr().out)["rules"]
-    assert one["name"] == "attention/guarded-softmax"
+    shown = {one["name"] for one in json.loads(capsys.readouterr().out)["rules"]}
+    relaxed = {r.name for r in families()["attention"] if r.numerics is Numerics.RELAXED}
+    assert shown == relaxed  # all of them recognise
+    assert "attention/guarded-softmax" in shown
 
 
 def test_list_fits_a_narrow_terminal(
@@ -117,6 +122,8 @@ def test_rules_that_are_left_out_are_named_by_reason(
     assert f"{len(names)} rules: {len(names) - 2} proven for all sizes" in text
     levels = [row.split()[1] for row in text.splitlines()[1 : 1 + len(names)]]
     assert levels == ["-", "-", *["2"] * (len(names) - 2)]
+    assert run(["rules", "show", names[0]]) == 0
+    assert f"rules verify {names[0]} --write certifies it" in capsys.readouterr().out
 
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,16 +174,39 @@ def test_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert "no rule or family 'conv/fly'" in error_of(capsys, "show", "conv/fly")
     assert "no rule or family 'conv/fly'" in error_of(capsys, "verify", "conv/fly")
+    assert "did you mean pool/max-relu" in error_of(capsys, "show", "pool/max-rel")
+    assert "nowhere does not exist" in error_of(capsys, "show", "lrn", "--json", "nowhere/lrn")
     assert "--level 4 does not exist" in error_of(capsys, "verify", "--level", "4")
     assert "--level 4 does not exist" in error_of(capsys, "list", "--level", "4")
     assert "no phase 'late'; phases: recognise" in error_of(capsys, "list", "--phase", "late")
     assert "classes: bitexact" in error_of(capsys, "list", "--numerics", "loose")
     assert "--jobs -1 is negative" in error_of(capsys, "verify", "--jobs", "-1")
+    assert "-q is where a file name belongs" in error_of(capsys, "list", "--json", "-q")
+
+
+def test_closed_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert run(["rules", "list", "--family", "pool"]) == 0
+    assert run(["rules", "list", "--family", "recurrence"]) == 1
+    sys.stdout.close()
+    sys.stderr.close()
 
 
 def test_verify_one_rule(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    name, target = "transpose/compose-2d", tmp_path / "found.json"
-    command = ["rules", "verify", name, "--level", "1", "--jobs", "1", "--json", str(target)]
+    name, target = "elementwise/add-assoc", tmp_path / "found.json"
+    command = [
+        "rules",
+        "verify",
+        f"{name}-reversed",
+        name,
+        "--level",
+        "1",
+        "--jobs",
+        "1",
+        "--json",
+        str(target),
+    ]
     assert run(command) == 0
     text = capsys.readouterr().out
     assert "1 rule in" in text
@@ -201,7 +231,25 @@ def test_import_of_a_rulebook(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert "mine/abs: Abs(Abs(x)) => Abs(x)" in text
     assert "accepted: level 1" in text
     assert "1 of 1 rule accepted" in text
-    assert (tmp_path / "mine.certificates.json").is_file()
+    beside = tmp_path / "mine.certificates.json"
+    assert f"certificates written to {beside}" in text.replace("\n", "")
+    beside.unlink()
+    assert run(["rules", "import", str(path), "--jobs", "1", "--write", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["written"] == [str(beside)]
+    assert beside.is_file()
+    assert run(["rules", "import", str(path), "--jobs", "1", "--write", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert "--jobs -1 is negative" in error_of(capsys, "import", str(path), "--jobs", "-1")
+
+
+def test_import_says_early_that_it_cannot_write(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(RIGHT)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    monkeypatch.setattr(certification, "verify", None)
+    assert "no permission to write in" in error_of(capsys, "import", str(path), "--write")
 
 
 def test_import_of_a_wrong_rule(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -237,7 +285,7 @@ def test_import_of_what_is_no_rulebook(capsys: pytest.CaptureFixture[str], tmp_p
     python.write_text("x + y = = y + x")
     assert "is no Python: line 1" in error_of(capsys, "import", str(python))
     python.write_text("raise SystemExit(3)")
-    assert "cannot be loaded: SystemExit: 3" in error_of(capsys, "import", str(python))
+    assert "cannot be loaded: line 1: SystemExit: 3" in error_of(capsys, "import", str(python))
     python.write_bytes(b"x = 0\x00")
     assert "is no Python: source code" in error_of(capsys, "import", str(python))
     python.write_text(RIGHT.replace("ops.Abs(ops", "ops.Absolute(ops"))

@@ -128,11 +128,6 @@ def test_selection_by_family_name_and_exclusion() -> None:
     } - {"conv"}
 
 
-def test_unknown_selection_lists_the_families() -> None:
-    with pytest.raises(RuleError, match="no rule or family 'recurrence'; families: elementwise"):
-        load_rules("recurrence", Numerics.RELAXED)
-
-
 def test_rules_from_a_file(tmp_path: Path) -> None:
     source = tmp_path / "mine.py"
     source.write_text(
