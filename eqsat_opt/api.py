@@ -203,7 +203,7 @@ def _optimise(given: AnyModel, name: str, options: Options, progress: Progress) 
             )
             stages.seconds.update(contest.stages_s)
             if contest.wrong:
-                guilty = accuse(clean, plan, rules, search, terms, staging)
+                guilty = accuse(clean, plan, rules, search, terms, staging, selection=options.rules)
                 raise CheckFailed(_wrong_text(contest, guilty))
         n_measured = pricer.n_measured
     label, _, level = contest.winner.partition("@")
@@ -539,4 +539,5 @@ def compare(
                 sizes=sizes,
                 threads=options.threads,
             )
-    return found
+    left_out = left_out_note()
+    return replace(found, notes=(left_out,)) if left_out else found

@@ -80,8 +80,11 @@ class Options:
             raise OptionError(
                 f"the budget is {self.budget_s:g} s; give a positive number of seconds"
             )
-        if self.threads < 0 or self.check < 0 or self.alternatives < 0:
-            raise OptionError("threads, check and alternatives must not be negative")
+        for name in ("threads", "check", "alternatives"):
+            if getattr(self, name) < 0:
+                raise OptionError(
+                    f"{name} must not be negative but is {getattr(self, name)}; give 0 or more"
+                )
         if self.seed < 0:
             raise OptionError(f"the seed is {self.seed}; give a number that is not negative")
         if not 0 <= self.deadline_s < math.inf:

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-__all__ = ["Latency", "OutputError", "Report", "bytes_text", "count_text", "time_text"]
+__all__ = ["Latency", "OutputError", "Report", "bytes_text", "count_text", "counted", "time_text"]
 
 STATUS_TEXT = {
     "improved": "a faster model was found",
     "unchanged": "no improvement found: the original is kept",
     "unmeasured": "the result was not raced; its cost is only predicted",
 }
+
+
+_ENDED = {"saturated": "saturated", "algebra": "saturated but for rounds of algebra"}
+"""How saturation ended, where it was not cut off."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,8 @@ class Report:
         operators_before, operators_after: operator name to count.
         metrics_before, metrics_after: predicted totals by metric.
         cost, lower_bound, gap: objective of the extraction, its proven bound, and their relative
-            distance.
+            distance. The bound is for the graphs in the e-graph; the rules may reach cheaper ones
+            where a limit ended saturation, and by more rounds of associativity and commutativity.
         original_cost: objective of the model as it came.
         extraction_status: ``optimal``, ``feasible`` or ``greedy``.
         enodes, eclasses, enodes_loaded, iterations, stopped_by: the e-graph.
@@ -239,16 +244,13 @@ class Report:
             (
                 "e-graph",
                 f"{count_text(self.enodes_loaded)} → {count_text(self.enodes)} e-nodes in "
-                f"{count_text(self.eclasses)} e-classes, {self.iterations} iterations, "
-                + (
-                    "saturated"
-                    if self.stopped_by == "saturated"
-                    else f"stopped by {self.stopped_by}"
-                ),
+                f"{count_text(self.eclasses)} e-classes, {counted(self.iterations, 'iteration')}, "
+                + _ENDED.get(self.stopped_by, f"stopped by {self.stopped_by}"),
             ),
             (
                 "extraction",
-                f"best {cost}, original {original}, no graph below {bound} ({quality}); predicted",
+                f"best {cost}, original {original}, none in the e-graph below {bound} ({quality}); "
+                "predicted",
             ),
             (
                 "kernels",
@@ -261,9 +263,7 @@ class Report:
         facts = []
         if self.status == "unchanged" and self.lower_bound > 0:
             excess = self.original_cost / self.lower_bound - 1
-            facts.append(
-                ("original", f"at most {excess:.1%} above the best graph that the rules reach")
-            )
+            facts.append(("original", f"at most {excess:.1%} above the best graph in the e-graph"))
         if self.rules:
             facts.append(
                 ("rules", ", ".join(f"{name} ×{count}" for name, count in self.rules.items()))
@@ -276,7 +276,7 @@ class Report:
             facts.append(("outputs", f"agree: {errors}"))
         race = _race_text(self.race)
         if race:
-            facts.append(("race", f"{race}; {self.threads} thread{'s' * (self.threads > 1)}"))
+            facts.append(("race", f"{race}; {counted(self.threads, 'thread')}"))
         total = sum(self.stages_s.values())
         stages = ", ".join(f"{n} {s:.2f}" for n, s in self.stages_s.items() if s >= 0.005)
         facts.append(("seconds", f"{total:.2f}: {stages}" if stages else f"{total:.2f}"))
@@ -305,6 +305,11 @@ def quantity_text(value: float) -> str:
 def count_text(value: float) -> str:
     """A whole number with separators: `12,345`."""
     return f"{value:,.0f}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, which has a regular plural: `1 rule`, `12,345 rules`."""
+    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def bytes_text(value: float) -> str:

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_methods"]
 
-_ENDED = {"graphs": "limit of graphs", "time": "limit of time"}
-"""What the statuses of a search mean that name a limit only."""
+_LIMITS = {
+    "algebra": "limit of rounds of algebra",
+    "graphs": "limit of graphs",
+    "iterations": "limit of rounds",
+    "nodes": "limit of e-nodes",
+    "time": "limit of time",
+}
+"""What ended a method, where its name alone says too little."""
 
 
 def compare_methods(
@@ -49,7 +55,8 @@ def compare_methods(
         float,
         typer.Option(
             metavar="SECONDS",
-            help="For each search, and each stage of the e-graph; 0 is no limit for searches.",
+            help="For each search, and for saturation and extraction each; "
+            "0 is no limit for searches, 30 and 20 for these two.",
         ),
     ] = 0.0,
     hash: Annotated[
@@ -87,7 +94,8 @@ def compare_methods(
 
     Every operator is priced as a kernel of its own, without fusion, so that costs compare. The time
     is until a method ends; "as cheap after" says when it had a graph as cheap as what the others
-    end with.
+    end with. The bound is for the graphs in the e-graph, where associativity and commutativity run
+    for two rounds.
     """
     options = a.make_options(
         input_shape,
@@ -118,11 +126,14 @@ def compare_methods(
         found = api.compare(model, options, settings, progress=progress)
     if json is not None:
         write_json(found.to_json(), json)
-    if not quiet and json != "-":
+    tables = not quiet and json != "-"
+    if tables:
         console = output_console()
         console.print(_heading(found))
         console.print(_table(found))
-        print_left_out(console)
+        if found.assumed_sizes:
+            console.print(_assumption(found), style="yellow", markup=False)
+    print_left_out(tables=tables)
     wrong = next((result for result in found.results if result.why), None)
     if wrong is not None:
         raise CheckFailed(
@@ -132,10 +143,18 @@ def compare_methods(
 
 
 def _heading(found: Comparison) -> str:
+    from eqsat_opt.report import counted
+
     return (
-        f"{found.model}: {found.operators} operators, {found.n_rules} rules, "
+        f"{found.model}: {counted(found.operators, 'operator')}, {counted(found.n_rules, 'rule')}, "
         f"{found.prices} prices, one kernel per operator\n"
     )
+
+
+def _assumption(found: Comparison) -> str:
+    sizes = ", ".join(f"{name} = {size}" for name, size in found.assumed_sizes.items())
+    first = next(iter(found.assumed_sizes))
+    return f"note: priced at the assumed sizes {sizes}; give others with --input-shape {first}:SIZE"
 
 
 def _table(found: Comparison) -> Table:
@@ -161,7 +180,7 @@ def _table(found: Comparison) -> Table:
         ("time", "", [f"{r.time_s:.2f} s" for r in results]),
         ("best after", "", [f"{r.best_after_s:.2f} s" for r in results]),
         ("as cheap after", "", [_seconds(found.as_cheap_after_s(r)) for r in results]),
-        ("ended", "", [_ENDED.get(r.status, r.status) for r in results]),
+        ("ended", "", [_ended(r) for r in results]),
         ("outputs", "", [_verdict(r) for r in results]),
     )  # fmt: skip
     titles = ("", "original", *(result.method for result in results))
@@ -185,6 +204,15 @@ def _bound(result: MethodResult) -> tuple[str, str]:
     if bound is None:
         return "none", ""
     return time_text(bound), f"{1 - bound / result.cost_us:.1%}" if result.cost_us else "0.0%"
+
+
+def _ended(result: MethodResult) -> str:
+    ended = _LIMITS.get(result.stopped_by, result.stopped_by)
+    if result.extraction is None:
+        return ended
+    # A proof is about what the e-graph holds; a limit may have kept graphs out of it.
+    partly = result.extraction == "optimal" and result.stopped_by != "saturated"
+    return f"{ended}, {result.extraction}{' in what it holds' * partly}"
 
 
 def _seconds(time_s: float | None) -> str:

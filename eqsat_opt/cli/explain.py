@@ -61,10 +61,11 @@ def explain_model(
         explanation = api.explain(model, options, progress=progress)
     if json is not None:
         write_json(explanation.to_json(), json)
-    if not quiet and json != "-":
+    tables = not quiet and json != "-"
+    if tables:
         console = output_console()
         console.print(explanation)
-        print_left_out(console)
         if kernels:
             console.print()
             console.print(explanation.kernel_table())
+    print_left_out(tables=tables)

@@ -11,6 +11,7 @@ from eqsat_opt.cli.session import (
     Session,
     check_writable,
     output_console,
+    print_left_out,
     stage_progress,
     write_json,
 )
@@ -85,3 +86,5 @@ def optimize_model(
         console.print(report)
         what = " (the original)" if report.status == "unchanged" else ""
         console.print(f"written to {target}{what}", markup=False)
+    else:
+        print_left_out(tables=False)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.cli.session import output_console
+from eqsat_opt.report import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,7 +29,7 @@ _LEVELS = ("sampled", "exact at instances", "proven for all sizes", "derived fro
 _WIDE = 110
 """Columns from which a terminal shows the numbers of a certificate as well."""
 _LEAST = 12
-"""Columns that the last cell of a row gets in any case."""
+"""Columns without which the last cell of a row would say nothing."""
 _CERTIFIED = ("instances", "float32", "float16")
 _NUMBERS = ("level", "seconds", *_CERTIFIED)
 
@@ -64,28 +65,27 @@ def _summary(shown: Sequence[Standing]) -> str:
     parts = [f"{count} {text}" for count, text in zip(counts, _LEVELS, strict=True) if count]
     books = installed_rulebooks()
     more = f"; installed rulebooks: {', '.join(books)}" if books else ""
-    return f"{_count(len(shown), 'rule')}: {', '.join(parts) or 'none certified'}{more}"
-
-
-def _count(count: int, noun: str) -> str:
-    """A number with its noun, which has a regular plural."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{counted(len(shown), 'rule')}: {', '.join(parts) or 'none certified'}{more}"
 
 
 def _last_cut(titles: Sequence[str], rows: Sequence[tuple[Sequence[str], str | None]], width: int
               ) -> Table:  # fmt: skip
-    """A table of which a narrow terminal cuts the last column only; each row has its style."""
+    """A table of styled rows that a narrow terminal cuts in the last column that has room."""
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    cells = [titles, *(row for row, _ in rows)]
-    others = sum(max(len(row[i]) for row in cells) + 2 for i in range(len(titles) - 1))
-    for title in titles[:-1]:
+    longest = [
+        max(map(len, column)) for column in zip(titles, *(row for row, _ in rows), strict=True)
+    ]
+    starts = [sum(longest[:i]) + 2 * i for i in range(len(titles))]
+    fits = [start + min(_LEAST, size) <= width for start, size in zip(starts, longest, strict=True)]
+    shown = max(1, sum(fits))
+    for title in titles[:shown]:
         table.add_column(title, no_wrap=True, justify="right" if title in _NUMBERS else "left")
-    table.add_column(titles[-1], no_wrap=True, max_width=max(_LEAST, width - others))
+    table.columns[-1].max_width = max(1, width - starts[shown - 1])
     for row, style in rows:
-        table.add_row(*map(escape, row), style=style)
+        table.add_row(*map(escape, row[:shown]), style=style)
     return table
 
 
@@ -198,7 +198,7 @@ def print_outcomes(outcomes: Sequence[Outcome], taken: float, written: Sequence[
         for level in range(4)
     }  # fmt: skip
     levels = ", ".join(f"{n} at level {level}" for level, n in counts.items() if n)
-    done = _count(len(outcomes), "rule")
+    done = counted(len(outcomes), "rule")
     refused = sum(one.certificate is None for one in outcomes)
     parts = ", ".join(filter(None, (levels, f"{refused} refused" if refused else "")))
     console.print(f"{done} in {taken:.1f} s: {parts}", markup=False)
@@ -237,4 +237,4 @@ def print_imported(outcomes: Sequence[Outcome]) -> None:
             if code:
                 console.print(code, markup=False, soft_wrap=True)
     accepted = sum(one.passed for one in outcomes)
-    console.print(f"{accepted} of {_count(len(outcomes), 'rule')} accepted", markup=False)
+    console.print(f"{accepted} of {counted(len(outcomes), 'rule')} accepted", markup=False)

@@ -6,7 +6,6 @@ graph that it returns, whose outputs are compared with those of the model.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.comparison.results import Comparison, MethodResult, Moment, descent
 from eqsat_opt.comparison.saturated import saturated
-from eqsat_opt.comparison.settings import METHODS, CompareSettings
+from eqsat_opt.comparison.settings import EXTRACTION_S, METHODS, SATURATION_S, CompareSettings
 from eqsat_opt.cost.operators import OperatorCost, analytic_price, graph_cost_us
 from eqsat_opt.cost.pricing import Price, Pricer
 from eqsat_opt.egraph import Budget, lower
@@ -33,9 +32,6 @@ from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select import rules_used
 
 __all__ = ["check", "compare_methods"]
-
-_SATURATION_S, _EXTRACTION_S = 30.0, 20.0
-"""Seconds for the stages of the e-graph, at most."""
 
 _ASSUMED_SIZE = 16
 
@@ -82,9 +78,8 @@ def _eqsat(
     settings: CompareSettings,
     clock: _Clock,
 ) -> MethodResult:
-    most = settings.time_s or math.inf
-    budget = Budget(nodes=settings.nodes, time_s=min(_SATURATION_S, most))
-    limit = min(_EXTRACTION_S, most)
+    budget = Budget(nodes=settings.nodes, time_s=settings.time_s or SATURATION_S)
+    limit = settings.time_s or EXTRACTION_S
     with clock.seconds() as seconds:
         found = saturated(graph, rules, cost, budget, time_limit_s=limit, seed=settings.seed)
     trace = tuple(replace(one, time_s=min(one.time_s, seconds[0])) for one in found.trace)
@@ -92,7 +87,8 @@ def _eqsat(
         "eqsat",
         found.cost_us,
         min(found.lower_bound_us, found.cost_us),
-        f"{found.stopped_by}, {found.status}",
+        found.stopped_by,
+        found.status,
         None,
         None,
         found.enodes,
@@ -124,6 +120,7 @@ def _metaflow(
         found.cost_us,
         None,
         found.stopped_by,
+        None,
         found.graphs,
         found.tried,
         None,
@@ -139,10 +136,10 @@ _Method = Callable[[Graph, Sequence[Rule], OperatorCost, CompareSettings, _Clock
 _METHODS: Mapping[str, _Method] = dict(zip(METHODS, (_eqsat, _metaflow), strict=True))
 
 
-def _with_assumed(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
+def _assumed(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     types = (type_ for type_ in graph.types.values() if isinstance(type_, TensorType))
     names = {name for type_ in types for dim in type_.shape for name in dim_names(dim)}
-    return {**dict.fromkeys(sorted(names), _ASSUMED_SIZE), **sizes}
+    return dict.fromkeys(sorted(names - sizes.keys()), _ASSUMED_SIZE)
 
 
 def compare_methods(
@@ -167,7 +164,8 @@ def compare_methods(
         progress: called with a stage and a detail.
     """
     clock = _Clock(pricer)
-    known_sizes = _with_assumed(graph, sizes or {})
+    assumed = _assumed(graph, sizes or {})
+    known_sizes = {**assumed, **(sizes or {})}
     start = operator_graph(lower(graph))
     original_us = graph_cost_us(start, OperatorCost(clock.price, known_sizes))
     read = [rule for rule in rules if rule.phase is not Phase.DERIVATION]
@@ -192,6 +190,7 @@ def compare_methods(
         clock.measuring_s,
         settings,
         tuple(best.values()),
+        assumed,
     )
 
 

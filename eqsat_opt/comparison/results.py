@@ -39,8 +39,10 @@ class MethodResult:
     Attributes:
         method: its name.
         cost_us: of its graph, recomputed from the graph.
-        lower_bound_us: no graph in its reach costs less; ``None`` where it proves nothing.
-        status: why it ended, or what it proved.
+        lower_bound_us: no graph that its e-graph holds costs less. The rules may reach cheaper ones
+            where `stopped_by` is not ``saturated``. ``None`` for a search.
+        stopped_by: why it ended; for the e-graph, why saturation did.
+        extraction: status of the extraction, of which ``optimal`` is proven; ``None`` for a search.
         graphs: graphs visited, for a search.
         tried: substitutions tried, for a search.
         enodes: size of the e-graph, where there is one.
@@ -58,7 +60,8 @@ class MethodResult:
     method: str
     cost_us: float
     lower_bound_us: float | None
-    status: str
+    stopped_by: str
+    extraction: str | None
     graphs: int | None
     tried: int | None
     enodes: int | None
@@ -69,6 +72,11 @@ class MethodResult:
     max_error: float | None = None
     why: str = ""
     graph: Graph | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def status(self) -> str:
+        """Why it ended and, for the e-graph, what it proved."""
+        return f"{self.stopped_by}, {self.extraction}" if self.extraction else self.stopped_by
 
     @property
     def best_after_s(self) -> float:
@@ -86,6 +94,7 @@ class MethodResult:
         trace = [asdict(moment) for moment in self.trace]
         return {
             **value,
+            "status": self.status,
             "rules": dict(self.rules),
             "best_after_s": self.best_after_s,
             "trace": trace,
@@ -105,6 +114,8 @@ class Comparison:
         measuring_s: seconds for measuring kernels, all methods together.
         settings: what the methods were given.
         results: by method.
+        assumed_sizes: of symbolic dimensions that nobody gave a size, for pricing.
+        notes: what else the user should know.
     """
 
     model: str
@@ -115,6 +126,8 @@ class Comparison:
     measuring_s: float
     settings: CompareSettings
     results: tuple[MethodResult, ...]
+    assumed_sizes: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def as_cheap_after_s(self, result: MethodResult) -> float | None:
         """When a method had a graph as cheap as all others end with; ``None`` if never."""
@@ -131,6 +144,8 @@ class Comparison:
             "prices": self.prices,
             "measuring_s": self.measuring_s,
             "settings": {**asdict(self.settings), "methods": list(self.settings.methods)},
+            "assumed_sizes": dict(self.assumed_sizes),
+            "notes": list(self.notes),
             "results": [
                 {**result.to_json(), "as_cheap_after_s": self.as_cheap_after_s(result)}
                 for result in self.results

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from eqsat_opt.errors import OptionError
 from eqsat_opt.search import MetaFlow, SearchBudget
 
-__all__ = ["METHODS", "CompareSettings"]
+__all__ = ["EXTRACTION_S", "METHODS", "SATURATION_S", "CompareSettings"]
 
 METHODS = ("eqsat", "metaflow")
 """What may be compared."""
+
+SATURATION_S, EXTRACTION_S = 30.0, 20.0
+"""Seconds for the stages of the e-graph where no limit is given."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +25,8 @@ class CompareSettings:
         alpha: of the backtracking search.
         hash: ``canonical`` or ``taso``.
         graphs: graphs that a search may visit; 0 for no limit.
-        time_s: limit for each search; 0 for none. The stages of the e-graph have one of their own,
-            and keep to this one too.
+        time_s: limit for each search, and for saturation and extraction each; 0 is none for
+            searches, and :data:`SATURATION_S` and :data:`EXTRACTION_S` for these two.
         nodes: e-nodes.
         seed: of extraction.
         measure: price operators by measuring them, instead of by the roofline.

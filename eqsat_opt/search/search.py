@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -29,8 +30,15 @@ class SearchBudget:
     time_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.graphs < 0 or not 0 <= self.time_s < float("inf"):
-            raise OptionError("a budget must not be negative; give 0 for no limit")
+        if self.graphs < 0:
+            raise OptionError(
+                f"the limit of {self.graphs} graphs is negative; give a count, or 0 for no limit"
+            )
+        if not 0 <= self.time_s < math.inf:
+            raise OptionError(
+                f"the time limit is {self.time_s:g} s; give a finite number that is not negative, "
+                "or 0 for no limit"
+            )
 
 
 @dataclass(frozen=True, slots=True)

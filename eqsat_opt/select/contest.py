@@ -180,10 +180,20 @@ def accuse(
     search: SearchOptions,
     terms: Terms,
     staging: Staging,
+    *,
+    selection: str,
 ) -> str:
-    """Name the rule that made the outputs differ: repeat the search with fewer and fewer rules."""
-    matched = {name.removesuffix("-reversed") for name in plan.saturation.report.matches}
-    suspects = [rule for rule in rules if rule.name in matched]
+    """Name the rule that made the outputs differ: repeat the search with fewer and fewer rules.
+
+    Args:
+        graph: what was searched.
+        plan: what the search found.
+        rules: what it read.
+        search: how it was done.
+        terms: how outputs are compared.
+        staging: of the model.
+        selection: of the rules, as the user wrote it, to say how to leave one out.
+    """
     session = OrtOptions(terms.threads)
     reference = Reference.of(staging.original, session, terms.seeds, terms.sizes)
     # The same prices choose the same graphs; measuring again would only take time.
@@ -200,8 +210,13 @@ def accuse(
                     return True
         return False
 
-    guilty = find_guilty(suspects, is_wrong)
-    if guilty is None:
-        used = ", ".join(rules_used(plan.best)) or "normalisation"
-        return f"no single rule could be found guilty; involved: {used}"
-    return f"rule {guilty.name} is guilty: {guilty}"
+    guilty = find_guilty(rules, is_wrong)
+    names = ", ".join(rule.name for rule in guilty)
+    if len(guilty) == 1:
+        remedy = f"leave it out with --rules {selection},-{names}"
+        return f"rule {names} is guilty: {guilty[0]}; {remedy}"
+    if guilty:
+        remedy = f"leave one out with --rules {selection},-NAME"
+        return f"rules {names} are guilty together; {remedy}"
+    used = ", ".join(rules_used(plan.best)) or "normalisation"
+    return f"no rule could be found guilty; involved: {used}; please report this model"

@@ -38,7 +38,8 @@ class RuleFate:
 
     Attributes:
         rule: its name.
-        matches: how often it matched; 0 for a merge of siblings, which is offered, not matched.
+        matches: how often it matched; 0 for a merge of siblings, which is offered, not matched, and
+            for a rule of recognition, which matches in windows of its own.
         made: e-nodes that it made first.
         chosen: nodes of the result that it made.
         cost: objective of the best graph found that uses it; None if it is chosen or no graph can.

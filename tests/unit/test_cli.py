@@ -210,6 +210,14 @@ def test_without_rules_the_original_comes_back(
     assert [n.op_type for n in written.graph.node] == [n.op_type for n in original.graph.node]
 
 
+def test_a_bound_speaks_of_what_was_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("zoo:sru@tiny", "-o", "out.onnx", "--nodes", "1", "--no-race", *FAST)
+    output = shown(capsys, "optimize", *arguments)
+    assert "1 iteration, stopped by nodes" in output
+    assert "none in the e-graph below" in output
+    assert "above the best graph in the e-graph" in output
+
+
 # ** explain **
 
 
@@ -303,6 +311,28 @@ def test_profile_refuses_what_is_no_export(
     (folder / "x.json").write_text("{}")
     assert main(["profile", "import", "x.json", "--store", "a.sqlite3"]) == 1
     assert capsys.readouterr().err.startswith("error: x.json is not an export")
+
+
+# ** rules **
+
+
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [(60, ["rule", "level"]), (75, ["rule", "level", "numerics"]),
+     (80, ["rule", "level", "numerics", "equation"])],
+)  # fmt: skip
+def test_only_the_last_column_of_rules_is_cut(
+    width: int,
+    titles: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    title, *rows = shown(capsys, "rules", "list").split("\n\n")[0].splitlines()
+    assert title.split() == titles
+    assert all(len(row) <= width for row in rows)
+    whole = [row.split()[: min(len(titles), 3)] for row in rows]
+    assert not any("…" in cell for cells in whole for cell in cells)
 
 
 # ** zoo **

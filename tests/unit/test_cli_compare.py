@@ -23,6 +23,7 @@ from eqsat_opt.comparison import (
     compare_methods,
 )
 from eqsat_opt.comparison.results import descent
+from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
@@ -68,20 +69,67 @@ def test_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(line) <= 80 for line in output.splitlines()[2:15])
 
 
-@pytest.mark.parametrize("command", ["compare", "explain"])
+@pytest.mark.parametrize("silence", [[], ["--quiet"], ["--json", "-"], ["-q", "--json", "o.json"]])
+@pytest.mark.parametrize("command", ["compare", "explain", "optimize"])
 def test_rules_that_are_left_out_are_named(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    silence: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Below the tables, on standard error where there are none, and in the JSON."""
     monkeypatch.setattr(api, "excluded_rules", lambda: {"matmul/assoc": "it is stale", "a/b": "?"})
     arguments = ["--threads", "1", "--store", "", "--rules", "matmul/assoc"]
-    assert main([command, MODEL, *arguments]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "note: rule matmul/assoc and 1 more left out of the default set: it is stale" in text
+    own = {"explain": ["--no-measure"], "optimize": ["--no-measure", "--no-race"]}
+    assert main([command, MODEL, *arguments, *own.get(command, ()), *silence]) == 0
+    output, errors = capsys.readouterr()
+    note = "rule matmul/assoc and 1 more left out of the default set: it is stale"
+    assert f"note: {note}" in " ".join((errors if silence else output).split())
+    assert errors.count("\n") == bool(silence)
+    if "--json" in silence:
+        value = json.loads(output or Path("o.json").read_text(encoding="utf-8"))
+        assert value.get("report", value)["notes"][-1].startswith(note)
 
 
-def test_a_limit_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", MODEL, "--methods", "metaflow", "--budget", "1"]) == 0
-    assert "limit of graphs" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--methods", "metaflow", "--budget", "1"], "limit of graphs"),
+        (["--methods", "metaflow", "--time-limit", "1e-9"], "limit of time"),
+        (["--methods", "eqsat", "--nodes", "1"], "limit of e-nodes, optimal in what it holds"),
+        (["--methods", "eqsat"], "saturated, optimal"),
+    ],
+)
+def test_what_ended_a_method_and_what_it_proved(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", MODEL, "--check", "0", *arguments]) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("ended"))
+    assert row.removeprefix("ended").strip() == expected
+
+
+def test_a_bound_of_part_of_the_graphs_is_told_apart() -> None:
+    found = by_method(numbers("zoo:sru@tiny", "--nodes", "1", "--budget", "50", "--check", "0"))
+    eqsat, metaflow = found["eqsat"], found["metaflow"]
+    assert (eqsat["stopped_by"], eqsat["extraction"]) == ("nodes", "optimal")
+    assert (metaflow["stopped_by"], metaflow["extraction"]) == ("graphs", None)
+    assert metaflow["cost_us"] < eqsat["lower_bound_us"]  # what makes it worth telling
+
+
+@pytest.mark.parametrize(("given", "expected"), [(0.0, (30.0, 20.0)), (7.0, (7.0, 7.0)),
+                                                 (90.0, (90.0, 90.0))])  # fmt: skip
+def test_a_time_limit_is_that_of_every_stage(
+    given: float, expected: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def noted(graph: Graph, rules: Any, cost: Any, budget: Any, **named: Any) -> Any:
+        seen.append((budget.time_s, named["time_limit_s"]))
+        return saturated(graph, rules, cost, budget, **named)
+
+    monkeypatch.setattr(compare, "saturated", noted)
+    compare_methods(_relus(), [], CompareSettings(methods=("eqsat",), time_s=given))
+    assert seen == [expected]
 
 
 def test_numbers() -> None:
@@ -141,12 +189,34 @@ def test_symbolic_sizes_opaque_nodes_and_subgraphs() -> None:
         weight = rng.standard_normal(shape).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
     onnx.save(model, "dynamic.onnx")
-    for arguments in ((), ("--input-shape", "N:8")):
+    for arguments, assumed in (((), {"N": 16}), (("--input-shape", "N:8"), {})):
         rules = "matmul/assoc,elementwise/relu-idempotent"
-        found = by_method(numbers("dynamic.onnx", "--rules", rules, *arguments))
+        value = numbers("dynamic.onnx", "--rules", rules, *arguments)
+        assert value["assumed_sizes"] == assumed
+        found = by_method(value)
         assert found["eqsat"]["cost_us"] == pytest.approx(found["metaflow"]["cost_us"])
         # MatMul, Relu, TopK, If, and an Identity: r and y are one value with two wanted names.
         assert found["eqsat"]["operators"] == found["metaflow"]["operators"] == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((), "assumed sizes M = 16, N = 16"),
+        (("M:2",), "assumed sizes N = 16"),
+        (("M:2", "N:3"), ""),
+    ],
+)
+def test_assumed_sizes_are_named(
+    given: tuple[str, ...], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '<ir_version: 9, opset_import: ["":17]> g (float[N,M] x) => (float[N,M] y) {y = Relu(x)}'
+    onnx.save(onnx.parser.parse_model(text), "relu.onnx")
+    sizes = [part for size in given for part in ("--input-shape", size)]
+    assert main(["compare", "relu.onnx", "--rules", "none", *sizes]) == 0
+    output = capsys.readouterr().out
+    assert ("note: priced at" in output) == bool(expected)
+    assert expected in output
 
 
 def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,8 +232,12 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--methods", "eqsat,eqsat"], "given twice"),
         (["--alpha", "0.5"], "alpha is 0.5"),
         (["--hash", "md5"], "unknown hash 'md5'"),
-        (["--budget", "-1"], "must not be negative"),
-        (["--time-limit", "-1"], "must not be negative"),
+        (["--budget", "-1"], "the limit of -1 graphs is negative"),
+        (["--time-limit", "-1"], "the time limit is -1 s; give a finite number"),
+        (["--time-limit", "nan"], "the time limit is nan s; give a finite number"),
+        (["--time-limit", "inf"], "the time limit is inf s; give a finite number"),
+        (["--threads", "-1"], "error: threads must not be negative but is -1"),
+        (["--check", "-1"], "error: check must not be negative but is -1"),
         (["--repeat", "0"], "repeat is 0"),
         (["--rules", "nonsense"], "nonsense"),
     ],

@@ -28,6 +28,7 @@ from eqsat_opt.options import Options
 from eqsat_opt.rules import default_rules, library
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.select.guilty import find_guilty
 
 FAST = Options(measure=False, race=False, check=1, store="", threads=1, budget_s=6.0)
 KEYWORDS: dict[str, Any] = {"measure": False, "race": False, "check": 1, "store": "", "threads": 1}
@@ -217,6 +218,59 @@ def test_a_wrong_rule_is_found_guilty_and_nothing_is_written(
     assert "nothing is written" in str(caught.value)
     assert "'y'" in str(caught.value)
     assert list(tmp_path.glob("*.onnx*")) == []
+
+
+WRONG_RECOGNITION = '''
+from eqsat_opt.rules.rule import Phase, Sides, Tensor, rule
+from eqsat_opt.rules.term import ops
+
+
+@rule("mine/swish", phase=Phase.RECOGNISE)
+def wrong(x: Tensor) -> Sides:
+    """Unsound."""
+    return x * ops.Tanh(x), ops.Swish(x, alpha=1.0)
+
+
+@rule("mine/tanh-is-sigmoid", phase=Phase.RECOGNISE)
+def wrong_inside(x: Tensor) -> Sides:
+    """Unsound, and seen only where another rule makes an operator of it."""
+    return ops.Tanh(x), ops.Sigmoid(x)
+'''
+
+
+@pytest.mark.usefixtures("open_gate")
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        ("{},activation", "rule mine/swish is guilty: (x * Tanh(x)) => Swish(x, alpha=1.0); "
+                          "leave it out with --rules {},activation,-mine/swish"),
+        ("activation,{},-mine/swish", "rules activation/swish, mine/tanh-is-sigmoid are guilty "
+                          "together; leave one out with --rules activation,{},-mine/swish,-NAME"),
+        ("{},-mine/swish,activation", "rules mine/tanh-is-sigmoid, activation/swish are guilty "
+                          "together; leave one out with --rules {},-mine/swish,activation,-NAME"),
+    ],
+)  # fmt: skip
+def test_wrong_rules_of_recognition_are_found_guilty(
+    selection: str, expected: str, tmp_path: Path
+) -> None:
+    """They match in windows of their own, and a right rule after them is not blamed alone."""
+    path = tmp_path / "wrong_recognition.py"
+    path.write_text(WRONG_RECOGNITION)
+    nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Mul", ["x", "t"], ["y"])]
+    options = replace(FAST, rules=selection.format(path), objective="launches")
+    with pytest.raises(CheckFailed) as caught:
+        run(build(nodes, [], [3, 4]), options)
+    assert str(caught.value).endswith(expected.format(path))
+
+
+@pytest.mark.parametrize(
+    ("guilty", "expected"),
+    [(["c"], "c"), (["a"], "a"), (["b", "d"], "bd"), (["a", "b", "d"], "abd"), ([], ""), ("x", "")],
+)
+def test_no_guilty_rule_can_be_spared(guilty: list[str], expected: str) -> None:
+    rules: Any = list("abcd")
+    found: Any = find_guilty(rules, lambda subset: set(guilty) <= {str(one) for one in subset})
+    assert found == tuple(expected)
 
 
 @pytest.mark.usefixtures("open_gate")
@@ -426,7 +480,7 @@ def test_the_report_as_json(tiny_result: TinyResult) -> None:
     ):
         assert key in found
     assert found["egraph"]["enodes"] >= found["egraph"]["eclasses"] > 0
-    assert found["egraph"]["stopped_by"] in ("saturated", "nodes", "iterations", "time")
+    assert found["egraph"]["stopped_by"] in ("saturated", "algebra", "nodes", "iterations", "time")
     assert found["rules"]
     assert {"load", "saturate", "extract", "check"} <= found["stages_s"].keys()
     assert 0 <= found["gap"] < 1

@@ -368,9 +368,17 @@ def test_settings_without_meaning_are_refused(settings: dict[str, object]) -> No
         MetaFlow(**settings)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("budget", [(-1, 0.0), (0, -1.0), (0, math.inf), (0, math.nan)])
-def test_budgets_without_meaning_are_refused(budget: tuple[int, float]) -> None:
-    with pytest.raises(OptionError):
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        ((-1, 0.0), "limit of -1 graphs is negative"),
+        ((0, -1.0), "time limit is -1 s; give a finite number"),
+        ((0, math.inf), "time limit is inf s; give a finite number"),
+        ((0, math.nan), "time limit is nan s; give a finite number"),
+    ],
+)
+def test_budgets_without_meaning_are_refused(budget: tuple[int, float], expected: str) -> None:
+    with pytest.raises(OptionError, match=expected):
         SearchBudget(*budget)
 
 
