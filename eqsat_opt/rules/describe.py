@@ -5,44 +5,23 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import importlib
 import os
-import sys
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.rules.constants import closed_form
+from eqsat_opt.rules.glossary import CONDITIONS, LEVELS, NUMERICS, OPERANDS, OPERATORS, PHASES
 from eqsat_opt.rules.library import Standing, families, standings
-from eqsat_opt.rules.rule import Numerics, Phase, Rule
+from eqsat_opt.rules.rule import Phase, Rule
 from eqsat_opt.rules.term import Condition
 from eqsat_opt.rules.verify.certificate import Certificate, Direction
 
-__all__ = ["certificate_text", "describe", "equation", "rulebook_markdown"]
-
-_NUMERICS = {
-    Numerics.BITEXACT: "every element is computed by the same operations in the same order, which "
-    "is verified in float32 with sums from the first term to the last; libraries sum in orders "
-    "that depend on the shape",
-    Numerics.REASSOCIATE: "sums and products are taken in another order",
-    Numerics.REFACTOR: "weights are recomputed, so they are rounded once more",
-    Numerics.RELAXED: "special values (NaN, infinities, the sign of zero) may differ, and a mask "
-    "of -1e9 may round away on one side only",
-}
-_PHASES = {
-    Phase.RECOGNISE: "alone and first, on cut-out parts of the graph: brings every spelling of a "
-    "fused operator to one form and names it",
-    Phase.SIMPLIFY: "makes graphs smaller",
-    Phase.EXPLORE: "opens alternatives",
-    Phase.SIBLINGS: "merges operators that lie side by side, in one fixed order",
-    Phase.ALGEBRA: "associativity and its kin, for few rounds only, because they never saturate",
-    Phase.DERIVATION: "proves other rules and never runs on a model",
-}
-_LEVELS = (
-    "sampled in floating point",
-    "exact at instances",
-    "proven for all sizes",
-    "derived from proven rules",
-)
+__all__ = ["certificate_text", "describe", "equation", "repeated", "rulebook_markdown"]
 
 
 def equation(rule: Rule) -> str:
@@ -113,7 +92,7 @@ def certificate_text(certificate: Certificate | None, obstacle: str = "") -> str
     """What is certified, as plain text: level, scope, instances, error bound, measured errors."""
     if certificate is None:
         return f"  not certified: {obstacle}"
-    lines = [f"  level {certificate.level}: {_LEVELS[certificate.level]}"]
+    lines = [f"  level {certificate.level}: {LEVELS[certificate.level]}"]
     if obstacle:
         lines.append(f"  left out of the default set: {obstacle}")
     if certificate.scope:
@@ -138,7 +117,7 @@ def _certified(standing: Standing) -> str:
         return f"not in the default set: {standing.obstacle}"
     proof = f" ({certificate.scope})" if certificate.scope else ""
     return (
-        f"level {certificate.level}, {_LEVELS[certificate.level]}{proof}; "
+        f"level {certificate.level}, {LEVELS[certificate.level]}{proof}; "
         f"{certificate.instances} instances, {'; '.join(certificate.methods)}; "
         f"errors {certificate.float32:.0e} (float32), {certificate.float16:.0e} (float16)"
         f"{'; ' if (rounded := _rounded(certificate)) else ''}{rounded}"
@@ -211,15 +190,52 @@ def _contents(book: Mapping[str, Sequence[Rule]]) -> list[str]:
     return lines
 
 
+def _law(rule: Rule) -> tuple[object, ...]:
+    """What a rule says, whatever its variables are called."""
+    numbers = {name: f"v{number}" for number, (name, _) in enumerate(rule.kinds)}
+    texts = (*equation(rule).splitlines(), *map(str, rule.when))
+    kinds = tuple(kind for _, kind in rule.kinds)
+    # A variable may be called as an attribute is, which an equals sign follows.
+    return kinds, *(re.sub(r"\b\w+\b(?!=)", lambda m: numbers.get(m[0], m[0]), t) for t in texts)
+
+
+def repeated(book: Mapping[str, Sequence[Rule]]) -> list[Rule]:
+    """Rules of recognition that state an equation of another family again, for their own phase."""
+    others = {_law(r) for rules in book.values() for r in rules if r.phase is not Phase.RECOGNISE}
+    every = (rule for rules in book.values() for rule in rules)
+    return [rule for rule in every if rule.phase is Phase.RECOGNISE and _law(rule) in others]
+
+
+def _glossary() -> list[str]:
+    """A table of the operators that ONNX does not have, and one of the words of conditions."""
+    lines = ["| operator | is |", "|---|---|"]
+    for name, meaning in OPERATORS.items():
+        op = get_op(name)
+        operands = OPERANDS.get(name, ("x",) * op.arity[0])
+        lines.append(f"| `{name}({', '.join((*operands, *op.attrs))})` | {meaning} |")
+    lines += ["", "| condition | says |", "|---|---|"]
+    return [*lines, *(f"| `{form}` | {meaning} |" for form, meaning in CONDITIONS.items())]
+
+
+def _preface(book: Mapping[str, Sequence[Rule]]) -> list[str]:
+    again = repeated(book)
+    links = ", ".join(f"[{rule.name}](#{_anchor(rule.name)})" for rule in again)
+    return [
+        f"{sum(map(len, book.values()))} rules in {len(book)} families, generated from",
+        "`eqsat_opt/rules/books` by `python -m eqsat_opt.rules.describe docs/rulebook.md`.",
+        f"Of these, {len(again)} repeat an equation of another family in the phase of recognition:",
+        f"{links}.",
+        "[Rules of your own](own-rules.md) shows how to write one.",
+    ]
+
+
 def rulebook_markdown() -> str:
     """The page of all families."""
     book = families()
-    count = sum(len(rules) for rules in book.values())
     lines = [
         "# The rulebook",
         "",
-        f"{count} equations in {len(book)} families, generated from `eqsat_opt/rules/books` by",
-        "`python -m eqsat_opt.rules.describe docs/rulebook.md`.",
+        *_preface(book),
         "",
         *_contents(book),
         "",
@@ -231,9 +247,16 @@ def rulebook_markdown() -> str:
         "`x` along axis `i`. Beyond the conditions listed, both sides must be well typed and of",
         "equal type.",
         "",
+        "Operators are ONNX's, with all attributes written out. What ONNX takes as inputs besides",
+        "data (shapes, axes, bounds, pads) are attributes too: `Slice` cuts one axis from `lo` to",
+        "`hi`, `Concat` joins two tensors, `ceil` and `kernel` of a pool are `ceil_mode` and",
+        "`kernel_shape`, and `scale` of an `Attention` is always given. ONNX does not have these:",
+        "",
+        *_glossary(),
+        "",
         "Numerics, each class admitting those before it (`--numerics`):",
         "",
-        *(f"- `{kind.name.lower()}`: {text}" for kind, text in _NUMERICS.items()),
+        *(f"- `{kind.name.lower()}`: {text}" for kind, text in NUMERICS.items()),
         "",
         "Levels of verification, which `eqsat-opt rules verify` reaches again:",
         "",
@@ -252,7 +275,7 @@ def rulebook_markdown() -> str:
         "",
         "Phases of a saturation round:",
         "",
-        *(f"- `{phase}`: {text}" for phase, text in _PHASES.items()),
+        *(f"- `{phase}`: {text}" for phase, text in PHASES.items()),
         "",
     ]
     for name, rules in book.items():
@@ -262,13 +285,20 @@ def rulebook_markdown() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Write the page to the given file."""
-    path = Path(*arguments)
-    temporary = path.with_suffix(".new")
-    temporary.write_text(rulebook_markdown(), encoding="utf-8")
-    os.replace(temporary, path)
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the page to the given file; by default to the one of the command line."""
+    parser = argparse.ArgumentParser("python -m eqsat_opt.rules.describe", description=__doc__)
+    parser.add_argument("file", type=Path, help="where to write the page, docs/rulebook.md")
+    path: Path = parser.parse_args(arguments).file
+    temporary = path.parent / f"{path.name}.new"
+    try:
+        temporary.write_text(rulebook_markdown(), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        parser.error(f"{path} cannot be written: {error.strerror}; give a file in a folder")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

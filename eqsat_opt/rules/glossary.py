@@ -1,0 +1,60 @@
+"""Words of the rulebook: what its classes, phases, levels, operators and conditions mean."""
+
+from __future__ import annotations
+
+from eqsat_opt.rules.rule import Numerics, Phase
+
+__all__ = ["CONDITIONS", "LEVELS", "NUMERICS", "OPERATORS", "PHASES"]
+
+NUMERICS = {
+    Numerics.BITEXACT: "every element is computed by the same operations in the same order, so "
+    "every bit but the sign of zero is the same (of +0 and -0 a `Max` or `Min` may return either, "
+    "and `Neg(x)` stands for 0 - x); this is verified in float32 with sums from the first term to "
+    "the last; libraries sum in orders that depend on the shape",
+    Numerics.REASSOCIATE: "sums and products are taken in another order",
+    Numerics.REFACTOR: "weights are recomputed, so they are rounded once more",
+    Numerics.RELAXED: "special values (NaN, infinities, the sign of zero) may differ, and a mask "
+    "of -1e9 may round away on one side only",
+}
+PHASES = {
+    Phase.RECOGNISE: "alone and first, on cut-out parts of the graph: brings every spelling of a "
+    "fused operator to one form and names it",
+    Phase.SIMPLIFY: "makes graphs smaller",
+    Phase.EXPLORE: "opens alternatives",
+    Phase.SIBLINGS: "merges operators that lie side by side, in one fixed order",
+    Phase.ALGEBRA: "associativity and its kin, for few rounds only, because they never saturate",
+    Phase.DERIVATION: "proves other rules and never runs on a model",
+}
+LEVELS = (
+    "sampled in floating point",
+    "exact at instances",
+    "proven for all sizes",
+    "derived from proven rules",
+)
+OPERATORS = {
+    "Center": "`x` less its mean over `axes`",
+    "Fill": "a tensor of this shape with the same value everywhere",
+    "IdentityKernel": "the kernel [channels, channels, height, width] of a convolution that "
+    "returns its input: a 1 in the centre, where both channels are the same, else 0",
+    "MaskedAttention": "`Attention` with a mask `m` that is added to the scaled products",
+    "Repeat": "every slice along `axis`, `repeats` times in a row: (a, b) becomes (a, a, b, b)",
+    "RmsN": "`x` divided by √(mean of `x²` over `axes` + `epsilon`)",
+    "Rsqrt": "1/√`x`",
+    "Scalar": "a constant of rank 0; on a left side also any constant with this one value",
+    "Scale": "`x` times the constant `factor`",
+    "Shift": "`x` plus the constant `offset`",
+    "Square": "`x` times `x`",
+}
+"""Operators of the registry that ONNX does not have; their operands are those of ``OPERANDS``."""
+OPERANDS = {"MaskedAttention": ("q", "k", "v", "m")}
+"""Names of operands that are not ``x``."""
+CONDITIONS = {
+    "same-shape(x, y)": "the shapes are equal, not only compatible",
+    "distinct(x, y)": "two different values of the graph",
+    "follows(x, y)": "`y` comes after `x` in the order of the graph, so two siblings merge in one "
+    "order only",
+    "x is floating point": "the elements are no integers and no booleans",
+    "a ≈ b, a ≉ b": "the difference is at most, or more than, the tolerance times the size of `b`",
+    "x.rank, x.dim(i), p[i]": "the number of axes, the extent along axis `i`, entry `i` of a list",
+    "a // b": "the quotient, rounded down",
+}
