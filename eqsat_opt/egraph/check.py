@@ -144,7 +144,7 @@ class _Evaluator:
         try:
             with np.errstate(all="ignore"):
                 return get_op(op).eval_fn(FLOAT, known, values)
-        except (IndexError, TypeError):
+        except (IndexError, TypeError, ValueError):
             return None
 
     def _attr(self, key: str, value: Any) -> Any:

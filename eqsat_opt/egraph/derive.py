@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from eqsat_opt.egraph.compile import compile_rule
 from eqsat_opt.egraph.engine import Engine, compiled_engine
+from eqsat_opt.egraph.extents import ExtentCodes
 from eqsat_opt.egraph.generic import generic_instances
 from eqsat_opt.egraph.ground import GroundTerms
 from eqsat_opt.egraph.loading import load
@@ -166,7 +167,9 @@ class Prover:
         terms = GroundTerms(goal, bindings)
         pairs = [(terms.add(a), terms.add(b)) for a, b in zip(goal.lhs, goal.rhs, strict=True)]
         with compiled_engine(self._program) as engine:
-            load(engine, self._schema, terms.lowered(), Seeds((), ()), ())
+            lowered = terms.lowered()
+            codes = ExtentCodes.of(lowered.terms)
+            load(engine, self._schema, lowered, Seeds((), ()), (), codes)
             engine.run([*(f"(goal_ {a} {b})" for a, b in pairs), _SETTLE])
             attempt = _Attempt(engine, len(set(pairs)), self._schema, self.nodes)
             with _undone(engine) if minimise else nullcontext():

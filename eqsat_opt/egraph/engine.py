@@ -22,9 +22,9 @@ from eqsat_opt.errors import SaturationError
 
 __all__ = ["Engine", "compiled_engine"]
 
-_CHUNK = 4
-"""Commands per call of the parser: each expression of a text keeps a copy of all of it, so 40 take
-twice as long as 4."""
+_CHUNK = 400
+"""Characters per call of the parser, if commands are shorter: each expression of a text keeps a
+copy of all of it."""
 _KEPT_ENGINES = 4
 """Compiled programs that a thread keeps: a few rulebooks times a few sets of operators."""
 
@@ -47,8 +47,7 @@ class Engine:
             SaturationError: with the engine's message; the e-graph must not be used afterwards.
         """
         results: list[Any] = []
-        for start in range(0, len(commands), _CHUNK):
-            text = "\n".join(commands[start : start + _CHUNK])
+        for text in _chunks(commands):
             try:
                 results += self._egraph.run_program(*self._egraph.parse_program(text))
             except EggSmolError as error:
@@ -112,6 +111,17 @@ class Engine:
     def close(self) -> None:
         """Remove the tables' folder."""
         self._remove_folder()
+
+
+def _chunks(commands: Sequence[str]) -> Iterator[str]:
+    chunk: list[str] = []
+    for command in commands:
+        if chunk and sum(map(len, chunk)) + len(command) > _CHUNK:
+            yield "\n".join(chunk)
+            chunk = []
+        chunk.append(command)
+    if chunk:
+        yield "\n".join(chunk)
 
 
 class _Kept(threading.local):

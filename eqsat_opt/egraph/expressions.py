@@ -8,17 +8,17 @@ fact of the rule's body. There a failure (an overflow, a bad index, a division b
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import reduce
 
+from eqsat_opt.egraph.extents import congruent, plus, times
 from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.dims import LITERALS as LITERAL
 from eqsat_opt.rules.bindings import literal_sizes
 from eqsat_opt.rules.term import Condition, Expr, expr
 
 __all__ = ["LITERAL", "Expressions", "float_text", "vector_of"]
-
-LITERAL = 1 << 38
-"""Sizes below this in magnitude are literal; encoded symbolic sizes are not."""
 
 
 def float_text(value: float) -> str:
@@ -165,9 +165,27 @@ class Expressions:
                 kind = self.kind(expression)
                 texts = tuple(self.value(arg, kind) for arg in expression.args)
                 if kind != "float":
-                    return f"({operator} {' '.join(texts)})"
+                    is_code = operator != "-" and self._may_be_symbolic(expression)
+                    return (
+                        self._code(operator, *texts)
+                        if is_code
+                        else f"({operator} {' '.join(texts)})"
+                    )
                 texts = tuple(map(self._variable, texts))
                 return self._number(f"({operator} {' '.join(texts)})", expression.args, texts)
+
+    def _may_be_symbolic(self, expression: Expr) -> bool:
+        return not all(map(self._is_literal, _everything(expression)))
+
+    def _code(self, operator: str, left: str, right: str) -> str:
+        """A sum or product of what may be codes of symbolic sizes; the same of literals."""
+        if operator == "+":
+            return plus(left, right)
+        key = f"(* {left} {right})"
+        if key not in self._bound:
+            self._bound[key] = self.fresh("e")
+            self._body += times(left, right, self._bound[key])
+        return self._bound[key]
 
     def _floor(self, above: Expr, below: Expr) -> str:
         """The engine's division truncates; it is exact once the modulus is taken off."""
@@ -193,8 +211,7 @@ class Expressions:
     def _demand_literal(self, leaf: Expr) -> None:
         """Demand that an extent, a list element or an attribute is no symbol."""
         kind = self.kind(leaf)
-        base = leaf.args[0] if leaf.kind == "item" else leaf
-        if isinstance(base, Expr) and base.kind == "attr" and self._text(base) in self._literal:
+        if self._is_literal(leaf):
             return
         if kind == "ints":
             raise RuleError(f"{self._rule}: compare the elements of {leaf}, not the whole list")
@@ -204,6 +221,13 @@ class Expressions:
         if size not in self._literal:
             self._literal.add(size)
             self._body.append(f"(= 0 (/ {size} {LITERAL}))")
+
+    def _is_literal(self, leaf: Expr) -> bool:
+        """Whether an extent, a list element or an attribute is known to be no symbol."""
+        base = leaf.args[0] if leaf.kind == "item" else leaf
+        if isinstance(base, Expr) and base.kind == "attr" and self._text(base) in self._literal:
+            return True
+        return self._text(leaf) in self._literal
 
     # Conditions -----------------------------------------------------------------------------------
 
@@ -235,9 +259,18 @@ class Expressions:
         kinds = {self.kind(left), self.kind(right)}
         is_approximate = condition.kind in ("near", "far")
         kind = "float" if is_approximate or "float" in kinds else self.kind(left)
+        is_product = left.kind == "*" and self._may_be_symbolic(left)
+        if is_product and condition.kind == "==" and right.kind == "literal" and not right.args[0]:
+            # A product is 0 where a factor is, and a difference of codes where they are equal.
+            sizes = [f"(abs {self.value(factor)})" for factor in _factors(left)]
+            self._body.append(f"(= 0 {reduce(lambda a, b: f'(min {a} {b})', sizes)})")
+            return
         a, b = (self.value(side, kind) for side in (left, right))
         if not is_approximate:
             sign = "=" if condition.kind == "==" else condition.kind
+            sides = [s for s in (left, right) if self.kind(s) == "int" and _subtracts(s)]
+            if sign == "=" and any(map(self._may_be_symbolic, sides)):
+                a, b = congruent(a, b), "0"
             self._body.append(f"({sign} {a} {b})")
             return
         a, b = self._variable(a), self._variable(b)
@@ -245,6 +278,20 @@ class Expressions:
         relation = "<=" if condition.kind == "near" else ">"
         bound = f"(* {float_text(condition.args[2])} (abs {b}))"
         self._body.append(f"({relation} (abs (- {a} {b})) {bound})")
+
+
+def _factors(expression: Expr) -> Iterator[Expr]:
+    if expression.kind == "*":
+        for arg in expression.args:
+            yield from _factors(arg)
+    else:
+        yield expression
+
+
+def _subtracts(expression: Expr) -> bool:
+    """Whether a difference may leave the residues, so that sides are equal if congruent."""
+    below = expression.args if expression.kind in ("+", "-", "*") else ()
+    return expression.kind == "-" or any(map(_subtracts, below))
 
 
 def _kind_of(value: float) -> str:

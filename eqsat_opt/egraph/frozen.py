@@ -20,12 +20,12 @@ import numpy.typing as npt
 
 from eqsat_opt.egraph.compile import BY_SCALE
 from eqsat_opt.egraph.engine import Engine
-from eqsat_opt.egraph.expressions import LITERAL
-from eqsat_opt.egraph.loading import generic_key, size_code
+from eqsat_opt.egraph.extents import ExtentCodes
+from eqsat_opt.egraph.loading import generic_key
 from eqsat_opt.egraph.lowering import LEAF, OUT, Lowered
 from eqsat_opt.egraph.schema import Schema, want_table
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.dims import Dim, SymDim
+from eqsat_opt.ir.dims import SymDim
 from eqsat_opt.ir.graph import OPAQUE, Attrs
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops._base import IllTyped
@@ -143,19 +143,10 @@ class EClasses:
 class _Decoder:
     """Reads the engine's values."""
 
-    def __init__(self, engine: Engine, lowered: Lowered) -> None:
+    def __init__(self, engine: Engine, codes: ExtentCodes) -> None:
         self.engine = engine
+        self._codes = codes
         self._cache: dict[tuple[str, Any], Any] = {}
-        self._dims: dict[int, Dim] = {}
-        for term in lowered.terms:
-            if isinstance(term.type, TensorType):
-                for dim in term.type.shape:
-                    if isinstance(dim, SymDim):
-                        self._dims[size_code(dim)] = dim
-
-    def dim(self, code: int) -> Dim | None:
-        """A size by its code; ``None`` if it is symbolic and none of the model's."""
-        return code if -LITERAL < code < LITERAL else self._dims.get(code)
 
     def attr(self, value: Any, kind: str) -> Any:
         """A column by attribute kind; ``None`` if a size in it cannot be named."""
@@ -166,12 +157,14 @@ class _Decoder:
 
     def _attr(self, value: Any, kind: str) -> Any:
         if kind == "int":
-            return self.engine.i64(value)
+            number = self.engine.i64(value)
+            # No attribute of this kind can hold a symbolic size.
+            return None if isinstance(self._codes.extents.get(number), SymDim) else number
         if kind == "float":
             return self.engine.f64(value)
         if kind == "str":
             return self.engine.string(value)
-        dims = tuple(self.dim(self.engine.i64(v)) for v in self.engine.vector(value))
+        dims = tuple(self._codes.decode(self.engine.i64(v)) for v in self.engine.vector(value))
         return None if any(d is None for d in dims) else dims
 
 
@@ -281,7 +274,11 @@ def _number_classes(rows: list[_Raw], first: dict[Any, int]) -> dict[Any, int]:
 
 
 def freeze(
-    engine: Engine, schema: Schema, lowered: Lowered, rule_names: Mapping[int, str]
+    engine: Engine,
+    schema: Schema,
+    lowered: Lowered,
+    rule_names: Mapping[int, str],
+    codes: ExtentCodes,
 ) -> EClasses:
     """Read the engine's tables into canonical arrays.
 
@@ -292,7 +289,7 @@ def freeze(
         RuleError: a rule made a node that has not the type of its class.
     """
     tables = engine.tables()
-    decoder = _Decoder(engine, lowered)
+    decoder = _Decoder(engine, codes)
     types = _types(engine, decoder, tables)
     rows = _rows(engine, schema, lowered, decoder, tables)
     origins = {engine.i64(r.inputs[0]): r.output for r in tables["Orig"].rows}
@@ -334,7 +331,9 @@ def freeze(
     ptr = np.zeros(len(rows) + 1, dtype=np.int32)
     np.cumsum([len(row.children) for row in rows], out=ptr[1:])
     is_const = np.zeros(len(used), dtype=np.bool_)
-    is_const[[numbers[c] for c in constant if c in numbers]] = True
+    is_const[
+        _computable(rows, numbers, {numbers[c] for c in constant if c in numbers}, by_class)
+    ] = True
     eclasses = EClasses(
         np.array([numbers[row.cls] for row in rows], dtype=np.int32),
         tuple(row.op for row in rows),
@@ -351,6 +350,31 @@ def freeze(
     )
     _check_types(eclasses)
     return eclasses
+
+
+def _computable(
+    rows: list[_Raw],
+    numbers: Mapping[Any, int],
+    constant: set[int],
+    types: Mapping[int, ValueType],
+) -> list[int]:
+    """Constant classes that can be computed at compile time: not at an open size, nor by way of it.
+
+    Constness itself knows no sizes: a literal that is expanded to a symbolic extent counts too.
+    """
+    static = {c for c in constant if not isinstance(t := types[c], TensorType) or t.is_static}
+    if static == constant:
+        return sorted(constant)
+    known: set[int] = set()
+    found = -1
+    while found < len(known):
+        found = len(known)
+        known |= {
+            numbers[row.cls]
+            for row in rows
+            if numbers[row.cls] in static and all(numbers[c] in known for c in row.children)
+        }
+    return sorted(known)
 
 
 def _loops(rows: list[_Raw], numbers: Mapping[Any, int]) -> tuple[Loop, ...]:

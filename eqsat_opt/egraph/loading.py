@@ -7,28 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat_opt.egraph.engine import Engine
-from eqsat_opt.egraph.expressions import LITERAL
+from eqsat_opt.egraph.extents import ExtentCodes
 from eqsat_opt.egraph.lowering import LEAF, OUT, Lowered, TermNode
 from eqsat_opt.egraph.schema import SORTS, Schema, key_of
 from eqsat_opt.egraph.siblings import Seeds
 from eqsat_opt.egraph.typing import on_integers
-from eqsat_opt.ir.dims import Dim, SymDim, encode_dim, sym
+from eqsat_opt.ir.dims import Dim
 from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.ir.types import FLOATS, TensorType
 
-__all__ = ["generic_key", "load", "size_code"]
-
-
-def size_code(dim: Dim) -> int:
-    """The integer that stands for a size; that of a symbolic one is never taken for a literal.
-
-    The difference of two symbols may be encoded as small as a literal is. It is then a symbol of
-    its own, of which the e-graph knows nothing else.
-    """
-    code = encode_dim(dim)
-    if isinstance(dim, SymDim) and -LITERAL < code < LITERAL:
-        return encode_dim(sym(str(dim)))
-    return code
+__all__ = ["generic_key", "load"]
 
 
 def generic_key(term: TermNode) -> str:
@@ -38,16 +26,11 @@ def generic_key(term: TermNode) -> str:
     return key_of(term.op, term.attrs).replace('"', "'")
 
 
-def _encode(value: Any) -> list[object]:
-    if isinstance(value, tuple):
-        return [size_code(v) for v in value]
-    return [value]
-
-
 class _Row:
     """What is known of one term: values, and actions on them that are the same for many terms."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, codes: ExtentCodes) -> None:
+        self.codes = codes
         self.columns = ["i64"]
         self.values: list[object] = [number]
         self.actions: list[str] = []
@@ -58,9 +41,9 @@ class _Row:
         self.values.append(value)
         return f"a{len(self.columns) - 1}"
 
-    def vector(self, values: Sequence[object]) -> str:
+    def vector(self, values: Sequence[Dim]) -> str:
         """An expression for integers."""
-        parts = [self.column("i64", value) for value in values]
+        parts = [self.column("i64", self.codes.encode(value)) for value in values]
         return f"(vec-of {' '.join(parts)})" if parts else "(vec-empty)"
 
     def insert(self, schema: Schema, term: TermNode, by: int) -> None:
@@ -71,12 +54,12 @@ class _Row:
             arguments = [self.column("i64", term.attrs[0][1]), *children]
         elif name == term.op:
             arguments = children
-            values = dict(term.attrs)
+            values: dict[str, Any] = dict(term.attrs)
             for key, kind in schema.attr_kinds(term.op):
                 if kind == "ints":
-                    arguments.append(self.vector(_encode(values[key])))
+                    arguments.append(self.vector(values[key]))
                 else:
-                    value = repr(float(values[key])) if kind == "float" else values[key]  # type: ignore[arg-type]
+                    value = repr(float(values[key])) if kind == "float" else values[key]
                     arguments.append(self.column(SORTS[kind], value))
         else:
             arguments = [self.column("String", generic_key(term)), *children]
@@ -85,7 +68,7 @@ class _Row:
 
     def type(self, type_: TensorType) -> None:
         """Its shape and element type."""
-        shape = self.vector([size_code(dim) for dim in type_.shape])
+        shape = self.vector(type_.shape)
         dtype = self.column("String", type_.dtype)
         self.actions += [f"(set (shape (Orig a0)) {shape})", f"(set (dtype (Orig a0)) {dtype})"]
 
@@ -95,7 +78,12 @@ class _Row:
 
 
 def load(
-    engine: Engine, schema: Schema, lowered: Lowered, seeds: Seeds, seeded_by: Sequence[int]
+    engine: Engine,
+    schema: Schema,
+    lowered: Lowered,
+    seeds: Seeds,
+    seeded_by: Sequence[int],
+    codes: ExtentCodes,
 ) -> int:
     """Insert all terms with types and constness: the model's made by 0, each seed by its rule.
 
@@ -106,7 +94,7 @@ def load(
     terms = (*lowered.terms, *seeds.terms)
     for number, term in enumerate(terms):
         is_own = number < len(lowered.terms)
-        row = _Row(number)
+        row = _Row(number, codes)
         row.insert(schema, term, 0 if is_own else seeded_by[number - len(lowered.terms)])
         if isinstance(term.type, TensorType):
             row.type(term.type)

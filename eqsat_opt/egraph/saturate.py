@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_opt.egraph.engine import compiled_engine
+from eqsat_opt.egraph.extents import ExtentCodes
 from eqsat_opt.egraph.frozen import EClasses, freeze
 from eqsat_opt.egraph.loading import load
 from eqsat_opt.egraph.lowering import Lowered, lower
@@ -126,7 +127,8 @@ def saturate_terms(
         times["compile"] = clock() - start
 
         start = clock()
-        loaded = load(engine, prepared.schema, lowered, seeds, seeded_by)
+        codes = ExtentCodes.of((*lowered.terms, *seeds.terms))
+        loaded = load(engine, prepared.schema, lowered, seeds, seeded_by, codes)
         times["load"] = clock() - start
 
         start = clock()
@@ -136,7 +138,7 @@ def saturate_terms(
 
         start = clock()
         rule_names = {number: name for name, number in numbers.items()}
-        eclasses = freeze(engine, prepared.schema, lowered, rule_names)
+        eclasses = freeze(engine, prepared.schema, lowered, rule_names, codes)
         times["freeze"] = clock() - start
         run.close()
     report = _report(eclasses, run, loaded, ended, prepared, times, found)
@@ -193,11 +195,12 @@ def saturate_windows(windows: Lowered, rules: Sequence[Rule], budget: Budget) ->
     chosen = [rule for rule in rules if rule.phase is Phase.RECOGNISE]
     prepared = program_for(chosen, windows.terms)
     with compiled_engine(prepared.commands) as engine:
-        loaded = load(engine, prepared.schema, windows, Seeds((), ()), ())
+        codes = ExtentCodes.of(windows.terms)
+        loaded = load(engine, prepared.schema, windows, Seeds((), ()), (), codes)
         run = Rounds(engine, prepared, budget)
         ended = run.saturate_windows()
         rule_names = {number: name for name, number in prepared.numbers.items()}
-        eclasses = freeze(engine, prepared.schema, windows, rule_names)
+        eclasses = freeze(engine, prepared.schema, windows, rule_names, codes)
     times = {"recognise": time.perf_counter() - start}
     report = _report(eclasses, run, loaded, ended, prepared, times, Recognition())
     _log.info("windows: %s", report)

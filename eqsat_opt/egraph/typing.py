@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import combinations
 
 from eqsat_opt.egraph.expressions import LITERAL
+from eqsat_opt.egraph.extents import is_literal, plus, times
 from eqsat_opt.egraph.schema import Schema, want_table
 from eqsat_opt.egraph.typing_windows import convolution_rules, pool_rules, typing_rule
 from eqsat_opt.ir.ops import IllTyped, get_op
@@ -63,7 +64,7 @@ def _product_rules() -> list[str]:
         "(rule ((product-demand a) (= 0 (vec-length a))) ((set (product a) 1))"
         ' :ruleset typing :name "product-empty")',
         "(rule ((product-demand a) (= n (vec-get a (- (vec-length a) 1)))"
-        " (= p (* n (product (vec-pop a)))))"
+        f" (= q (product (vec-pop a))) {' '.join(times('n', 'q', 'p'))})"
         ' ((set (product a) p)) :ruleset typing :name "product-step")',
     ]
 
@@ -141,7 +142,7 @@ _SINGLE = {
         "Concat",
         "(= r (Concat x y i)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
         " (>= i 0) (< i (vec-length a)) (< i (vec-length b)) (= (vec-set a i 0) (vec-set b i 0))"
-        " (= s (vec-set a i (+ (vec-get a i) (vec-get b i))))",
+        f" (= s (vec-set a i {plus('(vec-get a i)', '(vec-get b i)')}))",
         "s",
     ),
     "Slice": typing_rule(
@@ -163,6 +164,7 @@ _SINGLE = {
     "IdentityKernel": typing_rule(
         "IdentityKernel",
         "(= r (IdentityKernel c t h w)) (= s (vec-of c c h w)) (= 1 (% h 2)) (= 1 (% w 2))"
+        f" {' '.join(is_literal('c'))}"
         f" (< h {LITERAL}) (< w {LITERAL})",
         "s",
         extra="(const r)",
@@ -201,6 +203,8 @@ def _reduce_rules(op: str) -> list[str]:
         for i in range(count):
             shape = f"(vec-set {shape} (vec-get x {i}) 1)"
         body = f"(= r ({op} y x 1)) (= a (shape y)) (= t (dtype y)) {_axes(count)} (= s {shape})"
+        if op == "ReduceMax":
+            body += "".join(f" (!= 0 (vec-get a (vec-get x {i})))" for i in range(count))
         rules.append(typing_rule(f"{op}-{count}", body, "s"))
     return rules
 

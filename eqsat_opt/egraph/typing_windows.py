@@ -51,6 +51,7 @@ def convolution_rules() -> list[str]:
             f" (= {axes + 2} (vec-length a)) (= {axes + 2} (vec-length b))"
             " (= n (vec-get a 0)) (= c (vec-get a 1)) (= c (* g (vec-get b 1)))"
             " (= o (vec-get b 0)) (= 0 (% o g))"
+            f" (= 0 (* (- g 1) (/ o {LITERAL})))"
         )
         windows = [_positions(i, axes, f"(vec-get b {i + 2})") for i in range(axes)]
         sizes = " ".join(f"h{i}" for i in range(axes))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import total_ordering
 
 __all__ = [
+    "LITERALS",
+    "MODULUS",
     "Dim",
     "SymDim",
     "as_dim",
@@ -206,26 +208,30 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
     return total
 
 
-def _atom_code(name: str) -> int:
-    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    # Odd and large: never equal to a literal size, and products of two stay within 64 bits after
-    # wrapping.
-    return (int.from_bytes(digest, "little") & ((1 << 40) - 1)) | (1 << 39) | 1
+MODULUS = (1 << 61) - 1
+"""A prime; codes of symbolic sizes are residues."""
+LITERALS = 1 << 32
+"""Codes of smaller magnitude are the literals that they look like."""
 
 
-def encode_dim(dim: Dim) -> int:
+def _atom_code(name: str, salt: int) -> int:
+    digest = hashlib.blake2b(name.encode(), digest_size=8, salt=salt.to_bytes(8, "little")).digest()
+    return int.from_bytes(digest, "little") % MODULUS
+
+
+def encode_dim(dim: Dim, salt: int = 0) -> int:
     """An integer that stands for ``dim`` in the e-graph.
 
-    Literals stand for themselves. A symbolic size is evaluated at pseudo-random 40-bit values of
-    its atoms and wrapped to a signed 64-bit integer, so sums and products agree with the engine's
-    own arithmetic and two different polynomials collide with negligible probability (identity
-    testing).
+    Literals stand for themselves. A symbolic size is evaluated at pseudo-random values of its atoms
+    in the field of :data:`MODULUS` elements, so sums and products of codes are codes of sums and
+    products, and two polynomials of degree d have one code with probability d / ``MODULUS`` at most
+    (Schwartz 1980, Zippel 1979). Whether a symbolic size looks like a literal depends on ``salt``.
     """
     if isinstance(dim, int):
         return dim
     total = 0
     for monomial, coefficient in dim.terms:
         for name in monomial:
-            coefficient *= _atom_code(name)
+            coefficient *= _atom_code(name, salt)
         total += coefficient
-    return (total + (1 << 63)) % (1 << 64) - (1 << 63)
+    return total % MODULUS

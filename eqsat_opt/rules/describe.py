@@ -269,7 +269,7 @@ def rulebook_markdown() -> str:
         "- 3, derived in the e-graph from rules of level 2, every intermediate term typed.",
         "",
         "All levels are over the real numbers: what rounding adds is measured; poles, overflow,",
-        "NaN and infinities are not covered: zeros that pad a kernel, say, are multiplied with",
+        "Symbolic sizes are taken to be at least 1. NaN and infinities are not covered: zeros that pad a kernel, say, are multiplied with",
         "infinities. A condition `a ≈ b` stands for `a = b`: the equation is verified at that",
         "value, and used where rounding has moved a constant off it.",
         "",

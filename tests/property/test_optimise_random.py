@@ -47,7 +47,7 @@ FUSED = OrtOptions(threads=1)
 SEARCH = Options(
     measure=False, race=False, check=0, alternatives=1, store="", threads=1, nodes=1_500
 )
-OBJECTIVES = ("launches", "flops", "bytes", "time", "launches=1,flops=1e-3,weight_bytes=1e-4")
+OBJECTIVES = ("launches", "flops", "bytes", "time", "launches+1e-3*flops+1e-4*weight_bytes")
 # How much dearer what the model came with is, so that random prices choose what rules made.
 PREJUDICE = (1.0, 10.0, 1000.0)
 

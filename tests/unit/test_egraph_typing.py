@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from eqsat_opt.egraph.engine import Engine
+from eqsat_opt.egraph.extents import ExtentCodes
 from eqsat_opt.egraph.loading import load
 from eqsat_opt.egraph.lowering import LEAF, Lowered, TermNode
 from eqsat_opt.egraph.schema import Schema
@@ -190,7 +191,7 @@ def _typed(cases: Sequence[Case]) -> list[Coded]:
     engine = Engine()
     try:
         engine.run([*schema.declarations(), *typing_rules(schema), "(set (now) 0)"])
-        load(engine, schema, lowered, Seeds((), ()), ())
+        load(engine, schema, lowered, Seeds((), ()), (), ExtentCodes.of(lowered.terms))
         engine.run([f"(run-schedule {SETTLED})"])
         tables = engine.tables()
         shapes = {r.inputs[0]: r.output for r in tables["shape"].rows}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.api import run
@@ -135,3 +136,109 @@ def test_a_captured_output_that_equals_another_output() -> None:
     np.testing.assert_array_equal(y, np.maximum(x, 0))
     np.testing.assert_array_equal(z, y)
     np.testing.assert_array_equal(u, y + z)
+
+
+def expanded(long: str, short: str) -> onnx.ModelProto:
+    """A column expanded to as many as p has more elements than q, and then normalised."""
+    nodes = [
+        helper.make_node("Shape", ["p"], ["ps"]),
+        helper.make_node("Shape", ["q"], ["qs"]),
+        helper.make_node("Sub", ["ps", "qs"], ["difference"]),
+        helper.make_node("Concat", ["four", "difference"], ["shape"], axis=0),
+        helper.make_node("Expand", ["x", "shape"], ["wide"]),
+        helper.make_node("Mul", ["wide", "wide"], ["squares"]),
+        helper.make_node("ReduceSum", ["squares", "last"], ["sum"], keepdims=1),
+        helper.make_node("Add", ["sum", "epsilon"], ["shifted"]),
+        helper.make_node("Sqrt", ["shifted"], ["root"]),
+        helper.make_node("Div", ["wide", "root"], ["y"]),
+    ]
+    model = model_of(nodes, [4, 1], {"epsilon": 1e-3})
+    for name, values in (("four", [4]), ("last", [-1])):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(values), name))
+    for name, size in (("p", long), ("q", short)):
+        model.graph.input.append(helper.make_tensor_value_info(name, FLOAT, [size]))
+    return model
+
+
+@pytest.mark.parametrize("objective", ["time", "flops", "launches"])
+@pytest.mark.parametrize(
+    "names", [("total", "past"), ("n", "m"), ("m", "n"), ("N", "M"), ("seq", "past")]
+)
+def test_a_difference_of_sizes_is_no_number(names: tuple[str, str], objective: str) -> None:
+    long, short = names
+    model = expanded(long, short)
+    options = Options(
+        store="", measure=False, race=False, check=1, threads=1, objective=objective,
+        shapes={long: 9, short: 4},
+    )  # fmt: skip
+    result = run(model, options)
+    assert result.report.status == "unmeasured"
+    assert result.plan is not None
+    sessions = [
+        OrtSession(one, OrtOptions(threads=1))
+        for one in (model, model_proto(export_model(result.plan.best)))
+    ]
+    x = np.array([[1], [-2], [3], [4]], np.float32)
+    for total, past in ((9, 4), (5, 4), (7, 0), (100, 1)):
+        feeds = {"x": x, "p": np.zeros(total, np.float32), "q": np.zeros(past, np.float32)}
+        expected, actual = (session.run(feeds)[0] for session in sessions)
+        assert actual.shape == (4, total - past)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def cached(batch: str | int, past: str, new: str | int) -> onnx.ModelProto:
+    """Attention of new tokens over a cache and themselves, which is returned without its oldest."""
+    nodes = [
+        helper.make_node("Concat", ["pk", "k"], ["keys"], axis=2),
+        helper.make_node("Concat", ["pv", "v"], ["values"], axis=2),
+        helper.make_node("Transpose", ["keys"], ["kt"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["x", "kt"], ["logits"]),
+        helper.make_node("Mul", ["logits", "scale"], ["scaled"]),
+        helper.make_node("Softmax", ["scaled"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "values"], ["heads"]),
+        helper.make_node("Transpose", ["heads"], ["tokens"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["tokens", "shape"], ["flat"]),
+        helper.make_node("Relu", ["flat"], ["positive"]),
+        helper.make_node("Reshape", ["positive", "wide"], ["y"]),
+    ]
+    model = model_of(nodes, [batch, 2, new, 4], {"scale": 0.5})
+    for name, values in (("shape", [0, 0, 8]), ("wide", [0, 0, 2, 4])):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(values), name))
+    for name, size in (("k", new), ("v", new), ("pk", past), ("pv", past)):
+        model.graph.input.append(helper.make_tensor_value_info(name, FLOAT, [batch, 2, size, 4]))
+    return model
+
+
+@pytest.mark.parametrize("numerics", ["reassociate", "relaxed"])
+def test_attention_over_a_cache_at_several_sizes(numerics: str) -> None:
+    model = cached("batch", "past", "sequence")
+    sizes = {"batch": 2, "past": 3, "sequence": 4}
+    options = Options(
+        store="", measure=False, race=False, check=1, threads=1, shapes=sizes, numerics=numerics
+    )
+    result = run(model, options)
+    assert result.plan is not None
+    assert result.report.operators_after.get("Reshape", 0) <= 1
+    sessions = [
+        OrtSession(one, OrtOptions(threads=1))
+        for one in (model, model_proto(export_model(result.plan.best)))
+    ]
+    rng = np.random.default_rng(0)
+    for batch, past, new in ((2, 3, 4), (1, 0, 6), (3, 7, 1)):
+        lengths = {"x": new, "k": new, "v": new, "pk": past, "pv": past}
+        feeds = {
+            name: rng.standard_normal((batch, 2, size, 4)).astype(np.float32)
+            for name, size in lengths.items()
+        }
+        expected, actual = (session.run(feeds)[0] for session in sessions)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_kernel_of_symbolic_extent_is_not_made() -> None:
+    """Where the channels are open, a normalisation over them becomes no constant matrix."""
+    nodes = [helper.make_node("LRN", ["x"], ["y"], size=3, alpha=0.1, beta=0.75, bias=1.0)]
+    model = model_of(nodes, [1, "c", 4, 4], {})
+    options = Options(store="", measure=False, race=False, check=1, threads=1, shapes={"c": 6})
+    result = run(model, options)
+    assert result.report.status in ("unchanged", "unmeasured")
+    assert "Conv" not in result.report.operators_after

@@ -26,6 +26,13 @@ def _reduce_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return TensorType(x.dtype, tuple(d for i, d in enumerate(x.shape) if i not in axes))
 
 
+def _extremum_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    """An extremum over nothing is left to the runtime: it obeys none of the laws of the others."""
+    result = _reduce_type(inputs, attrs)
+    require(all(inputs[0].shape[a] != 0 for a in attrs["axes"]), "an extremum over nothing")
+    return result
+
+
 def _finish(x: Array, kept: Array, attrs: AttrMap) -> Array:
     if attrs["keepdims"]:
         return kept
@@ -45,25 +52,14 @@ def _mean(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     )
 
 
-def _of_nothing(x: Array, axes: tuple[int, ...], greatest: bool) -> Array:
-    """An extremum over no elements: as ONNX has it, the bound that every element respects."""
-    shape = tuple(1 if i in axes else s for i, s in enumerate(x.shape))
-    if x.dtype.kind in "iu":
-        info = np.iinfo(x.dtype)
-        return np.full(shape, info.min if greatest else info.max, x.dtype)
-    return np.full(shape, -np.inf if greatest else np.inf).astype(x.dtype)
-
-
 def _max(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    (x,), axes = operands, attrs["axes"]
-    kept = domain.maximum(x, axes) if x.size else _of_nothing(x, axes, greatest=True)
-    return _finish(x, kept, attrs)
+    (x,) = operands
+    return _finish(x, domain.maximum(x, attrs["axes"]), attrs)
 
 
 def _min(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    (x,), axes = operands, attrs["axes"]
-    kept = x.min(axis=axes, keepdims=True) if x.size else _of_nothing(x, axes, greatest=False)
-    return _finish(x, kept, attrs)
+    (x,) = operands
+    return _finish(x, x.min(axis=attrs["axes"], keepdims=True), attrs)
 
 
 def _prod(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
@@ -90,8 +86,9 @@ _INDEX_FNS = {
 }
 for _name, _evaluate in REDUCTIONS.items():
     register(
-        Op(_name, (1, 1), _ATTRS, "reduction", _reduce_type, _evaluate, _flops,
-           index_fn=_INDEX_FNS.get(_name))
+        Op(_name, (1, 1), _ATTRS, "reduction",
+           _extremum_type if _name in ("ReduceMax", "ReduceMin") else _reduce_type,
+           _evaluate, _flops, index_fn=_INDEX_FNS.get(_name))
     )  # fmt: skip
 
 
