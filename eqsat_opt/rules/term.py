@@ -165,7 +165,7 @@ class Condition:
             return f"{self.args[0]} is floating point"
         if self.kind in ("near", "far"):
             relation = "≈" if self.kind == "near" else "≉"
-            return f"{self.args[0]} {relation} {self.args[1]} (within {self.args[2]} of it)"
+            return f"{self.args[0]} {relation} {self.args[1]} (relative tolerance {self.args[2]})"
         return f"{self.args[0]} {self.kind} {self.args[1]}"
 
 
