@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from eqsat_opt.errors import RuleRefuted
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Float, Int, Ints, Sides, Tensor, Weight, rule
 from eqsat_opt.rules.term import Condition, Expr, Term, far, near, ops, real
+from eqsat_opt.rules.verify.gate import certify_exact
 from eqsat_opt.rules.verify.proof import prove
 from eqsat_opt.rules.verify.semantics import fingerprint, rule_text
 
@@ -325,6 +327,12 @@ def test_what_is_not_shown_is_not_taken_for_granted(wrong: Rule) -> None:
         "ranks": "up to",
     }
     assert reasons[wrong.family] in proof.reason
+
+
+@pytest.mark.parametrize("wrong", [rank_six, polynomial, no_six], ids=lambda one: one.name)
+def test_no_certificate_comes_of_ranks_that_show_nothing(wrong: Rule) -> None:
+    with pytest.raises(RuleRefuted, match=r"cannot be verified: .* are tried up to 5"):
+        certify_exact(wrong, max_points=64)
 
 
 @pytest.mark.parametrize("wrong", [name_of_a_constant, order_of_axes], ids=lambda one: one.name)

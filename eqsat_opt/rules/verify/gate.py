@@ -10,6 +10,7 @@ from eqsat_opt.rules.verify.certificate import Certificate, Direction
 from eqsat_opt.rules.verify.closure import tolerance
 from eqsat_opt.rules.verify.exact import CheckReport, check_rule
 from eqsat_opt.rules.verify.precision import HALF, SINGLE, worst_errors
+from eqsat_opt.rules.verify.proof.reach import uneven_ranks
 from eqsat_opt.rules.verify.rounding import rounding_difference
 from eqsat_opt.rules.verify.semantics import fingerprint
 
@@ -68,6 +69,13 @@ def _raise_if_failed(rule: Rule, reports: Sequence[CheckReport]) -> None:
             )
 
 
+def _raise_if_uneven(rule: Rule) -> None:
+    """What holds at the ranks that are tried must hold at all."""
+    for one in directed([rule]):
+        if (reason := uneven_ranks(one)) is not None:
+            raise RuleRefuted(f"rule {one.name} cannot be verified: {reason}", None)
+
+
 def _raise_if_rounded(rule: Rule, seed: int, max_points: int) -> None:
     """A rule that claims to keep every bit must."""
     if rule.numerics is not Numerics.BITEXACT:
@@ -92,10 +100,12 @@ def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINT
         max_points: instances per direction; fewer will do for a rule that is also proven.
 
     Raises:
-        RuleRefuted: the rule is wrong, was not exercised, or claims to be bitexact and is not.
+        RuleRefuted: the rule is wrong, was not exercised, depends on the rank in a way that a few
+            ranks do not show, or claims to be bitexact and is not.
     """
     reports = reports_of(rule, seed=seed, max_points=max_points)
     _raise_if_failed(rule, reports)
+    _raise_if_uneven(rule)
     _raise_if_rounded(rule, seed, max_points)
     errors = worst_errors(directed([rule]), seed=seed)
     level = min(1 if report.passed else 0 for report in reports)

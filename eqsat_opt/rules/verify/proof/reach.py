@@ -15,7 +15,7 @@ from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply, Condition, Expr, Term, Var
 
-__all__ = ["HIGHEST_RANK", "out_of_reach", "pinned_ranks"]
+__all__ = ["HIGHEST_RANK", "out_of_reach", "pinned_ranks", "uneven_ranks"]
 
 HIGHEST_RANK = 5
 """Ranks are tried up to this one, unless the rule pins them."""
@@ -34,6 +34,14 @@ def out_of_reach(rule: Rule) -> str | None:
     try:
         for root in (*rule.lhs, *rule.rhs):
             _made(root)
+    except _OutOfReach as reason:
+        return str(reason)
+    return uneven_ranks(rule)
+
+
+def uneven_ranks(rule: Rule) -> str | None:
+    """Why the ranks that are tried, by a proof or at instances, say nothing of higher ones."""
+    try:
         if not _all_pinned(rule):
             _Places(rule).check()
     except _OutOfReach as reason:
@@ -183,7 +191,7 @@ class _Places:
             self._place(side)
             if side.kind == "literal" and side.args[0] > _FARTHEST and condition.kind != "==":
                 raise _OutOfReach(
-                    f"{condition}: a proof tries ranks up to {HIGHEST_RANK}, so a rule may compare "
+                    f"{condition}: ranks are tried up to {HIGHEST_RANK}, so a rule may compare "
                     f"ranks and axes with numbers up to {_FARTHEST} only"
                 )
 
@@ -199,7 +207,7 @@ class _Places:
             self._place(expression.args[1])
         elif expression.kind in ("rank", "attr") and self._about_places(expression):
             raise _OutOfReach(
-                f"{expression} as a number: a proof tries ranks up to {HIGHEST_RANK}, so a rule "
+                f"{expression} as a number: ranks are tried up to {HIGHEST_RANK}, so a rule "
                 "may only compare ranks and axes or add small numbers to them"
             )
         else:
@@ -224,6 +232,6 @@ class _Places:
         )
         if not known or abs(offset) > _FARTHEST:
             raise _OutOfReach(
-                f"{expression} as a place: a proof tries ranks up to {HIGHEST_RANK}, so a rule may "
+                f"{expression} as a place: ranks are tried up to {HIGHEST_RANK}, so a rule may "
                 f"only compare ranks and axes or add numbers up to {_FARTHEST} to them"
             )
