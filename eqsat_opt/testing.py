@@ -39,7 +39,7 @@ class GraphMaker:
         self._constants: dict[str, Constant] = {}
         self._types: dict[str, ValueType] = {}
 
-    def input(self, name: str, *shape: int | str, dtype: str = "float32") -> str:
+    def input(self, name: str, *shape: Dim | str, dtype: str = "float32") -> str:
         """A graph input; a size that is a text is symbolic."""
         self._types[name] = TensorType(dtype, tuple(as_dim(d) for d in shape))
         self._inputs.append(name)
@@ -224,7 +224,7 @@ def typed_graphs(max_nodes: int = 8) -> SearchStrategy[Graph]:
         maker = GraphMaker(draw(st.integers(0, 3)))
         rank = draw(st.sampled_from((2, 4)))
         shape: tuple[Dim, ...] = tuple(draw(st.integers(1, 4)) for _ in range(rank))
-        values = [maker.input(f"x{i}", *shape) for i in range(draw(st.integers(1, 2)))]  # type: ignore[arg-type]
+        values = [maker.input(f"x{i}", *shape) for i in range(draw(st.integers(1, 2)))]
         for _ in range(draw(st.integers(min(3, max_nodes), max_nodes))):
             value = _step(draw, st, maker, values)
             if maker.type(value).static_size() <= 1024:

@@ -334,12 +334,12 @@ def is_float(x: Var) -> Condition:
     return Condition("is-float", (x.name,))
 
 
-def near(value: Expr, target: Size, tolerance: float = 1e-6) -> Condition:
+def near(value: Size, target: Size, tolerance: float = 1e-6) -> Condition:
     """A float that is ``target`` up to a relative tolerance: constants were rounded on the way."""
     return Condition("near", (expr(value), expr(target), tolerance))
 
 
-def far(value: Expr, target: Size, tolerance: float = 1e-6) -> Condition:
+def far(value: Size, target: Size, tolerance: float = 1e-6) -> Condition:
     """The opposite of :func:`near`."""
     return Condition("far", (expr(value), expr(target), tolerance))
 

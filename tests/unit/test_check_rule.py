@@ -205,7 +205,7 @@ def test_what_is_never_a_number_is_never_compared() -> None:
 
 def test_a_target_may_come_first() -> None:
     def unscaled(x: Tensor, a: Float) -> Sides:
-        return ops.Scale(x, factor=a), x, near(1.0, a)  # type: ignore[arg-type]
+        return ops.Scale(x, factor=a), x, near(1.0, a)
 
     assert reports(rule("right/unscaled")(unscaled)).passed
 

@@ -21,7 +21,7 @@ Build = Callable[[GraphMaker, Dim, Dim, Dim], str]
 
 
 def _x(g: GraphMaker, *shape: Dim, name: str = "x") -> str:
-    return g.input(name, *shape)  # type: ignore[arg-type]
+    return g.input(name, *shape)
 
 
 def _reshape(g: GraphMaker, x: str, *shape: Dim) -> str:
