@@ -109,7 +109,7 @@ def _write(payload: object, path: str) -> None:
 
 def _growth(chosen: argparse.Namespace) -> int:
     rules = _rules(Numerics.parse(chosen.numerics))
-    budget = Budget(nodes=chosen.nodes, time_s=1e9)
+    budget = Budget(nodes=chosen.nodes)
     models, rows = [], []
     for name in chosen.models or zoo.names():
         full, found = growth_of(name, rules, budget)

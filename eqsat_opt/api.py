@@ -21,6 +21,7 @@ from eqsat_opt.comparison import CompareSettings, Comparison, check, compare_met
 from eqsat_opt.cost.metrics import metric_weights, weighted, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import CheckFailed, ModelError, OptionError
 from eqsat_opt.explanation import Explanation
@@ -139,29 +140,43 @@ def _weights(objective: str | Mapping[str, float]) -> dict[str, float]:
     return metric_weights(objective)
 
 
-def _search_options(options: Options, sizes: Mapping[str, int]) -> SearchOptions:
+_SEARCH = 0.7
+"""Share of the time left after loading that the search gets; the rest is for check and race."""
+
+_CONTEST = 0.9
+"""Share of the time left after loading by whose end check and race are over; then it is written."""
+
+_RACE_S = 10.0
+"""A race that lasts longer than this learns little more."""
+
+
+def _search_options(
+    options: Options, sizes: Mapping[str, int], deadline: Deadline
+) -> SearchOptions:
     return SearchOptions(
         Objective(with_ties_broken(_weights(options.objective))),
-        Budget(nodes=options.nodes, time_s=max(1.0, options.budget_s / 3)),
+        Budget(nodes=options.nodes),
         sizes,
         measure=options.measure,
         alternatives=options.alternatives if options.race else 0,
-        extraction_s=max(1.0, options.budget_s / 6),
-        deadline_s=options.deadline_s,
+        deadline=deadline.share(_SEARCH),
+        saturation_limit_s=options.deadline_s,
+        gap=options.gap,
         seed=options.seed,
     )
 
 
-def _terms(options: Options, search: SearchOptions) -> Terms:
+def _terms(options: Options, search: SearchOptions, deadline: Deadline) -> Terms:
     return Terms(
         options.threads,
         options.numerics,
         tuple(options.seed + i for i in range(options.check)),
         search.sizes,
-        max(2.0, options.budget_s / 8) if options.race else 0.0,
+        _RACE_S if options.race else 0.0,
         # Whoever minimises something else than time wants the minimum, whatever the clock says.
         by_cost=not search.objective.weights.get("time_us"),
         seed=options.seed,
+        deadline=deadline.share(_CONTEST),
     )
 
 
@@ -175,19 +190,21 @@ class _Outcome:
     plan: Plan
 
 
-def _optimise(given: AnyModel, name: str, options: Options, progress: Progress) -> _Outcome:
+def _optimise(
+    given: AnyModel, name: str, options: Options, progress: Progress, deadline: Deadline
+) -> _Outcome:
     stages = _Stages(progress)
     rules = load_rules(options.rules, Numerics.parse(options.numerics))
     with stages("load"):
         model = load_model(given)
         imported = import_model(model)
-        search = _search_options(options, symbol_sizes_of(imported, options.shapes))
         clean = normalise(imported, numerics=options.numerics)
-    terms = _terms(options, search)
+    search = _search_options(options, symbol_sizes_of(imported, options.shapes), deadline)
+    terms = _terms(options, search, deadline)
     with _open_pricer(options) as pricer, Staging(model, given) as staging:
         if search.measure and not terms.by_cost:
             with stages("calibrate"):
-                pricer.calibrate()
+                pricer.calibrate(search.deadline)
         plan = make_plan(clean, rules, pricer, search, progress=progress)
         stages.seconds.update(plan.stages_s)
         entrants = entrants_of(plan, clean, imported)
@@ -354,11 +371,21 @@ def run(
         CheckFailed: the result computes something else; nothing is written.
     """
     options = options or Options()
+    return _run(model, options, output, progress, Deadline.after(options.budget_s))
+
+
+def _run(
+    model: AnyModel,
+    options: Options,
+    output: str | os.PathLike[str] | None,
+    progress: Progress,
+    deadline: Deadline,
+) -> Result:
     given = resolve(model)
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
     if output is not None:
         _check_writable(Path(output))
-    outcome = _optimise(given, name, options, progress)
+    outcome = _optimise(given, name, options, progress, deadline)
     report, chosen = outcome.report, outcome.model
     result: Any = outcome.loaded if chosen is None else chosen
     if output is not None:
@@ -485,12 +512,13 @@ def explain(
         ModelError, OptionError: see :func:`run`.
     """
     chosen = replace(options or Options(), race=False, check=0)
-    result = run(model, chosen, progress=progress)
+    deadline = Deadline.after(chosen.budget_s)
+    result = _run(model, chosen, None, progress, deadline)
     plan = result.plan
     assert plan is not None
     progress("explain", "")
     objective = Objective(_weights(chosen.objective))
-    fates = rule_fates(plan, objective, time_limit_s=chosen.budget_s / 6, seed=chosen.seed)
+    fates = rule_fates(plan, objective, time_limit_s=deadline.left_s, seed=chosen.seed)
     return Explanation(result.report, plan, fates, rewrites(plan.best), kernel_uses(plan))
 
 

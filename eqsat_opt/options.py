@@ -5,13 +5,37 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from eqsat_opt.errors import OptionError
 
-__all__ = ["Options"]
+__all__ = ["Effort", "Options"]
 
 _NUMERICS = ("bitexact", "reassociate", "refactor", "relaxed")
+
+Effort = Literal["quick", "normal", "max"]
+
+
+@dataclass(frozen=True)
+class _Defaults:
+    """What an effort stands for; the fields are explained in :class:`Options`."""
+
+    budget_s: float
+    measure: bool
+    check: int
+    race: bool
+    alternatives: int
+    gap: float
+
+
+_EFFORTS: Mapping[str, _Defaults] = {
+    "quick": _Defaults(2.0, measure=False, check=1, race=True, alternatives=0, gap=1e-2),
+    "normal": _Defaults(30.0, measure=True, check=3, race=True, alternatives=2, gap=1e-2),
+    "max": _Defaults(300.0, measure=True, check=3, race=True, alternatives=2, gap=0.0),
+}
+_BY_EFFORT: Any = None
+"""Default of the fields that the effort decides; gone once the options are made."""
 
 
 def _usable_cores() -> int:
@@ -29,7 +53,12 @@ class Options:
             comma separated.
         numerics: how far results may move: ``bitexact``, ``reassociate``, ``refactor`` or
             ``relaxed``.
-        budget_s: seconds for measuring, searching and racing together, as a guide.
+        effort: how much time to spend, as defaults of ``budget_s``, ``measure``, ``check``,
+            ``race``, ``alternatives`` and ``gap``, which may each be given as well. ``quick`` (2 s)
+            never measures a kernel; ``normal`` (30 s) measures, and searches no further than a race
+            could tell; ``max`` (300 s) spends what is left on proofs.
+        budget_s: seconds for everything from loading to writing. What cannot be stopped (loading,
+            one run of the model, writing) may exceed it.
         shapes: input name to shape, or symbolic dimension to size, for models with symbolic shapes.
         threads: threads per session; 0 means all usable cores.
         nodes: limit on e-nodes.
@@ -38,6 +67,8 @@ class Options:
             rules.
         race: whether original and candidates run against each other at the end.
         alternatives: further candidates that join the race.
+        gap: where the best graph is known to this share of its cost, the clock of the proof stops:
+            prices are good to some percent, and a race cannot tell less than 3 %.
         deadline_s: hard limit on saturation, kept by a child process; 0 means only the soft limits.
         seed: of random inputs, search and running order. The same seed, options and store give
             the same bytes, unless a time limit strikes or the race decides otherwise. What the
@@ -50,14 +81,16 @@ class Options:
     target: str = "cpu"
     rules: str = "default"
     numerics: str = "reassociate"
-    budget_s: float = 60.0
+    effort: Effort = "normal"
+    budget_s: float = _BY_EFFORT
     shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
     threads: int = 0
     nodes: int = 20_000
-    measure: bool = True
-    check: int = 3
-    race: bool = True
-    alternatives: int = 2
+    measure: bool = _BY_EFFORT
+    check: int = _BY_EFFORT
+    race: bool = _BY_EFFORT
+    alternatives: int = _BY_EFFORT
+    gap: float = _BY_EFFORT
     deadline_s: float = 0.0
     seed: int = 0
     store: str | None = None
@@ -68,6 +101,12 @@ class Options:
             for name, value in (self.shapes or {}).items()
         }
         object.__setattr__(self, "shapes", shapes)
+        if self.effort not in _EFFORTS:
+            raise OptionError(f"unknown effort {self.effort!r}; choose from {', '.join(_EFFORTS)}")
+        for each in fields(_Defaults):
+            if getattr(self, each.name) is None:
+                value = getattr(_EFFORTS[self.effort], each.name)
+                object.__setattr__(self, each.name, value)
         if self.numerics not in _NUMERICS:
             raise OptionError(
                 f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}"
@@ -85,6 +124,8 @@ class Options:
                 raise OptionError(
                     f"{name} must not be negative but is {getattr(self, name)}; give 0 or more"
                 )
+        if not 0 <= self.gap < 1:
+            raise OptionError(f"the gap is {self.gap:g}; give a share from 0 to below 1")
         if self.seed < 0:
             raise OptionError(f"the seed is {self.seed}; give a number that is not negative")
         if not 0 <= self.deadline_s < math.inf:

@@ -16,6 +16,7 @@ __all__ = [
     "Check",
     "Deadline",
     "Debug",
+    "Effort",
     "InputShape",
     "Json",
     "Model",
@@ -62,10 +63,20 @@ Numerics = Annotated[
         "rules and rulebooks that --rules names run whatever their class.",
     ),
 ]
-Budget = Annotated[
-    float,
+Effort = Annotated[
+    str,
     typer.Option(
-        metavar="SECONDS", help="Seconds for searching, measuring and racing, as a guide."
+        metavar="LEVEL",
+        help="quick (2 s, measures nothing), normal (30 s) or max (300 s, for proofs): the default "
+        "of --budget, --check, --alternatives, measuring and racing.",
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Seconds for everything from loading to writing; by default the effort's.",
+        show_default=False,
     ),
 ]
 InputShape = Annotated[
@@ -81,16 +92,19 @@ Threads = Annotated[
 ]
 Nodes = Annotated[int, typer.Option(metavar="N", help="Limit on e-nodes.")]
 Check = Annotated[
-    int,
+    int | None,
     typer.Option(
-        metavar="N", help="Random inputs on which outputs are compared; 0 trusts the rules."
+        metavar="N",
+        help="Random inputs on which outputs are compared; 0 trusts the rules.",
+        show_default=False,
     ),
 ]
 NoMeasure = Annotated[
     bool, typer.Option("--no-measure", help="Price kernels by their analytic bound only.")
 ]
 Alternatives = Annotated[
-    int, typer.Option(metavar="K", help="Further candidates that join the race.")
+    int | None,
+    typer.Option(metavar="K", help="Further candidates that join the race.", show_default=False),
 ]
 Deadline = Annotated[
     float,

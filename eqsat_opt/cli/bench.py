@@ -29,10 +29,10 @@ def bench_models(
         typer.Argument(metavar="OTHER", help="The model to compare it with.", show_default=False),
     ],
     numerics: a.Numerics = Options.numerics,
-    budget: a.Budget = 30.0,
+    budget: a.Budget = None,
     input_shape: a.InputShape = None,
     threads: a.Threads = Options.threads,
-    check: a.Check = Options.check,
+    check: a.Check = None,
     seed: a.Seed = Options.seed,
     json: a.Json = None,
     quiet: a.Quiet = False,
@@ -53,7 +53,7 @@ def bench_models(
 
     with stage_progress(quiet) as progress:
         progress("race", f"{model} against {other}")
-        race, outputs = api.bench(model, other, options, time_limit_s=budget)
+        race, outputs = api.bench(model, other, options, time_limit_s=options.budget_s)
     agree = not any(output.why for output in outputs)
     verdict = _verdict(race)
     if json is not None:
@@ -70,7 +70,7 @@ def bench_models(
         console.print(_race_table(race, {"original": model, "other": other}))
         console.print(f"\n{verdict}", style="bold")
         console.print(_race_terms(race))
-        console.print(f"\noutputs on {max(1, check)} random inputs", style="dim")
+        console.print(f"\noutputs on {max(1, options.check)} random inputs", style="dim")
         console.print(_output_table(outputs))
     if not agree:
         wrong = ", ".join(repr(output.name) for output in outputs if output.why)

@@ -83,7 +83,7 @@ def compare_methods(
     input_shape: a.InputShape = None,
     threads: a.Threads = Options.threads,
     nodes: a.Nodes = Options.nodes,
-    check: a.Check = Options.check,
+    check: a.Check = None,
     seed: a.Seed = Options.seed,
     store: a.Store = None,
     json: a.Json = None,

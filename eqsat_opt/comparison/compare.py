@@ -18,6 +18,7 @@ from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.comparison.settings import EXTRACTION_S, METHODS, SATURATION_S, CompareSettings
 from eqsat_opt.cost.operators import OperatorCost, analytic_price, graph_cost_us
 from eqsat_opt.cost.pricing import Price, Pricer
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, lower
 from eqsat_opt.ir.dims import dim_names
 from eqsat_opt.ir.graph import Graph
@@ -78,7 +79,7 @@ def _eqsat(
     settings: CompareSettings,
     clock: _Clock,
 ) -> MethodResult:
-    budget = Budget(nodes=settings.nodes, time_s=settings.time_s or SATURATION_S)
+    budget = Budget(nodes=settings.nodes, deadline=Deadline.after(settings.time_s or SATURATION_S))
     limit = settings.time_s or EXTRACTION_S
     with clock.seconds() as seconds:
         found = saturated(graph, rules, cost, budget, time_limit_s=limit, seed=settings.seed)

@@ -19,6 +19,7 @@ from eqsat_opt.cost.roofline import (
     calibrated,
 )
 from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.kernel_export import export_kernel
@@ -65,12 +66,12 @@ class Pricer:
             self._backend, signature, _IMPLEMENTATION, self._device, self._threads, PROTOCOL_VERSION
         )
 
-    def calibrate(self) -> None:
+    def calibrate(self, deadline: Deadline | None = None) -> None:
         """Fit the roofline to this device by measuring its two probes, once per store."""
         probes = (PEAK_PROBE, BANDWIDTH_PROBE)
         self.recall(probes)
-        self.measure(probes)
-        prices = [self._known[p.signature] for p in probes]
+        self.measure(probes, deadline=deadline)
+        prices = [self.price(probe) for probe in probes]
         if all(price.measured for price in prices):
             self._roofline = calibrated(*(max(price.time_us - LAUNCH_US, 0.05) for price in prices))
 
@@ -96,9 +97,13 @@ class Pricer:
         return kernel.signature in self._known
 
     def measure(
-        self, kernels: Iterable[Kernel], progress: Callable[[int, int], None] | None = None
+        self,
+        kernels: Iterable[Kernel],
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        deadline: Deadline | None = None,
     ) -> None:
-        """Measure what is not known yet, and store it."""
+        """Measure what is not known yet, and store it; what the deadline cuts off stays unknown."""
         todo = {k.signature: k for k in kernels if not self.is_known(k)}
         models: dict[str, bytes] = {}
         for signature, kernel in todo.items():
@@ -112,9 +117,9 @@ class Pricer:
         if self._worker is None:
             self._worker = KernelWorker()
         results = measure_kernels(
-            list(models.values()), self._threads, progress, worker=self._worker
+            list(models.values()), self._threads, progress, worker=self._worker, deadline=deadline
         )
-        measured = dict(zip(models, results, strict=True))
+        measured = dict(zip(models, results, strict=False))  # the deadline may have cut them off
         for signature, measurement in measured.items():
             if measurement is None:
                 self._remember_bound(todo[signature])

@@ -6,11 +6,11 @@ deadline is a child process (:mod:`eqsat_opt.egraph.worker`).
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph.engine import Engine
 from eqsat_opt.egraph.program import Program
 from eqsat_opt.egraph.typing import SETTLED
@@ -27,12 +27,12 @@ _OVERSHOOT = 1.5
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop; counts make a run repeatable, seconds do not.
+    """When to stop; counts make a run repeatable, a deadline does not.
 
     Attributes:
         nodes: e-nodes.
         iterations: rounds of all phases.
-        time_s: seconds of saturation.
+        deadline: no step begins after it.
         algebra_iterations: rounds in which associativity and commutativity run; they never
             saturate.
         match_limit: matches per algebra rule and round before the scheduler bans it for a while.
@@ -42,7 +42,7 @@ class Budget:
 
     nodes: int = 20_000
     iterations: int = 16
-    time_s: float = 30.0
+    deadline: Deadline = field(default_factory=Deadline.never)
     algebra_iterations: int = 2
     match_limit: int = 1_000
     recognition_nodes: int = 20_000
@@ -72,7 +72,6 @@ class Rounds:
         self._budget = budget
         self._progress = progress
         self._snapshots: list[int] = []
-        self._started = time.perf_counter()
 
     def _step(self, schedule: str, iteration: int = 0) -> bool:
         """Run one schedule and count e-nodes; whether it changed anything."""
@@ -102,9 +101,6 @@ class Rounds:
             self._engine.pop()
             self._snapshots.pop()
 
-    def _is_late(self) -> bool:
-        return time.perf_counter() - self._started > self._budget.time_s
-
     def _schedule(self, phase: Phase) -> str:
         if phase is not Phase.ALGEBRA:
             return f"(run {phase}) {SETTLED}"
@@ -118,13 +114,13 @@ class Rounds:
         """One round; whether it changed anything, and the budget that ended it."""
         changed = False
         for phase in phases:
+            if self._budget.deadline.expired:
+                return changed, "time"
             self._take_snapshot()
             changed |= self._step(self._schedule(phase), iteration)
             if self.size > self._budget.nodes:
                 self._undo_overshoot()
                 return changed, "nodes"
-            if self._is_late():
-                return changed, "time"
         return changed, None
 
     def saturate(self) -> tuple[int, str]:
@@ -157,6 +153,6 @@ class Rounds:
                 return iteration, "saturated"
             if self.size > self._budget.recognition_nodes:
                 return iteration, "nodes"
-            if self._is_late():
+            if self._budget.deadline.expired:
                 return iteration, "time"
         return self._budget.recognition_iterations, "iterations"

@@ -8,13 +8,14 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from types import TracebackType
 from typing import IO
 
 import onnx
 
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.measure import Measurement
 
@@ -50,11 +51,24 @@ class KernelWorker:
         self._is_warm = False
         self._start()
 
-    def measure(self, model: bytes, threads: int, budget_s: float = 0.3) -> Measurement | None:
+    def measure(
+        self,
+        model: bytes,
+        threads: int,
+        budget_s: float = 0.3,
+        *,
+        deadline: Deadline | None = None,
+    ) -> Measurement | None:
         """Measure a serialised one-kernel model.
 
+        Args:
+            model: The kernel.
+            threads: Threads for onnxruntime.
+            budget_s: Time for sampling.
+            deadline: When the caller wants to go on, measured or not.
+
         Returns:
-            None if onnxruntime cannot run it, crashes, or exceeds the deadline.
+            None if onnxruntime cannot run it, crashes, or is not done in time.
 
         Raises:
             RuntimeFailed: the worker cannot be started.
@@ -63,16 +77,20 @@ class KernelWorker:
             self._start()
         process = self._process
         assert process is not None
+        left_s = _START_UP_S if deadline is None else min(_START_UP_S, deadline.left_s)
         if not self._is_warm:
-            hello = self._exchange(process, None, _START_UP_S)
+            hello = self._exchange(process, None, left_s)
             if hello is None:
                 self.close()
+                if deadline is not None and deadline.expired:
+                    return None
                 raise RuntimeFailed(
                     f"cannot start a measuring process with {sys.executable!r}; "
                     "check that this interpreter can import eqsat_opt"
                 )
             self._is_warm = True
-        reply = self._exchange(process, _HEADER.pack(threads, budget_s) + model, self._deadline_s)
+        limit_s = self._deadline_s if deadline is None else min(self._deadline_s, deadline.left_s)
+        reply = self._exchange(process, _HEADER.pack(threads, budget_s) + model, limit_s)
         if reply is None:
             self.close()
             return None
@@ -142,6 +160,7 @@ def measure_kernels(
     *,
     worker: KernelWorker | None = None,
     deadline_s: float = _DEADLINE_S,
+    deadline: Deadline | None = None,
 ) -> list[Measurement | None]:
     """Measure many kernels, one at a time so that they do not disturb each other.
 
@@ -153,9 +172,10 @@ def measure_kernels(
             machine. Its processes have to be alone on their cores.
         worker: A running worker to use, and to leave running; otherwise one is made for this call.
         deadline_s: Time allowed for one kernel, where no `worker` is given.
+        deadline: When to stop, with a `worker`.
 
     Returns:
-        One entry per model; None if it failed.
+        One entry per model, None if it failed; fewer if the deadline struck.
 
     Raises:
         RuntimeFailed: a measuring process cannot be started.
@@ -164,7 +184,8 @@ def measure_kernels(
         futures = [executor.submit(_measure_serialised, model, threads) for model in models]
         return _collect((_outcome(f, deadline_s) for f in futures), len(models), progress)
     if worker is not None:
-        return _collect((worker.measure(m, threads) for m in models), len(models), progress)
+        outcomes = _until(deadline, worker, models, threads)
+        return _collect(outcomes, len(models), progress)
     if not models:
         return []
     with KernelWorker(deadline_s) as own:
@@ -197,6 +218,19 @@ def _measure_serialised(model: bytes, threads: int, budget_s: float = 0.3) -> Me
         return measure_kernel(onnx.load_model_from_string(model), threads, budget_s=budget_s)
     except Exception:  # a kernel that defeats the measuring code is a kernel without a price
         return None
+
+
+def _until(
+    deadline: Deadline | None, worker: KernelWorker, models: Iterable[bytes], threads: int
+) -> Iterator[Measurement | None]:
+    """Measurements until the deadline; one that it cut off says nothing of its kernel."""
+    for model in models:
+        if deadline is not None and deadline.expired:
+            return
+        found = worker.measure(model, threads, deadline=deadline)
+        if found is None and deadline is not None and deadline.expired:
+            return
+        yield found
 
 
 def _outcome(future: Future[Measurement | None], deadline_s: float) -> Measurement | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from eqsat_opt.cost.pricing import Price, Pricer
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import Extraction, Objective, extract
 from eqsat_opt.extract.alternatives import alternatives
@@ -23,6 +24,14 @@ __all__ = ["ChoiceResult", "Selection", "choose"]
 
 _GAP = 1e-3
 """Prices are good to some percent, so a proof beyond this says nothing about the device."""
+
+_MOMENT_S = 1.0
+"""For a nearer bound where the gap is small already."""
+
+_SEARCH, _MEASURING, _PROOF = 0.4, 0.7, 0.8
+"""Shares of the time left: for the search of a round, its kernels, and the last answer's proof."""
+
+_FOREVER_S = 1e6
 
 _ROUND_PATIENCE = 8
 """Neighbourhoods without a gain in a round of measuring: the next round will move the prices."""
@@ -92,7 +101,8 @@ def choose(
     *,
     measure: bool = True,
     rounds: int = 10,
-    time_limit_s: float = 10.0,
+    deadline: Deadline | None = None,
+    gap: float = 0.0,
     n_alternatives: int = 2,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
@@ -106,7 +116,8 @@ def choose(
         objective: what to minimise.
         measure: whether to measure; only where the objective has time in it.
         rounds: of measuring, at most.
-        time_limit_s: for the search of a round, and for the proof of the last answer.
+        deadline: by when to have ended; no limit if not given.
+        gap: relative gap of the last answer below which a proof is worth a moment only.
         n_alternatives: further selections for the race.
         seed: of the extraction.
         progress: called with a text now and then.
@@ -115,8 +126,14 @@ def choose(
         ExtractionError: if the original graph cannot be tiled, which is a defect of the candidates.
     """
     measure = measure and objective.weights.get("time_us", 0.0) > 0
+    deadline = deadline or Deadline.never()
     pricer.recall(kernel for kernel in priced.kernels if kernel is not None)
+    fine = min(_GAP, gap)
     done, measuring_s = 0, 0.0
+
+    def goes_on(wanted: Sequence[Kernel]) -> bool:
+        return measure and bool(wanted) and done < rounds and not deadline.expired
+
     known: Mapping[int, tuple[int, int]] | None = None
     while True:
         plain, full = own.problem(pricer.price), priced.problem(pricer.price)
@@ -129,27 +146,30 @@ def choose(
         # starts.
         unchanged = {c: (full.node_of[base.index[n]], i) for c, (n, i) in start.choice.items()}
         known = min(filter(None, (known, unchanged)), key=partial(_cost, full, objective))
-        solve = partial(
-            extract, full.problem, objective, gap=_GAP, time_limit_s=time_limit_s, seed=seed
+        solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
+        best = solve(
+            incumbent=known,
+            method="lns",
+            patience=_ROUND_PATIENCE,
+            time_limit_s=_seconds(deadline.share(_SEARCH)),
         )
-        best = solve(incumbent=known, method="lns", patience=_ROUND_PATIENCE)
         wanted = _unmeasured(pricer, _kernels(priced, full, best), _kernels(own, plain, original))
-        if not (measure and wanted and done < rounds) and best.gap > _GAP:
+        if not goes_on(wanted) and best.gap > fine:
             # Only the last answer is worth a proof; a better one may need kernels that are not
             # measured yet.
-            best = solve(incumbent=best.choice)
+            best = _proven(solve, best, deadline.share(_PROOF), gap)
             wanted = _unmeasured(pricer, _kernels(priced, full, best))
-        if not (measure and wanted and done < rounds):
+        if not goes_on(wanted):
             break
         known = best.choice
         done += 1
-        measuring_s += _measure(pricer, wanted, done, progress)
+        measuring_s += _measure(pricer, wanted, done, deadline.share(_MEASURING), progress)
     others = alternatives(
         full.problem,
         objective,
         best,
         n_alternatives,
-        time_limit_s=min(time_limit_s, _ALTERNATIVES_S),
+        time_limit_s=min(deadline.left_s, _ALTERNATIVES_S),
         seed=seed,
     )
     prices = {
@@ -174,6 +194,32 @@ def choose(
     )
 
 
+def _proven(
+    solve: Callable[..., Extraction], best: Extraction, deadline: Deadline, gap: float
+) -> Extraction:
+    """``best`` or a better one, with a bound as near as a race can tell, and nearer if it is quick.
+
+    Args:
+        solve: the extraction, but for what to start from and its limits.
+        best: what is known.
+        deadline: of the search for a bound.
+        gap: relative gap from which on only a moment is spent.
+    """
+    if best.gap > gap:
+        best = solve(incumbent=best.choice, gap=gap, time_limit_s=_seconds(deadline))
+    if _GAP < best.gap <= gap:
+        moment_s = min(_MOMENT_S, deadline.left_s)
+        nearer = solve(incumbent=best.choice, time_limit_s=moment_s)
+        if nearer.gap < best.gap:
+            return nearer
+    return best
+
+
+def _seconds(deadline: Deadline) -> float:
+    """What is left, as a finite number."""
+    return min(deadline.left_s, _FOREVER_S)
+
+
 def _unmeasured(pricer: Pricer, *answers: Sequence[Kernel]) -> list[Kernel]:
     """Kernels of the answers that have only a bound, each once."""
     kernels = dict.fromkeys(kernel for answer in answers for kernel in answer)
@@ -190,7 +236,11 @@ def _cost(
 
 
 def _measure(
-    pricer: Pricer, kernels: Sequence[Kernel], done: int, progress: Callable[[str], None] | None
+    pricer: Pricer,
+    kernels: Sequence[Kernel],
+    done: int,
+    deadline: Deadline,
+    progress: Callable[[str], None] | None,
 ) -> float:
     """Measure one round; seconds that it took."""
 
@@ -199,5 +249,5 @@ def _measure(
             progress(f"round {done}: kernel {n} of {total}")
 
     start = time.perf_counter()
-    pricer.measure(kernels, report)
+    pricer.measure(kernels, report, deadline=deadline)
     return time.perf_counter() - start

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model
@@ -39,9 +40,11 @@ class Terms:
         numerics: class of differences that are allowed.
         seeds: of the random inputs that are compared; none trusts the candidates.
         sizes: of symbolic dimensions.
-        race_s: seconds for the race; 0 for none.
+        race_s: seconds for the race, at most; 0 for none.
         by_cost: whether the cheapest candidate wins without having to be faster.
         seed: of the running order.
+        deadline: by when check and race shall have ended; what cannot be compared by then loses its
+            place.
     """
 
     threads: int
@@ -51,6 +54,7 @@ class Terms:
     race_s: float
     by_cost: bool = False
     seed: int = 0
+    deadline: Deadline = field(default_factory=Deadline.never)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def _race(
         reference.feeds[0],
         options=settings,
         seed=terms.seed,
-        time_limit_s=terms.race_s,
+        time_limit_s=min(terms.race_s, terms.deadline.left_s),
     )
 
 

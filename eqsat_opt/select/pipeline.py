@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, Saturation, saturate
 from eqsat_opt.egraph.worker import saturate_isolated
 from eqsat_opt.extract import Objective
@@ -27,6 +28,12 @@ __all__ = ["Plan", "SearchOptions", "make_plan"]
 Progress = Callable[[str, str], None]
 """Called with a stage and a detail."""
 
+_SATURATION = 0.4
+"""Share of the time that saturation gets; most graphs need far less."""
+
+_CHOICE = 0.95
+"""Share of what is left that measuring and extraction get; raising needs little."""
+
 _FOLDING_ROOM = 64 << 20
 """Bytes to which constants may always grow; beyond it, to the size of the model's own weights."""
 
@@ -41,8 +48,9 @@ class SearchOptions:
         sizes: sizes of symbolic dimensions for pricing.
         measure: whether kernels may be measured.
         alternatives: further selections for the race.
-        extraction_s: seconds per extraction.
-        deadline_s: hard limit on saturation in a child process; 0 for none.
+        deadline: by when the search shall have ended.
+        saturation_limit_s: hard limit on saturation in a child process; 0 for none.
+        gap: where the proof of the last answer may stop.
         seed: of the extraction.
     """
 
@@ -51,8 +59,9 @@ class SearchOptions:
     sizes: Mapping[str, int]
     measure: bool = True
     alternatives: int = 2
-    extraction_s: float = 10.0
-    deadline_s: float = 0.0
+    deadline: Deadline = field(default_factory=Deadline.never)
+    saturation_limit_s: float = 0.0
+    gap: float = 0.0
     seed: int = 0
 
 
@@ -115,11 +124,12 @@ def make_plan(
     clock = time.perf_counter
     start = clock()
     progress("saturate", "")
-    if options.deadline_s:
-        saturation = saturate_isolated(graph, rules, options.budget, options.deadline_s)
+    budget = replace(options.budget, deadline=options.deadline.share(_SATURATION))
+    if options.saturation_limit_s:
+        saturation = saturate_isolated(graph, rules, budget, options.saturation_limit_s)
     else:
         saturation = saturate(
-            graph, rules, options.budget, progress=lambda text: progress("saturate", text)
+            graph, rules, budget, progress=lambda text: progress("saturate", text)
         )
     stages["saturate"] = clock() - start
 
@@ -141,7 +151,8 @@ def make_plan(
         pricer,
         options.objective,
         measure=options.measure,
-        time_limit_s=options.extraction_s,
+        deadline=options.deadline.share(_CHOICE),
+        gap=options.gap,
         n_alternatives=options.alternatives,
         seed=options.seed,
         progress=lambda text: progress("choose", text),

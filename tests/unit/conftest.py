@@ -19,7 +19,7 @@ SEARCH = Options(
     check=1,
     store="",
     threads=1,
-    budget_s=6.0,
+    budget_s=600.0,
     nodes=2_500,
 )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, EClasses, Saturation, lower, program, saturate
 from eqsat_opt.egraph.fragments import fragments
 from eqsat_opt.egraph.lowering import LEAF, OUT
@@ -361,7 +362,7 @@ def test_iteration_budget_stops() -> None:
 
 
 def test_time_budget_stops() -> None:
-    report = saturate(sums(9), default_rules(), Budget(time_s=0.0)).report
+    report = saturate(sums(9), default_rules(), Budget(deadline=Deadline.after(0.0))).report
     assert report.stopped_by == "time"
     assert report.iterations == 1
 

@@ -30,7 +30,7 @@ from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.select.guilty import find_guilty
 
-FAST = Options(measure=False, race=False, check=1, store="", threads=1, budget_s=6.0)
+FAST = Options(measure=False, race=False, check=1, store="", threads=1, budget_s=600.0)
 KEYWORDS: dict[str, Any] = {"measure": False, "race": False, "check": 1, "store": "", "threads": 1}
 FLOAT = TensorProto.FLOAT
 
