@@ -40,7 +40,8 @@ from eqsat_opt.rules.library import excluded_rules
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import OrtOptions
 from eqsat_opt.runtime.ort_config import ORT_CONFIG, level_in, level_metadata
-from eqsat_opt.runtime.race import RaceResult, race
+from eqsat_opt.runtime.race import race
+from eqsat_opt.runtime.race_result import RaceResult
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select import rules_used
@@ -263,6 +264,8 @@ def _notes(contest: Contest, level: str) -> tuple[str, ...]:
     notes = [f"{name} was dropped: {why}" for name, why in contest.dropped.items()]
     if contest.obstacle:
         notes.append(contest.obstacle)
+    if contest.race is not None and contest.race.is_busy:
+        notes.append(contest.race.busy_text)
     if level:
         notes.append(
             f"the result won with onnxruntime's graph optimisation level {level!r}: set it in "
@@ -499,6 +502,7 @@ def bench(
             options=settings,
             seed=options.seed,
             time_limit_s=time_limit_s,
+            extension_s=time_limit_s,
         )
     return result, found
 

@@ -360,8 +360,11 @@ def _race_text(race: Mapping[str, Any]) -> str:
         for name, entry in race["entries"].items()
         if name != race["original"]
     ]
-    needed = f"{1 - race['threshold']:.3f} (noise {race['noise']:.1%})"
-    return f"{', '.join(entrants)} of the original's time; a win is below {needed}"
+    return (
+        f"{', '.join(entrants)} of the original's time; a win is below "
+        f"{1 / (1 + race['threshold']):.3f} (noise {race['noise']:.1%}) and faster than both "
+        f"sessions of the original in {race['needed']} of {race['builds']} builds"
+    )
 
 
 def _operator_changes(report: Report) -> str:

@@ -70,6 +70,8 @@ def bench_models(
         console.print(_race_table(race, {"original": model, "other": other}))
         console.print(f"\n{verdict}", style="bold")
         console.print(_race_terms(race))
+        if race.is_busy:
+            console.print(race.busy_text, style="yellow")
         console.print(f"\noutputs on {max(1, options.check)} random inputs", style="dim")
         console.print(_output_table(outputs))
     if not agree:
@@ -83,15 +85,16 @@ def _verdict(race: RaceResult) -> str:
         return f"OTHER {race.entries['other'].note}"
     if race.winner == "other":
         return f"OTHER is {1 / ratio:.3f}x as fast"
-    if ratio > 1 + race.threshold:
+    if race.loses("other"):
         return f"OTHER is slower: it takes {ratio:.3f} times as long"
-    return "no difference beyond the threshold"
+    return "no difference beyond noise"
 
 
 def _race_terms(race: RaceResult) -> str:
     return (
-        f"noise {race.noise:.1%}, threshold {race.threshold:.1%}; {race.builds} builds, "
-        f"{race.rounds} rounds, {race.clock} clock, {race.seconds:.1f} s"
+        f"noise {race.noise:.1%}; a win is below {1 / (1 + race.threshold):.3f}, and faster than "
+        f"both sessions of MODEL in {race.needed} of {race.builds} builds; {race.rounds} rounds, "
+        f"{race.clock} clock, {race.seconds:.1f} s"
     )
 
 

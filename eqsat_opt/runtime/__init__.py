@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
     from eqsat_opt.runtime.onnx_backend import OrtBackend, RunnerBackend, RunnerRep
     from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-    from eqsat_opt.runtime.race import RaceEntry, RaceResult, race_prepared
+    from eqsat_opt.runtime.race import race_prepared
+    from eqsat_opt.runtime.race_result import RaceEntry, RaceResult
     from eqsat_opt.runtime.reference import ReferenceBackend, ReferenceSession
     from eqsat_opt.runtime.source import ModelSource, Runner
     from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
@@ -55,8 +56,8 @@ _HOME = {
     "OrtBackend": "onnx_backend",
     "OrtOptions": "ort",
     "OrtSession": "ort",
-    "RaceEntry": "race",
-    "RaceResult": "race",
+    "RaceEntry": "race_result",
+    "RaceResult": "race_result",
     "ReferenceBackend": "reference",
     "ReferenceSession": "reference",
     "Runner": "source",

@@ -3,7 +3,7 @@
 Each guard answers a measured trap: a fixed running order favours some entrants by 3–6 % (the order
 is drawn anew in each round); two sessions of one model differ by up to 15 % (sessions are rebuilt,
 and the original runs twice, so that its difference to itself shows the noise); the machine drifts
-(times are compared within a build, not across).
+(times are compared within a build, not across). Where noise would decide, more builds are run.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.runtime.measure import (
@@ -26,7 +26,9 @@ from eqsat_opt.runtime.measure import (
     take_sample,
 )
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.race_result import RaceEntry, RaceResult
 from eqsat_opt.runtime.source import Feeds, ModelSource
+from eqsat_opt.runtime.standing import Standing, log_noise
 
 __all__ = ["Prepare", "RaceEntry", "RaceResult", "race", "race_prepared"]
 
@@ -41,76 +43,8 @@ _WARM_UP_BELOW_US = 50_000.0
 # A candidate so much slower in its first runs cannot win, and would eat the others' time.
 _HOPELESS = 3.0
 _LEAST_US = 0.01  # what a clock of coarse steps may show as nothing
-# What two identical sessions may differ by: the noise where only one build could be afforded.
-_SINGLE_BUILD_NOISE = 0.15
-
-
-@dataclass(frozen=True)
-class RaceEntry:
-    """How one entrant ran; for the original over both of its twins.
-
-    Attributes:
-        name: Name of the entrant.
-        time_us: Best time of one run.
-        median_us: Median over the builds of the best time in each.
-        spread: (worst − best) / best of these.
-        ratio: Time relative to the original in the same build, median over the builds; below 1 is
-            faster.
-        session_us: Best time in each build.
-        n_samples: Number of timed samples.
-        note: Why it did not take part, or left early; empty if it ran to the end.
-    """
-
-    name: str
-    time_us: float
-    median_us: float
-    spread: float
-    ratio: float
-    session_us: tuple[float, ...]
-    n_samples: int
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class RaceResult:
-    """Outcome of a race.
-
-    Attributes:
-        winner: Name of the fastest entrant that beats the original by more than `threshold`, and
-            both of its twins in every build; otherwise of the original.
-        original: Name of the original.
-        entries: All entrants in the order given.
-        noise: Root mean square of the relative difference between the original and its twin.
-        threshold: Gain that a win had to exceed: the tie margin or the noise.
-        clock: "cpu" where all entrants use one thread, otherwise "wall".
-        builds: How often the sessions were built.
-        rounds: Rounds over all builds.
-        seconds: Length of the race.
-    """
-
-    winner: str
-    original: str
-    entries: Mapping[str, RaceEntry]
-    noise: float
-    threshold: float
-    clock: ClockKind
-    builds: int
-    rounds: int
-    seconds: float
-
-    @property
-    def speedup(self) -> float:
-        """How many times faster the winner is than the original; 1 if the original won."""
-        return 1.0 if self.winner == self.original else 1.0 / self.entries[self.winner].ratio
-
-    def to_json(self) -> dict[str, Any]:
-        """The race as JSON values; the times of a candidate that never ran are null."""
-        data = asdict(self)
-        for entry in data["entries"].values():
-            for name, value in entry.items():
-                if isinstance(value, float) and not math.isfinite(value):
-                    entry[name] = None
-        return {**data, "speedup": self.speedup}
+# Where noise would decide, the builds become so many times as many.
+_EXTENSION = 4
 
 
 def race(
@@ -123,6 +57,7 @@ def race(
     builds: int = 3,
     seed: int = 0,
     time_limit_s: float = 30.0,
+    extension_s: float = 0.0,
     tie: float = 0.03,
 ) -> RaceResult:
     """Race models in onnxruntime, each with its own options.
@@ -137,6 +72,7 @@ def race(
         seed: Seed of the running order.
         time_limit_s: Rounds and then builds are given up to stay within it; one round is always
             run, so a model slower than this takes longer.
+        extension_s: Seconds beyond it for further builds while noise decides.
         tie: Gain up to which the original keeps its place.
 
     Raises:
@@ -158,6 +94,7 @@ def race(
         builds=builds,
         seed=seed,
         time_limit_s=time_limit_s,
+        extension_s=extension_s,
         tie=tie,
     )
 
@@ -171,6 +108,7 @@ def race_prepared(
     builds: int = 3,
     seed: int = 0,
     time_limit_s: float = 30.0,
+    extension_s: float = 0.0,
     tie: float = 0.03,
     clock: Clock = SYSTEM_CLOCK,
 ) -> RaceResult:
@@ -184,6 +122,7 @@ def race_prepared(
         builds: How often to build; at least 2.
         seed: Seed of the running order.
         time_limit_s: Length of the race, as far as one round allows.
+        extension_s: Seconds beyond it for further builds while noise decides.
         tie: Gain up to which the original keeps its place.
         clock: Source of times.
     """
@@ -204,6 +143,13 @@ def race_prepared(
         share_s = (time_limit_s - elapsed_s) / (builds - done_builds)
         done_rounds += track.run_build(rounds, share_s)
         done_builds += 1
+    longest_s = time_limit_s + extension_s
+    while done_builds < _EXTENSION * builds and track.settle(tie):
+        elapsed_s = (clock.wall_ns() - start) / 1e9
+        if elapsed_s * (1 + 1 / done_builds) > longest_s:
+            break
+        done_rounds += track.run_build(rounds, longest_s - elapsed_s)
+        done_builds += 1
     return track.result(tie, done_rounds, (clock.wall_ns() - start) / 1e9)
 
 
@@ -220,6 +166,7 @@ class _Lane:
     session_us: list[float] = field(default_factory=list)
     n_samples: int = 0
     note: str = ""
+    rests: bool = False
 
 
 class _Track:
@@ -242,7 +189,9 @@ class _Track:
     def run_build(self, rounds: int, share_s: float) -> int:
         """Build all that are still in the race, run up to `rounds` rounds; how many were run."""
         deadline = self._clock.wall_ns() + round(share_s * 1e9)
-        lanes = [lane for lane in (*self._lanes.values(), self._twin) if not lane.note]
+        lanes = [
+            lane for lane in (*self._lanes.values(), self._twin) if not lane.note and not lane.rests
+        ]
         self._order.shuffle(lanes)
         calls: list[tuple[_Lane, Callable[[], object]]] = []
         for lane in lanes:
@@ -268,35 +217,44 @@ class _Track:
                 lane.session_us.append(best[id(lane)])
         return done
 
+    def settle(self, tie: float) -> bool:
+        """Rest who can no longer win; whether noise still decides the place of another."""
+        open_lanes = 0
+        for lane in self._lanes.values():
+            if lane is self._original or lane.note or lane.rests:
+                continue
+            standing = self._standing(lane, tie)
+            lane.rests = standing.is_beaten
+            open_lanes += standing.is_open
+        return bool(open_lanes)
+
     def result(self, tie: float, rounds: int, seconds: float) -> RaceResult:
-        pairs = list(zip(self._original.session_us, self._twin.session_us, strict=True))
-        differences = [math.log(own / twin) for own, twin in pairs]
-        noise = math.expm1(math.sqrt(statistics.fmean(d * d for d in differences)))
-        if len(pairs) < 2:
-            noise = max(noise, _SINGLE_BUILD_NOISE)
-        threshold = max(tie, noise)
-        entries = {name: self._entry(lane, pairs) for name, lane in self._lanes.items()}
-        name = self._original.name
-        # Luck of sessions passes the threshold alone 4 times as often (simulated, 3 builds).
-        faster = {
-            entry.name: entry.ratio
-            for entry in entries.values()
-            if not entry.note
-            and entry.name != name
-            and entry.ratio < 1 - threshold
-            and all(time < min(pair) for time, pair in zip(entry.session_us, pairs, strict=True))
-        }
+        is_open = self.settle(tie)
+        pairs = self._pairs()
+        entries = {name: self._entry(lane, tie) for name, lane in self._lanes.items()}
+        own = Standing([own for own, _ in pairs], pairs, log_noise(pairs), tie)
+        faster = {name: entry.ratio for name, entry in entries.items() if entry.wins}
         return RaceResult(
-            winner=min(faster, key=faster.__getitem__, default=name),
-            original=name,
+            winner=min(faster, key=faster.__getitem__, default=self._original.name),
+            original=self._original.name,
             entries=entries,
-            noise=noise,
-            threshold=threshold,
+            noise=math.expm1(own.noise),
+            tie=tie,
+            threshold=own.threshold,
+            needed=own.needed,
             clock=self._kind or "wall",
             builds=len(pairs),
             rounds=rounds,
             seconds=seconds,
+            is_open=is_open,
         )
+
+    def _pairs(self) -> list[tuple[float, float]]:
+        return list(zip(self._original.session_us, self._twin.session_us, strict=True))
+
+    def _standing(self, lane: _Lane, tie: float) -> Standing:
+        pairs = self._pairs()
+        return Standing(lane.session_us, pairs[: len(lane.session_us)], log_noise(pairs), tie)
 
     def _built(self, lane: _Lane) -> Callable[[], object] | None:
         """A fresh warm executable; None, with a note in its lane, if it fails."""
@@ -348,30 +306,29 @@ class _Track:
         lane.n_samples += len(samples)
         return min(sample.time_us(self._kind) for sample in samples)
 
-    def _entry(self, lane: _Lane, pairs: list[tuple[float, float]]) -> RaceEntry:
+    def _entry(self, lane: _Lane, tie: float) -> RaceEntry:
+        ratio, ahead, wins = 1.0, 0, False
+        n_samples = lane.n_samples
         if lane is self._original:
-            ratios = [1.0]
-            times = tuple(time for pair in pairs for time in pair)
-            n_samples = lane.n_samples + self._twin.n_samples
+            times = tuple(time for pair in self._pairs() for time in pair)
+            n_samples += self._twin.n_samples
         elif lane.session_us:
-            ratios = [
-                time / math.sqrt(own * twin)
-                for time, (own, twin) in zip(lane.session_us, pairs, strict=False)
-            ]
             times = tuple(lane.session_us)
-            n_samples = lane.n_samples
+            standing = self._standing(lane, tie)
+            ratio, ahead, wins = standing.ratio, standing.ahead, standing.wins and not lane.note
         else:  # it never finished a build
-            ratios = [lane.run_us / self._original.run_us]
             times = (lane.run_us,)
-            n_samples = lane.n_samples
+            ratio = lane.run_us / self._original.run_us
         best = min(times)
         return RaceEntry(
             name=lane.name,
             time_us=best,
             median_us=statistics.median(times),
             spread=(max(times) - best) / best if math.isfinite(best) else math.inf,
-            ratio=statistics.median(ratios),
+            ratio=ratio,
             session_us=times if math.isfinite(best) else (),
             n_samples=n_samples,
+            ahead=ahead,
+            wins=wins,
             note=lane.note,
         )

@@ -16,7 +16,8 @@ from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import OrtOptions
 from eqsat_opt.runtime.ort_config import level_in
-from eqsat_opt.runtime.race import RaceResult, race
+from eqsat_opt.runtime.race import race
+from eqsat_opt.runtime.race_result import RaceResult
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.guilty import find_guilty
@@ -115,13 +116,15 @@ def _race(
             if name in models:
                 entrants[f"{name}@{level}"] = models[name]
                 settings[f"{name}@{level}"] = OrtOptions(terms.threads, level)  # type: ignore[arg-type]
+    left_s = terms.deadline.left_s
     return race(
         entrants,
         ORIGINAL,
         reference.feeds[0],
         options=settings,
         seed=terms.seed,
-        time_limit_s=min(terms.race_s, terms.deadline.left_s),
+        time_limit_s=min(terms.race_s, left_s),
+        extension_s=min(terms.race_s, max(0.0, left_s - terms.race_s)),
     )
 
 

@@ -13,7 +13,9 @@ from onnx import TensorProto, helper
 
 from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.runtime.ort import OrtOptions
-from eqsat_opt.runtime.race import RaceResult, race, race_prepared
+from eqsat_opt.runtime.race import race, race_prepared
+from eqsat_opt.runtime.race_result import RaceResult
+from eqsat_opt.runtime.standing import Standing
 
 
 class Machine:
@@ -54,13 +56,21 @@ class Machine:
 
         return prepare
 
-    def race(self, time_limit_s: float = 30.0, seed: int = 0, **times_us: float) -> RaceResult:
+    def race(
+        self,
+        time_limit_s: float = 30.0,
+        seed: int = 0,
+        *,
+        extension_s: float = 0.0,
+        **times_us: float,
+    ) -> RaceResult:
         return race_prepared(
             {name: self.session(name, time_us) for name, time_us in times_us.items()},
             "original",
             threads=1,
             seed=seed,
             time_limit_s=time_limit_s,
+            extension_s=extension_s,
             clock=self,
         )
 
@@ -107,6 +117,111 @@ def test_a_real_gain_shows_through_luck() -> None:
         for seed in range(50)
     ]
     assert sum(result.winner == "better" for result in races) >= 48
+
+
+def test_a_race_that_noise_decides_is_extended() -> None:
+    """Gains that three builds cannot tell from luck show in more, and luck still hardly wins."""
+
+    def races(ratio: float) -> list[RaceResult]:
+        return [
+            Machine(luck=0.15, seed=seed).race(seed=seed, original=1000, other=1000 * ratio)
+            for seed in range(60)
+        ]
+
+    assert sum(result.winner == "other" for result in races(0.92)) >= 57
+    assert sum(result.winner == "other" for result in races(1.0)) <= 3
+    assert any(result.builds > 3 for result in races(0.92))
+    assert max(result.builds for result in races(1.0)) <= 12
+
+
+def test_a_clear_race_is_not_extended() -> None:
+    quiet = Machine(luck=0.01).race(original=1000, fast=800, tie=995, slow=1100)
+    assert quiet.builds == 3
+    assert not quiet.is_open
+    loud = Machine(luck=0.15).race(original=1000, fast=600, slow=1900)
+    assert loud.builds == 3
+    assert loud.winner == "fast"
+
+
+def test_the_extension_keeps_to_its_seconds() -> None:
+    """Noise decides, but each build takes seconds."""
+
+    def extended(seconds: float) -> RaceResult:
+        machine = Machine(luck=0.15, seed=4)
+        return machine.race(10.0, 4, extension_s=seconds, original=5e4, other=4.8e4)
+
+    plain, longer = extended(0.0), extended(40.0)
+    assert plain.is_open
+    assert plain.builds < longer.builds
+    assert plain.seconds < 12
+    assert longer.seconds < 55
+
+
+def test_who_cannot_win_rests_in_the_extension() -> None:
+    machine = Machine(luck=0.15, seed=3)
+    result = machine.race(seed=3, original=1000, close=960, slow=1600)
+    assert result.builds > 3
+    assert machine.built.count("close") == result.builds
+    assert machine.built.count("slow") == 3
+    assert len(result.entries["slow"].session_us) == 3
+    assert result.entries["slow"].note == ""
+
+
+def test_noise_never_puts_a_win_out_of_reach() -> None:
+    """Sessions that differ by a factor of three still show a gain of ten."""
+    result = Machine(luck=2.0, seed=1).race(seed=1, original=1000, tenth=100)
+    assert result.threshold > 0.3
+    assert result.winner == "tenth"
+
+
+def test_a_busy_machine_is_named() -> None:
+    assert Machine(luck=0.5).race(original=1000).is_busy
+    quiet = Machine(luck=0.1).race(original=1000)
+    assert not quiet.is_busy
+    assert quiet.to_json()["is_busy"] is False
+    assert quiet.to_json()["spread"] == quiet.entries["original"].spread
+
+
+def test_entrants_are_compared_with_each_other() -> None:
+    result = Machine(luck=0.01).race(original=1000, fast=700, faster=500, twin=505, slow=1200)
+    assert result.beats("faster", "fast")
+    assert not result.beats("fast", "faster")
+    assert not result.beats("faster", "twin")
+    assert result.beats("fast", "original") == result.entries["fast"].wins is True
+    assert result.loses("slow")
+    assert not result.loses("fast")
+    assert not result.loses("original")
+    assert not Machine(luck=0.01).race(original=1000, snail=5000).beats("original", "snail")
+
+
+@pytest.mark.parametrize(
+    ("rivals", "needed"), [(2, [1, 2, 3, 4, 5, 5, 6, 6, 7]), (1, [1, 2, 3, 4, 5, 6, 7, 7, 8])]
+)
+def test_a_winner_is_ahead_more_often_than_luck_would_have_it(
+    rivals: int, needed: list[int]
+) -> None:
+    found = [
+        Standing([1.0] * builds, [(2.0,) * rivals] * builds, 0.0, 0.03).needed
+        for builds in range(1, 10)
+    ]
+    assert found == needed
+
+
+def test_the_condition_of_a_win() -> None:
+    def standing(times: list[float], noise: float = 0.0) -> Standing:
+        return Standing(times, [(1.0, 1.1)] * len(times), noise, 0.03)
+
+    assert standing([0.9] * 3).wins
+    assert not standing([0.9] * 3).is_open
+    assert not standing([0.9, 0.9, 1.05]).wins  # ahead of one session of the original only
+    assert standing([0.9, 0.9, 1.05]).is_open
+    assert standing([0.9] * 7 + [1.05] * 2).wins
+    assert not standing([1.02] * 3).wins
+    assert standing([1.5] * 3).loses
+    assert standing([1.5] * 3).is_beaten
+    assert not standing([0.8] * 3, noise=0.5).wins
+    assert standing([0.8] * 3, noise=0.5).is_open
+    assert standing([0.6] * 12, noise=0.5).wins  # noise shrinks with the builds
 
 
 def test_sessions_are_rebuilt_and_the_original_has_a_twin() -> None:
