@@ -66,7 +66,11 @@ MASKS = ("none", "input", "input-first", "causal", "two-masks")
 
 @dataclass(frozen=True)
 class AttentionForm:
-    """How one attention is spelled."""
+    """How one attention is spelled.
+
+    Batch and heads may be ``merged`` into one axis: ``"all"`` the way, or ``"apart"`` for the mask
+    only.
+    """
 
     scale: str = "logits"
     softmax: int = 0
@@ -75,6 +79,7 @@ class AttentionForm:
     packed: bool = False
     groups: int = 1
     rotary: bool = False
+    merged: str = ""
 
 
 def split_heads(w: Writer, x: str, perm: Sequence[int], heads: int = HEADS) -> str:
@@ -86,7 +91,10 @@ def _projections(w: Writer, how: AttentionForm, factor: float) -> tuple[str, str
     """Queries, keys and values before they are split into heads."""
     shared = WIDTH // how.groups
     if how.packed:
-        packed = w("MatMul", "x", w.vector(WIDTH, WIDTH + 2 * shared))
+        weight = 0.5 * w.rng.standard_normal((WIDTH, WIDTH + 2 * shared)).astype(np.float32)
+        if how.scale == "weights":
+            weight[:, :WIDTH] *= factor
+        packed = w("MatMul", "x", w.constant(weight))
         names = [f"part{i}" for i in range(3)]
         sizes = w.ints(WIDTH, shared, shared)
         w.nodes.append(helper.make_node("Split", [packed, sizes], names, axis=2))
@@ -150,6 +158,9 @@ def attend(w: Writer, how: AttentionForm, factor: float = HEAD_SIZE**-0.5) -> st
         case "both-over":
             q = w("Div", q, w("Sqrt", w("Sqrt", float(HEAD_SIZE))))
             k = w("Div", k, HEAD_SIZE**0.25)
+    if how.merged:
+        q, v = (w("Reshape", t, w.ints(-1, SHAPE[1], HEAD_SIZE)) for t in (q, v))
+        k = w("Reshape", k, w.ints(-1, HEAD_SIZE, SHAPE[1]))
     z = w("MatMul", q, k)
     if how.scale in ("logits", "twice"):
         z = w("Mul", z, factor)
@@ -157,8 +168,15 @@ def attend(w: Writer, how: AttentionForm, factor: float = HEAD_SIZE**-0.5) -> st
         z = w("Mul", z, factor)
     if how.scale == "logits-over":
         z = w("Div", z, w("Sqrt", float(HEAD_SIZE)))
+    if how.merged == "apart":
+        z = w("Reshape", z, w.ints(SHAPE[0], HEADS, SHAPE[1], SHAPE[1]))
     z = _masked(w, z, how.mask)
-    joined = w("Transpose", w("MatMul", softmax_of(w, z, how.softmax), v), perm=[0, 2, 1, 3])
+    if how.merged == "apart":
+        z = w("Reshape", z, w.ints(-1, SHAPE[1], SHAPE[1]))
+    mixed = w("MatMul", softmax_of(w, z, how.softmax), v)
+    if how.merged:
+        mixed = w("Reshape", mixed, w.ints(SHAPE[0], HEADS, SHAPE[1], HEAD_SIZE))
+    joined = w("Transpose", mixed, perm=[0, 2, 1, 3])
     joined = w("Reshape", joined, w.ints(*SHAPE))
     return w("Add", w("MatMul", joined, w.vector(WIDTH, WIDTH)), w.vector())
 
@@ -173,6 +191,12 @@ def _masked(w: Writer, z: str, mask: str) -> str:
         case "causal":
             upper = np.triu(np.full((1, 1, tokens, tokens), -1e9, np.float32), 1)
             return w("Add", z, w.constant(upper))
+        case "alike":
+            return w("Add", z, w.input("mask", tokens, tokens))
+        case "each":
+            upper = np.triu(np.full((tokens, tokens), -1e9, np.float32), 1)
+            each = w.input("mask", batch * HEADS, 1, tokens)
+            return w("Add", w("Add", z, w.constant(upper)), each)
         case "two-masks":
             upper = np.triu(np.full((tokens, tokens), -1e9, np.float32), 1)
             return w("Add", w("Add", z, w.constant(upper)), w.input("mask", batch, 1, 1, tokens))
@@ -197,6 +221,13 @@ def _attentions() -> Iterator[AttentionForm]:
         yield AttentionForm(scale, 0, 0, mask, rotary=True)
     for scale in plain:
         yield AttentionForm(scale, 1, 0, "input", packed=True, groups=4, rotary=True)
+    for softmax, keys, mask in itertools.product((0, 1), (0, 1), ("none", "input", "causal")):
+        yield AttentionForm("weights", softmax, keys, mask, packed=True)
+    for scale, packed in itertools.product(("logits", "q-before-split", "weights"), (False, True)):
+        for mask in ("none", "alike", "each"):
+            yield AttentionForm(scale, 0, 0, mask, packed, merged="all")
+        for mask in ("input", "input-first", "causal", "alike", "two-masks"):
+            yield AttentionForm(scale, 0, 0, mask, packed, merged="apart")
 
 
 def attention() -> Iterator[Spelling]:
@@ -207,6 +238,7 @@ def attention() -> Iterator[Spelling]:
 
         kind = "grouped" if how.groups > 1 else "rotary" if how.rotary else ""
         kind = "packed" if how.packed and not kind else kind
+        kind = f"{kind} merged {how.merged}" if how.merged else kind
         op = "Attention" if how.mask == "none" else "MaskedAttention"
         scale = 1.0 if how.scale == "weights" else HEAD_SIZE**-0.5
         attrs: dict[str, float | str] = {"scale": scale}

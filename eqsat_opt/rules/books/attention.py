@@ -209,6 +209,12 @@ def _merged(q: Var, k: Var, v: Var, s: float | Expr, *m: Var) -> Term:
     return ops.Reshape(op(*operands, scale=s), shape=shape)
 
 
+def _merged_alike(q: Var, k: Var, v: Var, m: Var, s: float | Expr) -> Term:
+    keys = ops.Transpose(_four_axes(k), perm=_SWAP[4])
+    attention = ops.MaskedAttention(_four_axes(q), keys, _four_axes(v), m, scale=s)
+    return ops.Reshape(attention, shape=(q.dim(0), q.dim(1), v.dim(2)))
+
+
 @_law("merged-plain")
 def merged_plain(q: Tensor, k: Tensor, v: Tensor) -> Sides:
     """With batch and heads in one axis, softmax(q @ k) @ v is attention with one head."""
@@ -234,6 +240,81 @@ def merged_scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -
     """With batch and heads in one axis, softmax(s * (q @ k) + m) @ v is masked attention."""
     left = ops.Softmax(times(_logits(q, k), s) + m, axis=2) @ v
     return left, _merged(q, k, v, s, m), *_three(q, k, v), m.rank == 3
+
+
+@_law("merged-masked-alike")
+def merged_masked_alike(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Sides:
+    """With batch and heads in one axis, a mask may be the same for all of them."""
+    left = ops.Softmax(_logits(q, k) + m, axis=2) @ v
+    return left, _merged_alike(q, k, v, m, 1.0), *_three(q, k, v), m.rank <= 2
+
+
+@_law("merged-scaled-masked-alike")
+def merged_scaled_masked_alike(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
+    """With batch and heads in one axis and a scale, a mask may be the same for all of them."""
+    left = ops.Softmax(times(_logits(q, k), s) + m, axis=2) @ v
+    return left, _merged_alike(q, k, v, m, s), *_three(q, k, v), m.rank <= 2
+
+
+@_law("merged-masks-join")
+def merged_masks_join(q: Tensor, k: Tensor, m: Tensor, n: Tensor) -> Sides:
+    """With batch and heads in one axis, two masks are one."""
+    left = ops.Softmax((_logits(q, k) + m) + n, axis=2)
+    return left, ops.Softmax(_logits(q, k) + (m + n), axis=2), q.rank == 3, k.rank == 3
+
+
+@_law("merged-scaled-masks-join")
+def merged_scaled_masks_join(q: Tensor, k: Tensor, m: Tensor, n: Tensor, s: Float) -> Sides:
+    """With batch and heads in one axis and a scale, two masks are one."""
+    logits = times(_logits(q, k), s)
+    left = ops.Softmax((logits + m) + n, axis=2)
+    return left, ops.Softmax(logits + (m + n), axis=2), q.rank == 3, k.rank == 3
+
+
+# Batch and heads that become one axis around the mask only ----------------------------------------
+
+
+@_law("logits-of-merged-heads")
+def logits_of_merged_heads(q: Tensor, k: Tensor, b: Int, h: Int, s: Int, t: Int) -> Sides:
+    """Logits whose batch and heads part afterwards are logits of parted queries and keys."""
+    parted = ops.Reshape(q, shape=(b, h, s, q.dim(2))) @ ops.Reshape(k, shape=(b, h, q.dim(2), t))
+    return (
+        ops.Reshape(_logits(q, k), shape=(b, h, s, t)),
+        parted,
+        q.rank == 3,
+        k.rank == 3,
+        q.dim(0) == b * h,
+        k.dim(0) == b * h,
+        s == q.dim(1),
+        t == k.dim(2),
+    )
+
+
+@_law("softmax-of-merged-heads")
+def softmax_of_merged_heads(x: Tensor, n: Int, s: Int, t: Int) -> Sides:
+    """A softmax of keys does not see that batch and heads were merged."""
+    return (
+        ops.Softmax(ops.Reshape(x, shape=(n, s, t)), axis=2),
+        ops.Reshape(ops.Softmax(x, axis=3), shape=(n, s, t)),
+        x.rank == 4,
+        s == x.dim(2),
+        t == x.dim(3),
+    )
+
+
+@_law("product-of-merged-heads")
+def product_of_merged_heads(p: Tensor, v: Tensor, n: Int, s: Int, t: Int) -> Sides:
+    """Weights whose batch and heads were merged for the values meet parted values instead."""
+    values = ops.Reshape(v, shape=(p.dim(0), p.dim(1), t, v.dim(2)))
+    return (
+        ops.Reshape(p, shape=(n, s, t)) @ v,
+        ops.Reshape(p @ values, shape=(n, s, v.dim(2))),
+        p.rank == 4,
+        v.rank == 3,
+        n == v.dim(0),
+        s == p.dim(2),
+        t == p.dim(3),
+    )
 
 
 # Groups of heads ----------------------------------------------------------------------------------
