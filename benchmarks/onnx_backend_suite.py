@@ -275,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start = time.perf_counter()
     cases = [case for case in every_case() if given.only in case.name]
     cases = sample(cases, given.sample) if given.sample else cases
-    options = replace(SEARCH_ONLY, check=3) if given.check else SEARCH_ONLY
+    options = replace(SEARCH_ONLY, check=3, strict=True) if given.check else SEARCH_ONLY
     verdicts = []
     for number, case in enumerate(cases, start=1):
         verdicts.append(judge(case, options))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, overload
@@ -23,12 +23,12 @@ from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import CheckFailed, ModelError, OptionError
+from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.extract import Objective, parse_objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_export import export_model, to_same_type
+from eqsat_opt.ir.onnx_export import to_same_type
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.onnx_save import save_model
@@ -49,12 +49,11 @@ from eqsat_opt.select.contest import (
     ORIGINAL,
     Contest,
     Terms,
-    accuse,
-    has_session_variants,
     hold_contest,
 )
-from eqsat_opt.select.entrants import entrants_of, metrics_of
-from eqsat_opt.select.pipeline import Plan, SearchOptions, make_plan
+from eqsat_opt.select.entrants import metrics_of
+from eqsat_opt.select.finding import Found, Job, find_candidates
+from eqsat_opt.select.pipeline import Plan, SearchOptions
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
 
 __all__ = [
@@ -206,34 +205,38 @@ def _optimise(
         if search.measure and not terms.by_cost:
             with stages("calibrate"):
                 pricer.calibrate(search.deadline)
-        plan = make_plan(clean, rules, pricer, search, progress=progress)
-        stages.seconds.update(plan.stages_s)
-        entrants = entrants_of(plan, clean, imported)
-        with stages("export"):
-            exported = {label: export_model(graph) for label, graph in entrants.items()}
-        contest = Contest(next(iter(entrants), ORIGINAL), {}, {}, None, {})
-        if (options.check or options.race) and (
-            entrants or (options.race and has_session_variants(clean))
-        ):
-            models = {label: staging.of(value) for label, value in exported.items()}
-            contest = hold_contest(
-                models, staging.original, clean, terms, lambda stage: progress(stage, "")
-            )
-            stages.seconds.update(contest.stages_s)
-            if contest.wrong:
-                guilty = accuse(clean, plan, rules, search, terms, staging, selection=options.rules)
-                raise CheckFailed(_wrong_text(contest, guilty))
+        job = Job(
+            clean,
+            imported,
+            search,
+            terms,
+            pricer,
+            staging,
+            examine=bool(options.check) or options.race,
+            race=options.race,
+            strict=options.strict,
+            selection=options.rules,
+            stage=stages,
+            progress=progress,
+        )
+        found, warnings = find_candidates(job, rules, deadline)
+        stages.seconds.update(found.stages_s)
+        contest = Contest(next(found.sound, ORIGINAL))
+        if found.examined is not None:
+            with stages("race") if terms.race_s else nullcontext():
+                contest = hold_contest(found.models, staging.original, clean, found.examined, terms)
         n_measured = pricer.n_measured
     label, _, level = contest.winner.partition("@")
-    chosen = None if label == ORIGINAL else exported[label]
+    chosen = None if label == ORIGINAL else found.exported[label]
     if level:
         chosen = model.clone() if chosen is None else chosen
         chosen.metadata_props[ORT_CONFIG] = level_metadata(level)
-    raised = entrants.get(label, imported)
-    report = _report(name, plan, imported, raised, contest, stages, n_measured, options)
-    if label != ORIGINAL and (written_out := _written_out(raised, exported[label])):
+    raised = found.entrants.get(label, imported)
+    report = _report(name, found, imported, raised, contest, stages, n_measured, options)
+    report = replace(report, warnings=warnings)
+    if label != ORIGINAL and (written_out := _written_out(raised, found.exported[label])):
         report = replace(report, notes=(*report.notes, written_out))
-    return _Outcome(model, chosen, report, plan)
+    return _Outcome(model, chosen, report, found.plan)
 
 
 def _written_out(graph: Graph, exported: onnx_ir.Model) -> str:
@@ -250,18 +253,8 @@ def _written_out(graph: Graph, exported: onnx_ir.Model) -> str:
     )
 
 
-def _wrong_text(contest: Contest, guilty: str) -> str:
-    assert contest.wrong is not None
-    label, worst = contest.wrong
-    return (
-        f"output {worst.name!r} of candidate {label!r} differs from the original ({worst.why}; "
-        f"max abs {worst.max_abs:.3g}, relative {worst.max_rel:.3g} > {worst.tolerance:.3g}); "
-        f"nothing is written; {guilty}"
-    )
-
-
 def _notes(contest: Contest, level: str) -> tuple[str, ...]:
-    notes = [f"{name} was dropped: {why}" for name, why in contest.dropped.items()]
+    notes = []
     if contest.obstacle:
         notes.append(contest.obstacle)
     if contest.race is not None and contest.race.is_busy:
@@ -289,7 +282,7 @@ def left_out_note() -> str:
 
 def _report(
     name: str,
-    plan: Plan,
+    found: Found,
     imported: Graph,
     raised: Graph,
     contest: Contest,
@@ -310,6 +303,7 @@ def _report(
         if contest.race is not None
         else "unmeasured"
     )
+    plan, examined = found.plan, found.examined
     choice, egraph = plan.choice, plan.saturation.report
     objective = _weights(options.objective)
     cost = weighted(objective, choice.metrics)
@@ -342,7 +336,7 @@ def _report(
         kernels_unmeasured=choice.unmeasured,
         errors=tuple(
             OutputError(d.name, d.max_abs, d.max_rel, d.tolerance)
-            for d in contest.differences.get(label, ())
+            for d in (examined.differences.get(label, ()) if examined is not None else ())
         ),
         stages_s={key: round(value, 4) for key, value in stages.seconds.items()},
         session_options={"graph_optimization_level": level} if level else {},
@@ -371,7 +365,7 @@ def run(
     Raises:
         ModelError: the model cannot be read or the result not be written.
         OptionError: an option has no meaning.
-        CheckFailed: the result computes something else; nothing is written.
+        CheckFailed: a candidate computes something else, and ``strict`` is set; nothing is written.
     """
     options = options or Options()
     return _run(model, options, output, progress, Deadline.after(options.budget_s))

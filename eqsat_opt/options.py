@@ -65,6 +65,8 @@ class Options:
         measure: whether kernels may be measured; otherwise the analytic bound prices them.
         check: number of random inputs on which original and result are compared; 0 trusts the
             rules.
+        strict: whether a candidate that fails the check is an error; otherwise it is dropped with a
+            warning, and the next one is tried.
         race: whether original and candidates run against each other at the end.
         alternatives: further candidates that join the race.
         gap: where the best graph is known to this share of its cost, the clock of the proof stops:
@@ -88,6 +90,7 @@ class Options:
     nodes: int = 20_000
     measure: bool = _BY_EFFORT
     check: int = _BY_EFFORT
+    strict: bool = False
     race: bool = _BY_EFFORT
     alternatives: int = _BY_EFFORT
     gap: float = _BY_EFFORT

@@ -81,6 +81,7 @@ class Report:
         kernels_measured, kernels_unmeasured: prices in the answer.
         errors: per output.
         stages_s: seconds per stage.
+        warnings: defects that the run found and avoided: candidates that failed the check.
         notes: what else the user should know.
         objective: weight by metric of what was minimised.
     """
@@ -113,6 +114,7 @@ class Report:
     errors: tuple[OutputError, ...]
     stages_s: Mapping[str, float]
     session_options: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     objective: Mapping[str, float] = field(default_factory=lambda: {"time_us": 1.0})
 
@@ -186,6 +188,7 @@ class Report:
             "outputs": [{**vars_of(e), "ok": e.ok} for e in self.errors],
             "race": dict(self.race),
             "stages_s": dict(self.stages_s),
+            "warnings": list(self.warnings),
             "notes": list(self.notes),
         }
 
@@ -204,6 +207,8 @@ class Report:
         yield self.comparison_table()
         yield ""
         yield _grid([*self._search_facts(), *self._outcome_facts()])
+        for warning in self.warnings:
+            yield Text(f"warning: {warning}", style="bold red")
         for note in self.notes:
             yield Text(f"note: {note}", style="yellow")
 

@@ -12,6 +12,7 @@ from eqsat_opt.cli.session import (
     check_writable,
     output_console,
     print_left_out,
+    print_warnings,
     stage_progress,
     write_json,
 )
@@ -42,6 +43,14 @@ def optimize_model(
     threads: a.Threads = Options.threads,
     nodes: a.Nodes = Options.nodes,
     check: a.Check = None,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Exit with 2 and write nothing if a candidate fails the check, instead of "
+            "dropping it with a warning.",
+        ),
+    ] = False,
     no_race: Annotated[
         bool,
         typer.Option("--no-race", help="Do not run original and candidates against each other."),
@@ -66,6 +75,7 @@ def optimize_model(
         threads=threads,
         nodes=nodes,
         check=check,
+        strict=strict,
         race=False if no_race else None,
         measure=False if no_measure else None,
         alternatives=alternatives,
@@ -89,4 +99,5 @@ def optimize_model(
         what = " (the original)" if report.status == "unchanged" else ""
         console.print(f"written to {target}{what}", markup=False)
     else:
+        print_warnings(report.warnings)
         print_left_out(tables=False)

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ __all__ = [
     "check_writable",
     "output_console",
     "print_left_out",
+    "print_warnings",
     "stage_progress",
     "write_atomically",
     "write_json",
@@ -61,6 +62,15 @@ def output_console() -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPE_WIDTH
     return console
+
+
+def print_warnings(warnings: Sequence[str]) -> None:
+    """What nobody may miss, on standard error where there are no tables."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    for warning in warnings:
+        console.print(f"warning: {warning}", style="bold red", markup=False, soft_wrap=True)
 
 
 def print_left_out(*, tables: bool) -> None:

@@ -1,33 +1,34 @@
-"""The last word: do the candidates compute the same, and does one of them really run faster?"""
+"""The last word: do the candidates compute the same, and does one of them really run faster?
+
+Who computes something else, or does not run where the original runs, is out; the others race.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import OrtOptions
 from eqsat_opt.runtime.ort_config import level_in
 from eqsat_opt.runtime.race import race
 from eqsat_opt.runtime.race_result import RaceResult
 from eqsat_opt.runtime.source import ModelSource
-from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.select.guilty import find_guilty
-from eqsat_opt.select.pipeline import Plan, SearchOptions, make_plan
-from eqsat_opt.select.raising import rules_used
 
-if TYPE_CHECKING:
-    from eqsat_opt.rules import Rule
-
-__all__ = ["ORIGINAL", "Contest", "Terms", "accuse", "has_session_variants", "hold_contest"]
+__all__ = [
+    "ORIGINAL",
+    "Contest",
+    "Examination",
+    "Terms",
+    "examine",
+    "has_session_variants",
+    "hold_contest",
+]
 
 ORIGINAL = "original"
 
@@ -59,34 +60,53 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class Examination:
+    """What comparing the candidates with the original showed.
+
+    Attributes:
+        reference: of the original; ``None`` where it does not run.
+        differences: per candidate that ran, and output.
+        refused: candidate to the reason why it does not run where the original does.
+        seconds: that it took.
+        obstacle: why the original does not run, as a sentence; empty if it does.
+    """
+
+    reference: Reference | None
+    differences: Mapping[str, tuple[Difference, ...]]
+    refused: Mapping[str, str]
+    seconds: float
+    obstacle: str = ""
+
+    @cached_property
+    def wrong(self) -> Mapping[str, Difference]:
+        """The candidates that compute something else, each with an output that shows it."""
+        shown = {
+            name: next((one for one in found if one.why), None)
+            for name, found in self.differences.items()
+        }
+        return {name: one for name, one in shown.items() if one is not None}
+
+    def is_sound(self, name: str) -> bool:
+        """Whether a candidate may be returned."""
+        return not self.obstacle and name not in self.wrong and name not in self.refused
+
+
+@dataclass(frozen=True)
 class Contest:
     """How it went.
 
     Attributes:
         winner: name of a candidate or :data:`ORIGINAL`, with ``@level`` where the runtime's
             optimiser is turned down.
-        differences: per candidate and output.
-        dropped: candidate to the reason why the runtime refused it.
         race: ``None`` if there was none.
-        stages_s: seconds of comparing and racing.
+        seconds: of the race.
         obstacle: why there was no contest, as a sentence; empty if there was one.
     """
 
     winner: str
-    differences: Mapping[str, tuple[Difference, ...]]
-    dropped: Mapping[str, str]
-    race: RaceResult | None
-    stages_s: Mapping[str, float]
+    race: RaceResult | None = None
+    seconds: float = 0.0
     obstacle: str = ""
-
-    @property
-    def wrong(self) -> tuple[str, Difference] | None:
-        """The first candidate that computes something else, with an output that shows it."""
-        for name, found in self.differences.items():
-            for difference in found:
-                if difference.why:
-                    return name, difference
-        return None
 
 
 def _variants(graph: Graph) -> tuple[str, ...]:
@@ -128,102 +148,64 @@ def _race(
     )
 
 
-def hold_contest(
-    candidates: Mapping[str, ModelSource],
-    original: ModelSource,
-    graph: Graph,
-    terms: Terms,
-    progress: Callable[[str], None],
-) -> Contest:
-    """Compare every candidate with the original, then race them.
+def examine(
+    candidates: Mapping[str, ModelSource], original: ModelSource, terms: Terms
+) -> Examination:
+    """Run every candidate where the original runs, and compare what they compute.
 
     Args:
-        candidates: models by name, the cheapest first.
+        candidates: models by name.
         original: the model as it came.
-        graph: the original, to decide which settings of the runtime are worth a try.
-        terms: how.
-        progress: called with the name of each stage.
+        terms: how; without seeds outputs are trusted, and only what does not run is found.
 
-    An original that does not run has nothing to be compared with, so it stays.
+    An original that does not run has nothing to be compared with.
     """
-    progress("check")
     start = time.perf_counter()
     session = OrtOptions(terms.threads)
     try:
         reference = Reference.of(original, session, terms.seeds or (terms.seed,), terms.sizes)
     except RuntimeFailed as error:
         obstacle = f"the original does not run in onnxruntime, so it stays: {error}"
-        return Contest(ORIGINAL, {}, {}, None, {}, obstacle)
+        return Examination(None, {}, {}, time.perf_counter() - start, obstacle)
     found: dict[str, tuple[Difference, ...]] = {}
-    dropped: dict[str, str] = {}
+    refused: dict[str, str] = {}
     for name, model in candidates.items():
         try:
             found[name] = differences(reference, model, session, terms.numerics)
         except RuntimeFailed as error:
-            dropped[name] = str(error)
+            refused[name] = str(error)
     if not terms.seeds:
         found = {}
-    running = {name: model for name, model in candidates.items() if name not in dropped}
-    cheapest = next(iter(running), ORIGINAL)
-    stages = {"check": time.perf_counter() - start}
-    contest = Contest(cheapest, found, dropped, None, stages)
-    if contest.wrong or not terms.race_s:
-        return contest
-    progress("race")
-    start = time.perf_counter()
-    try:
-        result = _race({ORIGINAL: original, **running}, reference, graph, terms)
-    except RuntimeFailed as error:
-        obstacle = f"the race could not be held, so the original stays: {error}"
-        return Contest(ORIGINAL, found, dropped, None, stages, obstacle)
-    stages["race"] = time.perf_counter() - start
-    return Contest(cheapest if terms.by_cost else result.winner, found, dropped, result, stages)
+    return Examination(reference, found, refused, time.perf_counter() - start)
 
 
-def accuse(
+def hold_contest(
+    candidates: Mapping[str, ModelSource],
+    original: ModelSource,
     graph: Graph,
-    plan: Plan,
-    rules: Sequence[Rule],
-    search: SearchOptions,
+    examined: Examination,
     terms: Terms,
-    staging: Staging,
-    *,
-    selection: str,
-) -> str:
-    """Name the rule that made the outputs differ: repeat the search with fewer and fewer rules.
+) -> Contest:
+    """Race the candidates that passed the examination against the original.
 
     Args:
-        graph: what was searched.
-        plan: what the search found.
-        rules: what it read.
-        search: how it was done.
-        terms: how outputs are compared.
-        staging: of the model.
-        selection: of the rules, as the user wrote it, to say how to leave one out.
+        candidates: models by name, the cheapest first.
+        original: the model as it came.
+        graph: the original, to decide which settings of the runtime are worth a try.
+        examined: what is known of the candidates.
+        terms: how.
     """
-    session = OrtOptions(terms.threads)
-    reference = Reference.of(staging.original, session, terms.seeds, terms.sizes)
-    # The same prices choose the same graphs; measuring again would only take time.
-    again = replace(search, measure=False)
-    pricer = Pricer(None, terms.threads)
-
-    def is_wrong(subset: Sequence[Rule]) -> bool:
-        found = make_plan(graph, subset, pricer, again)
-        for candidate in (found.best, *found.alternatives):
-            model = staging.of(export_model(candidate))
-            # What the runtime refuses is dropped, as it is in the contest.
-            with suppress(RuntimeFailed):
-                if any(d.why for d in differences(reference, model, session, terms.numerics)):
-                    return True
-        return False
-
-    guilty = find_guilty(rules, is_wrong)
-    names = ", ".join(rule.name for rule in guilty)
-    if len(guilty) == 1:
-        remedy = f"leave it out with --rules {selection},-{names}"
-        return f"rule {names} is guilty: {guilty[0]}; {remedy}"
-    if guilty:
-        remedy = f"leave one out with --rules {selection},-NAME"
-        return f"rules {names} are guilty together; {remedy}"
-    used = ", ".join(rules_used(plan.best)) or "normalisation"
-    return f"no rule could be found guilty; involved: {used}; please report this model"
+    if examined.reference is None:
+        return Contest(ORIGINAL, obstacle=examined.obstacle)
+    sound = {name: model for name, model in candidates.items() if examined.is_sound(name)}
+    cheapest = next(iter(sound), ORIGINAL)
+    if not terms.race_s:
+        return Contest(cheapest)
+    start = time.perf_counter()
+    try:
+        result = _race({ORIGINAL: original, **sound}, examined.reference, graph, terms)
+    except RuntimeFailed as error:
+        obstacle = f"the race could not be held, so the original stays: {error}"
+        return Contest(ORIGINAL, obstacle=obstacle)
+    winner = cheapest if terms.by_cost else result.winner
+    return Contest(winner, result, time.perf_counter() - start)

@@ -1,14 +1,108 @@
-"""Which rules broke the model? Bisection over all that were read."""
+"""Which rules broke the model? The search is repeated with fewer and fewer of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.onnx_export import export_model
+from eqsat_opt.runtime.compare import Reference, differences
+from eqsat_opt.runtime.ort import OrtOptions
+from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.select.contest import Terms
+from eqsat_opt.select.pipeline import SearchOptions, make_plan
+from eqsat_opt.select.raising import rules_used
 
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
-__all__ = ["find_guilty"]
+__all__ = ["Accusation", "accuse", "find_guilty"]
+
+
+@dataclass(frozen=True)
+class Accusation:
+    """Who is to blame.
+
+    Attributes:
+        guilty: the rules that make outputs differ, none of which can be spared; empty if none was
+            found.
+        text: as a sentence, with what to do.
+    """
+
+    guilty: tuple[Rule, ...]
+    text: str
+
+
+class _OutOfTimeError(Exception):
+    """The search for the guilty was given up."""
+
+
+def accuse(
+    graph: Graph,
+    wrong: Iterable[Graph],
+    rules: Sequence[Rule],
+    search: SearchOptions,
+    terms: Terms,
+    reference: Reference,
+    staging: Staging,
+    deadline: Deadline,
+    *,
+    selection: str,
+) -> Accusation:
+    """Name the rules that made the outputs differ.
+
+    Args:
+        graph: what was searched.
+        wrong: candidates that compute something else; rules that made a part of them are
+            suspected before all others.
+        rules: what the search read.
+        search: how it was done.
+        terms: how outputs are compared.
+        reference: of the original.
+        staging: of the model.
+        deadline: when to give up; a search that has begun is ended.
+        selection: of the rules, as the user wrote it, to say how to leave one out.
+    """
+    session = OrtOptions(terms.threads)
+    # The same prices choose the same graphs; measuring again would only take time.
+    again = replace(search, measure=False, deadline=deadline)
+    pricer = Pricer(None, terms.threads)
+
+    def is_wrong(subset: Sequence[Rule]) -> bool:
+        if deadline.expired:
+            raise _OutOfTimeError
+        found = make_plan(graph, subset, pricer, again)
+        for candidate in (found.best, *found.alternatives):
+            model = staging.of(export_model(candidate))
+            # What does not run is not what is looked for here.
+            with suppress(RuntimeFailed):
+                if any(d.why for d in differences(reference, model, session, terms.numerics)):
+                    return True
+        return False
+
+    names = dict.fromkeys(name for candidate in wrong for name in rules_used(candidate))
+    involved = ", ".join(names) or "normalisation"
+    suspects = [rule for rule in rules if rule.name in names]
+    try:
+        guilty = find_guilty(suspects, is_wrong) or find_guilty(rules, is_wrong)
+    except _OutOfTimeError:
+        remedy = f"; leave one out with --rules {selection},-NAME" if names else ""
+        return Accusation((), f"involved, but not tried one by one: {involved}{remedy}")
+    if not guilty:
+        text = f"no rule could be found guilty; involved: {involved}; please report this model"
+        return Accusation((), text)
+    names_text = ", ".join(rule.name for rule in guilty)
+    if len(guilty) == 1:
+        remedy = f"leave it out with --rules {selection},-{names_text}"
+        return Accusation(guilty, f"rule {names_text} is guilty: {guilty[0]}; {remedy}")
+    remedy = f"leave one out with --rules {selection},-NAME"
+    return Accusation(guilty, f"rules {names_text} are guilty together; {remedy}")
 
 
 def find_guilty(

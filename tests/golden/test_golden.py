@@ -33,7 +33,7 @@ def test_golden(path: Path) -> None:
     source = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     model = onnx.parser.parse_model(source)
     given: dict[str, Any] = dict(word.split("=", 1) for word in header(text, "RUN"))
-    options = Options(**given, threads=1, measure=False, race=False, check=2, store="")
+    options = Options(**given, threads=1, measure=False, race=False, check=2, strict=True, store="")
     result = run(model, options)
     assert [node.op_type for node in result.model.graph.node] == header(text, "EXPECT")
     assert set(header(text, "RULES")) <= set(result.report.rules)

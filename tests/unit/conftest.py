@@ -17,6 +17,7 @@ SEARCH = Options(
     measure=False,
     race=False,
     check=1,
+    strict=True,
     store="",
     threads=1,
     budget_s=600.0,

@@ -252,7 +252,7 @@ def test_reports_of_runs_name_what_is_left_out(
 ) -> None:
     from eqsat_opt import api
 
-    quiet = SimpleNamespace(dropped={}, obstacle="")
+    quiet = SimpleNamespace(obstacle="")
     assert api._notes(quiet, "") == ()  # type: ignore[arg-type]
     library._standings.cache_clear()
     books_without(monkeypatch, "matmul/assoc", None)

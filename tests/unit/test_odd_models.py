@@ -207,7 +207,9 @@ def test_an_extremum_over_nothing_is_left_to_the_runtime(op: str, bound: float) 
     ]
     model = model_of(nodes, {"x": [2, 0]})
     assert [node.op for node in imported(model).nodes] == ["Relu", OPAQUE]
-    result = run(model, Options(store="", measure=False, race=False, check=1, threads=1))
+    result = run(
+        model, Options(store="", measure=False, race=False, check=1, strict=True, threads=1)
+    )
     (found,) = outputs_of(result.model, {"x": random(2, 0)})
     np.testing.assert_array_equal(found, np.full((2, 1), bound))
 
@@ -472,7 +474,9 @@ def projected() -> onnx.ModelProto:
 @pytest.mark.parametrize("make", [unscaled, biased, half_empty, projected])
 def test_odd_models_are_optimised(make: Any) -> None:
     model = make()
-    result = run(model, Options(store="", measure=False, race=False, check=1, threads=1))
+    result = run(
+        model, Options(store="", measure=False, race=False, check=1, strict=True, threads=1)
+    )
     shape = [d.dim_value or 5 for d in model.graph.input[0].type.tensor_type.shape.dim]
     feeds = {"x": random(*shape)}
     expected, actual = outputs_of(model, feeds), outputs_of(result.model, feeds)

@@ -319,7 +319,9 @@ def test_rounded_constants_are_what_they_were(real_value: float, wanted: float) 
 
 # From model to model ------------------------------------------------------------------------------
 
-OFFLINE = Options(measure=False, race=False, check=1, store="", threads=1, budget_s=600.0)
+OFFLINE = Options(
+    measure=False, race=False, check=1, strict=True, store="", threads=1, budget_s=600.0
+)
 
 
 def mixed(opset: int) -> onnx.ModelProto:

@@ -19,7 +19,7 @@ from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.runtime.sizes import runnable_sizes
 
 FLOAT = TensorProto.FLOAT
-OPTIONS = Options(store="", measure=False, race=False, check=1, threads=1)
+OPTIONS = Options(store="", measure=False, race=False, check=1, strict=True, threads=1)
 
 
 def model_of(
@@ -168,7 +168,7 @@ def test_a_difference_of_sizes_is_no_number(names: tuple[str, str], objective: s
     long, short = names
     model = expanded(long, short)
     options = Options(
-        store="", measure=False, race=False, check=1, threads=1, objective=objective,
+        store="", measure=False, race=False, check=1, strict=True, threads=1, objective=objective,
         shapes={long: 9, short: 4},
     )  # fmt: skip
     result = run(model, options)
@@ -214,7 +214,14 @@ def test_attention_over_a_cache_at_several_sizes(numerics: str) -> None:
     model = cached("batch", "past", "sequence")
     sizes = {"batch": 2, "past": 3, "sequence": 4}
     options = Options(
-        store="", measure=False, race=False, check=1, threads=1, shapes=sizes, numerics=numerics
+        store="",
+        measure=False,
+        race=False,
+        check=1,
+        strict=True,
+        threads=1,
+        shapes=sizes,
+        numerics=numerics,
     )
     result = run(model, options)
     assert result.plan is not None
@@ -238,7 +245,9 @@ def test_a_kernel_of_symbolic_extent_is_not_made() -> None:
     """Where the channels are open, a normalisation over them becomes no constant matrix."""
     nodes = [helper.make_node("LRN", ["x"], ["y"], size=3, alpha=0.1, beta=0.75, bias=1.0)]
     model = model_of(nodes, [1, "c", 4, 4], {})
-    options = Options(store="", measure=False, race=False, check=1, threads=1, shapes={"c": 6})
+    options = Options(
+        store="", measure=False, race=False, check=1, strict=True, threads=1, shapes={"c": 6}
+    )
     result = run(model, options)
     assert result.report.status in ("unchanged", "unmeasured")
     assert "Conv" not in result.report.operators_after

@@ -1,0 +1,186 @@
+"""Search for candidates until what is found computes what the original computes.
+
+A rule that makes a candidate wrong is named, and the search is repeated without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import onnx_ir
+
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import CheckFailed
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.onnx_export import export_model
+from eqsat_opt.runtime.compare import Difference
+from eqsat_opt.runtime.source import ModelSource
+from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.select.contest import Examination, Terms, examine, has_session_variants
+from eqsat_opt.select.entrants import entrants_of
+from eqsat_opt.select.guilty import Accusation, accuse
+from eqsat_opt.select.pipeline import Plan, Progress, SearchOptions, make_plan
+from eqsat_opt.select.raising import rules_used
+
+if TYPE_CHECKING:
+    from eqsat_opt.rules import Rule
+
+__all__ = ["Found", "Job", "find_candidates"]
+
+_REPETITION = 0.7
+"""Share of the time left that a repeated search gets; the rest is for check and race."""
+
+_LEAST_ACCUSING_S = 5.0
+"""A warning that names the guilty rule is worth some seconds beyond the budget."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What stays the same when a search is repeated.
+
+    Attributes:
+        clean: the normalised graph, which is searched.
+        imported: the graph as it came.
+        search: how to search.
+        terms: how to compare.
+        pricer: knows prices.
+        staging: of the model.
+        examine: whether candidates are run at all.
+        race: whether there will be a race.
+        strict: whether a wrong candidate is an error.
+        selection: of the rules, as the user wrote it.
+        stage: times the stage of a name.
+        progress: called with a stage and a detail.
+    """
+
+    clean: Graph
+    imported: Graph
+    search: SearchOptions
+    terms: Terms
+    pricer: Pricer
+    staging: Staging
+    examine: bool
+    race: bool
+    strict: bool
+    selection: str
+    stage: Callable[[str], AbstractContextManager[None]]
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one search found, and what running it showed.
+
+    Attributes:
+        plan: of the search.
+        entrants, exported, models: candidates by name, the cheapest first, in their three forms;
+            models only where they were to be run.
+        examined: ``None`` where nothing was to be run.
+        stages_s: seconds per stage of the search, over its repetitions.
+    """
+
+    plan: Plan
+    entrants: Mapping[str, Graph]
+    exported: Mapping[str, onnx_ir.Model]
+    models: Mapping[str, ModelSource]
+    examined: Examination | None
+    stages_s: Mapping[str, float]
+
+    @property
+    def sound(self) -> Iterator[str]:
+        """Candidates that may be returned, the cheapest first."""
+        examined = self.examined
+        return (name for name in self.entrants if examined is None or examined.is_sound(name))
+
+
+def find_candidates(
+    job: Job, rules: Sequence[Rule], deadline: Deadline
+) -> tuple[Found, tuple[str, ...]]:
+    """Search, and again without the rules that made a candidate wrong; what was found, warnings.
+
+    Raises:
+        CheckFailed: a candidate is wrong, and the user is strict.
+    """
+    warnings: list[str] = []
+    stages_s: Counter[str] = Counter()
+    while True:
+        start = time.perf_counter()
+        found = _search(job, rules, stages_s)
+        seconds = time.perf_counter() - start
+        examined = found.examined
+        if examined is None or not (examined.wrong or examined.refused):
+            return found, tuple(warnings)
+        for label, why in examined.refused.items():
+            made_by = _makers(found.entrants[label])
+            warnings.append(f"candidate {label!r} is dropped: {why}; involved: {made_by}")
+        guilty: tuple[Rule, ...] = ()
+        if examined.wrong:
+            with job.stage("accuse"):
+                accusation = _accuse(job, found, examined, rules, deadline)
+            guilty = accusation.guilty
+            warnings.append(_wrong_text(examined.wrong, accusation))
+        if job.strict:
+            raise CheckFailed(f"{warnings[-1]}; nothing is written")
+        if examined.wrong:
+            warnings[-1] += "; dropped"
+        if not guilty or deadline.left_s < seconds:
+            return found, tuple(warnings)
+        them = "it" if len(guilty) == 1 else "them"
+        warnings[-1] += f", and the search is repeated without {them}"
+        rules = [rule for rule in rules if rule not in guilty]
+        search = replace(job.search, deadline=deadline.share(_REPETITION))
+        job = replace(job, search=search)
+
+
+def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
+    """Search once; its seconds are added to ``stages_s``."""
+    plan = make_plan(job.clean, rules, job.pricer, job.search, progress=job.progress)
+    stages_s.update(plan.stages_s)
+    entrants = entrants_of(plan, job.clean, job.imported)
+    with job.stage("export"):
+        exported = {label: export_model(graph) for label, graph in entrants.items()}
+    models: dict[str, ModelSource] = {}
+    examined = None
+    if job.examine and (entrants or (job.race and has_session_variants(job.clean))):
+        with job.stage("check"):
+            models = {label: job.staging.of(value) for label, value in exported.items()}
+            examined = examine(models, job.staging.original, job.terms)
+    return Found(plan, entrants, exported, models, examined, dict(stages_s))
+
+
+def _accuse(
+    job: Job, found: Found, examined: Examination, rules: Sequence[Rule], deadline: Deadline
+) -> Accusation:
+    assert examined.reference is not None
+    return accuse(
+        job.clean,
+        [found.entrants[label] for label in examined.wrong],
+        rules,
+        job.search,
+        job.terms,
+        examined.reference,
+        job.staging,
+        deadline.share(0.5, _LEAST_ACCUSING_S),
+        selection=job.selection,
+    )
+
+
+def _wrong_text(wrong: Mapping[str, Difference], accusation: Accusation) -> str:
+    worst = next(iter(wrong.values()))
+    names = ", ".join(map(repr, wrong))
+    subject = f"candidates {names} are" if len(wrong) > 1 else f"candidate {names} is"
+    return (
+        f"{subject} wrong: output {worst.name!r} differs from the original's ({worst.why}; max abs "
+        f"{worst.max_abs:.3g}, relative {worst.max_rel:.3g} > {worst.tolerance:.3g}); "
+        f"{accusation.text}"
+    )
+
+
+def _makers(graph: Graph) -> str:
+    return ", ".join(rules_used(graph)) or "normalisation"
