@@ -18,6 +18,7 @@ from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
 from eqsat_opt.ir.handles import array_constant, splat_constant, splat_value
 from eqsat_opt.ir.onnx_import import identity_node
 from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.quantised import may_fold
 from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
 
 __all__ = ["FOLDED_BYTES", "NUMERICS", "normalise"]
@@ -186,6 +187,8 @@ class _Pass:
             return False
         operands = [self.constants.get(name) for name in node.inputs]
         if any(c is None and name for c, name in zip(operands, node.inputs, strict=True)):
+            return False
+        if not may_fold(node.payload, [c.type.dtype for c in operands if c is not None]):
             return False
         results = [self.types.get(name) for name in node.outputs if name]
         read = sum(_bytes(c.type) for c in operands if c is not None)

@@ -28,6 +28,7 @@ from eqsat_opt.ir.import_context import (
 from eqsat_opt.ir.onnx_load import ModelSource, captured_values, load_model, topological_nodes
 from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
 from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.quantised import quantised_units
 from eqsat_opt.ir.types import DTYPE_NAMES, TensorType, ValueType, numpy_dtype
 
 __all__ = [
@@ -76,10 +77,12 @@ class _Importer(ImportContext):
     def __init__(self, model: onnx_ir.Model) -> None:
         super().__init__(model)
         self._read_names = _read_names(model)
+        self._units: frozenset[onnx_ir.Node] = frozenset()
 
     def run(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
         graph = self.model.graph
         order = topological_nodes(graph)
+        self._units = quantised_units(order)
         inputs = self._enter_interface(shapes)
         for name, value in graph.initializers.items():
             if name not in self.types:
@@ -141,6 +144,9 @@ class _Importer(ImportContext):
             if node.op_type == "Constant" and self._enter_constant(node):
                 return
             reader = READERS.get(node.op_type)
+            if reader is not None and node in self._units:
+                self._enter_opaque(node, self._read_types(node, reader))
+                return
             if reader is not None and self._read(node, reader):
                 return
         self._enter_opaque(node)
@@ -163,19 +169,36 @@ class _Importer(ImportContext):
         except (Untranslatable, IllTyped, KeyError, IndexError, ValueError, TypeError):
             # The last four are malformed nodes: whoever runs the model will say what
             # is wrong with them.
-            del self.nodes[mark:]
-            for name in self._made:
-                for table in (self.types, self.constants, self._values, self._arrays):
-                    table.pop(name, None)
+            self._forget(mark)
             return False
         return True
 
-    def _enter_opaque(self, node: onnx_ir.Node) -> None:
+    def _forget(self, mark: int) -> None:
+        """Undo what the last reader made, from node number ``mark`` on."""
+        del self.nodes[mark:]
+        for name in self._made:
+            for table in (self.types, self.constants, self._values, self._arrays):
+                table.pop(name, None)
+
+    def _read_types(self, node: onnx_ir.Node, reader: Any) -> list[ValueType] | None:
+        """The types that a reader would give the results of a node that stays as it came.
+
+        They are exact where onnx's own inference gives up: behind symbolic dimensions.
+        """
+        mark = len(self.nodes)
+        if not self._read(node, reader):
+            return None
+        types = [self.types.get(value.name or "") for value in node.outputs]
+        self._forget(mark)
+        known = [type_ for type_ in types if type_ is not None]
+        return known if len(known) == len(types) else None
+
+    def _enter_opaque(self, node: onnx_ir.Node, types: list[ValueType] | None = None) -> None:
         call = self._call_of(node) if node.op_type == "SplitToSequence" else None
         inputs = tuple("" if v is None else v.name or "" for v in node.inputs)
         outputs = tuple(v.name or "" for v in node.outputs)
         captures = tuple(captured_values(node))
-        types = self._opaque_types(node, inputs, captures)
+        types = self._opaque_types(node, inputs, captures) if types is None else types
         if self._is_evaluated(node, inputs, outputs, captures, types):
             return
         for name, type_ in zip(outputs, types, strict=True):
