@@ -5,9 +5,11 @@ A recipe is a network and a way to quantise it. The same seed gives the same byt
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.zoo._builder import GraphBuilder, Value
 from eqsat_opt.zoo._encoder import encoder_layer
 
-__all__ = ["NETWORKS", "RECIPES", "Recipe", "build"]
+__all__ = ["NETWORKS", "RECIPES", "Recipe", "build", "quantise"]
 
 _CALIBRATION_INPUTS = 4
 
@@ -122,7 +124,7 @@ class Recipe:
         activations, weights: ``u8`` or ``s8``; dynamic activations are always ``u8``.
         per_channel: whether every output channel of a weight has its own scale.
         symbolic: whether the first dimension of inputs and outputs becomes the symbol ``N``.
-        options: further arguments of the quantiser.
+        only: operators that are quantised; all that the quantiser knows where empty.
     """
 
     network: str
@@ -131,7 +133,7 @@ class Recipe:
     weights: str = "s8"
     per_channel: bool = False
     symbolic: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -139,10 +141,8 @@ class Recipe:
         types = self.weights if self.method == "dynamic" else self.activations + self.weights
         parts = [self.network, self.method, types]
         parts += ["channel"] * self.per_channel + ["batch"] * self.symbolic
-        return "-".join([*parts, *(["products"] if self.options else [])])
+        return "-".join([*parts, *map(str.lower, self.only)])
 
-
-_PRODUCTS_ONLY = {"op_types_to_quantize": ["MatMul"]}
 
 RECIPES: Mapping[str, Recipe] = {
     recipe.name: recipe
@@ -162,7 +162,7 @@ RECIPES: Mapping[str, Recipe] = {
         Recipe("mlp", "qoperator", "u8", "u8"),
         Recipe("mlp", "dynamic", per_channel=True),
         Recipe("attention", "qdq"),
-        Recipe("attention", "qdq", "s8", "s8", per_channel=True, options=_PRODUCTS_ONLY),
+        Recipe("attention", "qdq", "s8", "s8", per_channel=True, only=("MatMul",)),
         Recipe("attention", "dynamic", weights="u8"),
         Recipe("attention", "dynamic", per_channel=True),
         Recipe("lstm", "dynamic"),
@@ -175,43 +175,58 @@ RECIPES: Mapping[str, Recipe] = {
 class _Calibration:
     """Random inputs in the form that the quantiser reads."""
 
-    def __init__(self, path: Path, seed: int) -> None:
+    def __init__(self, model: onnx.ModelProto, seed: int) -> None:
         self._feeds: Iterator[dict[str, Any]] = iter(
-            [random_inputs(path, seed + i) for i in range(_CALIBRATION_INPUTS)]
+            [random_inputs(model, seed + i) for i in range(_CALIBRATION_INPUTS)]
         )
 
     def get_next(self) -> dict[str, Any] | None:
         return next(self._feeds, None)
 
 
-def build(recipe: Recipe, target: Path, seed: int) -> None:
-    """Write the quantised model of ``recipe``."""
+def build(recipe: Recipe, seed: int) -> onnx.ModelProto:
+    """The quantised model of ``recipe``."""
+    return quantise(NETWORKS[recipe.network](seed), recipe, seed)
+
+
+def quantise(model: onnx.ModelProto, recipe: Recipe, seed: int) -> onnx.ModelProto:
+    """What onnxruntime's quantiser makes of any float model by ``recipe``."""
     from onnxruntime import quantization as q
 
     kinds = {"u8": q.QuantType.QUInt8, "s8": q.QuantType.QInt8}
+    formats = {"qdq": q.QuantFormat.QDQ, "qoperator": q.QuantFormat.QOperator}
     common = {
         "weight_type": kinds[recipe.weights],
         "per_channel": recipe.per_channel,
-        **recipe.options,
+        "op_types_to_quantize": list(recipe.only) or None,
     }
-    with tempfile.TemporaryDirectory(prefix="quantised-") as folder:
-        source, result = Path(folder) / "float.onnx", Path(folder) / "quantised.onnx"
-        onnx.save(NETWORKS[recipe.network](seed), source)
+    with tempfile.TemporaryDirectory(prefix="quantised-") as folder, _quiet():
+        target = Path(folder) / "model.onnx"
         if recipe.method == "dynamic":
-            q.quantize_dynamic(source, result, **common)
+            q.quantize_dynamic(model, target, **common)
         else:
             q.quantize_static(
-                source,
-                result,
-                _Calibration(source, seed),
-                quant_format=q.QuantFormat[{"qdq": "QDQ", "qoperator": "QOperator"}[recipe.method]],
+                model,
+                target,
+                _Calibration(model, seed),
+                quant_format=formats[recipe.method],
                 activation_type=kinds[recipe.activations],
                 **common,
             )
-        model = onnx.load(result)
+        result = onnx.load(target)
     if recipe.symbolic:
-        _free_batch(model.graph)
-    onnx.save(model, target)
+        _free_batch(result.graph)
+    return result
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The quantiser recommends a preprocessing of the model each time that it is called."""
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _free_batch(graph: onnx.GraphProto) -> None:

@@ -48,8 +48,29 @@ def export_model(graph: Graph) -> onnx_ir.Model:
 
 
 def model_proto(model: onnx_ir.Model) -> onnx.ModelProto:
-    """The protobuf form of a model; unlike onnx-ir's own conversion it keeps sparse tensors."""
-    return restore_sparse(onnx_ir.to_proto(model))
+    """The protobuf form of a model; unlike onnx-ir's own conversion it keeps sparse tensors.
+
+    Nor does it write the type of an initializer a second time, beside that of its tensor.
+    """
+    proto = onnx_ir.to_proto(model)
+    _drop_repeated_types(proto.graph)
+    return restore_sparse(proto)
+
+
+def _drop_repeated_types(graph: onnx.GraphProto) -> None:
+    initializers = {tensor.name for tensor in graph.initializer}
+    kept = [
+        info
+        for info in graph.value_info
+        if info.name not in initializers or info.doc_string or info.metadata_props
+    ]
+    if len(kept) < len(graph.value_info):
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                _drop_repeated_types(inner)
 
 
 def to_same_type(result: onnx_ir.Model, like: ModelSource) -> onnx.ModelProto | onnx_ir.Model:

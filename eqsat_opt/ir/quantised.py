@@ -27,9 +27,9 @@ _CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """They have integer kernels also where their result stays a float."""
 
 _CARRIERS = frozenset(
-    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "Identity", "MaxPool",
-     "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose",
-     "Unsqueeze"}
+    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "Identity",
+     "MaxPool", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
+     "Transpose", "Unsqueeze"}
 )  # fmt: skip
 """Operators that hand quantised values on as they are."""
 
@@ -115,7 +115,11 @@ class _Search:
             hands_on = node.op_type in _CARRIERS or node.op_type in _BOUNDS
             # A quantisation whose step comes from the data has no form in front of it.
             is_fixed = self._converts(node) and node.op_type != "DynamicQuantizeLinear"
-            if is_fixed or node.op_type in _INTEGER_PRODUCTS or (hands_on and self.awaited.intersection(node.outputs)):
+            if (
+                is_fixed
+                or node.op_type in _INTEGER_PRODUCTS
+                or (hands_on and self.awaited.intersection(node.outputs))
+            ):
                 self.awaited.update(_operands(node))
         for node in self.nodes:
             if self._belongs(node):
@@ -172,9 +176,7 @@ def _is_constant(value: onnx_ir.Value | None) -> bool:
         return value is not None
     producer = value.producer()
     return (
-        producer is not None
-        and producer.op_type in _CARRIERS
-        and _is_constant(producer.inputs[0])
+        producer is not None and producer.op_type in _CARRIERS and _is_constant(producer.inputs[0])
     )
 
 
