@@ -33,12 +33,12 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.onnx_save import save_model
 from eqsat_opt.ir.sizes import symbol_sizes_of
-from eqsat_opt.options import Options
+from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.report import Latency, OutputError, Report
 from eqsat_opt.rules import Numerics, load_rules
 from eqsat_opt.rules.library import excluded_rules
 from eqsat_opt.runtime.compare import Difference, Reference, differences
-from eqsat_opt.runtime.ort import OrtOptions
+from eqsat_opt.runtime.ort import OrtOptions, require_custom_ops
 from eqsat_opt.runtime.ort_config import ORT_CONFIG, level_in, level_metadata
 from eqsat_opt.runtime.race import race
 from eqsat_opt.runtime.race_result import RaceResult
@@ -166,6 +166,10 @@ def _search_options(
     )
 
 
+def _session(options: Options) -> OrtOptions:
+    return OrtOptions(options.threads, custom_ops=options.custom_ops)
+
+
 def _terms(options: Options, search: SearchOptions, deadline: Deadline) -> Terms:
     return Terms(
         options.threads,
@@ -177,6 +181,7 @@ def _terms(options: Options, search: SearchOptions, deadline: Deadline) -> Terms
         by_cost=not search.objective.weights.get("time_us"),
         seed=options.seed,
         deadline=deadline.share(_CONTEST),
+        custom_ops=options.custom_ops,
     )
 
 
@@ -367,7 +372,7 @@ def run(
         OptionError: an option has no meaning.
         CheckFailed: a candidate computes something else, and ``strict`` is set; nothing is written.
     """
-    options = options or Options()
+    options = chosen_options(options, {})
     return _run(model, options, output, progress, Deadline.after(options.budget_s))
 
 
@@ -378,6 +383,7 @@ def _run(
     progress: Progress,
     deadline: Deadline,
 ) -> Result:
+    require_custom_ops(options.custom_ops)
     given = resolve(model)
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
     if output is not None:
@@ -451,12 +457,7 @@ def optimize(
     Raises:
         ModelError, OptionError, CheckFailed: see :func:`run`.
     """
-    if "budget" in options:
-        options["budget_s"] = options.pop("budget")
-    try:
-        chosen = Options(**options)
-    except TypeError as error:
-        raise OptionError(f"{str(error).split(') ')[-1]}; see help(eqsat_opt.Options)") from None
+    chosen = chosen_options(None, options)
     if output is None and isinstance(model, (str, os.PathLike)):
         beside = default_output(model)
         output = beside if isinstance(model, str) else Path(beside)
@@ -465,16 +466,24 @@ def optimize(
 
 
 def bench(
-    first: AnyModel, second: AnyModel, options: Options | None = None, *, time_limit_s: float = 30.0
+    first: AnyModel, second: AnyModel, options: Options | None = None, **keywords: Any
 ) -> tuple[RaceResult, tuple[Difference, ...]]:
     """Race two models against each other and compare their outputs.
 
+    Args:
+        first: a model, as for :func:`optimize`.
+        second: another one, of the same inputs and outputs.
+        options: ``budget_s`` is the length of the race.
+        keywords: fields of :class:`~eqsat_opt.options.Options` that differ from ``options``.
+
     Raises:
         ModelError: a model cannot be read.
+        OptionError: an option has no meaning.
         RuntimeFailed: a model does not run.
     """
-    options = options or Options()
-    session = OrtOptions(threads=options.threads)
+    options = chosen_options(options, keywords)
+    require_custom_ops(options.custom_ops)
+    session = _session(options)
     with ExitStack() as stack:
         staged: list[ModelSource] = []
         sizes: dict[str, int] = {}
@@ -487,7 +496,7 @@ def bench(
         found = differences(reference, staged[1], session, options.numerics)
         entrants = dict(zip((ORIGINAL, "other"), staged, strict=True))
         settings = {
-            name: OrtOptions(options.threads, level_in(source)) for name, source in entrants.items()
+            name: replace(session, level=level_in(source)) for name, source in entrants.items()
         }
         result = race(
             entrants,
@@ -495,21 +504,31 @@ def bench(
             reference.feeds[0],
             options=settings,
             seed=options.seed,
-            time_limit_s=time_limit_s,
-            extension_s=time_limit_s,
+            time_limit_s=options.budget_s,
+            extension_s=options.budget_s,
         )
     return result, found
 
 
 def explain(
-    model: AnyModel, options: Options | None = None, *, progress: Progress = _silent
+    model: AnyModel,
+    options: Options | None = None,
+    *,
+    progress: Progress = _silent,
+    **keywords: Any,
 ) -> Explanation:
     """Search without racing or writing: rules that fired, choices, their prices, and why no others.
+
+    Args:
+        model: as for :func:`optimize`.
+        options: all choices; ``race`` and ``check`` have no effect.
+        progress: called with a stage and a detail.
+        keywords: fields of :class:`~eqsat_opt.options.Options` that differ from ``options``.
 
     Raises:
         ModelError, OptionError: see :func:`run`.
     """
-    chosen = replace(options or Options(), race=False, check=0)
+    chosen = replace(chosen_options(options, keywords), race=False, check=0)
     deadline = Deadline.after(chosen.budget_s)
     result = _run(model, chosen, None, progress, deadline)
     plan = result.plan
@@ -539,7 +558,8 @@ def compare(
         ModelError, OptionError, RuleError: see :func:`run`.
         RuntimeFailed: the model or a result does not run.
     """
-    options, settings = options or Options(), settings or CompareSettings()
+    options, settings = chosen_options(options, {}), settings or CompareSettings()
+    require_custom_ops(options.custom_ops)
     given = resolve(model)
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
     rules = load_rules(options.rules, Numerics.parse(options.numerics))
@@ -563,7 +583,7 @@ def compare(
                 numerics=options.numerics,
                 seeds=seeds,
                 sizes=sizes,
-                threads=options.threads,
+                session=_session(options),
             )
     left_out = left_out_note()
     return replace(found, notes=(left_out,)) if left_out else found

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from numbers import Integral, Real
 from typing import Any, Literal
 
 from eqsat_opt.errors import OptionError
 
-__all__ = ["Effort", "Options"]
+__all__ = ["Effort", "Options", "chosen_options"]
 
 _NUMERICS = ("bitexact", "reassociate", "refactor", "relaxed")
 
@@ -40,6 +42,84 @@ _BY_EFFORT: Any = None
 
 def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _wrong(name: str, value: object, wanted: str) -> OptionError:
+    return OptionError(f"{name} is {value!r}; give {wanted}")
+
+
+def _whole(name: str, value: object) -> int:
+    if not isinstance(value, Integral):
+        raise _wrong(name, value, "a whole number")
+    return int(value)
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        if isinstance(value, Real) and not isinstance(value, bool):
+            return float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        pass
+    raise _wrong(name, value, "a number")
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _wrong(name, value, "a text")
+    return value
+
+
+def _flag(name: str, value: object) -> bool:
+    if type(value).__name__ != "bool":  # Python's own or NumPy's
+        raise _wrong(name, value, "True or False")
+    return bool(value)
+
+
+def _path(name: str, value: object) -> str:
+    if not isinstance(value, str | os.PathLike) or isinstance(path := os.fspath(value), bytes):
+        raise _wrong(name, value, "a path")
+    return path
+
+
+def _paths(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str | os.PathLike):
+        return (_path(name, value),)
+    if not isinstance(value, Iterable):
+        raise _wrong(name, value, "paths")
+    # onnxruntime refuses an operator that is registered twice.
+    return tuple(dict.fromkeys(_path(name, one) for one in value))
+
+
+def _aim(name: str, value: object) -> str | dict[str, float]:
+    if isinstance(value, Mapping):
+        return {_text(name, key): _number(f"{name}[{key!r}]", w) for key, w in value.items()}
+    if not isinstance(value, str):
+        raise _wrong(name, value, "a sum of metrics, or a mapping from metrics to weights")
+    return value
+
+
+def _shapes(value: object) -> dict[str, tuple[int, ...] | int]:
+    if not isinstance(value, Mapping | None):
+        raise _wrong("shapes", value, "a mapping from names to sizes")
+    return {_text("a name in shapes", key): _sizes(key, one) for key, one in (value or {}).items()}
+
+
+def _sizes(name: object, value: object) -> tuple[int, ...] | int:
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return tuple(_whole(f"the size of {name!r}", one) for one in value)
+    return _whole(f"the size of {name!r}", value)
+
+
+_KINDS: Mapping[str, Callable[[str, object], Any]] = {
+    "bool": _flag,
+    "float": _number,
+    "int": _whole,
+    "str": _text,
+    "str | Mapping[str, float]": _aim,
+    "str | None": lambda name, value: None if value is None else _path(name, value),
+    "tuple[str, ...]": _paths,
+}
+"""How a value of a field's type is taken, by the type as it is written."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +157,10 @@ class Options:
             extraction chooses comes from searches limited by counts; the parallel solver, which the
             clock ends, proves it and replaces it only where it is better by more than 0.05 %.
         store: path of the profile store; ``None`` is the user's, an empty string keeps nothing.
+        custom_ops: libraries of operators of your own, which every session loads.
+
+    Raises:
+        OptionError: a value has the wrong type or no meaning. Numbers of NumPy are numbers.
     """
 
     objective: str | Mapping[str, float] = "time"
@@ -97,19 +181,20 @@ class Options:
     deadline_s: float = 0.0
     seed: int = 0
     store: str | None = None
+    custom_ops: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        shapes = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in (self.shapes or {}).items()
-        }
-        object.__setattr__(self, "shapes", shapes)
-        if self.effort not in _EFFORTS:
+        if _text("effort", self.effort) not in _EFFORTS:
             raise OptionError(f"unknown effort {self.effort!r}; choose from {', '.join(_EFFORTS)}")
         for each in fields(_Defaults):
             if getattr(self, each.name) is None:
                 value = getattr(_EFFORTS[self.effort], each.name)
                 object.__setattr__(self, each.name, value)
+        for option in fields(self):
+            if (convert := _KINDS.get(str(option.type))) is not None:
+                value = convert(option.name.removesuffix("_s"), getattr(self, option.name))
+                object.__setattr__(self, option.name, value)
+        object.__setattr__(self, "shapes", _shapes(self.shapes))
         if self.numerics not in _NUMERICS:
             raise OptionError(
                 f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}"
@@ -143,3 +228,23 @@ class Options:
                 raise OptionError(f"the size of {name!r} is negative; sizes are counts")
         if self.threads == 0:
             object.__setattr__(self, "threads", _usable_cores())
+
+
+def chosen_options(options: Options | None, keywords: Mapping[str, Any]) -> Options:
+    """Options with some fields replaced by keywords; ``budget`` is short for ``budget_s``.
+
+    Raises:
+        OptionError: there is no such option, or its value has no meaning.
+    """
+    if not isinstance(options, Options | None):
+        raise OptionError(f"options are {options!r}; give eqsat_opt.Options, or keywords")
+    changes = {"budget_s" if name == "budget" else name: one for name, one in keywords.items()}
+    if len(changes) < len(keywords):
+        raise OptionError("budget and budget_s are the same; keep one")
+    known = [option.name for option in fields(Options)]
+    for name in changes:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise OptionError(f"unknown option {name!r}{hint}; see help(eqsat_opt.Options)")
+    return Options(**changes) if options is None else replace(options, **changes)

@@ -14,6 +14,7 @@ __all__ = [
     "Alternatives",
     "Budget",
     "Check",
+    "CustomOps",
     "Deadline",
     "Debug",
     "Effort",
@@ -118,6 +119,14 @@ Store = Annotated[
     typer.Option(
         metavar="FILE",
         help="Profile store instead of the user's own; an empty string keeps nothing.",
+        show_default=False,
+    ),
+]
+CustomOps = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LIBRARY",
+        help="A library of operators of your own, built for onnxruntime; repeatable.",
         show_default=False,
     ),
 ]

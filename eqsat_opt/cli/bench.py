@@ -34,6 +34,7 @@ def bench_models(
     threads: a.Threads = Options.threads,
     check: a.Check = None,
     seed: a.Seed = Options.seed,
+    custom_ops: a.CustomOps = None,
     json: a.Json = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,
@@ -46,6 +47,7 @@ def bench_models(
         threads=threads,
         check=check,
         seed=seed,
+        custom_ops=custom_ops or (),
     )
     if json not in (None, "-"):
         check_writable(json)
@@ -53,7 +55,7 @@ def bench_models(
 
     with stage_progress(quiet) as progress:
         progress("race", f"{model} against {other}")
-        race, outputs = api.bench(model, other, options, time_limit_s=options.budget_s)
+        race, outputs = api.bench(model, other, options)
     agree = not any(output.why for output in outputs)
     verdict = _verdict(race)
     if json is not None:

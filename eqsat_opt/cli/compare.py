@@ -86,6 +86,7 @@ def compare_methods(
     check: a.Check = None,
     seed: a.Seed = Options.seed,
     store: a.Store = None,
+    custom_ops: a.CustomOps = None,
     json: a.Json = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,
@@ -106,6 +107,7 @@ def compare_methods(
         check=check,
         seed=seed,
         store=store,
+        custom_ops=custom_ops or (),
     )
     if json not in (None, "-"):
         check_writable(json)

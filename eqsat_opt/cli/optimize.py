@@ -60,6 +60,7 @@ def optimize_model(
     deadline: a.Deadline = Options.deadline_s,
     seed: a.Seed = Options.seed,
     store: a.Store = None,
+    custom_ops: a.CustomOps = None,
     json: a.Json = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,
@@ -82,6 +83,7 @@ def optimize_model(
         deadline_s=deadline,
         seed=seed,
         store=store,
+        custom_ops=custom_ops or (),
     )
     if json not in (None, "-"):
         check_writable(json)

@@ -202,7 +202,7 @@ def check(
     numerics: str,
     seeds: Sequence[int],
     sizes: Mapping[str, int],
-    threads: int,
+    session: OrtOptions,
 ) -> Comparison:
     """The comparison with the outputs of every result compared to those of the model.
 
@@ -212,18 +212,17 @@ def check(
         numerics: how far results may move.
         seeds: of random inputs, one each.
         sizes: of symbolic dimensions.
-        threads: of the runtime.
+        session: how the runtime runs them.
 
     Raises:
         RuntimeFailed: the model or a result does not run.
     """
-    options = OrtOptions(threads=threads)
-    reference = Reference.of(staging.original, options, seeds, sizes)
+    reference = Reference.of(staging.original, session, seeds, sizes)
     results = []
     for result in comparison.results:
         assert result.graph is not None
         model = staging.of(export_model(fold_constants(result.graph)))
-        found = differences(reference, model, options, numerics)
+        found = differences(reference, model, session, numerics)
         worst = max(found, key=lambda one: (bool(one.why), one.max_rel), default=None)
         error = 0.0 if worst is None else worst.max_rel
         why = "" if worst is None or not worst.why else f"output {worst.name!r}: {worst.why}"

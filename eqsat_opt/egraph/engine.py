@@ -1,4 +1,4 @@
-"""The only place that touches ``egglog.bindings``: run text, read sizes, take the tables out.
+"""The only place that runs the engine: run text, read sizes, take the tables out.
 
 Facts about the engine that shape this module (measured on 13.2): a Rust panic surfaces as a
 ``BaseException``; an engine may be used by one thread only.
@@ -6,6 +6,8 @@ Facts about the engine that shape this module (measured on 13.2): a Rust panic s
 
 from __future__ import annotations
 
+import ctypes
+import os
 import shutil
 import tempfile
 import threading
@@ -14,11 +16,13 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from egglog.bindings import EggSmolError, EGraph
-
+from eqsat_opt.egraph.library import engine_library
 from eqsat_opt.errors import SaturationError
+
+if TYPE_CHECKING:
+    from egglog.bindings import EGraph
 
 __all__ = ["Engine", "compiled_engine"]
 
@@ -34,11 +38,11 @@ class Engine:
 
     def __init__(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="eqsat-")
-        self._remove_folder = weakref.finalize(
-            self, shutil.rmtree, self._folder, ignore_errors=True
-        )
-        self._egraph = EGraph(fact_directory=self._folder)
+        self._remove_folder = weakref.finalize(self, _remove_folder_of, os.getpid(), self._folder)
+        self._library = engine_library()
+        self._egraph: EGraph = self._library.EGraph(fact_directory=self._folder)
         self._tables = 0
+        _engines.add(self)
 
     def run(self, commands: Sequence[str]) -> list[Any]:
         """Run commands in order.
@@ -50,7 +54,7 @@ class Engine:
         for text in _chunks(commands):
             try:
                 results += self._egraph.run_program(*self._egraph.parse_program(text))
-            except EggSmolError as error:
+            except self._library.EggSmolError as error:
                 raise SaturationError(f"e-graph engine: {str(error).splitlines()[0]}") from error
             except BaseException as error:
                 if type(error).__name__ != "PanicException":
@@ -113,6 +117,11 @@ class Engine:
         self._remove_folder()
 
 
+def _remove_folder_of(process: int, folder: str) -> None:
+    if os.getpid() == process:  # a forked child leaves its parent's alone
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _chunks(commands: Sequence[str]) -> Iterator[str]:
     chunk: list[str] = []
     for command in commands:
@@ -132,6 +141,30 @@ class _Kept(threading.local):
 
 
 _kept = _Kept()
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_held: list[Engine] = []
+
+
+def _hold_engines() -> None:
+    """Before a fork: what only another thread knows would end with that thread in the child."""
+    _held[:] = _engines
+
+
+def _forget_engines() -> None:
+    """In the child: the parent's engines wait for threads that did not come along.
+
+    Even their end would wait, so they get a reference that nothing takes back.
+    """
+    global _kept
+    for engine in _held:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+    _kept = _Kept()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_hold_engines, after_in_parent=_held.clear, after_in_child=_forget_engines
+    )
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def saturate_terms(
         times["freeze"] = clock() - start
         run.close()
     report = _report(eclasses, run, loaded, ended, prepared, times, found)
-    _log.info("%s", report)
+    _log.info("saturation: %s", report)
     return eclasses, report
 
 

@@ -85,8 +85,13 @@ def saturate_isolated(
     """As :func:`~eqsat_opt.egraph.saturate.saturate`, but never longer than ``deadline_s`` seconds.
 
     Raises:
-        SaturationError: the deadline passed, or the child died.
+        SaturationError: the deadline passed, the child died, or this process may have none.
     """
+    if multiprocessing.current_process().daemon:
+        raise SaturationError(
+            "a hard deadline needs a child process, and a daemonic process, such as one of "
+            "multiprocessing.Pool, may have none; set no deadline, or use concurrent.futures"
+        )
     lowered = lower(graph)
     constants = {
         name: Constant(c.type, c.digest, _no_bytes) for name, c in lowered.constants.items()

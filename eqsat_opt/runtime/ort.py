@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,14 @@ from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.runtime.ort_values import RAW_TYPES, from_ort_value, to_ort_value
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
-__all__ = ["OptimizationLevel", "OrtOptions", "OrtSession", "ort_optimized", "ort_version"]
+__all__ = [
+    "OptimizationLevel",
+    "OrtOptions",
+    "OrtSession",
+    "ort_optimized",
+    "ort_version",
+    "require_custom_ops",
+]
 
 OptimizationLevel: TypeAlias = Literal["all", "extended", "basic", "disabled"]
 
@@ -48,6 +55,7 @@ class OrtOptions:
         level: onnxruntime's own graph optimisation.
         disabled_optimizers: Names of its graph transformers to leave out.
         spinning: Idle threads wait actively: faster alone on a machine, slower on a busy one.
+        custom_ops: Libraries of a user's own operators.
 
     Raises:
         OptionError: no threads, or an unknown level.
@@ -57,6 +65,7 @@ class OrtOptions:
     level: OptimizationLevel = "all"
     disabled_optimizers: tuple[str, ...] = ()
     spinning: bool = True
+    custom_ops: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -74,6 +83,7 @@ class OrtSession:
 
     Raises:
         RuntimeFailed: onnxruntime refuses the model.
+        OptionError: a library of operators cannot be loaded.
     """
 
     def __init__(self, model: ModelSource, options: OrtOptions) -> None:
@@ -191,6 +201,27 @@ def ort_optimized(model: ModelSource, options: OrtOptions) -> onnx.ModelProto:
             raise _failure("cannot read back onnxruntime's optimised model", error) from error
 
 
+def require_custom_ops(libraries: Iterable[str]) -> None:
+    """Load libraries of operators once, so that a wrong one is known before any work is done.
+
+    Raises:
+        OptionError: a file is missing, or no library of operators for this machine.
+    """
+    _register(libraries, onnxruntime.SessionOptions())
+
+
+def _register(libraries: Iterable[str], session_options: onnxruntime.SessionOptions) -> None:
+    for path in libraries:
+        if not os.path.isfile(path):
+            raise OptionError(f"no custom operator library {path!r}: there is no such file")
+        try:
+            # A name without a folder would be looked for on the system's search path.
+            session_options.register_custom_ops_library(os.path.abspath(path))
+        except Exception as error:
+            reason = _detail(error)
+            raise OptionError(f"cannot load custom operator library {path!r}: {reason}") from error
+
+
 def _session_options(options: OrtOptions) -> onnxruntime.SessionOptions:
     result = onnxruntime.SessionOptions()
     result.log_severity_level = _LOG_FATAL_ONLY
@@ -201,6 +232,7 @@ def _session_options(options: OrtOptions) -> onnxruntime.SessionOptions:
     result.add_session_config_entry(
         "session.intra_op.allow_spinning", "1" if options.spinning else "0"
     )
+    _register(options.custom_ops, result)
     return result
 
 
@@ -228,7 +260,9 @@ def _without_scalars(value: Any) -> Any:
 
 
 def _failure(what: str, error: Exception) -> RuntimeFailed:
+    return RuntimeFailed(f"{what}: {_detail(error)}")
+
+
+def _detail(error: Exception) -> str:
     detail = " ".join(_ERROR_CLUTTER.sub("", str(error)).split()) or type(error).__name__
-    if len(detail) > _MAX_DETAIL:
-        detail = detail[: _MAX_DETAIL - 1] + "…"
-    return RuntimeFailed(f"{what}: {detail}")
+    return detail if len(detail) <= _MAX_DETAIL else detail[: _MAX_DETAIL - 1] + "…"

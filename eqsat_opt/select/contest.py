@@ -14,7 +14,7 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.runtime.compare import Difference, Reference, differences
-from eqsat_opt.runtime.ort import OrtOptions
+from eqsat_opt.runtime.ort import OptimizationLevel, OrtOptions
 from eqsat_opt.runtime.ort_config import level_in
 from eqsat_opt.runtime.race import race
 from eqsat_opt.runtime.race_result import RaceResult
@@ -47,6 +47,7 @@ class Terms:
         seed: of the running order.
         deadline: by when check and race shall have ended; what cannot be compared by then loses its
             place.
+        custom_ops: libraries of operators that every session loads.
     """
 
     threads: int
@@ -57,6 +58,11 @@ class Terms:
     by_cost: bool = False
     seed: int = 0
     deadline: Deadline = field(default_factory=Deadline.never)
+    custom_ops: tuple[str, ...] = ()
+
+    def session(self, level: OptimizationLevel = "all") -> OrtOptions:
+        """How the runtime runs a model here."""
+        return OrtOptions(self.threads, level, custom_ops=self.custom_ops)
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ class Contest:
     obstacle: str = ""
 
 
-def _variants(graph: Graph) -> tuple[str, ...]:
+def _variants(graph: Graph) -> tuple[OptimizationLevel, ...]:
     """Settings of the runtime's own optimiser that are worth racing.
 
     Its fusions sometimes cost transformers time.
@@ -130,12 +136,12 @@ def _race(
     entrants = dict(models)
     # A model that asks for a level of its own keeps it, and so do its successors.
     own = level_in(models[ORIGINAL])
-    settings = dict.fromkeys(models, OrtOptions(terms.threads, own))
+    settings = dict.fromkeys(models, terms.session(own))
     for level in _variants(graph) if own == "all" else ():
         for name in (ORIGINAL, "best", "clean"):
             if name in models:
                 entrants[f"{name}@{level}"] = models[name]
-                settings[f"{name}@{level}"] = OrtOptions(terms.threads, level)  # type: ignore[arg-type]
+                settings[f"{name}@{level}"] = terms.session(level)
     left_s = terms.deadline.left_s
     return race(
         entrants,
@@ -161,7 +167,7 @@ def examine(
     An original that does not run has nothing to be compared with.
     """
     start = time.perf_counter()
-    session = OrtOptions(terms.threads)
+    session = terms.session()
     try:
         reference = Reference.of(original, session, terms.seeds or (terms.seed,), terms.sizes)
     except RuntimeFailed as error:

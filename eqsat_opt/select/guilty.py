@@ -13,7 +13,6 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.runtime.compare import Reference, differences
-from eqsat_opt.runtime.ort import OrtOptions
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.contest import Terms
 from eqsat_opt.select.pipeline import SearchOptions, make_plan
@@ -69,7 +68,7 @@ def accuse(
         deadline: when to give up; a search that has begun is ended.
         selection: of the rules, as the user wrote it, to say how to leave one out.
     """
-    session = OrtOptions(terms.threads)
+    session = terms.session()
     # The same prices choose the same graphs; measuring again would only take time.
     again = replace(search, measure=False, deadline=deadline)
     pricer = Pricer(None, terms.threads)
