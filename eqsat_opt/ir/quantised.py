@@ -18,9 +18,12 @@ from dataclasses import dataclass, field
 
 import onnx_ir
 
-__all__ = ["may_fold", "quantised_units", "quantises"]
+__all__ = ["ROUNDING", "may_fold", "quantised_units"]
 
 _QUANTISERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
+ROUNDING = _QUANTISERS | {"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulNBits"}
+"""Operators that round floats to the steps of a quantisation, their own ones included."""
+
 _CONVERTERS = _QUANTISERS | {"DequantizeLinear"}
 _INTEGER_PRODUCTS = frozenset({"MatMulInteger", "ConvInteger"})
 _CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -46,18 +49,7 @@ _DATA = {
 }
 """Which operands hold data, and not shapes, indices, scales or bounds: all, where not given."""
 
-_ROUNDING_INSIDE = frozenset(
-    {"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulNBits", "MatMulIntegerToFloat"}
-)
-"""Operators of onnxruntime that may quantise a float operand themselves."""
-
 _FLOATS = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
-
-
-def quantises(node: onnx_ir.Node) -> bool:
-    """Whether the node, or one in its subgraphs, rounds floats to steps."""
-    found = node.op_type in _QUANTISERS | _ROUNDING_INSIDE
-    return found or any(quantises(inner) for inner in _inner_nodes(node))
 
 
 def may_fold(node: onnx_ir.Node, dtypes: Iterable[str]) -> bool:

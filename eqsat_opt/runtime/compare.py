@@ -8,7 +8,7 @@ to their size then misses a dropped gate. The error here is relative to how much
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,9 @@ import numpy as np
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.segments import cut_at_quantisations
 from eqsat_opt.runtime.sizes import runnable_sizes
-from eqsat_opt.runtime.source import Feeds, ModelSource
+from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
 
 __all__ = ["TOLERANCES", "Difference", "Reference", "differences"]
 
@@ -76,11 +77,19 @@ class _Scale:
 
 @dataclass(frozen=True)
 class Reference:
-    """Inputs and the outputs of the original, computed once."""
+    """Inputs and the outputs of the original, computed once.
+
+    Attributes:
+        names: of the outputs.
+        feeds: inputs.
+        outputs: for each.
+        model: the original, to look between its quantisations; ``None`` for outputs alone.
+    """
 
     names: tuple[str, ...]
     feeds: tuple[Feeds, ...]
     outputs: tuple[tuple[Any, ...], ...]
+    model: ModelSource | None = None
 
     @classmethod
     def of(
@@ -108,7 +117,7 @@ class Reference:
             raise RuntimeFailed(
                 f"{error} (at assumed sizes {assumed}; give others with --input-shape)"
             ) from error
-        return cls(tuple(session.output_names), feeds, outputs)
+        return cls(tuple(session.output_names), feeds, outputs, model=model)
 
 
 def _float_error(expected: Any, actual: Any, dtype: str, scale: _Scale) -> tuple[float, float]:
@@ -180,6 +189,11 @@ def differences(
 ) -> tuple[Difference, ...]:
     """Compare ``model`` with the reference, output by output.
 
+    Where outputs differ and both models quantise, they are compared once more between their
+    quantisations (:mod:`eqsat_opt.runtime.segments`), with the same tolerances. If all agrees
+    there, what is left is floats that were rounded to the neighbouring step, and no error; the
+    relative difference is then the largest between quantisations.
+
     Raises:
         RuntimeFailed: ``model`` does not run or has other outputs.
     """
@@ -188,6 +202,33 @@ def differences(
         raise RuntimeFailed(
             f"outputs are {list(session.output_names)} instead of {list(reference.names)}"
         )
+    found = _differences(reference, session, numerics)
+    if reference.model is None or not any(difference.why for difference in found):
+        return found
+    try:
+        segments = cut_at_quantisations(reference.model, model, options)
+        if segments is None:
+            return found
+        outputs = tuple(tuple(segments.original.run(feeds)) for feeds in reference.feeds)
+        parts = Reference(tuple(segments.original.output_names), reference.feeds, outputs)
+        between = _differences(parts, segments.other, numerics)
+    except RuntimeFailed:
+        return found
+    return found if any(part.why for part in between) else _without_steps(found, between)
+
+
+def _without_steps(
+    found: Sequence[Difference], between: Sequence[Difference]
+) -> tuple[Difference, ...]:
+    """Differences that steps of a quantisation explain are none; other shapes and types are."""
+    worst = max((part.max_rel for part in between), default=0.0)
+    return tuple(
+        replace(d, max_rel=min(d.max_rel, worst), why="") if np.isfinite(d.max_abs) else d
+        for d in found
+    )
+
+
+def _differences(reference: Reference, session: Runner, numerics: str) -> tuple[Difference, ...]:
     tolerance, exact = TOLERANCES[numerics], numerics == "bitexact"
     scales = [_Scale.of(values) for values in zip(*reference.outputs, strict=True)]
     worst: dict[str, Difference] = {}

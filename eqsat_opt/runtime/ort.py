@@ -36,6 +36,7 @@ _LEVELS = {
     "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     "disabled": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
 }
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 # Errors come back as exceptions as well, so even these need not reach standard error.
 _LOG_FATAL_ONLY = 4
 # Its error code, and the C++ source line and signature that it puts before the message.
@@ -56,6 +57,8 @@ class OrtOptions:
         disabled_optimizers: Names of its graph transformers to leave out.
         spinning: Idle threads wait actively: faster alone on a machine, slower on a busy one.
         custom_ops: Libraries of a user's own operators.
+        data_folder: Where external weights of a model in memory lie; the working directory if
+            empty.
 
     Raises:
         OptionError: no threads, or an unknown level.
@@ -66,6 +69,7 @@ class OrtOptions:
     disabled_optimizers: tuple[str, ...] = ()
     spinning: bool = True
     custom_ops: tuple[str, ...] = ()
+    data_folder: str = ""
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -233,6 +237,8 @@ def _session_options(options: OrtOptions) -> onnxruntime.SessionOptions:
         "session.intra_op.allow_spinning", "1" if options.spinning else "0"
     )
     _register(options.custom_ops, result)
+    if options.data_folder:
+        result.add_session_config_entry(_DATA_FOLDER, options.data_folder)
     return result
 
 
