@@ -16,8 +16,18 @@ if TYPE_CHECKING:
     from eqsat_opt.api import Result, bench, explain, optimize
     from eqsat_opt.options import Options
     from eqsat_opt.report import Report
+    from eqsat_opt.serving import session
 
-__all__ = ["Options", "Report", "Result", "__version__", "bench", "explain", "optimize"]
+__all__ = [
+    "Options",
+    "Report",
+    "Result",
+    "__version__",
+    "bench",
+    "explain",
+    "optimize",
+    "session",
+]
 
 __version__ = "0.1.0"
 
@@ -28,6 +38,7 @@ _HOMES = {
     "bench": "eqsat_opt.api",
     "explain": "eqsat_opt.api",
     "optimize": "eqsat_opt.api",
+    "session": "eqsat_opt.serving",
 }
 
 if not TYPE_CHECKING:  # a visible __getattr__ would make every misspelt name type-check

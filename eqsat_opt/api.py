@@ -39,21 +39,21 @@ from eqsat_opt.rules import Numerics, load_rules
 from eqsat_opt.rules.library import excluded_rules
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import OrtOptions, require_custom_ops
-from eqsat_opt.runtime.ort_config import ORT_CONFIG, level_in, level_metadata
+from eqsat_opt.runtime.ort_config import ORT_CONFIG, default_level, level_in, with_level
 from eqsat_opt.runtime.race import race
 from eqsat_opt.runtime.race_result import RaceResult
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select import rules_used
 from eqsat_opt.select.contest import (
-    ORIGINAL,
     Contest,
     Terms,
     hold_contest,
 )
-from eqsat_opt.select.entrants import metrics_of
+from eqsat_opt.select.entrants import BEST, ORIGINAL, metrics_of
 from eqsat_opt.select.finding import Found, Job, find_candidates
 from eqsat_opt.select.pipeline import Plan, SearchOptions
+from eqsat_opt.select.verdict import unraced
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
 
 __all__ = [
@@ -226,16 +226,17 @@ def _optimise(
         )
         found, warnings = find_candidates(job, rules, deadline)
         stages.seconds.update(found.stages_s)
-        contest = Contest(next(found.sound, ORIGINAL))
+        contest = Contest(unraced(next(found.sound, ORIGINAL)))
         if found.examined is not None:
             with stages("race") if terms.race_s else nullcontext():
                 contest = hold_contest(found.models, staging.original, clean, found.examined, terms)
         n_measured = pricer.n_measured
-    label, _, level = contest.winner.partition("@")
+    label, level = contest.verdict.winner, contest.verdict.level
     chosen = None if label == ORIGINAL else found.exported[label]
     if level:
         chosen = model.clone() if chosen is None else chosen
-        chosen.metadata_props[ORT_CONFIG] = level_metadata(level)
+        properties = chosen.metadata_props
+        properties[ORT_CONFIG] = with_level(level, properties.get(ORT_CONFIG, ""))
     raised = found.entrants.get(label, imported)
     report = _report(name, found, imported, raised, contest, stages, n_measured, options)
     report = replace(report, warnings=warnings)
@@ -258,18 +259,12 @@ def _written_out(graph: Graph, exported: onnx_ir.Model) -> str:
     )
 
 
-def _notes(contest: Contest, level: str) -> tuple[str, ...]:
+def _notes(contest: Contest) -> tuple[str, ...]:
     notes = []
     if contest.obstacle:
         notes.append(contest.obstacle)
     if contest.race is not None and contest.race.is_busy:
         notes.append(contest.race.busy_text)
-    if level:
-        notes.append(
-            f"the result won with onnxruntime's graph optimisation level {level!r}: set it in "
-            "SessionOptions, or set ORT_LOAD_CONFIG_FROM_MODEL=1, which takes it from the model's "
-            "metadata"
-        )
     if left_out := left_out_note():
         notes.append(left_out)
     return tuple(notes)
@@ -295,19 +290,16 @@ def _report(
     n_measured: int,
     options: Options,
 ) -> Report:
-    label, _, level = contest.winner.partition("@")
+    verdict, race = contest.verdict, contest.race
+    label, level = verdict.winner, verdict.level
     latency: dict[str, Latency] = {}
-    if contest.race is not None:
-        for role, entrant in (("original", ORIGINAL), ("result", contest.winner)):
-            entry = contest.race.entries[entrant]
+    if race is not None:
+        roles = {"original": ORIGINAL, "result": label}
+        if level:
+            roles["session"] = f"{label}@{level}"
+        for role, entrant in roles.items():
+            entry = race.entries[entrant]
             latency[role] = Latency(entry.time_us, entry.median_us, entry.spread)
-    status = (
-        "unchanged"
-        if contest.winner == ORIGINAL
-        else "improved"
-        if contest.race is not None
-        else "unmeasured"
-    )
     plan, examined = found.plan, found.examined
     choice, egraph = plan.choice, plan.saturation.report
     objective = _weights(options.objective)
@@ -315,14 +307,16 @@ def _report(
     bound = min(choice.extraction.lower_bound, cost)
     return Report(
         model=name,
-        status=status,
-        winner=contest.winner,
+        status=verdict.status,
+        winner=label,
         operators_before=dict(sorted(imported.operator_counts().items())),
         operators_after=dict(sorted(raised.operator_counts().items())),
         metrics_before=dict(choice.original_metrics),
         metrics_after=metrics_of(plan, label),
         cost=cost,
         original_cost=weighted(objective, choice.original_metrics),
+        result_cost=weighted(objective, metrics_of(plan, label)),
+        passed_over=_passed_over(found, contest),
         lower_bound=bound,
         gap=(cost - bound) / cost if cost else 0.0,
         extraction_status=choice.extraction.status,
@@ -334,8 +328,8 @@ def _report(
         rules=rules_used(raised),
         matches=dict(egraph.matches),
         latency=latency,
-        race=contest.race.to_json() if contest.race is not None else {},
-        noise=contest.race.noise if contest.race is not None else 0.0,
+        race=race.to_json() if race is not None else {},
+        noise=race.noise if race is not None else 0.0,
         threads=options.threads,
         kernels_measured=n_measured,
         kernels_unmeasured=choice.unmeasured,
@@ -344,10 +338,25 @@ def _report(
             for d in (examined.differences.get(label, ()) if examined is not None else ())
         ),
         stages_s={key: round(value, 4) for key, value in stages.seconds.items()},
+        speedup=verdict.speedup,
+        session_speedup=verdict.session_speedup,
         session_options={"graph_optimization_level": level} if level else {},
-        notes=_notes(contest, level),
+        notes=_notes(contest),
         objective=objective,
     )
+
+
+def _passed_over(found: Found, contest: Contest) -> str:
+    """Why the cheapest graph found is not the result; empty if it is."""
+    if contest.verdict.winner == BEST:
+        return ""
+    if contest.obstacle:
+        return "nothing could be raced"
+    if found.examined is not None and not found.examined.is_sound(BEST):
+        return "it was dropped"
+    if BEST not in found.entrants:
+        return "it is the same model once written"
+    return "it did not win the race"
 
 
 def run(
@@ -396,7 +405,9 @@ def _run(
         with stages("write"):
             save_model(result, output)
         report = replace(
-            report, stages_s={**report.stages_s, "write": round(stages.seconds["write"], 4)}
+            report,
+            stages_s={**report.stages_s, "write": round(stages.seconds["write"], 4)},
+            output=os.fspath(output),
         )
         result = output
     elif chosen is not None:
@@ -496,16 +507,20 @@ def bench(
         found = differences(reference, staged[1], session, options.numerics)
         entrants = dict(zip((ORIGINAL, "other"), staged, strict=True))
         settings = {
-            name: replace(session, level=level_in(source)) for name, source in entrants.items()
+            name: replace(session, level=default_level(source)) for name, source in entrants.items()
         }
+        asked = level_in(staged[1])
+        if asked != settings["other"].level:
+            entrants[f"other@{asked}"] = staged[1]
+            settings[f"other@{asked}"] = replace(session, level=asked)
         result = race(
             entrants,
             ORIGINAL,
             reference.feeds[0],
             options=settings,
             seed=options.seed,
-            time_limit_s=options.budget_s,
-            extension_s=options.budget_s,
+            time_limit_s=options.budget_s / 2,
+            extension_s=options.budget_s / 2,
         )
     return result, found
 

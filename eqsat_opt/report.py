@@ -13,13 +13,21 @@ __all__ = ["Latency", "OutputError", "Report", "bytes_text", "count_text", "coun
 
 STATUS_TEXT = {
     "improved": "a faster model was found",
+    "improved_with_option": "no model is faster in a default session, but a session option helps",
+    "kept": "no difference beyond noise: the earlier result is kept, which won when written",
     "unchanged": "no improvement found: the original is kept",
     "unmeasured": "the result was not raced; its cost is only predicted",
 }
 
 
-_ENDED = {"saturated": "saturated", "algebra": "saturated but for rounds of algebra"}
+_ENDED = {
+    "saturated": "nothing is left to rewrite",
+    "algebra": "nothing is left to rewrite but the order of sums and products",
+}
 """How saturation ended, where it was not cut off."""
+
+_SAME_COST = 1e-9
+"""Relative difference that sums of prices show for nothing."""
 
 
 @dataclass(frozen=True)
@@ -58,23 +66,32 @@ class Report:
 
     Attributes:
         model: path or name.
-        status: ``improved``, ``unchanged`` or ``unmeasured``.
+        status: ``improved`` (in a default session of onnxruntime; by predicted cost, where time is
+            no part of the objective), ``improved_with_option``, ``kept`` (an earlier result that
+            won when it was written), ``unchanged`` or ``unmeasured``.
         winner: which candidate is the result: ``original``, ``clean`` (only normalised), ``best``
-            or ``alternative-k``, with ``@level`` where the runtime's own optimiser is turned down
-            for it.
-        session_options: runtime settings that the result was raced with, where they differ from
-            the default.
+            (the cheapest graph found), ``alternative-k`` or ``previous`` (an earlier result).
+        speedup: time of the original over that of the result, both in default sessions, the least
+            over all sizes; 1 where the race had to show a gain and did not.
+        session_speedup: time of the original in a default session over that of the result with
+            ``session_options``; 1 without.
+        session_options: what the result gains by beyond a default session, as its metadata ask for
+            and `eqsat_opt.session` sets it; empty for nothing.
+        output: the file that holds the result; empty for a result in memory.
         operators_before, operators_after: operator name to count.
         metrics_before, metrics_after: predicted totals by metric.
         cost, lower_bound, gap: objective of the extraction, its proven bound, and their relative
             distance. The bound is for the graphs in the e-graph; the rules may reach cheaper ones
             where a limit ended saturation, and by more rounds of associativity and commutativity.
-        original_cost: objective of the model as it came.
+        original_cost, result_cost: objective of the model as it came and of the result; ``None``
+            for an earlier result, whose cost nothing predicts.
+        passed_over: why the result is not the cheapest graph found, where it is not.
         extraction_status: ``optimal``, ``feasible`` or ``greedy``.
         enodes, eclasses, enodes_loaded, iterations, stopped_by: the e-graph.
         rules: rule name to number of nodes of the result that it made.
         matches: rule name to number of matches.
-        latency: of ``original`` and ``result``, where they were raced.
+        latency: of ``original``, ``result`` and, with ``session_options``, ``session``, where they
+            were raced.
         race: everything about the race.
         noise: difference between two sessions of the original.
         threads: threads per session.
@@ -113,32 +130,65 @@ class Report:
     kernels_unmeasured: int
     errors: tuple[OutputError, ...]
     stages_s: Mapping[str, float]
+    speedup: float = 1.0
+    session_speedup: float = 1.0
     session_options: Mapping[str, Any] = field(default_factory=dict)
+    output: str = ""
+    result_cost: float | None = None
+    passed_over: str = ""
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     objective: Mapping[str, float] = field(default_factory=lambda: {"time_us": 1.0})
 
     @property
-    def speedup(self) -> float:
-        """Time of the original over that of the result; 1 where nothing was gained or raced."""
-        if (
-            "original" not in self.latency
-            or "result" not in self.latency
-            or self.status != "improved"
-        ):
-            return 1.0
-        return float(self.race.get("speedup", 1.0))
+    def headline(self) -> str:
+        """The outcome of a default session in a few words."""
+        if self.status != "improved":
+            return STATUS_TEXT[self.status]
+        if self._by_time:
+            return f"{STATUS_TEXT[self.status]}: {self.speedup:.2f}x"
+        speed = f"{self.speedup:.2f}x as fast"
+        if self.result_cost is not None and self._is_below(self.result_cost, self.original_cost):
+            share = self.result_cost / self.original_cost
+            return f"a cheaper graph was found: {share:.3f} of the predicted cost, {speed}"
+        return f"the graph was simplified, at the same predicted cost, {speed}"
 
     @property
-    def headline(self) -> str:
-        """The outcome in a few words."""
-        if self.status == "improved" and "time_us" not in self.objective:
-            return (
-                f"a cheaper graph was found: {self.cost / self.original_cost:.3f} of the cost, "
-                f"{self.speedup:.2f}x as fast"
-            )
-        suffix = f": {self.speedup:.2f}x" if self.status == "improved" else ""
-        return STATUS_TEXT[self.status] + suffix
+    def advice(self) -> str:
+        """What a session option gains, and how to set it; empty for nothing."""
+        if not self.session_options:
+            return ""
+        options = ", ".join(
+            f"{name.replace('_', ' ').replace('optimization', 'optimisation')} {value}"
+            for name, value in self.session_options.items()
+        )
+        call = f"eqsat_opt.session({self.output!r})" if self.output else "eqsat_opt.session(model)"
+        return f"{self.session_speedup:.2f}x with {options}: {call} opens it so"
+
+    @property
+    def optimality(self) -> str:
+        """How far the result may be from the cheapest graph in the e-graph, as predicted."""
+        subject = "the original" if self.winner == "original" else "the result"
+        if self.result_cost is None:
+            return "nothing predicts the cost of the earlier result"
+        if self._is_below(self.cost, self.result_cost):
+            less = _percent(1 - self.cost / self.result_cost)
+            return f"the cheapest graph found would cost {less} less, but {self.passed_over}"
+        if self.extraction_status == "optimal":
+            return f"no graph in the e-graph is cheaper than {subject}: proven"
+        if self.lower_bound <= 0:
+            return f"how far {subject} is from the cheapest graph in the e-graph is not known"
+        excess = _percent(self.result_cost / self.lower_bound - 1)
+        return f"{subject} is at most {excess} above the cheapest graph in the e-graph"
+
+    @property
+    def _by_time(self) -> bool:
+        """Whether the clock decides."""
+        return bool(self.objective.get("time_us"))
+
+    @staticmethod
+    def _is_below(cost: float, other: float) -> bool:
+        return cost < other * (1 - _SAME_COST)
 
     @property
     def max_abs_error(self) -> float:
@@ -159,15 +209,19 @@ class Report:
             "latency_us": {name: value.time_us for name, value in self.latency.items()},
             "latency": {name: vars_of(value) for name, value in self.latency.items()},
             "speedup": self.speedup,
+            "session_speedup": self.session_speedup,
+            "session_options": dict(self.session_options),
+            "output": self.output,
             "noise": self.noise,
             "threads": self.threads,
-            "session_options": dict(self.session_options),
             "objective": dict(self.objective),
             "cost": self.cost,
             "original_cost": self.original_cost,
+            "result_cost": self.result_cost,
             "lower_bound": self.lower_bound,
             "gap": self.gap,
             "extraction": self.extraction_status,
+            "optimality": self.optimality,
             "egraph": {
                 "enodes": self.enodes,
                 "eclasses": self.eclasses,
@@ -201,8 +255,10 @@ class Report:
         style = "green" if self.status == "improved" else "yellow"
         headline = self.headline
         if self.status == "improved":
-            headline += f" ({self.winner})"
+            headline += f" ({_entrant_text(self.winner)})"
         yield Text(f"{self.model}: {headline}", style=f"bold {style}")
+        if self.advice:
+            yield Text(self.advice, style="bold green")
         yield ""
         yield self.comparison_table()
         yield ""
@@ -226,14 +282,15 @@ class Report:
                 old, new = self.metrics_before[metric], self.metrics_after[metric]
                 table.add_row(title, text(old), text(new), _change(old, new))
         if {"original", "result"} <= self.latency.keys():
-            old_run, new_run = self.latency["original"], self.latency["result"]
-            old, new = old_run.time_us, new_run.time_us
+            runs = (self.latency["original"], self.latency["result"])
+            gain = f"{self.speedup:.2f}x" if self.status == "improved" else ""
             table.add_row(
-                "measured time", time_text(old), time_text(new), _change(old, new), style="bold"
+                "measured time", *(time_text(run.median_us) for run in runs), gain, style="bold"
             )
-            table.add_row(
-                "  spread of sessions", f"{old_run.spread:.1%}", f"{new_run.spread:.1%}", ""
-            )
+            table.add_row("  spread of sessions", *(f"{run.spread:.1%}" for run in runs), "")
+        if "session" in self.latency:
+            tuned, gain = self.latency["session"], f"{self.session_speedup:.2f}x"
+            table.add_row("  with session option", "", time_text(tuned.median_us), gain)
         return table
 
     def search_grid(self) -> RenderableType:
@@ -241,10 +298,6 @@ class Report:
         return _grid(self._search_facts())
 
     def _search_facts(self) -> list[tuple[str, str]]:
-        cost, original, bound = (
-            self._cost(value) for value in (self.cost, self.original_cost, self.lower_bound)
-        )
-        quality = "proven optimal" if self.extraction_status == "optimal" else f"gap {self.gap:.2%}"
         return [
             (
                 "e-graph",
@@ -252,23 +305,30 @@ class Report:
                 f"{count_text(self.eclasses)} e-classes, {counted(self.iterations, 'iteration')}, "
                 + _ENDED.get(self.stopped_by, f"stopped by {self.stopped_by}"),
             ),
-            (
-                "extraction",
-                f"best {cost}, original {original}, none in the e-graph below {bound} ({quality}); "
-                "predicted",
-            ),
+            ("predicted", f"{self._costs_text()}; {self.optimality}"),
             (
                 "kernels",
-                f"{count_text(self.kernels_measured)} measured now, "
-                f"{count_text(self.kernels_unmeasured)} of the answer only bounded",
+                f"{count_text(self.kernels_measured)} measured now; "
+                + (
+                    f"of the prices used here, {count_text(self.kernels_unmeasured)} only bounds"
+                    if self.kernels_unmeasured
+                    else "all prices used here are measured"
+                ),
             ),
         ]
 
+    def _costs_text(self) -> str:
+        """Cost of the result, of the cheapest graph found and of the original, each once."""
+        parts = []
+        if self.winner != "original" and self.result_cost is not None:
+            parts.append(f"result {self._cost(self.result_cost)}")
+        known = self.result_cost
+        if known is None or self._is_below(self.cost, known):
+            parts.append(f"cheapest found {self._cost(self.cost)}")
+        return ", ".join([*parts, f"original {self._cost(self.original_cost)}"])
+
     def _outcome_facts(self) -> list[tuple[str, str]]:
         facts = []
-        if self.status == "unchanged" and self.lower_bound > 0:
-            excess = self.original_cost / self.lower_bound - 1
-            facts.append(("original", f"at most {excess:.1%} above the best graph in the e-graph"))
         if self.rules:
             facts.append(
                 ("rules", ", ".join(f"{name} ×{count}" for name, count in self.rules.items()))
@@ -279,7 +339,7 @@ class Report:
         if self.errors:
             errors = f"max abs {self.max_abs_error:.1e}, max rel {self.max_rel_error:.1e}"
             facts.append(("outputs", f"agree: {errors}"))
-        race = _race_text(self.race)
+        race = _race_text(self.race, decides=self._by_time)
         if race:
             facts.append(("race", f"{race}; {counted(self.threads, 'thread')}"))
         total = sum(self.stages_s.values())
@@ -356,20 +416,42 @@ def _grid(facts: Sequence[tuple[str, str]]) -> RenderableType:
     return grid
 
 
-def _race_text(race: Mapping[str, Any]) -> str:
+def _race_text(race: Mapping[str, Any], *, decides: bool) -> str:
     """All entrants relative to the original, and what a win needed."""
     if not race:
         return ""
-    entrants = [
-        f"{name} {entry['note'] or '{:.3f}'.format(entry['ratio'])}"
-        for name, entry in race["entries"].items()
-        if name != race["original"]
-    ]
-    return (
-        f"{', '.join(entrants)} of the original's time; a win is below "
-        f"{1 / (1 + race['threshold']):.3f} (noise {race['noise']:.1%}) and faster than both "
-        f"sessions of the original in {race['needed']} of {race['builds']} builds"
-    )
+    limit, needed = 1 / (1 + race["threshold"]), race["needed"]
+    entrants = []
+    for name, entry in race["entries"].items():
+        if name == race["original"]:
+            continue
+        text = entry["note"] or f"{entry['ratio']:.3f}"
+        if not entry["note"] and not entry["wins"] and entry["ratio"] < limit:
+            text += f" (ahead in {entry['ahead']})"
+        entrants.append(f"{_entrant_text(name)} {text}")
+    parts = [f"{', '.join(entrants)} of the original's time" if entrants else "the original alone"]
+    if decides:
+        parts.append(
+            f"a win is below {limit:.3f} (noise {race['noise']:.1%}) and ahead of both sessions of "
+            f"the original in {needed} of {counted(race['builds'], 'build')}"
+        )
+        if race["is_open"]:
+            parts.append("more builds might decide otherwise")
+    else:
+        parts.append("the predicted cost decides, not the race")
+    return "; ".join(parts)
+
+
+def _entrant_text(name: str) -> str:
+    """An entrant's name as words."""
+    graph, _, level = name.partition("@")
+    words = {"clean": "only simplified", "previous": "earlier result"}.get(graph)
+    text = words or graph.replace("-", " ")
+    return f"{text} at level {level}" if level else text
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
 
 
 def _operator_changes(report: Report) -> str:

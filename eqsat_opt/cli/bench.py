@@ -57,11 +57,12 @@ def bench_models(
         progress("race", f"{model} against {other}")
         race, outputs = api.bench(model, other, options)
     agree = not any(output.why for output in outputs)
-    verdict = _verdict(race)
+    verdict, advice = _verdict(race), _advice(race)
     if json is not None:
         value = {
             "models": {"original": model, "other": other},
             "verdict": verdict,
+            "advice": advice,
             "agree": agree,
             "outputs": [asdict(output) for output in outputs],
             "race": race.to_json(),
@@ -71,6 +72,8 @@ def bench_models(
         console = output_console()
         console.print(_race_table(race, {"original": model, "other": other}))
         console.print(f"\n{verdict}", style="bold")
+        if advice:
+            console.print(advice, style="bold")
         console.print(_race_terms(race))
         if race.is_busy:
             console.print(race.busy_text, style="yellow")
@@ -82,14 +85,28 @@ def bench_models(
 
 
 def _verdict(race: RaceResult) -> str:
-    ratio = race.entries["other"].ratio
-    if race.entries["other"].note and race.winner == "original":
-        return f"OTHER {race.entries['other'].note}"
-    if race.winner == "other":
+    """What default sessions show."""
+    other = race.entries["other"]
+    ratio = other.ratio
+    if other.note:
+        return f"OTHER {other.note}"
+    if other.wins:
         return f"OTHER is {1 / ratio:.3f}x as fast"
     if race.loses("other"):
         return f"OTHER is slower: it takes {ratio:.3f} times as long"
     return "no difference beyond noise"
+
+
+def _advice(race: RaceResult) -> str:
+    """What the level gains that OTHER asks for in its metadata; empty for nothing."""
+    for name, entry in race.entries.items():
+        level = name.partition("@")[2]
+        if level and entry.wins and race.beats(name, "other"):
+            return (
+                f"{1 / entry.ratio:.3f}x as fast with graph optimisation level {level}: "
+                "eqsat_opt.session(OTHER) opens it so"
+            )
+    return ""
 
 
 def _race_terms(race: RaceResult) -> str:
@@ -113,8 +130,10 @@ def _race_table(race: RaceResult, names: Mapping[str, str]) -> Table:
     for role, entry in race.entries.items():
         times = (time_text(entry.time_us), time_text(entry.median_us))
         share = (f"{entry.spread:.1%}", f"{entry.ratio:.3f}")
-        title = "MODEL" if role == "original" else "OTHER"
-        table.add_row(*(Text(t) for t in (title, names[role], *times, *share, entry.note)))
+        name, _, level = role.partition("@")
+        title = "MODEL" if name == "original" else "OTHER"
+        note = entry.note or (f"at level {level}" if level else "")
+        table.add_row(*(Text(t) for t in (title, names[name], *times, *share, note)))
     return table
 
 

@@ -11,6 +11,7 @@ from eqsat_opt.cli.session import (
     Session,
     check_writable,
     output_console,
+    print_advice,
     print_left_out,
     print_warnings,
     stage_progress,
@@ -98,8 +99,9 @@ def optimize_model(
     if not quiet and json != "-":
         console = output_console()
         console.print(report)
-        what = " (the original)" if report.status == "unchanged" else ""
+        what = " (the original)" if report.winner == "original" else ""
         console.print(f"written to {target}{what}", markup=False)
     else:
         print_warnings(report.warnings)
+        print_advice(report.advice)
         print_left_out(tables=False)

@@ -21,6 +21,7 @@ __all__ = [
     "Session",
     "check_writable",
     "output_console",
+    "print_advice",
     "print_left_out",
     "print_warnings",
     "stage_progress",
@@ -71,6 +72,15 @@ def print_warnings(warnings: Sequence[str]) -> None:
     console = Console(stderr=True, highlight=False, emoji=False)
     for warning in warnings:
         console.print(f"warning: {warning}", style="bold red", markup=False, soft_wrap=True)
+
+
+def print_advice(advice: str) -> None:
+    """What a session option gains, on standard error where there are no tables."""
+    from rich.console import Console
+
+    if advice:
+        console = Console(stderr=True, highlight=False, emoji=False)
+        console.print(advice, markup=False, soft_wrap=True)
 
 
 def print_left_out(*, tables: bool) -> None:

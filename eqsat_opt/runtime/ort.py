@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from eqsat_opt.runtime.ort_values import RAW_TYPES, from_ort_value, to_ort_value
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
 __all__ = [
+    "READS_CONFIG",
     "OptimizationLevel",
     "OrtOptions",
     "OrtSession",
@@ -36,6 +38,9 @@ _LEVELS = {
     "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
     "disabled": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
 }
+READS_CONFIG = "ORT_LOAD_CONFIG_FROM_MODEL"
+"""Environment variable that lets onnxruntime take its options from a model's metadata."""
+
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 # Errors come back as exceptions as well, so even these need not reach standard error.
 _LOG_FATAL_ONLY = 4
@@ -96,6 +101,11 @@ class OrtSession:
         self._input_types = {value.name: value.type for value in self._session.get_inputs()}
         self._output_types = {value.name: value.type for value in self._session.get_outputs()}
         self._bound: Callable[[], None] | None = None
+
+    @property
+    def native(self) -> onnxruntime.InferenceSession:
+        """Onnxruntime's own session."""
+        return self._session
 
     @property
     def input_names(self) -> Sequence[str]:
@@ -250,14 +260,26 @@ def _load(
             source: str | bytes = model.SerializeToString()
         else:
             source = model if isinstance(model, bytes) else os.fspath(model)
-        return onnxruntime.InferenceSession(
-            source,
-            session_options,
-            providers=["CPUExecutionProvider"],
-            disabled_optimizers=list(options.disabled_optimizers) or None,
-        )
+        with _options_as_given():
+            return onnxruntime.InferenceSession(
+                source,
+                session_options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=list(options.disabled_optimizers) or None,
+            )
     except Exception as error:
         raise _failure("onnxruntime refuses the model", error) from error
+
+
+@contextmanager
+def _options_as_given() -> Iterator[None]:
+    """Keep onnxruntime from replacing all session options by those in the model's metadata."""
+    asked = os.environ.pop(READS_CONFIG, None)
+    try:
+        yield
+    finally:
+        if asked is not None:
+            os.environ[READS_CONFIG] = asked
 
 
 def _without_scalars(value: Any) -> Any:

@@ -1,39 +1,56 @@
 """The optimisation level that a model asks onnxruntime for, kept in the model's own metadata.
 
-onnxruntime reads the entry itself when the environment variable ``ORT_LOAD_CONFIG_FROM_MODEL`` is
-1; everyone else may read it here.
+A default session of onnxruntime does not look there, unless the environment variable
+``ORT_LOAD_CONFIG_FROM_MODEL`` is 1; `eqsat_opt.session` does.
 """
 
 from __future__ import annotations
 
 import json
-from typing import get_args
+import os
+from typing import Any, get_args
 
-from eqsat_opt.runtime.ort import OptimizationLevel
+from eqsat_opt.runtime.ort import READS_CONFIG, OptimizationLevel
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
-__all__ = ["ORT_CONFIG", "level_in", "level_metadata"]
+__all__ = ["ORT_CONFIG", "default_level", "level_in", "with_level"]
 
 ORT_CONFIG = "ort_config"
 """Metadata key that onnxruntime defines."""
 
 _CODES = {"disabled": 0, "basic": 1, "extended": 2, "all": 99}
+_OPTIONS = "session_options"
+_LEVEL = "graph_optimization_level"
 
 
-def level_metadata(level: str) -> str:
-    """The value of :data:`ORT_CONFIG` for an optimisation level."""
-    return json.dumps({"session_options": {"graph_optimization_level": _CODES[level]}})
+def with_level(level: str, value: str = "") -> str:
+    """The value of :data:`ORT_CONFIG` that asks for a level, and else for what it asked before."""
+    config = _parse(value)
+    return json.dumps({**config, _OPTIONS: {**config.get(_OPTIONS, {}), _LEVEL: _CODES[level]}})
 
 
 def level_in(model: ModelSource) -> OptimizationLevel:
     """The level that a model asks for, ``all`` if it asks for none."""
     for entry in read_structure(model).metadata_props:
         if entry.key == ORT_CONFIG:
-            try:
-                code = json.loads(entry.value)["session_options"]["graph_optimization_level"]
-            except (ValueError, KeyError, TypeError):
-                return "all"
+            code = _parse(entry.value).get(_OPTIONS, {}).get(_LEVEL)
             for level in get_args(OptimizationLevel):
                 if _CODES.get(level) == code:
                     return level  # type: ignore[no-any-return]
     return "all"
+
+
+def default_level(model: ModelSource) -> OptimizationLevel:
+    """The level at which a session without options runs a model."""
+    return level_in(model) if os.environ.get(READS_CONFIG) == "1" else "all"
+
+
+def _parse(value: str) -> dict[str, Any]:
+    """What is no configuration asks for nothing."""
+    try:
+        config = json.loads(value)
+    except ValueError:
+        return {}
+    if not isinstance(config, dict) or not isinstance(config.get(_OPTIONS, {}), dict):
+        return {}
+    return config

@@ -15,10 +15,12 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import OptimizationLevel, OrtOptions
-from eqsat_opt.runtime.ort_config import level_in
+from eqsat_opt.runtime.ort_config import default_level, level_in
 from eqsat_opt.runtime.race import race
 from eqsat_opt.runtime.race_result import RaceResult
 from eqsat_opt.runtime.source import ModelSource
+from eqsat_opt.select.entrants import BEST, CLEAN, ORIGINAL
+from eqsat_opt.select.verdict import Verdict, cheapest, decide, unraced
 
 __all__ = [
     "ORIGINAL",
@@ -29,8 +31,6 @@ __all__ = [
     "has_session_variants",
     "hold_contest",
 ]
-
-ORIGINAL = "original"
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,13 @@ class Contest:
     """How it went.
 
     Attributes:
-        winner: name of a candidate or :data:`ORIGINAL`, with ``@level`` where the runtime's
-            optimiser is turned down.
+        verdict: what is written, and what it gains.
         race: ``None`` if there was none.
         seconds: of the race.
         obstacle: why there was no contest, as a sentence; empty if there was one.
     """
 
-    winner: str
+    verdict: Verdict
     race: RaceResult | None = None
     seconds: float = 0.0
     obstacle: str = ""
@@ -130,21 +129,30 @@ def has_session_variants(graph: Graph) -> bool:
     return bool(_variants(graph))
 
 
+def _settings(
+    models: Mapping[str, ModelSource], graph: Graph, terms: Terms
+) -> dict[str, OrtOptions]:
+    """How each entrant is run: as a default session does, and some under other levels as well.
+
+    A level that the original asks for is one of these: a default session does not look for it.
+    """
+    default = default_level(models[ORIGINAL])
+    settings = dict.fromkeys(models, terms.session(default))
+    if not terms.by_cost:
+        for level in dict.fromkeys((*_variants(graph), level_in(models[ORIGINAL]))):
+            for name in (ORIGINAL, BEST, CLEAN):
+                if name in models and level != default:
+                    settings[f"{name}@{level}"] = terms.session(level)
+    return settings
+
+
 def _race(
     models: Mapping[str, ModelSource], reference: Reference, graph: Graph, terms: Terms
 ) -> RaceResult:
-    entrants = dict(models)
-    # A model that asks for a level of its own keeps it, and so do its successors.
-    own = level_in(models[ORIGINAL])
-    settings = dict.fromkeys(models, terms.session(own))
-    for level in _variants(graph) if own == "all" else ():
-        for name in (ORIGINAL, "best", "clean"):
-            if name in models:
-                entrants[f"{name}@{level}"] = models[name]
-                settings[f"{name}@{level}"] = terms.session(level)
+    settings = _settings(models, graph, terms)
     left_s = terms.deadline.left_s
     return race(
-        entrants,
+        {name: models[name.partition("@")[0]] for name in settings},
         ORIGINAL,
         reference.feeds[0],
         options=settings,
@@ -201,17 +209,17 @@ def hold_contest(
         examined: what is known of the candidates.
         terms: how.
     """
+    stays = Verdict(ORIGINAL, "unchanged")
     if examined.reference is None:
-        return Contest(ORIGINAL, obstacle=examined.obstacle)
+        return Contest(stays, obstacle=examined.obstacle)
     sound = {name: model for name, model in candidates.items() if examined.is_sound(name)}
-    cheapest = next(iter(sound), ORIGINAL)
     if not terms.race_s:
-        return Contest(cheapest)
+        return Contest(unraced(next(iter(sound), ORIGINAL)))
     start = time.perf_counter()
     try:
         result = _race({ORIGINAL: original, **sound}, examined.reference, graph, terms)
     except RuntimeFailed as error:
         obstacle = f"the race could not be held, so the original stays: {error}"
-        return Contest(ORIGINAL, obstacle=obstacle)
-    winner = cheapest if terms.by_cost else result.winner
-    return Contest(winner, result, time.perf_counter() - start)
+        return Contest(stays, obstacle=obstacle)
+    verdict = cheapest([result], tuple(sound)) if terms.by_cost else decide([result])
+    return Contest(verdict, result, time.perf_counter() - start)

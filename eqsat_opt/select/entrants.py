@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from eqsat_opt.cost.metrics import weighted
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.select.pipeline import Plan
 from eqsat_opt.select.raising import rules_used
 
-__all__ = ["ALTERNATIVE", "BEST", "CLEAN", "entrants_of", "metrics_of"]
+__all__ = ["ALTERNATIVE", "BEST", "CLEAN", "ORIGINAL", "entrants_of", "metrics_of"]
 
+ORIGINAL = "original"
 BEST = "best"
 CLEAN = "clean"
 ALTERNATIVE = "alternative-"
 
 
-def entrants_of(plan: Plan, clean: Graph, imported: Graph) -> dict[str, Graph]:
+def entrants_of(
+    plan: Plan,
+    clean: Graph,
+    imported: Graph,
+    objective: Mapping[str, float],
+    *,
+    by_cost: bool = False,
+) -> dict[str, Graph]:
     """Graphs by name, the cheapest first.
 
     ``best`` is the extracted graph, ``clean`` the original after normalisation only,
     ``alternative-k`` the runners-up.
+
+    Args:
+        plan: what the search found.
+        clean: the normalised graph, which was searched.
+        imported: the graph as it came.
+        objective: weight by metric.
+        by_cost: whether the predicted cost alone decides; then what rules made has to be cheaper
+            than what they were applied to.
     """
     named = {BEST: plan.best, CLEAN: plan.original}
     for i, other in enumerate(plan.alternatives, start=1):
         named[f"{ALTERNATIVE}{i}"] = other
+    cost = {name: weighted(objective, metrics_of(plan, name)) for name in named}
     is_cleaner = clean.operator_counts() != imported.operator_counts() or _has_new_constants(
         clean, imported
     )
@@ -30,11 +50,12 @@ def entrants_of(plan: Plan, clean: Graph, imported: Graph) -> dict[str, Graph]:
     for name, graph in named.items():
         text = _structure(graph)
         # A rule that only removes leaves no node with its name.
-        is_new = is_cleaner or rules_used(graph) or _size(graph) < _size(clean)
-        if text not in seen and is_new:
+        is_rewritten = bool(rules_used(graph)) or _size(graph) < _size(clean)
+        is_worth_it = not (by_cost and is_rewritten) or cost[name] < cost[CLEAN]
+        if text not in seen and (is_cleaner or is_rewritten) and is_worth_it:
             kept[name] = graph
         seen.add(text)
-    return kept
+    return dict(sorted(kept.items(), key=lambda item: cost[item[0]]))
 
 
 def metrics_of(plan: Plan, name: str) -> dict[str, float]:

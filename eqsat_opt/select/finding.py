@@ -142,7 +142,13 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
     """Search once; its seconds are added to ``stages_s``."""
     plan = make_plan(job.clean, rules, job.pricer, job.search, progress=job.progress)
     stages_s.update(plan.stages_s)
-    entrants = entrants_of(plan, job.clean, job.imported)
+    entrants = entrants_of(
+        plan,
+        job.clean,
+        job.imported,
+        job.search.objective.weights,
+        by_cost=job.terms.by_cost or not job.race,
+    )
     with job.stage("export"):
         exported = {label: export_model(graph) for label, graph in entrants.items()}
     models: dict[str, ModelSource] = {}

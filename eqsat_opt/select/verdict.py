@@ -16,13 +16,15 @@ To beat is always the condition of the race, and has to hold at each set of size
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from eqsat_opt.runtime.race_result import RaceResult
+from eqsat_opt.select.entrants import ORIGINAL
 
-__all__ = ["PREVIOUS", "Status", "Verdict", "decide"]
+__all__ = ["PREVIOUS", "Status", "Verdict", "cheapest", "decide", "unraced"]
 
 PREVIOUS = "previous"
 """The entrant that an earlier run wrote."""
@@ -37,7 +39,8 @@ class Verdict:
     Attributes:
         winner: name of the entrant that is written, without a session option.
         status: see above; ``unmeasured`` where there was no race.
-        speedup: of a default session, the least over all sizes; 1 where no difference was shown.
+        speedup: of a default session, the least over all sizes; 1 where the race had to show a gain
+            and did not.
         level: the graph optimisation level that is advised; empty for none.
         session_speedup: of a session with it over a default one of the original; 1 without.
     """
@@ -101,6 +104,25 @@ def decide(races: Sequence[RaceResult], *, incumbent: str = "") -> Verdict:
         _level(advised[0]) if advised else "",
         gain(advised[0]) if advised else 1.0,
     )
+
+
+def cheapest(races: Sequence[RaceResult], candidates: Sequence[str]) -> Verdict:
+    """Whoever minimises something else than time gets the minimum, whatever the clock says.
+
+    Args:
+        races: as for `decide`.
+        candidates: the cheapest first; the first that ran is taken.
+    """
+    for name in candidates:
+        ratio = max(race.entries[name].ratio for race in races)
+        if math.isfinite(ratio):
+            return Verdict(name, "improved", 1.0 / ratio)
+    return Verdict(races[0].original, "unchanged")
+
+
+def unraced(winner: str) -> Verdict:
+    """What is written without a race: only its predicted cost is known."""
+    return Verdict(winner, "unchanged" if winner == ORIGINAL else "unmeasured")
 
 
 def _first(winners: Sequence[str], incumbent: str, beats: Callable[[str, str], bool]) -> str:

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import NoReturn
 
 import numpy as np
@@ -24,6 +24,7 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.solve import exact
 from eqsat_opt.ir import onnx_save
 from eqsat_opt.options import Options
+from eqsat_opt.select import finding
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 
@@ -242,7 +243,14 @@ def test_disk_full(monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]) -
 
 
 @pytest.mark.parametrize(
-    "stage", ["load_model", "make_plan", "export_model", "hold_contest", "save_model"]
+    ("module", "stage"),
+    [
+        (api, "load_model"),
+        (finding, "make_plan"),
+        (finding, "export_model"),
+        (api, "hold_contest"),
+        (api, "save_model"),
+    ],
 )
 @pytest.mark.parametrize(
     ("error", "expected"),
@@ -250,6 +258,7 @@ def test_disk_full(monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]) -
     ids=["ctrl-c", "memory"],
 )
 def test_interrupted(
+    module: ModuleType,
     stage: str,
     error: BaseException,
     expected: str,
@@ -259,7 +268,7 @@ def test_interrupted(
     def stop(*_: object, **__: object) -> NoReturn:
         raise error
 
-    monkeypatch.setattr(api, stage, stop)
+    monkeypatch.setattr(module, stage, stop)
     # Two products of weights fold into one, so that there is something to export and to race.
     assert expected in fails(*optimise("zoo:weight_chain@tiny"))
 

@@ -252,11 +252,11 @@ def test_reports_of_runs_name_what_is_left_out(
 ) -> None:
     from eqsat_opt import api
 
-    quiet = SimpleNamespace(obstacle="")
-    assert api._notes(quiet, "") == ()  # type: ignore[arg-type]
+    quiet = SimpleNamespace(obstacle="", race=None)
+    assert api._notes(quiet) == ()  # type: ignore[arg-type]
     library._standings.cache_clear()
     books_without(monkeypatch, "matmul/assoc", None)
-    (note,) = api._notes(quiet, "")  # type: ignore[arg-type]
+    (note,) = api._notes(quiet)  # type: ignore[arg-type]
     assert "matmul/assoc left out of the default set: it has no certificate" in note
 
 
