@@ -9,7 +9,7 @@ where an overflow or a bad index means "no match" instead of a failure.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 
 from eqsat_opt.egraph.expressions import LITERAL
@@ -17,6 +17,7 @@ from eqsat_opt.egraph.extents import is_literal, plus, times
 from eqsat_opt.egraph.schema import Schema, want_table
 from eqsat_opt.egraph.typing_windows import convolution_rules, pool_rules, typing_rule
 from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
 from eqsat_opt.ir.types import TensorType
 
 __all__ = ["SETTLED", "TYPED_OPS", "on_integers", "typing_rules"]
@@ -209,6 +210,17 @@ def _reduce_rules(op: str) -> list[str]:
     return rules
 
 
+def _global_pool_rules(op: str) -> list[str]:
+    rules = []
+    for rank in (3, 4, 5):
+        body = f"(= r ({op} x)) (= a (shape x)) (= t (dtype x)) {_FLOAT} (= {rank} (vec-length a))"
+        body += " (= n (vec-get a 0)) (= c (vec-get a 1)) (!= 0 c)"
+        body += "".join(f" (!= 0 (vec-get a {axis}))" for axis in range(2, rank))
+        ones = " 1" * (rank - 2)
+        rules.append(typing_rule(f"{op}-{rank}d", body, f"(vec-of n c{ones})"))
+    return rules
+
+
 def _along_rules(op: str, columns: str) -> list[str]:
     """Operators along up to four axes whose result has the type of their operand, a float."""
     body = f"(= r ({op} y {columns})) (= a (shape y)) (= t (dtype y)) {_FLOAT}"
@@ -287,6 +299,7 @@ def _masked_rules() -> list[str]:
 
 _GROUPS = {
     **{op: _reductions(op) for op in ("ReduceMean", "ReduceSum", "ReduceMax")},
+    **{op: partial(_global_pool_rules, op) for op in GLOBAL_POOLS},
     "Center": _center_rules,
     "RmsN": _root_mean_square_rules,
     "Expand": _expand_rules,

@@ -23,6 +23,7 @@ __all__ = [
     "encode_dim",
     "evaluate_dim",
     "floor_div",
+    "is_size",
     "literal",
     "sym",
 ]
@@ -104,6 +105,13 @@ def literal(dim: Dim) -> int:
     if isinstance(dim, SymDim):
         raise ValueError(f"the size {dim} is symbolic")
     return int(dim)
+
+
+def is_size(dim: Dim) -> bool:
+    """Whether ``dim`` is negative for no sizes of its symbols, as far as its signs tell."""
+    if isinstance(dim, int):
+        return dim >= 0
+    return all(coefficient > 0 for _, coefficient in dim.terms)
 
 
 def _terms(value: Dim) -> dict[Monomial, int]:

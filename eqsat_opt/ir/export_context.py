@@ -151,6 +151,22 @@ class ExportContext:
             raise ModelError(f"value {name!r} has no tensor type")
         return type_
 
+    def _original(self, node: Node, op_type: str) -> onnx_ir.Node | None:
+        original = None if node.rules else self._originals.get(node.name)
+        found = original is not None and original.domain == "" and original.op_type == op_type
+        return original if found else None
+
+    def is_original(self, node: Node, op_type: str) -> bool:
+        return self._original(node, op_type) is not None
+
+    def original_constant(self, node: Node, op_type: str, index: int) -> Array | None:
+        original = self._original(node, op_type)
+        if original is None or index >= len(original.inputs):
+            return None
+        value = original.inputs[index]
+        tensor = None if value is None else onnx_ir.convenience.get_const_tensor(value)
+        return None if tensor is None else tensor.numpy()
+
     def op(self, op_type: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
         is_last = out is not None
         base = self._current.outputs[0] if self._current is not None else op_type

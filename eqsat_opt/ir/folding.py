@@ -10,11 +10,12 @@ import numpy.typing as npt
 import onnx
 import onnx_ir
 
-from eqsat_opt.ir.dims import SymDim, floor_div
+from eqsat_opt.ir.dims import SymDim, floor_div, is_size
 from eqsat_opt.ir.graph import Constant, Node
 from eqsat_opt.ir.handles import derived_constant, splat_constant, splat_value
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
+from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
 from eqsat_opt.ir.types import TensorType, numpy_dtype
 
 __all__ = [
@@ -121,7 +122,7 @@ def _is_undefined(node: Node, operands: Sequence[Constant]) -> bool:
     if node.op == "Gather":
         size, indices = operands[0].type.static_shape()[node.attr("axis")], operands[1].load()
         return bool(np.any((indices < -size) | (indices >= size)))
-    return node.op == "ReduceMean" and 0 in operands[0].type.shape
+    return node.op in ("ReduceMean", *GLOBAL_POOLS) and 0 in operands[0].type.shape
 
 
 def _bytes(type_: TensorType) -> int:
@@ -213,8 +214,8 @@ def _object_array(function: Any, operands: Sequence[Array]) -> Array | None:
 def _quotient(left: Any, right: Any) -> Any:
     if isinstance(right, SymDim):
         return 1 if left == right else None
-    if right <= 0 or (isinstance(left, int) and left < 0):
-        return None
+    if right <= 0 or not is_size(left):
+        return None  # ONNX rounds towards zero.
     return floor_div(left, right)
 
 
@@ -227,4 +228,4 @@ def _equal(left: Any, right: Any) -> bool | None:
     if not isinstance(left, SymDim) and not isinstance(right, SymDim):
         return False
     size, literal = (left, right) if isinstance(left, SymDim) else (right, left)
-    return False if literal < 0 and all(c > 0 for _, c in size.terms) else None
+    return False if literal < 0 and is_size(size) else None

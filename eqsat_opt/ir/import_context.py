@@ -222,7 +222,9 @@ class ImportContext:
         atoms = {
             a for d in shape if isinstance(d, SymDim) for monomial, _ in d.terms for a in monomial
         }
-        return constant or atoms <= self._symbols
+        # What other values know is out of reach once they are needed for their shape only.
+        own = {name for d in source.shape if (name := plain_symbol(d)) is not None}
+        return constant or atoms <= self._symbols | own
 
 
 def _all_names(model: onnx_ir.Model) -> set[str]:

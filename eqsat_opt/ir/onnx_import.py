@@ -16,7 +16,7 @@ import onnx_ir
 
 import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.dims import SymDim
+from eqsat_opt.ir.dims import SymDim, is_size
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.handles import array_constant, tensor_constant
@@ -204,7 +204,6 @@ class _Importer(ImportContext):
         for name, type_ in zip(outputs, types, strict=True):
             if name:
                 self._define(name, type_)
-                self._note_symbols(type_)
         if call is not None:
             self._sequences[outputs[0]] = call
         self.nodes.append(
@@ -247,12 +246,13 @@ class _Importer(ImportContext):
         return result
 
     def _range_type(self, inputs: tuple[str, ...], inferred: TensorType) -> TensorType:
-        """Range(0, n, 1) has n elements."""
+        """Range(0, n, 1) has n elements, unless n may be negative."""
         try:
             start, limit, step = (self.dims(name) for name in inputs)
         except Untranslatable:
             return inferred
-        if step == (1,) and isinstance(length := limit[0] - start[0], SymDim):
+        length = limit[0] - start[0]
+        if step == (1,) and isinstance(length, SymDim) and is_size(length):
             return TensorType(inferred.dtype, (length,))
         return inferred
 

@@ -131,6 +131,14 @@ class WriteContext(Protocol):
         """Add an initializer, shared between equal arrays, and return its name."""
         ...
 
+    def is_original(self, node: Node, op_type: str) -> bool:
+        """Whether the model itself has ``node`` as this ONNX operator."""
+        ...
+
+    def original_constant(self, node: Node, op_type: str, index: int) -> Array | None:
+        """A constant operand of ``node`` in the model, if :meth:`is_original`."""
+        ...
+
     def shape_value(self, shape: tuple[Dim, ...]) -> str:
         """An ``int64`` vector that holds ``shape``, computed from other shapes at run time."""
         ...

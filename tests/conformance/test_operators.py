@@ -163,6 +163,11 @@ def pools(*, average: bool) -> Iterator[Case]:
             yield Case([normal(1, 2, *(7, 8, 6)[:axes])], attrs, theirs)
 
 
+def global_pools() -> Iterator[Case]:
+    for shape in ((2, 3, 5), (1, 3, 4, 5), (0, 3, 4, 5), (1, 1, 1, 1), (1, 2, 3, 2, 2)):
+        yield Case([normal(*shape)])
+
+
 def response_normalisations() -> Iterator[Case]:
     for size in (1, 3, 5):  # onnxruntime takes odd sizes only.
         attrs = {"size": size, "alpha": 0.3, "beta": 0.75, "bias": 1.5}
@@ -335,6 +340,7 @@ def booleans(op: str) -> Iterator[Case]:
 GRID: dict[str, Callable[[], Iterator[Case]]] = {
     "Conv": convolutions, "ConvTranspose": transposed_convolutions, "MatMul": products,
     "MaxPool": lambda: pools(average=False), "AveragePool": lambda: pools(average=True),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), global_pools),
     "LRN": response_normalisations, "Softmax": softmaxes, "LogSoftmax": softmaxes,
     "LayerNormalization": lambda: layers(shift=True),
     "RMSNormalization": lambda: layers(shift=False),

@@ -239,6 +239,10 @@ def reduction(g: Generator, x: Value) -> Proposal:
     return [x], {"axes": axes, "keepdims": g.between(0, 1)}
 
 
+def global_pool(g: Generator, x: Value) -> Proposal:
+    return [x], {}
+
+
 def along(g: Generator, x: Value) -> Proposal:
     return [x], {"axis": g.between(0, max(x.type.rank - 1, 0))}
 
@@ -345,6 +349,7 @@ PROPOSERS: dict[str, Callable[[Generator, Value], Proposal]] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Equal", "Less"), binary),
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"), reduction),
     **dict.fromkeys(("Softmax", "LogSoftmax"), along),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), global_pool),
     "Conv": conv, "ConvTranspose": deconv, "MaxPool": pool, "AveragePool": average,
     "MatMul": matmul, "Concat": concat, "Slice": slice_, "Transpose": transpose,
     "Reshape": reshape, "Expand": expand, "Pad": pad, "LayerNormalization": layer,

@@ -201,7 +201,6 @@ def test_factors_that_vary_within_a_channel_are_not_folded() -> None:
         ("Reshape", ["same"], {}),
         ("Expand", ["ones"], {}),
         ("Concat", [], {"axis": 1}),
-        ("Clip", [], {}),
         ("Mul", ["one"], {}),
         ("Div", ["one"], {}),
         ("Pow", ["one"], {}),

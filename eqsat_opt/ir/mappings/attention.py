@@ -8,10 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat_opt.ir.graph import Node
-from eqsat_opt.ir.onnx_mapping import Call, ReadContext, WriteContext, expect, reads, writes
+from eqsat_opt.ir.onnx_mapping import Array, Call, ReadContext, WriteContext, expect, reads, writes
 from eqsat_opt.ir.types import TensorType, numpy_dtype
 
 __all__: list[str] = []
+
+_SHOWN = -1e30
+"""Above it, a mask leaves a key to attend to, whatever the logit is."""
 
 
 def _is_whole_mask(types: Sequence[TensorType]) -> bool:
@@ -19,8 +22,16 @@ def _is_whole_mask(types: Sequence[TensorType]) -> bool:
     return all(mask.rank > 0 and mask.shape[-1] == types[1].shape[2] for mask in types[3:])
 
 
-def _has_every_row(types: Sequence[TensorType]) -> bool:
-    return all(mask.rank > 1 and mask.shape[-2] == types[0].shape[2] for mask in types[3:])
+def _is_some(types: Sequence[TensorType]) -> bool:
+    """Whether there are queries, keys and heads: native kernels refuse to attend to nothing."""
+    return all(isinstance(d, int) and d > 0 for t in types[:3] for d in t.shape[1:])
+
+
+def _leaves_a_key(mask: Array) -> bool:
+    """Whether no row of an additive mask hides every key, or does so by what is no number."""
+    return bool(
+        mask.size and np.all(np.max(mask, axis=-1) >= _SHOWN) and not np.any(mask > -_SHOWN)
+    )
 
 
 @reads("Attention")
@@ -38,19 +49,21 @@ def _read_attention(call: Call, context: ReadContext) -> None:
     expect(scale is not None or isinstance(size, int))
     value = float(scale) if scale is not None else 1.0 / math.sqrt(float(str(size)))
     expect(value > 0 and _is_whole_mask(types))
+    # Of rows in which every key is masked, native kernels make zeros and the formula does not.
+    expect(all(_leaves_a_key(context.array(mask)) for mask in operands[3:]))
     op = "Attention" if len(operands) == 3 else "MaskedAttention"
     context.emit(op, operands, call.outputs[0], scale=value)
 
 
 @writes("Attention", "MaskedAttention")
 def _write_attention(node: Node, context: WriteContext) -> None:
-    """The plain formula before opset 23; groups of heads are repeated there."""
+    """The plain formula where the native operator means less; groups of heads are repeated."""
     scale = float(str(node.attr("scale")))
     q, k, v, *mask = node.inputs
     types = [context.type(name) for name in node.inputs]
-    # ONNX multiplies q and k by the root of the scale; onnxruntime wants every row of a mask.
-    native = scale > 0 and _is_whole_mask(types) and _has_every_row(types)
-    if context.opset >= 23 and native:
+    if context.opset >= 23 and (
+        context.is_original(node, "Attention") or (scale > 0 and not mask and _is_some(types))
+    ):
         context.op("Attention", node.inputs, node.output, scale=scale)
         return
     heads, shared = types[0].shape[1], types[1].shape[1]

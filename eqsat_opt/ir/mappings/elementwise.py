@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from eqsat_opt.ir.graph import Node
@@ -20,7 +21,7 @@ from eqsat_opt.ir.onnx_mapping import (
     writes,
 )
 from eqsat_opt.ir.ops import OPS
-from eqsat_opt.ir.types import DTYPE_CODES, numpy_dtype
+from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, numpy_dtype
 
 __all__: list[str] = []
 
@@ -168,20 +169,20 @@ def _write_weak_comparison(node: Node, context: WriteContext) -> None:
 
 @reads("Min", "Max", "Sum", "Mean")
 def _read_variadic(call: Call, context: ReadContext) -> None:
-    op = {"Sum": "Add", "Mean": "Add"}.get(call.op_type, call.op_type)
-    mean = call.op_type == "Mean" and len(call.inputs) > 1
     if len(call.inputs) == 1:
         context.alias(call.inputs[0], call.outputs[0])
         return
+    op = {"Sum": "Add", "Mean": "Add"}.get(call.op_type, call.op_type)
+    is_mean = call.op_type == "Mean"
     total = call.inputs[0]
     for index, operand in enumerate(call.inputs[1:], start=2):
-        last = index == len(call.inputs) and not mean
+        last = index == len(call.inputs) and not is_mean
         total = context.emit(op, [total, operand], call.outputs[0] if last else None)
-    if mean:
-        count = context.constant(
-            np.asarray(len(call.inputs), numpy_dtype(context.type(total).dtype))
-        )
-        context.emit("Div", [total, count], call.outputs[0])
+    if is_mean:
+        # Runtimes multiply the sum by the rounded reciprocal, which a quotient would not match.
+        dtype = numpy_dtype(context.type(total).dtype)
+        share = np.ones((), dtype) / np.asarray(len(call.inputs), dtype)
+        context.emit("Mul", [total, context.constant(np.asarray(share, dtype))], call.outputs[0])
 
 
 @writes("Min", "Max")
@@ -192,19 +193,23 @@ def _write_extremum(node: Node, context: WriteContext) -> None:
     context.op(node.op, node.inputs, node.output)
 
 
+def _range(dtype: str) -> tuple[float, float]:
+    """What runtimes clip to where no bound is given: the least and the greatest finite float."""
+    if dtype not in FLOATS:
+        return -math.inf, math.inf
+    limits = ml_dtypes.finfo(numpy_dtype(dtype))
+    return float(limits.min), float(limits.max)
+
+
 @reads("Clip")
 def _read_clip(call: Call, context: ReadContext) -> None:
-    bounds: list[Any] = [-math.inf, math.inf]
+    bounds: list[Any] = list(_range(context.type(call.inputs[0]).dtype))
     for index, name in enumerate(("min", "max")):
         operand = call.input(index + 1)
         if context.opset >= 11 and operand is not None:
             bounds[index] = scalar(context.array(operand))
         elif context.opset < 11 and name in call.attrs:
             bounds[index] = call.attrs[name]
-            limit = np.finfo(np.float32).max
-            # Opset 6 spells "no bound" as the extreme value of float32.
-            if abs(bounds[index]) >= limit and (bounds[index] < 0) == (index == 0):
-                bounds[index] = math.copysign(math.inf, bounds[index])
     expect(all(float(b) == b and not math.isnan(b) for b in bounds))
     context.emit(
         "Clip", call.inputs[:1], call.outputs[0], min=float(bounds[0]), max=float(bounds[1])
@@ -214,14 +219,16 @@ def _read_clip(call: Call, context: ReadContext) -> None:
 @writes("Clip")
 def _write_clip(node: Node, context: WriteContext) -> None:
     (x,) = node.inputs
-    low, high = node.attr("min"), node.attr("max")
+    bounds = node.attr("min"), node.attr("max")
+    absent = _range(context.type(x).dtype)
     if context.opset < 11:
-        given = {k: v for k, v in (("min", low), ("max", high)) if math.isfinite(v)}
+        named = zip(("min", "max"), bounds, absent, strict=True)
+        given = {name: bound for name, bound, default in named if bound != default}
         context.op("Clip", [x], node.output, **given)
         return
     operands = [x]
-    for bound, open_bound in ((low, -math.inf), (high, math.inf)):
-        operands.append("" if bound == open_bound else _scalar(context, x, bound))
+    for bound, default in zip(bounds, absent, strict=True):
+        operands.append("" if bound == default else _scalar(context, x, bound))
     while not operands[-1]:
         operands.pop()
     context.op("Clip", operands, node.output)

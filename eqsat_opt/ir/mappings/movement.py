@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from eqsat_opt.ir.dims import Dim, dim_product, floor_div
@@ -18,7 +20,7 @@ from eqsat_opt.ir.onnx_mapping import (
     scalar,
     writes,
 )
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.types import FLOATS, numpy_dtype
 
 __all__ = ["expand_target", "reshape_target", "unsqueezed_axes"]
 
@@ -26,17 +28,48 @@ _MAX = 2**31 - 1
 
 
 def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
-    """The constant operand of a Reshape to ``shape``: 0 copies a dimension, one -1 is the rest."""
+    """The constant operand of a Reshape to ``shape``: 0 copies a dimension, one -1 is the rest.
+
+    Runtimes find the rest by a division, so beside it stand only sizes that are never 0.
+    """
     target: list[int] = []
     for axis, dim in enumerate(shape):
-        if axis < len(source) and dim == source[axis]:
-            target.append(dim if isinstance(dim, int) else 0)
+        copied = axis < len(source) and dim == source[axis]
+        if isinstance(dim, int):
+            target.append(dim if copied or dim != 0 else -1)
         else:
-            target.append(dim if isinstance(dim, int) and dim != 0 else -1)
+            target.append(0 if copied else -1)
     rests = target.count(-1)
-    # A rest is told by a division by the other sizes.
-    divides = all(dim != 0 for dim, size in zip(shape, target, strict=True) if size != -1)
-    return tuple(target) if rests == 0 or (rests == 1 and divides) else None
+    if rests == 0 or (rests == 1 and 0 not in target):
+        return tuple(target)
+    # One symbol may be the rest though it could be copied, if nothing else is left.
+    unknown = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) or dim == 0]
+    if len(unknown) != 1:
+        return None
+    return tuple(-1 if axis in unknown else size for axis, size in enumerate(target))
+
+
+def _flattened_axis(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> int | None:
+    """Where a Flatten to ``shape`` cuts."""
+    if len(shape) != 2:
+        return None
+    cuts = (
+        axis
+        for axis in range(len(source) + 1)
+        if (dim_product(source[:axis]), dim_product(source[axis:])) == shape
+    )
+    return next(cuts, None)
+
+
+def _spells(target: Sequence[int], source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> bool:
+    """Whether a Reshape by the constant ``target`` gives ``shape``, where it gives anything."""
+    if len(target) != len(shape) or list(target).count(-1) > 1:
+        return False
+    copied = (*source, *(-1,) * len(shape))
+    return all(
+        size == -1 or dim == (size or same)
+        for size, dim, same in zip(target, shape, copied, strict=False)
+    )
 
 
 def expand_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
@@ -132,6 +165,17 @@ def _write_axes(context: WriteContext, op: str, x: str, axes: tuple[int, ...], o
         context.op(op, [x], out, axes=axes)
 
 
+def _own_target(
+    node: Node, context: WriteContext, source: tuple[Dim, ...], shape: tuple[Dim, ...]
+) -> tuple[int, ...] | None:
+    """The constant operand that the model itself has here: what it refuses, it may refuse."""
+    wanted = context.original_constant(node, "Reshape", 1)
+    if wanted is None:
+        return None
+    target = tuple(int(size) for size in wanted.reshape(-1))
+    return target if _spells(target, source, shape) else None
+
+
 @writes("Reshape")
 def _write_reshape(node: Node, context: WriteContext) -> None:
     (x,), shape = node.inputs, tuple(node.attr("shape"))
@@ -140,13 +184,17 @@ def _write_reshape(node: Node, context: WriteContext) -> None:
     if axes:
         _write_axes(context, "Unsqueeze", x, axes, node.output)
         return
-    target = reshape_target(source, shape)
+    target = reshape_target(source, shape) or _own_target(node, context, source, shape)
     if target is not None:
         context.op("Reshape", [x, context.constant(np.asarray(target, np.int64))], node.output)
         return
     axes = unsqueezed_axes(shape, source)
     if axes:
         _write_axes(context, "Squeeze", x, axes, node.output)
+        return
+    axis = _flattened_axis(source, shape)
+    if axis is not None and (context.opset >= 9 or context.type(x).dtype in FLOATS):
+        context.op("Flatten", [x], node.output, axis=axis)
         return
     if context.opset >= 14:
         context.op("Reshape", [x, context.shape_value(shape)], node.output, allowzero=1)

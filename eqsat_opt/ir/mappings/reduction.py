@@ -14,6 +14,7 @@ from eqsat_opt.ir.onnx_mapping import (
     reads,
     writes,
 )
+from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
 
 __all__ = ["write_reduction"]
 
@@ -40,12 +41,21 @@ def _read_reduction(call: Call, context: ReadContext) -> None:
     )
 
 
-@reads("GlobalAveragePool", "GlobalMaxPool")
+@reads(*GLOBAL_POOLS)
 def _read_global_pool(call: Call, context: ReadContext) -> None:
-    rank = context.type(call.inputs[0]).rank
-    expect(rank >= 3)
-    op = "ReduceMean" if call.op_type == "GlobalAveragePool" else "ReduceMax"
-    context.emit(op, call.inputs, call.outputs[0], axes=tuple(range(2, rank)), keepdims=1)
+    context.emit(call.op_type, call.inputs, call.outputs[0])
+
+
+@writes(*GLOBAL_POOLS)
+def _write_global_pool(node: Node, context: WriteContext) -> None:
+    """A reduction where runtimes have no such pool: of doubles, or of more axes."""
+    (x,) = node.inputs
+    type_ = context.type(x)
+    if type_.dtype in ("float16", "float32") and type_.rank <= 5:
+        context.op(node.op, [x], node.output)
+        return
+    axes = tuple(range(2, type_.rank))
+    write_reduction(context, GLOBAL_POOLS[node.op], x, axes, 1, node.output)
 
 
 def write_reduction(
@@ -67,14 +77,6 @@ def write_reduction(
 @writes(*_REDUCTIONS)
 def _write_reduction(node: Node, context: WriteContext) -> None:
     axes, keepdims = node.attr("axes"), node.attr("keepdims")
-    type_ = context.type(node.inputs[0])
-    pool = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}.get(node.op)
-    spatial = type_.rank in (3, 4, 5) and axes == tuple(range(2, type_.rank)) and keepdims
-    # Runtimes keep a pool in the blocked layout of its neighbours, a reduction they do not;
-    # onnxruntime has no such pool of doubles, of more axes or of nothing.
-    if pool and spatial and 0 not in type_.shape and type_.dtype in ("float16", "float32"):
-        context.op(pool, node.inputs, node.output)
-        return
     write_reduction(context, node.op, node.inputs[0], axes, keepdims, node.output)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eqsat_opt.ir.ops import (
     attention,
     canonical,
+    global_pool,
     linear,
     movement,
     normalisation,
@@ -37,6 +38,7 @@ __all__ = [
     "broadcast_shapes",
     "canonical",
     "get_op",
+    "global_pool",
     "is_known",
     "linear",
     "movement",

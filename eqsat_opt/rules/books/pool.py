@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from eqsat_opt.rules.blockwise import gathered, inward
+from eqsat_opt.rules.declare import declared
 from eqsat_opt.rules.forms import AVERAGE_POOL, MAX_POOL
-from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Sides, Tensor, Weight, rule
+from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Rule, Sides, Tensor, Weight, rule
 from eqsat_opt.rules.term import Expr, Term, is_float, ops
 
 __all__: list[str] = []
@@ -86,6 +90,46 @@ take_average = inward(
     "pool/take-average",
     "Only the channels or samples of an average pool that are read are computed.",
     AVERAGE_POOL,
+)
+
+
+def _whole_plane(rank: int, pool: str, reduction: str, numerics: Numerics, doc: str) -> Rule:
+    def sides(v: Mapping[str, Any]) -> Sides:
+        x = v["x"]
+        return (
+            getattr(ops, pool)(x),
+            getattr(ops, reduction)(x, axes=tuple(range(2, rank)), keepdims=1),
+            x.rank == rank,
+            *((x.dim(i) >= 1).because("runtimes refuse to pool nothing") for i in range(1, rank)),
+            is_float(x),
+        )
+
+    word = {"ReduceMean": "average", "ReduceMax": "maximum"}[reduction]
+    name = f"pool/global-{word}-{rank - 2}d"
+    return declared(name, doc, {"x": "Tensor"}, sides, numerics=numerics, bidirectional=True)
+
+
+global_average_1d, global_average_2d, global_average_3d = (
+    _whole_plane(
+        rank,
+        "GlobalAveragePool",
+        "ReduceMean",
+        Numerics.REASSOCIATE,
+        "A global average pool is a mean over the plane, which others may use; the pool keeps the "
+        "layout of its neighbours.",
+    )
+    for rank in (3, 4, 5)
+)
+global_maximum_1d, global_maximum_2d, global_maximum_3d = (
+    _whole_plane(
+        rank,
+        "GlobalMaxPool",
+        "ReduceMax",
+        Numerics.REFACTOR,
+        "A global max pool is a maximum over the plane, but for -inf and NaN: runtimes start a "
+        "pool from the least finite number.",
+    )
+    for rank in (3, 4, 5)
 )
 
 

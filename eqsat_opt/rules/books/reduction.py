@@ -334,6 +334,6 @@ def global_average(x: Tensor, h: Int, w: Int, s: Ints, c: Int, i: Int) -> Sides:
 
 @rule("reduction/global-maximum", phase=Phase.SIMPLIFY)
 def global_maximum(x: Tensor, h: Int, w: Int, s: Ints, c: Int) -> Sides:
-    """A max pool whose window is the whole plane is a maximum over the plane."""
+    """A max pool whose window is the whole plane is a global one, which has no attributes."""
     pool = ops.MaxPool(x, kernel=(h, w), strides=s, pads=(0, 0, 0, 0), dilations=(1, 1), ceil=c)
-    return pool, _reduce("max", x, (2, 3)), h == x.dim(2), w == x.dim(3)
+    return pool, ops.GlobalMaxPool(x), h == x.dim(2), w == x.dim(3), is_float(x)

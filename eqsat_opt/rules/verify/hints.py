@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
 from eqsat_opt.rules.term import Apply, Condition, Expr, Term, expr
 from eqsat_opt.rules.verify.extents import Shape
 
 __all__ = ["Hints"]
 
-_SPATIAL = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LRN"})
+_SPATIAL = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LRN", *GLOBAL_POOLS})
 
 
 class Hints:

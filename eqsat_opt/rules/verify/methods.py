@@ -30,7 +30,7 @@ _EXTREMES = frozenset({"MaxPool", "ReduceMin"})
 """Operators that need an order in every field."""
 _TRUTHS = frozenset({*COMPARISONS, "And", "Or", "Xor", "Not", "IsNaN", "Cast"})
 """Operators whose truth values are neither true nor false in a field."""
-_QUOTIENTS = frozenset({"Div", "ReduceMean"})
+_QUOTIENTS = frozenset({"Div", "ReduceMean", "GlobalAveragePool"})
 """Operators that truncate on integers."""
 
 
@@ -46,7 +46,7 @@ def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
         return []
     chosen = "Where" in operators and operators & _TRUTHS
     methods: list[Callable[[int], Numbers]] = []
-    if not chosen and not operators & (_EXTREMES | {"ReduceMax"}):
+    if not chosen and not operators & (_EXTREMES | {"ReduceMax", "GlobalMaxPool"}):
         methods.append(FieldNumbers)
     if operators & EXACT:
         methods.append(partial(RationalNumbers, literals=literals(rule)))

@@ -77,7 +77,7 @@ _TWO: dict[str, Callable[[Any, Any], Any]] = {
     "Or": lambda x, y: bool(x) or bool(y),
     "Xor": lambda x, y: bool(x) != bool(y),
 }
-EXACT = frozenset({*_ONE, *_TWO, "MaxPool", "ReduceMax", "ReduceMin"})
+EXACT = frozenset({*_ONE, *_TWO, "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"})
 """Operators whose own definition, with its order and its signs, is what is evaluated here."""
 
 

@@ -99,11 +99,10 @@ def response_normalisations(op: str, values: Values) -> Iterator[Configuration]:
         yield Imported(op, op, [x * 3], attrs, row["opset"])
 
 
-@on_grid("ReduceMean", "ReduceMax")
+@on_grid("GlobalAveragePool", "GlobalMaxPool")
 def global_pools(op: str, values: Values) -> Iterator[Configuration]:
-    node = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}[op]
     for opset, shape in itertools.product(
         (7, LAST_OPSET), ((2, 3, 5), (1, 1, 1, 1), (2, 3, 4, 5), (1, 2, 3, 2, 2))
     ):
         for dtype in ("float32", "float64"):
-            yield Imported(op, node, [values(*shape, dtype=dtype)], {}, opset)
+            yield Imported(op, op, [values(*shape, dtype=dtype)], {}, opset)

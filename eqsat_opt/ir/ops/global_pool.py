@@ -1,0 +1,67 @@
+"""Pools over whole planes, which runtimes compute otherwise than the reductions that they equal.
+
+They keep the layout of the convolutions before them, refuse empty planes, and start a maximum from
+the least finite number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eqsat_opt.ir.dims import Dim, dim_product
+from eqsat_opt.ir.ops import index_reduction
+from eqsat_opt.ir.ops._base import Array, AttrMap, Domain, Op, register, require
+from eqsat_opt.ir.ops.integers import poly
+from eqsat_opt.ir.ops.reduction import REDUCTIONS
+from eqsat_opt.ir.ops.scalars import IndexFn, IndexTensor, Premises, ReduceKind
+from eqsat_opt.ir.types import FLOATS, TensorType
+
+__all__ = ["GLOBAL_POOLS"]
+
+GLOBAL_POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+"""Pool to the reduction over all axes behind the channels that it equals on numbers."""
+
+
+def _type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    (x,) = inputs
+    require(x.rank >= 3 and x.dtype in FLOATS, f"a global pool of {x}")
+    require(0 not in x.shape[1:], "a pool over nothing")
+    return TensorType(x.dtype, (*x.shape[:2], *(1,) * (x.rank - 2)))
+
+
+def _evaluated(reduction: str) -> Any:
+    def evaluate(domain: Domain, operands: Sequence[Array], _attrs: AttrMap) -> Array:
+        axes = tuple(range(2, operands[0].ndim))
+        return REDUCTIONS[reduction](domain, operands, {"axes": axes, "keepdims": 1})
+
+    return evaluate
+
+
+def _indexed(kind: ReduceKind, *, mean: bool = False) -> IndexFn:
+    reduced = index_reduction.reduction(kind, mean=mean)
+
+    def index_fn(
+        operands: Sequence[IndexTensor], _attrs: Mapping[str, Any], premises: Premises
+    ) -> IndexTensor:
+        rank = operands[0].rank
+        require(rank >= 3, "no plane")
+        attrs = {"axes": tuple(poly(axis) for axis in range(2, rank)), "keepdims": poly(1)}
+        return reduced(operands, attrs, premises)
+
+    return index_fn
+
+
+def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
+    return dim_product(inputs[0].shape)
+
+
+_INDEX_FNS = {
+    "GlobalAveragePool": _indexed("sum", mean=True),
+    "GlobalMaxPool": _indexed("max"),
+}
+for _name, _reduction in GLOBAL_POOLS.items():
+    register(
+        Op(_name, (1, 1), {}, "reduction", _type, _evaluated(_reduction), _flops,
+           index_fn=_INDEX_FNS[_name])
+    )  # fmt: skip
