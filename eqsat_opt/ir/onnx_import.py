@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 import onnx_ir
 
 import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
@@ -144,12 +145,24 @@ class _Importer(ImportContext):
             if node.op_type == "Constant" and self._enter_constant(node):
                 return
             reader = READERS.get(node.op_type)
+<<<<<<< HEAD
             if reader is not None and node in self._units:
                 self._enter_opaque(node, self._read_types(node, reader))
                 return
             if reader is not None and self._read(node, reader):
+=======
+            if reader is not None and self._is_standard(node) and self._read(node, reader):
+>>>>>>> 8c9d3b9 (Operators that the operator set lacks stay opaque; tests of native attention, means and global pools)
                 return
         self._enter_opaque(node)
+
+    def _is_standard(self, node: onnx_ir.Node) -> bool:
+        """Whether the operator set has the operator: some runtimes run more than it has."""
+        try:
+            onnx.defs.get_schema(node.op_type, self.opset, "")
+        except onnx.defs.SchemaError:
+            return False
+        return True
 
     def _enter_constant(self, node: onnx_ir.Node) -> bool:
         attribute = node.attributes.get("value")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from eqsat_opt.ir.onnx_export import export_model, model_proto
@@ -74,12 +75,19 @@ def attention_model(opset: int, *, mask: bool, scale: float | None) -> onnx.Mode
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=11)
 
 
-@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("mask", [None, 0.0, -1e4, -np.inf])
 @pytest.mark.parametrize("scale", [None, 0.7])
-def test_attention_of_opset_23(mask: bool, scale: float | None) -> None:
-    model = attention_model(23, mask=mask, scale=scale)
+def test_attention_of_opset_23(mask: float | None, scale: float | None) -> None:
+    """Its mask must be known: of a row that hides every key, native kernels make zeros."""
+    model = attention_model(23, mask=mask is not None, scale=scale)
+    if mask is not None:
+        array = fixed_mask(model)
+        assert import_model(load_model(model)).nodes[0].op == "Opaque"
+        array[..., :2, :] = mask
+        array[..., :3, 0] = 0.0
+        model.graph.initializer.append(numpy_helper.from_array(array, model.graph.input.pop().name))
     graph = import_model(load_model(model))
-    assert graph.nodes[0].op == ("MaskedAttention" if mask else "Attention")
+    assert graph.nodes[0].op == ("Attention" if mask is None else "MaskedAttention")
     rng = np.random.default_rng(1)
     feeds = {
         name: rng.standard_normal(type_.static_shape()).astype(np.float32)
@@ -93,6 +101,20 @@ def test_attention_of_opset_23(mask: bool, scale: float | None) -> None:
     assert [node.op_type for node in written.graph.node] == ["Attention"]
     again = np.asarray(next(iter(ReferenceEvaluator(written).run(None, feeds))))
     np.testing.assert_allclose(again, expected, rtol=1e-4, atol=1e-5)
+
+
+def fixed_mask(model: onnx.ModelProto) -> npt.NDArray[np.float32]:
+    """Zeros of the shape of the mask, the last input."""
+    dims = model.graph.input[-1].type.tensor_type.shape.dim
+    return np.zeros([d.dim_value for d in dims], np.float32)
+
+
+def test_a_mask_that_hides_every_key_stays_native() -> None:
+    model = attention_model(23, mask=True, scale=None)
+    array = fixed_mask(model)
+    array[..., 1, :] = np.finfo(np.float32).min
+    model.graph.initializer.append(numpy_helper.from_array(array, model.graph.input.pop().name))
+    assert import_model(load_model(model)).nodes[0].op == "Opaque"
 
 
 def test_causal_attention_stays_as_it_is() -> None:

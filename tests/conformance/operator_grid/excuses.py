@@ -115,12 +115,6 @@ _add(
     lambda c: int(_attrs(c)["size"]) % 2 == 0,
 )  # fmt: skip
 
-if "Attention" in OPS:
-    _add(
-        "onnxruntime", "Attention", "wants every row of the mask spelled out",
-        lambda c: "x3" in c.feeds and _shape(c, 3)[-2] != _shape(c)[2],
-    )  # fmt: skip
-
 # onnx.reference: what it refuses, or computes otherwise than specified, unlike onnxruntime --------
 
 _add(

@@ -159,10 +159,10 @@ def arithmetic(op: str, values: Values) -> Iterator[Configuration]:
             yield Imported(op, op, [edges[:, None], edges[None, :]], {}, LAST_OPSET)
 
 
-@on_grid("Add", "Div", "Min", "Max")
+@on_grid("Add", "Mul", "Min", "Max")
 def variadic(op: str, values: Values) -> Iterator[Configuration]:
     """Sum, Mean, Min and Max of three operands and more, broadcasting each."""
-    node = {"Add": "Sum", "Div": "Mean"}.get(op, op)
+    node = {"Add": "Sum", "Mul": "Mean"}.get(op, op)
     shapes: list[list[tuple[int, ...]]] = [
         [(2, 3)] * 3,
         [(2, 1), (3,), ()],
