@@ -145,14 +145,10 @@ class _Importer(ImportContext):
             if node.op_type == "Constant" and self._enter_constant(node):
                 return
             reader = READERS.get(node.op_type)
-<<<<<<< HEAD
             if reader is not None and node in self._units:
                 self._enter_opaque(node, self._read_types(node, reader))
                 return
-            if reader is not None and self._read(node, reader):
-=======
             if reader is not None and self._is_standard(node) and self._read(node, reader):
->>>>>>> 8c9d3b9 (Operators that the operator set lacks stay opaque; tests of native attention, means and global pools)
                 return
         self._enter_opaque(node)
 
