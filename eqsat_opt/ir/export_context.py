@@ -51,6 +51,7 @@ class ExportContext:
         self._node_names: set[str] = set()
         self._given_names: set[str] = set()
         self._originals: dict[str, onnx_ir.Node] = {}
+        self._spelled: dict[str, onnx_ir.Node] = {}
         self._infos: dict[str, onnx_ir.Value] = {}
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._shape_parts: dict[Any, str] = {}
@@ -67,6 +68,8 @@ class ExportContext:
         for node in model.graph:
             if node.name:
                 self._originals[node.name] = node
+            source = node.name or next((v.name or "" for v in node.outputs), "")
+            self._spelled[source] = node
             for value in node.outputs:
                 if value.name and value.type is not None:
                     self._infos[value.name] = value
@@ -152,7 +155,8 @@ class ExportContext:
         return type_
 
     def _original(self, node: Node, op_type: str) -> onnx_ir.Node | None:
-        original = None if node.rules else self._originals.get(node.name)
+        source = node.name or next(iter(node.sources), "")
+        original = None if node.rules else self._spelled.get(source)
         found = original is not None and original.domain == "" and original.op_type == op_type
         return original if found else None
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.ops import OPS
 from tests.conformance.operator_grid.configuration import Configuration
 
 __all__ = ["EXCUSES", "SEEN_IN", "Excuse", "excuses"]
