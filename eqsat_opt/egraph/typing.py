@@ -297,7 +297,7 @@ def _masked_rules() -> list[str]:
     return _attention_types("MaskedAttention", " m")
 
 
-_GROUPS = {
+_GROUPS: dict[str, Callable[[], list[str]]] = {
     **{op: _reductions(op) for op in ("ReduceMean", "ReduceSum", "ReduceMax")},
     **{op: partial(_global_pool_rules, op) for op in GLOBAL_POOLS},
     "Center": _center_rules,

@@ -197,7 +197,7 @@ def _range(dtype: str) -> tuple[float, float]:
     """What runtimes clip to where no bound is given: the least and the greatest finite float."""
     if dtype not in FLOATS:
         return -math.inf, math.inf
-    limits = ml_dtypes.finfo(numpy_dtype(dtype))
+    limits: Any = ml_dtypes.finfo(numpy_dtype(dtype))  # type: ignore[no-untyped-call]
     return float(limits.min), float(limits.max)
 
 
