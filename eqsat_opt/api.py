@@ -26,6 +26,7 @@ from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.extract import Objective, parse_objective
+from eqsat_opt.ir.contents import constant_bytes, operator_counts
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import to_same_type
@@ -238,7 +239,8 @@ def _optimise(
         properties = chosen.metadata_props
         properties[ORT_CONFIG] = with_level(level, properties.get(ORT_CONFIG, ""))
     raised = found.entrants.get(label, imported)
-    report = _report(name, found, imported, raised, contest, stages, n_measured, options)
+    files = (model, model if chosen is None else chosen)
+    report = _report(name, found, files, raised, contest, stages, n_measured, options)
     report = replace(report, warnings=warnings)
     if label != ORIGINAL and (written_out := _written_out(raised, found.exported[label])):
         report = replace(report, notes=(*report.notes, written_out))
@@ -246,7 +248,7 @@ def _optimise(
 
 
 def _written_out(graph: Graph, exported: onnx_ir.Model) -> str:
-    """A note where the file spells operators out that the numbers of the report count as one."""
+    """A note where the file spells operators out that the search knows as one."""
     counts = graph.operator_counts()
     nodes = list(exported.graph)
     missing = sorted(set(counts) - {node.op_type for node in nodes})
@@ -255,8 +257,14 @@ def _written_out(graph: Graph, exported: onnx_ir.Model) -> str:
     opset = exported.opset_imports.get("", "?")
     return (
         f"{', '.join(missing)}: written out in simpler operators, because the file has opset "
-        f"{opset} or because that is faster; it has {len(nodes)} operators"
+        f"{opset} or because that is faster"
     )
+
+
+def _contents(model: onnx_ir.Model) -> tuple[dict[str, int], dict[str, float]]:
+    """The operators of a file, and the metrics that it holds instead of predictions."""
+    counts = dict(sorted(operator_counts(model).items()))
+    return counts, {"weight_bytes": float(constant_bytes(model))}
 
 
 def _notes(contest: Contest) -> tuple[str, ...]:
@@ -283,7 +291,7 @@ def left_out_note() -> str:
 def _report(
     name: str,
     found: Found,
-    imported: Graph,
+    files: tuple[onnx_ir.Model, onnx_ir.Model],
     raised: Graph,
     contest: Contest,
     stages: _Stages,
@@ -305,14 +313,15 @@ def _report(
     objective = _weights(options.objective)
     cost = weighted(objective, choice.metrics)
     bound = min(choice.extraction.lower_bound, cost)
+    (before, held_before), (after, held_after) = map(_contents, files)
     return Report(
         model=name,
         status=verdict.status,
         winner=label,
-        operators_before=dict(sorted(imported.operator_counts().items())),
-        operators_after=dict(sorted(raised.operator_counts().items())),
-        metrics_before=dict(choice.original_metrics),
-        metrics_after=metrics_of(plan, label),
+        operators_before=before,
+        operators_after=after,
+        metrics_before={**choice.original_metrics, **held_before},
+        metrics_after={**metrics_of(plan, label), **held_after},
         cost=cost,
         original_cost=weighted(objective, choice.original_metrics),
         result_cost=weighted(objective, metrics_of(plan, label)),

@@ -78,8 +78,11 @@ class Report:
         session_options: what the result gains by beyond a default session, as its metadata ask for
             and `eqsat_opt.session` sets it; empty for nothing.
         output: the file that holds the result; empty for a result in memory.
-        operators_before, operators_after: operator name to count.
-        metrics_before, metrics_after: predicted totals by metric.
+        operators_before, operators_after: operator name to count, in the main graph of the file as
+            it was given and of the result.
+        metrics_before, metrics_after: totals by metric: ``weight_bytes`` of all constants in the
+            file as it was given and in the result, the others as predicted, without what is left
+            as it came (opaque nodes, such as quantised ones).
         cost, lower_bound, gap: objective of the extraction, its proven bound, and their relative
             distance. The bound is for the graphs in the e-graph; the rules may reach cheaper ones
             where a limit ended saturation, and by more rounds of associativity and commutativity.

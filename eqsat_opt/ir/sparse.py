@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir
 
-__all__ = ["hide_sparse", "restore_sparse"]
+__all__ = ["hide_sparse", "restore_sparse", "stands_for_initializer"]
 
 _TENSOR = "eqsat_opt.sparse_tensor"
 _INITIALIZER = "eqsat_opt.sparse_initializer"
@@ -98,6 +99,16 @@ def hide_sparse(model: onnx.ModelProto) -> onnx.ModelProto:
         del owner.node[:], owner.sparse_initializer[:]
         owner.node.extend([*constants, *nodes])
     return hidden
+
+
+def stands_for_initializer(node: onnx_ir.Node) -> bool:
+    """Whether a node of a loaded model is none of its file, but hides a sparse initializer."""
+    attribute = node.attributes.get("sparse_value")
+    return (
+        attribute is not None
+        and attribute.type == onnx_ir.AttributeType.TENSOR
+        and attribute.as_tensor().name == _INITIALIZER
+    )
 
 
 def restore_sparse(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -579,7 +580,7 @@ def test_a_warm_store_measures_nothing(tiny_model: TinyModel, tmp_path: Path) ->
 
 @pytest.mark.parametrize("opset", [17, 20])
 def test_operators_that_the_file_spells_out_are_named(opset: int) -> None:
-    """The report counts a Gelu as one operator; before opset 20 the file has to spell it out."""
+    """Before opset 20 the file has to spell a Gelu out; the report counts what the file has."""
     model = onnx.parser.parse_model(f"""
         <ir_version: 9, opset_import: ["":{opset}]>
         g (float[8,64] x) => (float[8,64] y)
@@ -587,8 +588,9 @@ def test_operators_that_the_file_spells_out_are_named(opset: int) -> None:
         {{ a = Div(x, c)  e = Erf(a)  s = Add(e, one)  h = Mul(half, x)  y = Mul(h, s) }}
     """)
     result = run(model, replace(FAST, objective="launches"))
-    assert result.report.operators_after == {"Gelu": 1}
     written = [node.op_type for node in result.model.graph.node]
+    assert result.report.operators_after == Counter(written)
+    assert result.report.operators_before == {"Div": 1, "Erf": 1, "Add": 1, "Mul": 2}
     if opset == 20:
         assert written == ["Gelu"]
         assert not any("written out" in note for note in result.report.notes)
@@ -596,4 +598,4 @@ def test_operators_that_the_file_spells_out_are_named(opset: int) -> None:
         assert "Gelu" not in written
         (note,) = (note for note in result.report.notes if "written out" in note)
         assert note.startswith("Gelu: ")
-        assert note.endswith(f"opset 17 or because that is faster; it has {len(written)} operators")
+        assert note.endswith("opset 17 or because that is faster")

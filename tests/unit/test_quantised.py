@@ -303,3 +303,36 @@ def test_a_product_of_integers_keeps_its_scaling() -> None:
     result = optimised(model)
     assert operators(result.model)["Relu"] == 1
     assert kernels(result.model)["DynamicQuantizeMatMul"] == 1
+
+
+# ------------------------------------------------------------------------------- the report
+
+
+def test_before_is_the_file_as_it_was_given() -> None:
+    """Constant nodes, shape arithmetic, function calls, and the bytes of narrow weights count."""
+    model = parsed(
+        "(float[4,64] x) => (float[4,64] y) { f = DequantizeLinear(w, s)"
+        " k = Constant<value = int64[2] {4, 64}>() h = Reshape(x, k) a = Shape(h)"
+        " b = Reshape(h, a) c = local.twice(b) d = MatMul(c, f) y = Relu(d) }",
+        W8, S,
+    )  # fmt: skip
+    function = onnx.parser.parse_function(
+        '<domain: "local", opset_import: ["": 21]> twice (x) => (y) { y = Add(x, x) }'
+    )
+    model.functions.append(function)
+    report = optimised(model).report
+    assert report.operators_before == operators(model)
+    assert report.operators_before["twice"] == report.operators_before["Constant"] == 1
+    assert report.metrics_before["weight_bytes"] == 64 * 64 + 4 + 2 * 8
+
+
+def test_after_is_the_file_that_is_written() -> None:
+    model = parsed(
+        "(float[4,64] x) => (float[4,64] y) { a = Relu(x) b = Relu(a) f = DequantizeLinear(w, s)"
+        " y = MatMul(b, f) }",
+        W8, S,
+    )  # fmt: skip
+    result = optimised(model)
+    assert result.report.operators_after == operators(result.model)
+    assert result.report.operators_after["Relu"] == 1
+    assert result.report.metrics_after["weight_bytes"] == 64 * 64 + 4
