@@ -32,9 +32,10 @@ from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.rules import default_rules
 from eqsat_opt.runtime.patterns import ort_patterns
-from eqsat_opt.select import PricedCandidates, symbol_sizes, tile
+from eqsat_opt.select import PricedCandidates, tile
 
 clock = time.perf_counter
 model = load_model(resolve(sys.argv[1]))
@@ -49,7 +50,7 @@ start = clock()
 candidates = tile(found.eclasses, ort_patterns())
 classes = found.eclasses.term_class
 roots = tuple(dict.fromkeys(int(classes[found.lowered.value[name]]) for name in graph.outputs))
-priced = PricedCandidates(candidates, symbol_sizes(candidates, {}), roots, 1 << 30)
+priced = PricedCandidates(candidates, Sizes.of(graph, {}).all, roots, 1 << 30)
 full = priced.problem(lambda kernel: Price(DEFAULT_ROOFLINE.bound_us(kernel) + 0.29, False))
 tiled = clock() - start
 start = clock()

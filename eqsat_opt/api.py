@@ -33,7 +33,7 @@ from eqsat_opt.ir.onnx_export import to_same_type
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.onnx_save import save_model
-from eqsat_opt.ir.sizes import symbol_sizes_of
+from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.report import Latency, OutputError, Report
 from eqsat_opt.rules import Numerics, load_rules
@@ -43,6 +43,7 @@ from eqsat_opt.runtime.ort import OrtOptions, require_custom_ops
 from eqsat_opt.runtime.ort_config import ORT_CONFIG, default_level, level_in, with_level
 from eqsat_opt.runtime.race import race
 from eqsat_opt.runtime.race_result import RaceResult
+from eqsat_opt.runtime.sandbox import sandbox
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select import rules_used
@@ -171,12 +172,14 @@ def _session(options: Options) -> OrtOptions:
     return OrtOptions(options.threads, custom_ops=options.custom_ops)
 
 
-def _terms(options: Options, search: SearchOptions, deadline: Deadline) -> Terms:
+def _terms(
+    options: Options, search: SearchOptions, sizes: tuple[Sizes, ...], deadline: Deadline
+) -> Terms:
     return Terms(
         options.threads,
         options.numerics,
         tuple(options.seed + i for i in range(options.check)),
-        search.sizes,
+        sizes,
         _RACE_S if options.race else 0.0,
         # Whoever minimises something else than time wants the minimum, whatever the clock says.
         by_cost=not search.objective.weights.get("time_us"),
@@ -205,9 +208,15 @@ def _optimise(
         model = load_model(given)
         imported = import_model(model)
         clean = normalise(imported, numerics=options.numerics)
-    search = _search_options(options, symbol_sizes_of(imported, options.shapes), deadline)
-    terms = _terms(options, search, deadline)
-    with _open_pricer(options) as pricer, Staging(model, given) as staging:
+    sizes = size_sets(imported, options.shape_sets)
+    search = _search_options(options, sizes[0].all, deadline)
+    terms = _terms(options, search, sizes, deadline)
+    with ExitStack() as stack:
+        if options.check or options.race:
+            # It starts in the background, while the search runs.
+            terms = replace(terms, open_session=stack.enter_context(sandbox()).open)
+        pricer = stack.enter_context(_open_pricer(options))
+        staging = stack.enter_context(Staging(model, given))
         if search.measure and not terms.by_cost:
             with stages("calibrate"):
                 pricer.calibrate(search.deadline)
@@ -241,7 +250,7 @@ def _optimise(
     raised = found.entrants.get(label, imported)
     files = (model, model if chosen is None else chosen)
     report = _report(name, found, files, raised, contest, stages, n_measured, options)
-    report = replace(report, warnings=warnings)
+    report = replace(report, warnings=warnings, sizes=tuple(one.to_json() for one in sizes))
     if label != ORIGINAL and (written_out := _written_out(raised, found.exported[label])):
         report = replace(report, notes=(*report.notes, written_out))
     return _Outcome(model, chosen, report, found.plan)
@@ -339,6 +348,7 @@ def _report(
         latency=latency,
         race=race.to_json() if race is not None else {},
         noise=race.noise if race is not None else 0.0,
+        further_races=tuple(one.to_json() for one in contest.further_races),
         threads=options.threads,
         kernels_measured=n_measured,
         kernels_unmeasured=choice.unmeasured,
@@ -509,7 +519,8 @@ def bench(
         sizes: dict[str, int] = {}
         for given in (resolve(first), resolve(second)):
             model = load_model(given)
-            sizes = sizes if staged else symbol_sizes_of(import_model(model), options.shapes)
+            if not staged:
+                sizes = size_sets(import_model(model), options.shape_sets)[0].inputs
             staged.append(stack.enter_context(Staging(model, given)).original)
         seeds = [options.seed + i for i in range(max(1, options.check))]
         reference = Reference.of(staged[0], session, seeds, sizes)
@@ -590,12 +601,12 @@ def compare(
     progress("load", "")
     loaded = load_model(given)
     imported = import_model(loaded)
-    sizes = symbol_sizes_of(imported, options.shapes)
+    sizes = size_sets(imported, options.shape_sets)[0]
     clean = normalise(imported, numerics=options.numerics)
     with ExitStack() as stack:
         pricer = stack.enter_context(_open_pricer(options)) if settings.measure else None
         found = compare_methods(
-            clean, rules, settings, model=name, sizes=sizes, pricer=pricer, progress=progress
+            clean, rules, settings, model=name, sizes=sizes.given, pricer=pricer, progress=progress
         )
         if options.check:
             progress("check", "")
@@ -606,7 +617,7 @@ def compare(
                 staging,
                 numerics=options.numerics,
                 seeds=seeds,
-                sizes=sizes,
+                sizes=sizes.inputs,
                 session=_session(options),
             )
     left_out = left_out_note()

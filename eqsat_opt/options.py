@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from eqsat_opt.errors import OptionError
 
@@ -38,6 +38,10 @@ _EFFORTS: Mapping[str, _Defaults] = {
 }
 _BY_EFFORT: Any = None
 """Default of the fields that the effort decides; gone once the options are made."""
+
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...] | int]
+"""Input name to shape, or symbolic dimension to size."""
 
 
 def _usable_cores() -> int:
@@ -98,10 +102,21 @@ def _aim(name: str, value: object) -> str | dict[str, float]:
     return value
 
 
-def _shapes(value: object) -> dict[str, tuple[int, ...] | int]:
-    if not isinstance(value, Mapping | None):
-        raise _wrong("shapes", value, "a mapping from names to sizes")
-    return {_text("a name in shapes", key): _sizes(key, one) for key, one in (value or {}).items()}
+def _shapes(value: object) -> Shapes | tuple[Shapes, ...]:
+    """One set of sizes, or several."""
+    if isinstance(value, Mapping | None):
+        return _shape_set(value or {})
+    if isinstance(value, Sequence) and all(isinstance(one, Mapping) for one in value):
+        return tuple(_shape_set(one) for one in value) or {}
+    raise _wrong("shapes", value, "a mapping from names to sizes, or a list of them")
+
+
+def _shape_set(value: Mapping[Any, object]) -> Shapes:
+    shapes = {_text("a name in shapes", key): _sizes(key, one) for key, one in value.items()}
+    for name, shape in shapes.items():
+        if any(size < 0 for size in (shape if isinstance(shape, tuple) else (shape,))):
+            raise OptionError(f"the size of {name!r} is negative; sizes are counts")
+    return shapes
 
 
 def _sizes(name: object, value: object) -> tuple[int, ...] | int:
@@ -139,7 +154,9 @@ class Options:
             could tell; ``max`` (300 s) spends what is left on proofs.
         budget_s: seconds for everything from loading to writing. What cannot be stopped (loading,
             one run of the model, writing) may exceed it.
-        shapes: input name to shape, or symbolic dimension to size, for models with symbolic shapes.
+        shapes: input name to shape, or symbolic dimension to size, for models with symbolic shapes;
+            or several such mappings, one for each set of sizes. Prices are those of the first set;
+            a win must hold on every set. Sizes that nobody gives are assumed, and reported.
         threads: threads per session; 0 means all usable cores.
         nodes: limit on e-nodes.
         measure: whether kernels may be measured; otherwise the analytic bound prices them.
@@ -169,7 +186,7 @@ class Options:
     numerics: str = "reassociate"
     effort: Effort = "normal"
     budget_s: float = _BY_EFFORT
-    shapes: Mapping[str, tuple[int, ...] | int] = field(default_factory=dict)
+    shapes: Shapes | Sequence[Shapes] = field(default_factory=dict)
     threads: int = 0
     nodes: int = 20_000
     measure: bool = _BY_EFFORT
@@ -222,12 +239,13 @@ class Options:
             raise OptionError(
                 f"the limit of {self.nodes} e-nodes leaves no room; give a positive number"
             )
-        for name, shape in self.shapes.items():
-            sizes = shape if isinstance(shape, tuple) else (shape,)
-            if any(size < 0 for size in sizes):
-                raise OptionError(f"the size of {name!r} is negative; sizes are counts")
         if self.threads == 0:
             object.__setattr__(self, "threads", _usable_cores())
+
+    @property
+    def shape_sets(self) -> tuple[Shapes, ...]:
+        """The sets of ``shapes``, one at least."""
+        return (self.shapes,) if isinstance(self.shapes, Mapping) else tuple(self.shapes)
 
 
 def chosen_options(options: Options | None, keywords: Mapping[str, Any]) -> Options:

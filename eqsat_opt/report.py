@@ -95,7 +95,10 @@ class Report:
         matches: rule name to number of matches.
         latency: of ``original``, ``result`` and, with ``session_options``, ``session``, where they
             were raced.
-        race: everything about the race.
+        race: everything about the race, on the first set of sizes.
+        further_races: the same on the other sets, as far as they were needed.
+        sizes: of symbolic dimensions, a set for each that was given: ``given``, ``assumed`` where
+            nobody gave one, and ``data`` where the data decide (for prices only).
         noise: difference between two sessions of the original.
         threads: threads per session.
         kernels_measured, kernels_unmeasured: prices in the answer.
@@ -140,6 +143,8 @@ class Report:
     result_cost: float | None = None
     passed_over: str = ""
     warnings: tuple[str, ...] = ()
+    further_races: tuple[Mapping[str, Any], ...] = ()
+    sizes: tuple[Mapping[str, Mapping[str, int]], ...] = ()
     notes: tuple[str, ...] = ()
     objective: Mapping[str, float] = field(default_factory=lambda: {"time_us": 1.0})
 
@@ -244,6 +249,8 @@ class Report:
             "max_rel_error": self.max_rel_error,
             "outputs": [{**vars_of(e), "ok": e.ok} for e in self.errors],
             "race": dict(self.race),
+            "further_races": [dict(race) for race in self.further_races],
+            "sizes": [{key: dict(value) for key, value in one.items()} for one in self.sizes],
             "stages_s": dict(self.stages_s),
             "warnings": list(self.warnings),
             "notes": list(self.notes),
@@ -331,7 +338,7 @@ class Report:
         return ", ".join([*parts, f"original {self._cost(self.original_cost)}"])
 
     def _outcome_facts(self) -> list[tuple[str, str]]:
-        facts = []
+        facts = [("sizes", text)] if (text := _sizes_text(self.sizes)) else []
         if self.rules:
             facts.append(
                 ("rules", ", ".join(f"{name} ×{count}" for name, count in self.rules.items()))
@@ -345,6 +352,8 @@ class Report:
         race = _race_text(self.race, decides=self._by_time)
         if race:
             facts.append(("race", f"{race}; {counted(self.threads, 'thread')}"))
+        for number, further in enumerate(self.further_races, start=2):
+            facts.append((f"race {number}", _race_text(further, decides=self._by_time)))
         total = sum(self.stages_s.values())
         stages = ", ".join(f"{n} {s:.2f}" for n, s in self.stages_s.items() if s >= 0.005)
         facts.append(("seconds", f"{total:.2f}: {stages}" if stages else f"{total:.2f}"))
@@ -455,6 +464,28 @@ def _entrant_text(name: str) -> str:
 
 def _percent(share: float) -> str:
     return f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
+
+
+_MANY_SYMBOLS = 6
+
+
+def _sizes_text(sets: Sequence[Mapping[str, Mapping[str, int]]]) -> str:
+    """Sizes by symbol, and which of them are assumed."""
+    texts = []
+    for one in sets:
+        parts = [", ".join(f"{name}={size}" for name, size in one["given"].items())]
+        for kind, what in (("assumed", "assumed"), ("data", "assumed for what the data decide")):
+            pairs = [f"{name.removeprefix('?')}={size}" for name, size in one[kind].items()]
+            if len(pairs) > _MANY_SYMBOLS:
+                pairs = [*pairs[:_MANY_SYMBOLS], f"{len(pairs) - _MANY_SYMBOLS} more"]
+            if pairs:
+                parts.append(
+                    f"{', '.join(pairs)} ({what}; --input-shape gives others)"
+                    if kind == "assumed"
+                    else f"{', '.join(pairs)} ({what})"
+                )
+        texts.append(", ".join(filter(None, parts)))
+    return "; then ".join(filter(None, texts))
 
 
 def _operator_changes(report: Report) -> str:

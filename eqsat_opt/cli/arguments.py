@@ -84,7 +84,8 @@ InputShape = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME:SIZES",
-        help="Shape of an input (x:1,3,224,224) or size of a symbolic dimension (N:8); repeatable.",
+        help="Shape of an input (x:1,3,224,224) or size of a symbolic dimension (N:8); repeatable. "
+        "A name given again starts the next set of sizes (N:1 N:8), and a win must hold on each.",
         show_default=False,
     ),
 ]
@@ -154,13 +155,15 @@ def make_options(input_shape: Sequence[str] | None, **fields: Any) -> Options:
     return Options(shapes=parse_shapes(input_shape or ()), **fields)
 
 
-def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
+def parse_shapes(texts: Sequence[str]) -> list[dict[str, tuple[int, ...] | int]]:
     """`x:1,3,224,224` is a shape, `N:8` a size; `x:8,` is the shape of a vector.
 
+    A name that the current set has already starts the next set.
+
     Raises:
-        OptionError: a text has another form, or a name comes twice.
+        OptionError: a text has another form, or the sets do not name the same.
     """
-    shapes: dict[str, tuple[int, ...] | int] = {}
+    sets: list[dict[str, tuple[int, ...] | int]] = [{}]
     for text in texts:
         name, colon, sizes = text.rpartition(":")  # names of inputs may hold colons
         parts = sizes.removesuffix(",").split(",")
@@ -168,8 +171,14 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
             raise OptionError(
                 f"--input-shape {text!r} is not NAME:SIZES; write for instance x:1,3,224,224 or N:8"
             )
-        if name in shapes:
-            raise OptionError(f"--input-shape names {name!r} twice; keep one")
+        if name in sets[-1]:
+            sets.append({})
         numbers = tuple(int(part) for part in parts)
-        shapes[name] = numbers if "," in sizes else numbers[0]
-    return shapes
+        sets[-1][name] = numbers if "," in sizes else numbers[0]
+    for number, one in enumerate(sets[1:], start=2):
+        if odd := sorted(one.keys() ^ sets[0].keys()):
+            raise OptionError(
+                f"--input-shape gives {odd[0]!r} in some sets of sizes only (see set {number}); a "
+                "name given again starts the next set, and each set names the same"
+            )
+    return sets

@@ -20,11 +20,10 @@ from eqsat_opt.cost.operators import OperatorCost, analytic_price, graph_cost_us
 from eqsat_opt.cost.pricing import Price, Pricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, lower
-from eqsat_opt.ir.dims import dim_names
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.onnx_export import export_model
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
 from eqsat_opt.runtime.compare import Reference, differences
@@ -33,8 +32,6 @@ from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select import rules_used
 
 __all__ = ["check", "compare_methods"]
-
-_ASSUMED_SIZE = 16
 
 _LONG_S = 5.0
 """A method that takes longer is not run again: the noise of a shared machine is small beside it."""
@@ -137,12 +134,6 @@ _Method = Callable[[Graph, Sequence[Rule], OperatorCost, CompareSettings, _Clock
 _METHODS: Mapping[str, _Method] = dict(zip(METHODS, (_eqsat, _metaflow), strict=True))
 
 
-def _assumed(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
-    types = (type_ for type_ in graph.types.values() if isinstance(type_, TensorType))
-    names = {name for type_ in types for dim in type_.shape for name in dim_names(dim)}
-    return dict.fromkeys(sorted(names - sizes.keys()), _ASSUMED_SIZE)
-
-
 def compare_methods(
     graph: Graph,
     rules: Sequence[Rule],
@@ -160,15 +151,14 @@ def compare_methods(
         rules: that every method reads; general equations, which are for derivations, are left out.
         settings: what they may spend.
         model: a name for the report.
-        sizes: of symbolic dimensions, for pricing; what is missing is assumed to be 16.
+        sizes: of symbolic dimensions, for pricing; what is missing is assumed.
         pricer: measures kernels; ``None`` prices them by the roofline.
         progress: called with a stage and a detail.
     """
     clock = _Clock(pricer)
-    assumed = _assumed(graph, sizes or {})
-    known_sizes = {**assumed, **(sizes or {})}
+    known = Sizes.of(graph, sizes or {})
     start = operator_graph(lower(graph))
-    original_us = graph_cost_us(start, OperatorCost(clock.price, known_sizes))
+    original_us = graph_cost_us(start, OperatorCost(clock.price, known.all))
     read = [rule for rule in rules if rule.phase is not Phase.DERIVATION]
     best: dict[str, MethodResult] = {}
     for _ in range(settings.repeat):
@@ -178,7 +168,7 @@ def compare_methods(
             if progress is not None:
                 progress(name, "")
             # Prices of its own, so that nobody profits from what another one has computed.
-            cost = OperatorCost(clock.price, known_sizes)
+            cost = OperatorCost(clock.price, known.all)
             found = _METHODS[name](graph, read, cost, settings, clock)
             found = replace(found, trace=descent(original_us, found.cost_us, found.trace))
             best[name] = min(best.get(name, found), found, key=lambda r: (r.cost_us, r.time_s))
@@ -191,7 +181,7 @@ def compare_methods(
         clock.measuring_s,
         settings,
         tuple(best.values()),
-        assumed,
+        {**known.data, **known.assumed},
     )
 
 

@@ -7,20 +7,23 @@ to their size then misses a dropped gate. The error here is relative to how much
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.inputs import random_inputs
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import ModelError, RuntimeFailed
+from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.sandbox import SandboxDied
 from eqsat_opt.runtime.segments import cut_at_quantisations
-from eqsat_opt.runtime.sizes import runnable_sizes
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
+from eqsat_opt.runtime.trials import Draft
 
-__all__ = ["TOLERANCES", "Difference", "Reference", "differences"]
+__all__ = ["TOLERANCES", "Difference", "OpenSession", "Reference", "Trial", "differences"]
 
 TOLERANCES = {"bitexact": 1e-5, "reassociate": 1e-3, "refactor": 5e-3, "relaxed": 2e-2}
 """Error per standard deviation of the output that a numerics class may cause in float32."""
@@ -30,6 +33,9 @@ _ROUNDING = {"float64": 1e-12, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-
 
 _INTEGER_MISMATCH = 1e-3
 """Share of integer or boolean elements (an argmax, say) that rounding may flip, unless bitexact."""
+
+_MAX_DEATHS = 3
+"""Of a sandbox; a model that dies so often on drafts is not worth the seconds of more."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,24 @@ class _Scale:
         # One number alone says nothing of how it varies.
         return cls(largest, float(np.std(flat)) if flat.size > 1 else largest)
 
+    def with_values(self, value: Any) -> _Scale:
+        """The scale that also holds for the values of a trial."""
+        other = _Scale.of([value])
+        return _Scale(max(self.largest, other.largest), self.deviation or other.deviation)
+
+
+OpenSession: TypeAlias = Callable[[ModelSource, OrtOptions], Runner]
+"""How a model is loaded: into this process, or into a sandbox."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A draft on which the original runs."""
+
+    draft: Draft
+    feeds: Feeds
+    outputs: tuple[Any, ...]
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -81,14 +105,15 @@ class Reference:
 
     Attributes:
         names: of the outputs.
-        feeds: inputs.
-        outputs: for each.
+        feeds, outputs: random inputs of one size, and what they give.
+        trials: further inputs.
         model: the original, to look between its quantisations; ``None`` for outputs alone.
     """
 
     names: tuple[str, ...]
     feeds: tuple[Feeds, ...]
     outputs: tuple[tuple[Any, ...], ...]
+    trials: tuple[Trial, ...] = ()
     model: ModelSource | None = None
 
     @classmethod
@@ -97,27 +122,58 @@ class Reference:
         model: ModelSource,
         options: OrtOptions,
         seeds: Sequence[int],
-        dims: Mapping[str, int] | None = None,
+        sizes: Mapping[str, int] | None = None,
+        *,
+        drafts: Iterable[Draft] = (),
+        deadline: Deadline | None = None,
+        open_session: OpenSession = OrtSession,
     ) -> Reference:
-        """Run the original on one random input per seed.
+        """Run the original on one random input per seed, and on drafts.
+
+        Args:
+            model: the original.
+            options: how it runs.
+            seeds: of random inputs.
+            sizes: of symbolic dimensions.
+            drafts: further inputs; those on which the original does not run are left out.
+            deadline: when no further draft is tried.
+            open_session: how models are loaded.
 
         Raises:
-            RuntimeFailed: the original does not run.
+            RuntimeFailed: the original does not run on any random input.
         """
-        session = OrtSession(model, options)
-        given = dims or {}
-        sizes = runnable_sizes(model, given)
-        feeds = tuple(random_inputs(model, seed, sizes) for seed in seeds)
+        session = open_session(model, options)
+        specs = input_specs(model)
+        feeds: list[Feeds] = []
+        outputs: list[tuple[Any, ...]] = []
+        failure: RuntimeFailed | None = None
+        for seed in seeds:
+            drawn = random_inputs(specs, seed, sizes_for(specs, sizes or {}))
+            try:
+                outputs.append(tuple(session.run(drawn)))
+            except RuntimeFailed as error:
+                failure = failure or error
+            else:
+                feeds.append(drawn)
+        if failure is not None and not feeds:
+            raise failure
+        names = tuple(session.output_names)
+        trials = tuple(_trials(session, drafts, deadline or Deadline.never()))
+        return cls(names, tuple(feeds), tuple(outputs), trials, model)
+
+
+def _trials(session: Runner, drafts: Iterable[Draft], deadline: Deadline) -> Iterator[Trial]:
+    deaths = 0
+    for draft in drafts:
+        if deadline.expired or deaths == _MAX_DEATHS:
+            return
         try:
-            outputs = tuple(tuple(session.run(feed)) for feed in feeds)
-        except RuntimeFailed as error:
-            assumed = ", ".join(f"{name}={sizes[name]}" for name in sizes if name not in given)
-            if not assumed:
-                raise
-            raise RuntimeFailed(
-                f"{error} (at assumed sizes {assumed}; give others with --input-shape)"
-            ) from error
-        return cls(tuple(session.output_names), feeds, outputs, model=model)
+            feeds = draft.draw(0)
+            yield Trial(draft, feeds, tuple(session.run(feeds)))
+        except SandboxDied:
+            deaths += 1
+        except (RuntimeFailed, ModelError):
+            continue
 
 
 def _float_error(expected: Any, actual: Any, dtype: str, scale: _Scale) -> tuple[float, float]:
@@ -185,9 +241,14 @@ def _same_structure(a: Any, b: Any) -> bool:
 
 
 def differences(
-    reference: Reference, model: ModelSource, options: OrtOptions, numerics: str
+    reference: Reference,
+    model: ModelSource,
+    options: OrtOptions,
+    numerics: str,
+    *,
+    open_session: OpenSession = OrtSession,
 ) -> tuple[Difference, ...]:
-    """Compare ``model`` with the reference, output by output.
+    """Compare ``model`` with the reference, output by output, and then on its trials.
 
     Where outputs differ and both models quantise, they are compared once more between their
     quantisations (:mod:`eqsat_opt.runtime.segments`), with the same tolerances. If all agrees
@@ -195,26 +256,98 @@ def differences(
     relative difference is then the largest between quantisations.
 
     Raises:
-        RuntimeFailed: ``model`` does not run or has other outputs.
+        RuntimeFailed: ``model`` does not run on random inputs, or has other outputs.
     """
-    session = OrtSession(model, options)
+    session = open_session(model, options)
     if tuple(session.output_names) != reference.names:
         raise RuntimeFailed(
             f"outputs are {list(session.output_names)} instead of {list(reference.names)}"
         )
-    found = _differences(reference, session, numerics)
-    if reference.model is None or not any(difference.why for difference in found):
+    judge = _Judge(reference, model, options, numerics)
+    found = judge.compare(session)
+    if any(difference.why for difference in found):
+        found = judge.between_quantisations(found, reference.feeds)
+    if any(difference.why for difference in found):
         return found
-    try:
-        segments = cut_at_quantisations(reference.model, model, options)
-        if segments is None:
+    wrong = next((one for trial in reference.trials if (one := judge.on(trial, session))), None)
+    if wrong is None:
+        return found
+    return tuple(wrong if one.name == wrong.name else one for one in found)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """What is needed to compare one model with the reference."""
+
+    reference: Reference
+    model: ModelSource
+    options: OrtOptions
+    numerics: str
+
+    @property
+    def _tolerance(self) -> float:
+        return TOLERANCES[self.numerics]
+
+    @cached_property
+    def _scales(self) -> list[_Scale]:
+        return [_Scale.of(values) for values in zip(*self.reference.outputs, strict=True)]
+
+    def compare(self, session: Runner) -> tuple[Difference, ...]:
+        """The worst difference of every output over the random inputs."""
+        reference, exact = self.reference, self.numerics == "bitexact"
+        worst: dict[str, Difference] = {}
+        for feeds, expected in zip(reference.feeds, reference.outputs, strict=True):
+            results = zip(reference.names, expected, session.run(feeds), self._scales, strict=True)
+            for name, left, right, scale in results:
+                found = _compare(name, left, right, scale, self._tolerance, exact)
+                known = worst.get(name)
+                if known is None or (found.why, found.max_rel, found.max_abs) > (
+                    known.why,
+                    known.max_rel,
+                    known.max_abs,
+                ):
+                    worst[name] = found
+        return tuple(worst[name] for name in reference.names)
+
+    def on(self, trial: Trial, session: Runner) -> Difference | None:
+        """What is wrong on a trial, if anything is."""
+        names, what = self.reference.names, trial.draft.what
+        try:
+            actual = session.run(trial.feeds)
+        except RuntimeFailed as error:
+            why = f"it does not run {what}, where the original does: {error}"
+            return Difference(names[0], np.inf, np.inf, self._tolerance, why)
+        found = tuple(
+            _compare(
+                name, left, right, scale.with_values(left), self._tolerance,
+                self.numerics == "bitexact",
+            )
+            for name, left, right, scale in zip(
+                names, trial.outputs, actual, self._scales, strict=True
+            )
+        )  # fmt: skip
+        if any(one.why for one in found):
+            found = self.between_quantisations(found, (trial.feeds,))
+        wrong = next((one for one in found if one.why), None)
+        return None if wrong is None else replace(wrong, why=f"{wrong.why} {what}")
+
+    def between_quantisations(
+        self, found: tuple[Difference, ...], feeds: tuple[Feeds, ...]
+    ) -> tuple[Difference, ...]:
+        """The differences that steps of a quantisation do not explain."""
+        if self.reference.model is None:
             return found
-        outputs = tuple(tuple(segments.original.run(feeds)) for feeds in reference.feeds)
-        parts = Reference(tuple(segments.original.output_names), reference.feeds, outputs)
-        between = _differences(parts, segments.other, numerics)
-    except RuntimeFailed:
-        return found
-    return found if any(part.why for part in between) else _without_steps(found, between)
+        try:
+            segments = cut_at_quantisations(self.reference.model, self.model, self.options)
+            if segments is None:
+                return found
+            outputs = tuple(tuple(segments.original.run(one)) for one in feeds)
+            parts = Reference(tuple(segments.original.output_names), feeds, outputs)
+            judge = _Judge(parts, self.model, self.options, self.numerics)
+            between = judge.compare(segments.other)
+        except RuntimeFailed:
+            return found
+        return found if any(part.why for part in between) else _without_steps(found, between)
 
 
 def _without_steps(
@@ -226,21 +359,3 @@ def _without_steps(
         replace(d, max_rel=min(d.max_rel, worst), why="") if np.isfinite(d.max_abs) else d
         for d in found
     )
-
-
-def _differences(reference: Reference, session: Runner, numerics: str) -> tuple[Difference, ...]:
-    tolerance, exact = TOLERANCES[numerics], numerics == "bitexact"
-    scales = [_Scale.of(values) for values in zip(*reference.outputs, strict=True)]
-    worst: dict[str, Difference] = {}
-    for feeds, expected in zip(reference.feeds, reference.outputs, strict=True):
-        results = zip(reference.names, expected, session.run(feeds), scales, strict=True)
-        for name, left, right, scale in results:
-            found = _compare(name, left, right, scale, tolerance, exact)
-            known = worst.get(name)
-            if known is None or (found.why, found.max_rel, found.max_abs) > (
-                known.why,
-                known.max_rel,
-                known.max_abs,
-            ):
-                worst[name] = found
-    return tuple(worst[name] for name in reference.names)

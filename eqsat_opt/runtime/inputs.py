@@ -13,9 +13,11 @@ import onnx
 from onnx import TensorProto
 
 from eqsat_opt.errors import ModelError, OptionError
+from eqsat_opt.ir.onnx_types import fresh_dim
+from eqsat_opt.ir.sizes import assumed_size
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
-__all__ = ["InputSpec", "input_specs", "random_inputs", "symbolic_sizes"]
+__all__ = ["InputSpec", "input_specs", "random_inputs", "sizes_for", "symbolic_sizes"]
 
 _MAX_ELEMENTS = 2**31
 _WORDS = ("a", "bc", "def", "ghij")
@@ -32,15 +34,15 @@ class InputSpec:
     Attributes:
         name: Name in the graph.
         elem_type: `TensorProto.DataType` of the elements.
-        shape: One entry per axis: a size, the name of a symbolic dim, or None; None if even the
-            rank is unknown.
+        shape: One entry per axis: a size, or the name of a symbolic dim (one that has none in the
+            model has that of `fresh_dim`); None if even the rank is unknown.
         is_sequence: The value is a list of such tensors.
         index_bound: Integers must lie in [0, index_bound) if known to be indices.
     """
 
     name: str
     elem_type: int
-    shape: tuple[int | str | None, ...] | None
+    shape: tuple[int | str, ...] | None
     is_sequence: bool = False
     index_bound: int | None = None
 
@@ -109,14 +111,17 @@ def _spec(value: onnx.ValueInfoProto, index_bound: int | None) -> InputSpec:
         kind = type_.WhichOneof("value") or "untyped value"
         raise ModelError(f"input {value.name!r} is a {kind}; give its value yourself")
     tensor = type_.tensor_type
-    shape = tuple(_dim(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
+    shape = None
+    if tensor.HasField("shape"):
+        dims = enumerate(tensor.shape.dim)
+        shape = tuple(_dim(dim, value.name, axis) for axis, dim in dims)
     return InputSpec(value.name, tensor.elem_type, shape, is_sequence, index_bound)
 
 
-def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+def _dim(dim: onnx.TensorShapeProto.Dimension, value: str, axis: int) -> int | str:
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return dim.dim_value
-    return dim.dim_param or None
+    return dim.dim_param or str(fresh_dim(value, axis))
 
 
 def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
@@ -152,7 +157,7 @@ def symbolic_sizes(specs: Iterable[InputSpec], dims: Mapping[str, int]) -> dict[
     for spec in specs:
         for axis, dim in enumerate(spec.shape or ()):
             if isinstance(dim, str):
-                sizes.setdefault(dim, _default_size(spec, axis))
+                sizes.setdefault(dim, assumed_size(len(spec.shape or ()), axis))
     for name, size in dims.items():
         if name not in sizes:
             known = ", ".join(sorted(sizes)) or "none"
@@ -163,24 +168,16 @@ def symbolic_sizes(specs: Iterable[InputSpec], dims: Mapping[str, int]) -> dict[
     return sizes
 
 
-def _default_size(spec: InputSpec, axis: int) -> int:
-    if axis == 0:
-        return 2
-    # An image smaller than this vanishes in the strides of usual networks.
-    return 32 if len(spec.shape or ()) >= 4 and axis >= 2 else 4
+def sizes_for(specs: Iterable[InputSpec], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Those of ``sizes`` that the inputs have symbols for."""
+    symbols = {dim for spec in specs for dim in spec.shape or ()}
+    return {name: size for name, size in sizes.items() if name in symbols}
 
 
 def _concrete_shape(spec: InputSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
     if spec.shape is None:
         return (4,)
-    shape = tuple(
-        dim
-        if isinstance(dim, int)
-        else sizes[dim]
-        if isinstance(dim, str)
-        else _default_size(spec, axis)
-        for axis, dim in enumerate(spec.shape)
-    )
+    shape = tuple(dim if isinstance(dim, int) else sizes[dim] for dim in spec.shape)
     if math.prod(shape) > _MAX_ELEMENTS:
         raise ModelError(f"input {spec.name!r} of shape {shape} is too large; give smaller dims")
     return shape

@@ -13,12 +13,15 @@ from functools import cached_property
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.runtime.compare import Difference, Reference, differences
-from eqsat_opt.runtime.ort import OptimizationLevel, OrtOptions
+from eqsat_opt.ir.sizes import Sizes
+from eqsat_opt.runtime.compare import Difference, OpenSession, Reference, differences
+from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for, symbolic_sizes
+from eqsat_opt.runtime.ort import OptimizationLevel, OrtOptions, OrtSession
 from eqsat_opt.runtime.ort_config import default_level, level_in
 from eqsat_opt.runtime.race import race
 from eqsat_opt.runtime.race_result import RaceResult
-from eqsat_opt.runtime.source import ModelSource
+from eqsat_opt.runtime.source import Feeds, ModelSource
+from eqsat_opt.runtime.trials import size_drafts
 from eqsat_opt.select.entrants import BEST, CLEAN, ORIGINAL
 from eqsat_opt.select.verdict import Verdict, cheapest, decide, unraced
 
@@ -32,6 +35,9 @@ __all__ = [
     "hold_contest",
 ]
 
+_DRAFTS = 0.1
+"""Share of the time left in which the original runs on further inputs; candidates follow it."""
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -41,24 +47,26 @@ class Terms:
         threads: per session.
         numerics: class of differences that are allowed.
         seeds: of the random inputs that are compared; none trusts the candidates.
-        sizes: of symbolic dimensions.
+        sizes: sets of sizes of symbolic dimensions, one at least; a win must hold on each.
         race_s: seconds for the race, at most; 0 for none.
         by_cost: whether the cheapest candidate wins without having to be faster.
         seed: of the running order.
         deadline: by when check and race shall have ended; what cannot be compared by then loses its
             place.
         custom_ops: libraries of operators that every session loads.
+        open_session: how models are loaded to be compared.
     """
 
     threads: int
     numerics: str
     seeds: tuple[int, ...]
-    sizes: Mapping[str, int]
+    sizes: tuple[Sizes, ...]
     race_s: float
     by_cost: bool = False
     seed: int = 0
     deadline: Deadline = field(default_factory=Deadline.never)
     custom_ops: tuple[str, ...] = ()
+    open_session: OpenSession = OrtSession
 
     def session(self, level: OptimizationLevel = "all") -> OrtOptions:
         """How the runtime runs a model here."""
@@ -103,13 +111,15 @@ class Contest:
 
     Attributes:
         verdict: what is written, and what it gains.
-        race: ``None`` if there was none.
+        race: on the first set of sizes; ``None`` if there was none.
+        further_races: on the other sets, where somebody won on the first.
         seconds: of the race.
         obstacle: why there was no contest, as a sentence; empty if there was one.
     """
 
     verdict: Verdict
     race: RaceResult | None = None
+    further_races: tuple[RaceResult, ...] = ()
     seconds: float = 0.0
     obstacle: str = ""
 
@@ -146,20 +156,33 @@ def _settings(
     return settings
 
 
-def _race(
+def _races(
     models: Mapping[str, ModelSource], reference: Reference, graph: Graph, terms: Terms
-) -> RaceResult:
+) -> list[RaceResult]:
+    """A race for each set of sizes; the first alone, where nobody wins it."""
     settings = _settings(models, graph, terms)
-    left_s = terms.deadline.left_s
-    return race(
-        {name: models[name.partition("@")[0]] for name in settings},
-        ORIGINAL,
-        reference.feeds[0],
-        options=settings,
-        seed=terms.seed,
-        time_limit_s=min(terms.race_s, left_s),
-        extension_s=min(terms.race_s, max(0.0, left_s - terms.race_s)),
-    )
+    entrants = {name: models[name.partition("@")[0]] for name in settings}
+
+    def run(feeds: Feeds) -> RaceResult:
+        left_s = terms.deadline.left_s / (len(terms.sizes) - len(races))
+        return race(
+            entrants,
+            ORIGINAL,
+            feeds,
+            options=settings,
+            seed=terms.seed,
+            time_limit_s=min(terms.race_s, left_s),
+            extension_s=min(terms.race_s, max(0.0, left_s - terms.race_s)),
+        )
+
+    races: list[RaceResult] = []
+    races.append(run(reference.feeds[0]))
+    if not terms.by_cost and decide(races).status == "unchanged":
+        return races
+    specs = input_specs(models[ORIGINAL])
+    for sizes in terms.sizes[1:]:
+        races.append(run(random_inputs(specs, terms.seed, sizes_for(specs, sizes.inputs))))
+    return races
 
 
 def examine(
@@ -175,17 +198,32 @@ def examine(
     An original that does not run has nothing to be compared with.
     """
     start = time.perf_counter()
-    session = terms.session()
+    session, sizes = terms.session(), [one.inputs for one in terms.sizes]
+    specs = input_specs(original)
+    named = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
     try:
-        reference = Reference.of(original, session, terms.seeds or (terms.seed,), terms.sizes)
+        reference = Reference.of(
+            original,
+            session,
+            terms.seeds or (terms.seed,),
+            sizes[0],
+            drafts=size_drafts(specs, named) if terms.seeds else (),
+            deadline=terms.deadline.share(_DRAFTS),
+            open_session=terms.open_session,
+        )
     except RuntimeFailed as error:
         obstacle = f"the original does not run in onnxruntime, so it stays: {error}"
+        if assumed := terms.sizes[0].assumed:
+            text = ", ".join(f"{name}={size}" for name, size in assumed.items())
+            obstacle += f" (at assumed sizes {text}; give others with --input-shape)"
         return Examination(None, {}, {}, time.perf_counter() - start, obstacle)
     found: dict[str, tuple[Difference, ...]] = {}
     refused: dict[str, str] = {}
     for name, model in candidates.items():
         try:
-            found[name] = differences(reference, model, session, terms.numerics)
+            found[name] = differences(
+                reference, model, session, terms.numerics, open_session=terms.open_session
+            )
         except RuntimeFailed as error:
             refused[name] = str(error)
     if not terms.seeds:
@@ -217,9 +255,9 @@ def hold_contest(
         return Contest(unraced(next(iter(sound), ORIGINAL)))
     start = time.perf_counter()
     try:
-        result = _race({ORIGINAL: original, **sound}, examined.reference, graph, terms)
+        races = _races({ORIGINAL: original, **sound}, examined.reference, graph, terms)
     except RuntimeFailed as error:
         obstacle = f"the race could not be held, so the original stays: {error}"
         return Contest(stays, obstacle=obstacle)
-    verdict = cheapest([result], tuple(sound)) if terms.by_cost else decide([result])
-    return Contest(verdict, result, time.perf_counter() - start)
+    verdict = cheapest(races, tuple(sound)) if terms.by_cost else decide(races)
+    return Contest(verdict, races[0], tuple(races[1:]), time.perf_counter() - start)

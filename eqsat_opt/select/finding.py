@@ -5,6 +5,7 @@ A rule that makes a candidate wrong is named, and the search is repeated without
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -181,11 +182,12 @@ def _wrong_text(wrong: Mapping[str, Difference], accusation: Accusation) -> str:
     worst = next(iter(wrong.values()))
     names = ", ".join(map(repr, wrong))
     subject = f"candidates {names} are" if len(wrong) > 1 else f"candidate {names} is"
-    return (
-        f"{subject} wrong: output {worst.name!r} differs from the original's ({worst.why}; max abs "
-        f"{worst.max_abs:.3g}, relative {worst.max_rel:.3g} > {worst.tolerance:.3g}); "
-        f"{accusation.text}"
-    )
+    how = worst.why
+    if math.isfinite(worst.max_rel):
+        how += (
+            f"; max abs {worst.max_abs:.3g}, relative {worst.max_rel:.3g} > {worst.tolerance:.3g}"
+        )
+    return f"{subject} wrong: output {worst.name!r}: {how}; {accusation.text}"
 
 
 def _makers(graph: Graph) -> str:

@@ -81,7 +81,10 @@ def accuse(
             model = staging.of(export_model(candidate))
             # What does not run is not what is looked for here.
             with suppress(RuntimeFailed):
-                if any(d.why for d in differences(reference, model, session, terms.numerics)):
+                found_differences = differences(
+                    reference, model, session, terms.numerics, open_session=terms.open_session
+                )
+                if any(difference.why for difference in found_differences):
                     return True
         return False
 

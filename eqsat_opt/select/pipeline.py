@@ -14,10 +14,11 @@ from eqsat_opt.egraph.worker import saturate_isolated
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.patterns import KernelPattern, ort_patterns
 from eqsat_opt.select.candidates import Candidates, tile
 from eqsat_opt.select.choose import ChoiceResult, choose
-from eqsat_opt.select.pricing import PricedCandidates, symbol_sizes
+from eqsat_opt.select.pricing import PricedCandidates
 from eqsat_opt.select.raising import raise_graph
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class SearchOptions:
     Attributes:
         objective: what to minimise.
         budget: of saturation.
-        sizes: sizes of symbolic dimensions for pricing.
+        sizes: of symbolic dimensions, for pricing; what is missing is assumed.
         measure: whether kernels may be measured.
         alternatives: further selections for the race.
         deadline: by when the search shall have ended.
@@ -95,13 +96,12 @@ def _silent(_stage: str, _detail: str) -> None:
 def _priced(
     saturation: Saturation,
     patterns: Sequence[KernelPattern],
-    given: Mapping[str, int],
+    sizes: Mapping[str, int],
     max_constant_bytes: int,
 ) -> PricedCandidates:
     candidates = tile(saturation.eclasses, patterns)
     value, classes = saturation.lowered.value, saturation.eclasses.term_class
     roots = tuple(dict.fromkeys(int(classes[value[n]]) for n in saturation.lowered.graph.outputs))
-    sizes = symbol_sizes(candidates, given)
     return PricedCandidates(candidates, sizes, roots, max_constant_bytes)
 
 
@@ -139,8 +139,9 @@ def make_plan(
     loaded = saturate(graph, (), options.budget)
     weights = sum(literal(c.type.bytes) for c in graph.constants.values())
     room = max(_FOLDING_ROOM, weights)
-    own = _priced(loaded, used, options.sizes, room)
-    priced = _priced(saturation, used, own.sizes, room)
+    sizes = Sizes.of(graph, options.sizes).all
+    own = _priced(loaded, used, sizes, room)
+    priced = _priced(saturation, used, sizes, room)
     stages["tile"] = clock() - start
 
     start = clock()

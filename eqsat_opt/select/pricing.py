@@ -12,34 +12,13 @@ import numpy.typing as npt
 from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, kernel_metrics
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.extract import Problem
-from eqsat_opt.ir.dims import dim_names, literal
+from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.select.candidates import Candidate, Candidates
 
-__all__ = ["PricedCandidates", "symbol_sizes"]
-
-_ASSUMED_SIZES = (16, 64, 256, 1024)
-"""Sizes of symbolic dimensions for pricing, if none is given: the first that the model allows."""
-
-
-def symbol_sizes(candidates: Candidates, given: Mapping[str, int]) -> dict[str, int]:
-    """A size for every symbol in the e-graph: the given one, or a plain assumption."""
-    types = [type_ for type_ in candidates.eclasses.types if isinstance(type_, TensorType)]
-    names = {
-        name for type_ in types for dim in type_.shape for name in dim_names(dim)
-    } - given.keys()
-    if not names:
-        return dict(given)
-    origin = candidates.eclasses.origin
-    own = [
-        kernel
-        for item, kernel in zip(candidates.items, candidates.kernels, strict=True)
-        if kernel is not None and len(item.nodes) == 1 and origin[item.nodes[0]] == 0
-    ]
-    guesses = [{**dict.fromkeys(names, size), **given} for size in _ASSUMED_SIZES]
-    return next((sizes for sizes in guesses if all(_at_sizes(k, sizes) for k in own)), guesses[0])
+__all__ = ["PricedCandidates"]
 
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:

@@ -359,7 +359,13 @@ def test_zoo_build(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_shapes() -> None:
     texts = ["x:1,3,224,224", "N:8", "v:8,", "scope/input:0:2,2"]
     expected = {"x": (1, 3, 224, 224), "N": 8, "v": (8,), "scope/input:0": (2, 2)}
-    assert parse_shapes(texts) == expected
+    assert parse_shapes(texts) == [expected]
+    assert parse_shapes(["N:1", "S:128", "N:8", "S:512"]) == [
+        {"N": 1, "S": 128},
+        {"N": 8, "S": 512},
+    ]
+    with pytest.raises(OptionError, match="'S' in some sets"):
+        parse_shapes(["N:1", "S:128", "N:8"])
     for text in ("", "x", "x:", ":3", "x:a", "x:1,,2", "x:-1", "x:1.5"):
         with pytest.raises(OptionError, match="NAME:SIZES"):
             parse_shapes([text])

@@ -189,7 +189,7 @@ def test_symbolic_sizes_opaque_nodes_and_subgraphs() -> None:
         weight = rng.standard_normal(shape).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
     onnx.save(model, "dynamic.onnx")
-    for arguments, assumed in (((), {"N": 16}), (("--input-shape", "N:8"), {})):
+    for arguments, assumed in (((), {"N": 2}), (("--input-shape", "N:8"), {})):
         rules = "matmul/assoc,elementwise/relu-idempotent"
         value = numbers("dynamic.onnx", "--rules", rules, *arguments)
         assert value["assumed_sizes"] == assumed
@@ -202,8 +202,8 @@ def test_symbolic_sizes_opaque_nodes_and_subgraphs() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ((), "assumed sizes M = 16, N = 16"),
-        (("M:2",), "assumed sizes N = 16"),
+        ((), "assumed sizes M = 16, N = 2"),
+        (("M:2",), "assumed sizes N = 2"),
         (("M:2", "N:3"), ""),
     ],
 )

@@ -223,7 +223,7 @@ def test_a_wrong_rule_is_dropped_with_a_warning(wrong_rules: Path, tmp_path: Pat
     model = chain([3, 4], *RELU_THEN_ABS)
     result = run(model, replace(UNHURRIED, rules=f"default,{wrong_rules}"), output=output)
     (warning,) = result.report.warnings
-    assert "candidate 'best' is wrong: output 'y' differs" in warning
+    assert "candidate 'best' is wrong: output 'y': values differ" in warning
     assert "rule mine/drop-relu is guilty: Relu(x) => x; leave it out with --rules" in warning
     assert warning.endswith("dropped, and the search is repeated without it")
     assert result.report.to_json()["warnings"] == [warning]

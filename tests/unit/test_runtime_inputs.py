@@ -13,7 +13,7 @@ from eqsat_opt.runtime.inputs import InputSpec, input_specs, random_inputs
 
 def spec(
     element: int,
-    shape: tuple[int | str | None, ...] | None = (50,),
+    shape: tuple[int | str, ...] | None = (50,),
     index_bound: int | None = None,
 ) -> InputSpec:
     return InputSpec("x", element, shape, index_bound=index_bound)
@@ -88,7 +88,7 @@ def test_indices_cover_their_table_and_stay_inside() -> None:
 def test_one_name_has_one_size() -> None:
     specs = [
         InputSpec("a", TensorProto.FLOAT, ("n", "c")),
-        InputSpec("b", TensorProto.FLOAT, ("c", "n", None)),
+        InputSpec("b", TensorProto.FLOAT, ("c", "n", 3)),
     ]
     feeds = random_inputs(specs, 0)
     assert feeds["a"].shape == feeds["b"].shape[1::-1]

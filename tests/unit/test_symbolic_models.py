@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.api import run
 from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-from eqsat_opt.runtime.sizes import runnable_sizes
+from eqsat_opt.runtime.race_result import RaceEntry, RaceResult
+from eqsat_opt.runtime.sandbox import sandbox
+from eqsat_opt.select import contest
 
 FLOAT = TensorProto.FLOAT
 OPTIONS = Options(store="", measure=False, race=False, check=1, strict=True, threads=1)
@@ -49,8 +55,9 @@ def strided(count: int) -> onnx.ModelProto:
 
 def test_assumed_images_are_large_enough() -> None:
     model = strided(4)
-    assert runnable_sizes(model, {}) == {"n": 2, "h": 64, "w_": 64}
-    assert runnable_sizes(model, {"h": 48}) == {"n": 2, "h": 48, "w_": 64}
+    graph = import_model(load_model(model))
+    assert Sizes.of(graph, {}).inputs == {"n": 2, "h": 64, "w_": 64}
+    assert Sizes.of(graph, {"h": 48}).inputs == {"n": 2, "h": 48, "w_": 64}
     result = run(model, OPTIONS)
     assert result.report.status == "unmeasured"
     assert "Mul" not in result.report.operators_after
@@ -65,11 +72,11 @@ def test_an_assumption_that_fails_is_named() -> None:
         helper.make_node("MatMul", ["f", "w"], ["y"]),
     ]
     weights = {"k": np.ones((1, 1, 1, 1)), "w": np.ones((35, 2)), "two": 2.0}
-    model = model_of(nodes, ["n", 1, "h", "w_"], weights)
+    model = model_of(nodes, [2, 1, "h", "w_"], weights)
     report = run(model, OPTIONS).report
     assert report.status == "unchanged"
     (note,) = report.notes
-    assert re.search(r"assumed sizes n=2, h=32, w_=32; give .*--input-shape", note)
+    assert re.search(r"assumed sizes h=32, w_=32; give .*--input-shape", note)
     options = Options(store="", measure=False, race=False, threads=1, shapes={"h": 5, "w_": 7})
     assert run(model, options).report.status == "unmeasured"
 
@@ -251,3 +258,141 @@ def test_a_kernel_of_symbolic_extent_is_not_made() -> None:
     result = run(model, options)
     assert result.report.status in ("unchanged", "unmeasured")
     assert "Conv" not in result.report.operators_after
+
+
+# Sizes -------------------------------------------------------------------------------------------
+
+
+def test_prices_check_and_race_use_the_sizes_that_are_reported() -> None:
+    model = strided(2)
+    result = run(model, replace(OPTIONS, shapes={"n": 3}))
+    (sizes,) = result.report.to_json()["sizes"]
+    assert sizes == {"given": {"n": 3}, "assumed": {"h": 32, "w_": 32}, "data": {}}
+    assert result.plan is not None
+    assert result.plan.choice.priced.sizes == {"n": 3, "h": 32, "w_": 32}
+
+
+def test_sizes_that_the_data_decide_are_named_as_such() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Relu", ["r"], ["s"]),
+        helper.make_node("NonZero", ["s"], ["i"]),
+        helper.make_node("Cast", ["i"], ["y"], to=FLOAT),
+    ]
+    (sizes,) = run(model_of(nodes, [4, 5], {}), OPTIONS).report.sizes
+    assert not sizes["given"]
+    assert not sizes["assumed"]
+    assert list(sizes["data"].values()) == [16]
+
+
+def test_an_axis_without_a_name_has_one_size_everywhere() -> None:
+    model = strided(2)
+    for dim in model.graph.input[0].type.tensor_type.shape.dim:
+        if dim.dim_param:
+            dim.Clear()
+    assert run(model, OPTIONS).report.status == "unmeasured"
+    result = run(model, replace(OPTIONS, shapes={"x": (3, 1, 40, 44)}))
+    (sizes,) = result.report.sizes
+    assert dict(sizes["given"]) == {"?x.0": 3, "?x.2": 40, "?x.3": 44}
+
+
+@pytest.mark.parametrize("shapes", [[{"N": 1}, {"N": 8}], ({"x": (1, 4)}, {"x": [8, 4]})])
+def test_several_sets_of_sizes(shapes: Any) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
+    report = run(model_of(nodes, ["N", 4], {}), replace(OPTIONS, shapes=shapes)).report
+    assert [dict(one["given"]) for one in report.sizes] == [{"N": 1}, {"N": 8}]
+
+
+def race_of(faster: dict[int, tuple[str, ...]], seen: list[int]) -> Any:
+    """A race that a script decides, by the size of the first axis."""
+
+    def race(entrants: dict[str, Any], original: str, feeds: Any, **_: Any) -> RaceResult:
+        size = len(feeds["x"])
+        seen.append(size)
+        times = {name: 0.5 if name in faster[size] else 1.0 for name in entrants}
+        entries = {
+            name: RaceEntry(name, us, us, 0.0, us, (us,) * (6 if name == original else 3), 3)
+            for name, us in times.items()
+        }
+        winner = min(times, key=times.__getitem__)
+        return RaceResult(winner, original, entries, 0.0, 0.03, 0.03, 2, "wall", 3, 3, 0.0)
+
+    return race
+
+
+@pytest.mark.parametrize(
+    ("faster", "expected", "n_races"),
+    [
+        ({1: ("best", "clean"), 8: ("best", "clean")}, "best", 2),
+        ({1: ("best", "clean"), 8: ("clean",)}, "clean", 2),
+        ({1: ("best",), 8: ("clean",)}, "original", 2),
+        ({1: (), 8: ("best",)}, "original", 1),
+    ],
+)
+def test_a_win_must_hold_on_every_set(
+    faster: dict[int, tuple[str, ...]], expected: str, n_races: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(contest, "race", race_of(faster, seen))
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
+    model = model_of(nodes, ["N", 4], {})
+    found = contest.examine({"best": model, "clean": model}, model, TERMS)
+    result = contest.hold_contest(
+        {"best": model, "clean": model}, model, import_model(load_model(model)), found, TERMS
+    )
+    assert result.verdict.winner == expected
+    assert seen == [1, 8][:n_races]
+    assert result.race is not None
+    assert len(result.further_races) == n_races - 1
+
+
+TERMS = contest.Terms(1, "reassociate", (0,), (Sizes({"N": 1}), Sizes({"N": 8})), 1.0)
+
+
+def wrong_at(size: int) -> onnx.ModelProto:
+    """The input, but for one extent."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], start=0, end=1),
+        helper.make_node("Equal", ["s", "odd"], ["e"]),
+        helper.make_node("Cast", ["e"], ["f"], to=FLOAT),
+        helper.make_node("Add", ["x", "f"], ["y"]),
+    ]
+    model = model_of(nodes, ["N", 4], {})
+    model.graph.initializer.append(numpy_helper.from_array(np.array([size]), "odd"))
+    return model
+
+
+@pytest.mark.parametrize("size", [1, 8, 0, 5])
+def test_the_check_tries_other_sizes(size: int) -> None:
+    """All given ones, 1 and an odd one; where nothing is computed, nothing can differ."""
+    right = wrong_at(1000)
+    found = contest.examine({"best": wrong_at(size)}, right, replace(TERMS, sizes=SETS))
+    assert bool(found.wrong) == (size > 0)
+    if size:
+        assert f"at N={size}" in found.wrong["best"].why
+
+
+SETS = (Sizes({}, {"N": 4}), Sizes({"N": 8}))
+
+
+def test_a_candidate_that_fails_where_the_original_runs_is_wrong() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    right, wrong = (model_of(nodes, ["N", 4], {}) for _ in range(2))
+    for model, shape in ((right, [0, 2, 2]), (wrong, [2, -1, 2])):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(shape), "shape"))
+    sizes = (Sizes({}, {"N": 2}),)
+    found = contest.examine({"best": wrong}, right, replace(TERMS, sizes=sizes))
+    assert "at N=1" in found.wrong["best"].why or "does not run at" in found.wrong["best"].why
+
+
+def test_a_size_at_which_the_original_fails_says_nothing() -> None:
+    """An unpadded pool of an image that is too small ends the process, or refuses."""
+    terms = replace(TERMS, sizes=(Sizes({}, {"n": 2, "h": 32, "w_": 32}),))
+    with sandbox() as box:
+        found = contest.examine(
+            {"best": strided(2)}, strided(2), replace(terms, open_session=box.open)
+        )
+    assert not found.wrong
+    assert not found.refused
+    assert found.reference is not None
+    assert 2 <= len(found.reference.trials) < 8

@@ -1,0 +1,64 @@
+"""What a model is tried on besides random inputs of one size: edges where a wrong rewriting shows.
+
+A draft is only a proposal: where the original does not run on it, it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from eqsat_opt.runtime.inputs import InputSpec, random_inputs
+from eqsat_opt.runtime.source import Feeds
+
+__all__ = ["Draft", "Kind", "size_drafts"]
+
+Kind = Literal["size", "special", "large"]
+"""How outputs are judged: ``size`` as random ones are; ``special`` has inf or NaN in it, or masks
+that are as good as them; ``large`` has terms that hide all others where they are added."""
+
+_SINGLY = 4
+"""Symbols that get the sizes 0 and 1 each by itself; more would cost more runs than they tell."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Inputs that are worth a run.
+
+    Attributes:
+        what: in words, after "at" or "with".
+        kind: how outputs are judged.
+        draw: inputs of this sort for a seed.
+    """
+
+    what: str
+    kind: Kind
+    draw: Callable[[int], Feeds]
+
+
+def size_drafts(specs: Sequence[InputSpec], sets: Sequence[Mapping[str, int]]) -> Iterator[Draft]:
+    """The further sets that the user gave, then sizes 1, 0 and odd ones of every symbol.
+
+    Args:
+        specs: the inputs.
+        sets: sizes by symbol; the first is what random inputs have anyway.
+    """
+    for one in sets[1:]:
+        yield _at(specs, one)
+    base = sets[0]
+    symbols = sorted({dim for spec in specs for dim in spec.shape or () if isinstance(dim, str)})
+    if not symbols:
+        return
+    yield _at(specs, dict.fromkeys(symbols, 1))
+    # Sizes that differ from each other and divide nothing.
+    yield _at(specs, {name: base[name] + 2 * i + 1 for i, name in enumerate(symbols)})
+    for name in symbols[:_SINGLY]:
+        yield _at(specs, {**base, name: 0})
+    for name in symbols[:_SINGLY] if len(symbols) > 1 else ():
+        yield _at(specs, {**base, name: 1})
+
+
+def _at(specs: Sequence[InputSpec], sizes: Mapping[str, int]) -> Draft:
+    text = ", ".join(f"{name.removeprefix('?')}={size}" for name, size in sizes.items())
+    return Draft(f"at {text}", "size", lambda seed: random_inputs(specs, seed, sizes))
