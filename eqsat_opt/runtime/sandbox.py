@@ -129,6 +129,13 @@ class Sandbox:
         self._process.communicate()
         return 0 if code is None else code
 
+    def abandon(self) -> None:
+        """Let go of a process that belongs to another one."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process.returncode = 0  # not ours to wait for
+
     def _exchange(
         self, message: tuple[Mapping[str, Any], Sequence[Any]] | None, limit_s: float
     ) -> _Message | None:
@@ -232,8 +239,9 @@ def _close_idle() -> None:
 
 
 def _forget_idle() -> None:
-    """Another process's children are not ours to talk to."""
-    _idle.clear()
+    """A forked process leaves its parent's child alone."""
+    while _idle:
+        _idle.pop().abandon()
 
 
 if hasattr(os, "register_at_fork"):

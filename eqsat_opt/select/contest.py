@@ -181,7 +181,8 @@ def _races(
         return races
     specs = input_specs(models[ORIGINAL])
     for sizes in terms.sizes[1:]:
-        races.append(run(random_inputs(specs, terms.seed, sizes_for(specs, sizes.inputs))))
+        feeds = random_inputs(specs, terms.seed, sizes_for(specs, sizes.inputs))
+        races.append(run(feeds))
     return races
 
 
