@@ -22,17 +22,18 @@ from eqsat_opt.cost.metrics import metric_weights, weighted, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
+from eqsat_opt.destination import Destination, Output
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import ModelError, OptionError
+from eqsat_opt.errors import OptionError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.extract import Objective, parse_objective
 from eqsat_opt.ir.contents import constant_bytes, operator_counts
+from eqsat_opt.ir.external import files_read_by
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import to_same_type
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.onnx_save import save_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.report import Latency, OutputError, Report
@@ -60,7 +61,7 @@ from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
 
 __all__ = [
     "CompareSettings", "Comparison", "Difference", "RaceResult", "Result", "bench", "compare",
-    "default_output", "explain", "left_out_note", "optimize", "run",
+    "default_output", "explain", "files_of", "left_out_note", "optimize", "run",
 ]  # fmt: skip
 
 AnyModel = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
@@ -200,12 +201,19 @@ class _Outcome:
 
 
 def _optimise(
-    given: AnyModel, name: str, options: Options, progress: Progress, deadline: Deadline
+    given: AnyModel,
+    name: str,
+    options: Options,
+    progress: Progress,
+    deadline: Deadline,
+    destination: Destination | None = None,
 ) -> _Outcome:
     stages = _Stages(progress)
     rules = load_rules(options.rules, Numerics.parse(options.numerics))
     with stages("load"):
         model = load_model(given)
+        if destination is not None:
+            destination.check_for(model)
         imported = import_model(model)
         clean = normalise(imported, numerics=options.numerics)
     sizes = size_sets(imported, options.shape_sets)
@@ -382,7 +390,7 @@ def run(
     model: AnyModel,
     options: Options | None = None,
     *,
-    output: str | os.PathLike[str] | None = None,
+    output: Output | None = None,
     progress: Progress = _silent,
 ) -> Result:
     """Optimise ``model`` and return everything that was found.
@@ -391,13 +399,13 @@ def run(
         model: a path, ``zoo:NAME``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``; it is never
             changed.
         options: all choices; defaults otherwise.
-        output: where to write the result, whole or not at all. The original is written where
-            nothing beat it.
+        output: where to write the result, whole or not at all: a path, or a binary stream. The
+            original is written where nothing beat it.
         progress: called with a stage and a detail.
 
     Raises:
         ModelError: the model cannot be read or the result not be written.
-        OptionError: an option has no meaning.
+        OptionError: an option has no meaning, or the output is the model itself.
         CheckFailed: a candidate computes something else, and ``strict`` is set; nothing is written.
     """
     options = chosen_options(options, {})
@@ -407,26 +415,30 @@ def run(
 def _run(
     model: AnyModel,
     options: Options,
-    output: str | os.PathLike[str] | None,
+    output: Output | None,
     progress: Progress,
     deadline: Deadline,
 ) -> Result:
     require_custom_ops(options.custom_ops)
     given = resolve(model)
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
+    destination = None
     if output is not None:
-        _check_writable(Path(output))
-    outcome = _optimise(given, name, options, progress, deadline)
+        source = given if isinstance(given, (str, os.PathLike)) else None
+        destination = Destination(output, source, options.overwrite)
+        destination.check()
+    outcome = _optimise(given, name, options, progress, deadline, destination)
     report, chosen = outcome.report, outcome.model
     result: Any = outcome.loaded if chosen is None else chosen
-    if output is not None:
+    if destination is not None:
         stages = _Stages(progress)
         with stages("write"):
-            save_model(result, output)
+            notes = destination.write(result, outcome.loaded)
         report = replace(
             report,
             stages_s={**report.stages_s, "write": round(stages.seconds["write"], 4)},
-            output=os.fspath(output),
+            output=os.fspath(output) if isinstance(output, (str, os.PathLike)) else "",
+            notes=(*report.notes, *notes),
         )
         result = output
     elif chosen is not None:
@@ -436,18 +448,10 @@ def _run(
     return Result(result, report, outcome.plan)
 
 
-def _check_writable(path: Path) -> None:
-    """Say so before the work begins, not after it."""
-    if path.is_dir():
-        raise ModelError(f"{path} is a folder; give a file name")
-    if path.exists() and not path.is_file():
-        raise ModelError(
-            f"{path} is no ordinary file and would be replaced by one; give another name"
-        )
-    if not path.parent.is_dir():
-        raise ModelError(f"the folder {path.parent} does not exist; create it first")
-    if not os.access(path.parent, os.W_OK):
-        raise ModelError(f"no permission to write in {path.parent}; choose another folder with -o")
+def files_of(model: str | os.PathLike[str]) -> frozenset[str]:
+    """The files that a model given by its path is read from, data files included."""
+    text = os.fspath(model)
+    return frozenset() if text.startswith("zoo:") else frozenset({text, *files_read_by(text)})
 
 
 def default_output(model: str | os.PathLike[str]) -> str:

@@ -162,6 +162,7 @@ class Options:
         measure: whether kernels may be measured; otherwise the analytic bound prices them.
         check: number of random inputs on which original and result are compared; 0 trusts the
             rules.
+        overwrite: whether the output may be the model itself.
         strict: whether a candidate that fails the check is an error; otherwise it is dropped with a
             warning, and the next one is tried.
         race: whether original and candidates run against each other at the end.
@@ -192,6 +193,7 @@ class Options:
     measure: bool = _BY_EFFORT
     check: int = _BY_EFFORT
     strict: bool = False
+    overwrite: bool = False
     race: bool = _BY_EFFORT
     alternatives: int = _BY_EFFORT
     gap: float = _BY_EFFORT

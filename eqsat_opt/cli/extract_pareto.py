@@ -15,13 +15,13 @@ from rich.text import Text
 
 from eqsat_opt.cli.extract_files import Outcome, Tell
 from eqsat_opt.cli.extract_table import number_text, print_notes
-from eqsat_opt.cli.session import write_atomically
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.gym.result import result_json
 from eqsat_opt.extract.objective import CRITICAL_PATH
 from eqsat_opt.extract.spec import parse_objective
 from eqsat_opt.extract.tradeoff.pareto import Front, pareto
 from eqsat_opt.extract.tradeoff.plane import Box
+from eqsat_opt.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -185,7 +185,7 @@ def draw(front: Front, path: str, title: str) -> None:
     axes.legend()
     data = io.BytesIO()
     figure.savefig(data, format=path.rpartition(".")[2].lower())
-    write_atomically(path, data.getvalue())
+    write_whole(path, data.getvalue(), OptionError)
 
 
 def _least(front: Front, x: float) -> float:

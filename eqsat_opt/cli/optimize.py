@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -17,6 +18,8 @@ from eqsat_opt.cli.session import (
     stage_progress,
     write_json,
 )
+from eqsat_opt.errors import OptionError
+from eqsat_opt.files import same_file
 from eqsat_opt.options import Options
 
 __all__ = ["optimize_model"]
@@ -31,10 +34,14 @@ def optimize_model(
             "--output",
             "-o",
             metavar="FILE",
-            help="Where to write; by default NAME.opt.onnx beside the model.",
+            help="Where to write; by default NAME.opt.onnx beside the model. "
+            "- is standard output, and tables go to standard error.",
             show_default=False,
         ),
     ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Let the output replace the model itself.")
+    ] = False,
     objective: a.Objective = "time",
     rules: a.Rules = Options.rules,
     numerics: a.Numerics = Options.numerics,
@@ -78,6 +85,7 @@ def optimize_model(
         nodes=nodes,
         check=check,
         strict=strict,
+        overwrite=overwrite,
         race=False if no_race else None,
         measure=False if no_measure else None,
         alternatives=alternatives,
@@ -86,22 +94,37 @@ def optimize_model(
         store=store,
         custom_ops=custom_ops or (),
     )
-    if json not in (None, "-"):
-        check_writable(json)
     from eqsat_opt import api
 
     target = output or api.default_output(model)
+    is_stream = target == "-"
+    if is_stream:
+        _check_stream(json)
+    if json not in (None, "-"):
+        check_writable(json)
+        if any(same_file(json, path) for path in (target, *api.files_of(model))):
+            raise OptionError(f"--json {json} is a file of the model; give another name")
+    place = typer.get_binary_stream("stdout") if is_stream else target
     with stage_progress(quiet) as progress:
-        report = api.run(model, options, output=target, progress=progress).report
-    context.ensure_object(Session).written = target
+        report = api.run(model, options, output=place, progress=progress).report
+    where = "standard output" if is_stream else target
+    context.ensure_object(Session).written = where
     if json is not None:
         write_json(report.to_json(), json)
     if not quiet and json != "-":
-        console = output_console()
+        console = output_console(stderr=is_stream)
         console.print(report)
         what = " (the original)" if report.winner == "original" else ""
-        console.print(f"written to {target}{what}", markup=False)
+        console.print(f"written to {where}{what}", markup=False)
     else:
         print_warnings(report.warnings)
         print_advice(report.advice)
         print_left_out(tables=False)
+
+
+def _check_stream(json: str | None) -> None:
+    """Standard output takes the model and nothing else."""
+    if json == "-":
+        raise OptionError("-o - and --json - both mean standard output; give one of them a file")
+    if sys.stdout.isatty():
+        raise OptionError("-o - would write the model to the terminal; redirect it or name a file")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.errors import OptionError
+from eqsat_opt.files import obstacle, write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +24,6 @@ __all__ = [
     "print_left_out",
     "print_warnings",
     "stage_progress",
-    "write_atomically",
     "write_json",
 ]
 
@@ -55,11 +53,11 @@ class Session:
         return f"{self.written} is complete" if self.written else "nothing was written"
 
 
-def output_console() -> Console:
-    """The console of standard output."""
+def output_console(*, stderr: bool = False) -> Console:
+    """The console of standard output, or of standard error where the output is taken."""
     from rich.console import Console
 
-    console = Console(highlight=False, emoji=False)
+    console = Console(stderr=stderr, highlight=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPE_WIDTH
     return console
@@ -129,50 +127,17 @@ def check_writable(path: str) -> None:
     Raises:
         OptionError: the path is an option or a folder, or lies in none that may be written to.
     """
-    target = Path(path)
     if path.startswith("-"):
         raise OptionError(f"{path} is where a file name belongs; a file of that name is ./{path}")
-    if target.is_dir():
-        raise OptionError(f"{path} is a folder; give a file name")
-    if target.exists() and not target.is_file():
-        raise OptionError(f"{path} is no ordinary file and would be replaced; give another name")
-    if not target.parent.is_dir():
-        raise OptionError(f"the folder {target.parent} does not exist; create it first")
-    if not os.access(target.parent, os.W_OK):
-        raise OptionError(f"no permission to write in {target.parent}; choose another folder")
-
-
-def write_atomically(path: str, data: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Raises:
-        OptionError: it cannot be written; nothing is left behind.
-    """
-    target, temporary = Path(path), ""
-    try:
-        with tempfile.NamedTemporaryFile(
-            dir=target.parent, prefix=f".{target.name}.", delete=False
-        ) as file:
-            temporary = file.name
-            file.write(data)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # a temporary file is readable to its owner only
-        os.replace(temporary, target)
-    except OSError as error:
-        raise OptionError(
-            f"cannot write {path}: {error.strerror or error}; choose another place"
-        ) from error
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+    if why := obstacle(path):
+        raise OptionError(why)
 
 
 def write_json(value: dict[str, Any], path: str) -> None:
     """Write JSON to a file, or to standard output for `-`.
 
     Raises:
-        OptionError: the file cannot be written.
+        OptionError: the file cannot be written; nothing is left behind.
     """
     text = json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     if path == "-":
@@ -180,7 +145,7 @@ def write_json(value: dict[str, Any], path: str) -> None:
 
         typer.echo(text, nl=False)
     else:
-        write_atomically(path, text.encode())
+        write_whole(path, text, OptionError)
 
 
 def _finite(value: Any) -> Any:

@@ -12,10 +12,10 @@ from eqsat_opt.cli.session import (
     Session,
     check_writable,
     output_console,
-    write_atomically,
     write_json,
 )
 from eqsat_opt.errors import OptionError
+from eqsat_opt.files import write_whole
 
 __all__ = ["app"]
 
@@ -75,6 +75,6 @@ def _build(
     if at and scale not in ("tiny", "full"):
         raise OptionError(f"unknown scale {scale!r} in {name!r}; write {base} or {base}@tiny")
     model = zoo.build(base, scale="tiny" if scale == "tiny" else "full", seed=seed)
-    write_atomically(output, model.SerializeToString(deterministic=True))
+    write_whole(output, model.SerializeToString(deterministic=True), OptionError)
     context.ensure_object(Session).written = output
     typer.echo(f"{base} written to {output}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from platformdirs import user_cache_dir
 
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow, StoreStats
 from eqsat_opt.errors import StoreError
+from eqsat_opt.files import write_whole
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["CACHE_VARIABLE", "ProfileStore", "store_path"]
@@ -198,7 +198,7 @@ class ProfileStore:
                 for row in rows
             ],
         }
-        _write_atomically(Path(path), json.dumps(data, indent=1) + "\n")
+        write_whole(path, json.dumps(data, indent=1) + "\n", StoreError)
         return len(rows)
 
     def import_json(self, path: str | os.PathLike[str]) -> int:
@@ -376,23 +376,3 @@ def _record(row: Mapping[str, Any]) -> tuple[Any, ...]:
     measurement = None if data is None else Measurement.from_json(data)
     measured_at = datetime.fromisoformat(row["measured_at"]).isoformat()
     return (*values, _encoded(measurement), measured_at)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = file.name
-            file.write(text)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror or error}; choose another place"
-        ) from error
-    finally:
-        if temporary:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)

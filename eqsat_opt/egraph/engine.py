@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
-import tempfile
 import threading
 import weakref
 from collections import OrderedDict
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.egraph.library import engine_library
 from eqsat_opt.errors import SaturationError
+from eqsat_opt.files import Scratch
 
 if TYPE_CHECKING:
     from egglog.bindings import EGraph
@@ -37,8 +36,8 @@ class Engine:
     """An e-graph of the engine and the folder that it reads tables from."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="eqsat-")
-        self._remove_folder = weakref.finalize(self, _remove_folder_of, os.getpid(), self._folder)
+        self._scratch = Scratch()
+        self._folder = self._scratch.path
         self._library = engine_library()
         self._egraph: EGraph = self._library.EGraph(fact_directory=self._folder)
         self._tables = 0
@@ -114,12 +113,7 @@ class Engine:
 
     def close(self) -> None:
         """Remove the tables' folder."""
-        self._remove_folder()
-
-
-def _remove_folder_of(process: int, folder: str) -> None:
-    if os.getpid() == process:  # a forked child leaves its parent's alone
-        shutil.rmtree(folder, ignore_errors=True)
+        self._scratch.close()
 
 
 def _chunks(commands: Sequence[str]) -> Iterator[str]:

@@ -7,8 +7,7 @@ Weights stay where they are: external tensors are checked by their file's size a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import onnx
@@ -16,17 +15,19 @@ import onnx_ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from eqsat_opt.errors import ModelError
+from eqsat_opt.ir.external import (
+    BITS,
+    byte_count,
+    check_external,
+    external_in,
+    external_tensors,
+)
 from eqsat_opt.ir.sparse import hide_sparse
 
 __all__ = ["ModelSource", "load_model", "topological_nodes"]
 
 ModelSource = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
 
-_BITS = {
-    code: onnx_ir.DataType(code).bitwidth
-    for code in onnx.TensorProto.DataType.values()
-    if code not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
-}
 _TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -43,7 +44,7 @@ def load_model(source: ModelSource) -> onnx_ir.Model:
     """
     if isinstance(source, onnx_ir.Model):
         topological_nodes(source.graph)
-        _check_external(source, None)
+        check_external(external_tensors(source))
         return source
     if isinstance(source, onnx.ModelProto):
         return _from_proto(source, "the model", os.getcwd())
@@ -71,16 +72,17 @@ def _first_line(error: BaseException) -> str:
 
 def _from_proto(proto: onnx.ModelProto, name: str, base: str) -> onnx_ir.Model:
     _check_envelope(proto, name)
-    hidden = hide_sparse(proto)
+    check_external(external_in(proto, base))
+    hidden = hide_sparse(proto, base)
     _check_graph(hidden.graph, set())
     try:
         model = onnx_ir.from_proto(hidden)
     except Exception as error:
         cause = error.__cause__ or error
         raise ModelError(f"{name} is not a valid ONNX model: {_first_line(cause)}") from error
-    onnx_ir.external_data.set_base_dir(model.graph, base)
+    for tensor in external_tensors(model):
+        tensor.base_dir = base
     topological_nodes(model.graph)
-    _check_external(model, base)
     return model
 
 
@@ -160,7 +162,7 @@ def _check_value(value: onnx.ValueInfoProto) -> None:
     if not value.type.HasField("tensor_type"):
         return
     code = value.type.tensor_type.elem_type
-    if code not in _BITS and code != onnx.TensorProto.STRING:
+    if code not in BITS and code != onnx.TensorProto.STRING:
         raise ModelError(f"value {value.name!r} has the unknown element type {code}")
     size = 1
     for dim in value.type.tensor_type.shape.dim:
@@ -183,14 +185,14 @@ def _check_tensor(tensor: onnx.TensorProto) -> None:
             raise ModelError(f"{label} has the dimension {dim}")
         size *= dim
     code = tensor.data_type
-    if code not in _BITS and code != onnx.TensorProto.STRING:
+    if code not in BITS and code != onnx.TensorProto.STRING:
         raise ModelError(f"{label} has the unknown element type {code}")
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return
     if code == onnx.TensorProto.STRING:
         found, expected = len(tensor.string_data), size
     elif tensor.HasField("raw_data"):
-        found, expected = len(tensor.raw_data), _byte_count(size, code)
+        found, expected = len(tensor.raw_data), byte_count(size, code)
     else:
         found = sum(len(getattr(tensor, field)) for field in _TYPED_FIELDS)
         expected = _typed_count(size, code)
@@ -199,65 +201,11 @@ def _check_tensor(tensor: onnx.TensorProto) -> None:
         raise ModelError(f"{label} has {found} {unit} of data where its dimensions need {expected}")
 
 
-def _byte_count(size: int, code: int) -> int:
-    return (size * _BITS[code] + 7) // 8
-
-
 def _typed_count(size: int, code: int) -> int:
     if code in (onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128):
         return 2 * size
-    per_entry = {4: 2, 2: 4}.get(_BITS[code], 1)
+    per_entry = {4: 2, 2: 4}.get(BITS[code], 1)
     return -(-size // per_entry)
-
-
-def _external_tensors(model: onnx_ir.Model) -> Iterator[onnx_ir.ExternalTensor]:
-    for graph in model.graphs():
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, onnx_ir.ExternalTensor):
-                yield value.const_value
-        for node in graph:
-            for attribute in node.attributes.values():
-                if isinstance(attribute.value, onnx_ir.ExternalTensor):
-                    yield attribute.value
-
-
-def _check_external(model: onnx_ir.Model, base: str | None) -> None:
-    sizes: dict[str, int] = {}
-    for tensor in _external_tensors(model):
-        folder = base if base is not None else os.fspath(tensor.base_dir) or os.getcwd()
-        location = os.fspath(tensor.location)
-        label = f"external data {location!r} of tensor {tensor.name!r}"
-        if location not in sizes:
-            sizes[location] = _external_size(location, folder, label)
-        expected = _byte_count(tensor.size, tensor.dtype.value)
-        if tensor.length is not None and tensor.length != expected:
-            raise ModelError(
-                f"{label} has {tensor.length} bytes where its dimensions need {expected}"
-            )
-        if (tensor.offset or 0) < 0 or (tensor.offset or 0) + expected > sizes[location]:
-            raise ModelError(
-                f"{label} ends before byte {(tensor.offset or 0) + expected}: the file is truncated"
-            )
-
-
-def _external_size(location: str, folder: str, label: str) -> int:
-    if os.path.isabs(location) or Path(os.path.normpath(location)).parts[:1] == ("..",):
-        raise ModelError(f"{label} lies outside the model's folder")
-    path = os.path.join(folder, location)
-    root = os.path.realpath(folder)
-    if os.path.commonpath([root, os.path.realpath(path)]) != root:
-        raise ModelError(f"{label} is a link that leaves the model's folder")
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        reason = "is missing" if isinstance(error, FileNotFoundError) else error.strerror
-        raise ModelError(f"{label} {reason}") from error
-    if not os.path.isfile(path):
-        raise ModelError(f"{label} is not a file")
-    if status.st_nlink > 1:
-        # onnx-ir refuses to map such a file: a hard link can smuggle in a file of another owner.
-        raise ModelError(f"{label} has several hard links; copy the file")
-    return status.st_size
 
 
 def topological_nodes(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:

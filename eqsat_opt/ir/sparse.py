@@ -14,6 +14,8 @@ import numpy as np
 import onnx
 import onnx_ir
 
+from eqsat_opt.ir.external import external_tensor
+
 __all__ = ["hide_sparse", "restore_sparse", "stands_for_initializer"]
 
 _TENSOR = "eqsat_opt.sparse_tensor"
@@ -36,11 +38,19 @@ def _node_lists(model: onnx.ModelProto) -> Iterator[Any]:
 
 
 def _has_sparse(model: onnx.ModelProto) -> bool:
-    return any(
-        (isinstance(owner, onnx.GraphProto) and len(owner.sparse_initializer))
-        or any(a.type in _KINDS for n in owner.node for a in n.attribute)
-        for owner in _node_lists(model)
-    )
+    return next(_sparse_tensors(model), None) is not None
+
+
+def _sparse_tensors(model: onnx.ModelProto) -> Iterator[onnx.SparseTensorProto]:
+    for owner in _node_lists(model):
+        if isinstance(owner, onnx.GraphProto):
+            yield from owner.sparse_initializer
+        for node in owner.node:
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+                    yield attribute.sparse_tensor
+                elif attribute.type == onnx.AttributeProto.SPARSE_TENSORS:
+                    yield from attribute.sparse_tensors
 
 
 def _packed(tensor: onnx.SparseTensorProto, marker: str) -> onnx.TensorProto:
@@ -71,12 +81,23 @@ def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(array, sparse.values.name)
 
 
-def hide_sparse(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model without sparse tensors; a copy where there are any, else ``model`` itself."""
+def hide_sparse(model: onnx.ModelProto, base: str = "") -> onnx.ModelProto:
+    """The same model without sparse tensors; a copy where there are any, else ``model`` itself.
+
+    Args:
+        model: to be read.
+        base: the folder that external data of sparse tensors lie in; they are read in.
+    """
     if not _has_sparse(model):
         return model
     hidden = onnx.ModelProto()
     hidden.CopyFrom(model)
+    for sparse in _sparse_tensors(hidden):
+        for part in (sparse.values, sparse.indices):
+            if part.data_location == onnx.TensorProto.EXTERNAL:
+                part.raw_data = external_tensor(part, base).tobytes()
+                part.ClearField("external_data")
+                part.ClearField("data_location")
     for owner in _node_lists(hidden):
         for node in owner.node:
             for attribute in node.attribute:

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from eqsat_opt.errors import EqsatError
+from eqsat_opt.files import write_whole
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.rules.constants import closed_form
 from eqsat_opt.rules.glossary import CONDITIONS, LEVELS, NUMERICS, OPERANDS, OPERATORS, PHASES
@@ -291,14 +291,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m eqsat_opt.rules.describe", description=__doc__)
     parser.add_argument("file", type=Path, help="where to write the page, docs/rulebook.md")
     path: Path = parser.parse_args(arguments).file
-    temporary = path.parent / f"{path.name}.new"
     try:
-        temporary.write_text(rulebook_markdown(), encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        parser.error(f"{path} cannot be written: {error.strerror}; give a file in a folder")
+        write_whole(path, rulebook_markdown())
+    except EqsatError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

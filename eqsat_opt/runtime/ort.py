@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import onnx
 import onnxruntime
 
 from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.ort_values import RAW_TYPES, from_ort_value, to_ort_value
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
@@ -204,7 +204,7 @@ def ort_optimized(model: ModelSource, options: OrtOptions) -> onnx.ModelProto:
     Raises:
         RuntimeFailed: onnxruntime refuses the model or cannot write the result.
     """
-    with tempfile.TemporaryDirectory(prefix="eqsat-opt-") as folder:
+    with Scratch() as folder:
         path = Path(folder) / "optimized.onnx"
         session_options = _session_options(options)
         session_options.optimized_model_filepath = str(path)

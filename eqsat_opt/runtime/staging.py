@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import onnx
 import onnx_ir
 
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.files import Scratch, reason
+from eqsat_opt.ir.external import has_external
 from eqsat_opt.ir.onnx_export import model_proto
-from eqsat_opt.ir.onnx_save import save_model
+from eqsat_opt.ir.onnx_save import DataFile, save_with_data
 from eqsat_opt.runtime.source import ModelSource
 
 __all__ = ["Staging"]
@@ -22,47 +25,59 @@ _LARGE_BYTES = 64 << 20
 class Staging:
     """Makes runnable forms and removes their files in the end.
 
+    All files share one file of data, so that what several models read is written once.
+
     Args:
-        model: the loaded original; its size decides for all.
+        model: the loaded original; whether it is large or has external data decides for all.
         given: what it was loaded from; a path is run as it is, so that its weights stay mapped.
+
+    Raises:
+        RuntimeFailed: there is no room for the files.
     """
 
     def __init__(
         self, model: onnx_ir.Model, given: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
     ) -> None:
         tensors = (value.const_value for value in model.graph.initializers.values())
-        self._large = sum(tensor.nbytes for tensor in tensors if tensor is not None) > _LARGE_BYTES
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        size = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+        # In memory a model would have its external data looked for in the working directory.
+        self._in_files = size > _LARGE_BYTES or has_external(model)
+        self._close = ExitStack()
+        self._scratch: Scratch | None = None
+        self._data: DataFile | None = None
         self._count = 0
-        self.original: ModelSource
-        if isinstance(given, onnx_ir.Model):
-            self.original = self.of(given)
-        elif isinstance(given, onnx.ModelProto) and self._large:
-            path = self._path()
-            Path(path).write_bytes(given.SerializeToString())
-            self.original = path
-        else:
-            self.original = given
+        self.original: ModelSource = (
+            given
+            if isinstance(given, str | os.PathLike)
+            or (isinstance(given, onnx.ModelProto) and not self._in_files)
+            else self.of(model)
+        )
 
     def of(self, model: onnx_ir.Model) -> ModelSource:
         """A runnable form of ``model``."""
-        if not self._large:
+        if not self._in_files:
             return model_proto(model)
-        path = self._path()
-        save_model(model, path)
+        try:
+            if self._scratch is None:
+                self._scratch = Scratch()
+                self._close.callback(self._scratch.close)
+                data = Path(self._scratch.path, "data")
+                self._data = DataFile(self._close.enter_context(data.open("wb")), data.name)
+            assert self._data is not None
+            self._count += 1
+            path = os.path.join(self._scratch.path, f"{self._count}.onnx")
+            save_with_data(model, path, self._data)
+        except OSError as error:
+            raise RuntimeFailed(
+                f"cannot write temporary files: {reason(error)}; make room, or name another place "
+                "by TMPDIR"
+            ) from error
         return path
-
-    def _path(self) -> str:
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="eqsat-")
-        self._count += 1
-        return os.path.join(self._folder.name, f"{self._count}.onnx")
 
     def close(self) -> None:
         """Remove the files."""
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
+        self._close.close()
+        self._scratch = self._data = None
 
     def __enter__(self) -> Staging:
         return self

@@ -16,13 +16,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from eqsat_opt import api
+from eqsat_opt import api, destination
 from eqsat_opt.cli import main
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.egraph import worker
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.solve import exact
-from eqsat_opt.ir import onnx_save
 from eqsat_opt.options import Options
 from eqsat_opt.select import finding
 
@@ -235,10 +234,10 @@ def test_no_permission(monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str
 
 
 def test_disk_full(monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]) -> None:
-    def full(_file: object) -> NoReturn:
+    def full(_handle: object) -> NoReturn:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(onnx_save, "_finish", full)
+    monkeypatch.setattr(os, "fsync", full)
     assert "No space left" in fails(*optimise("good.onnx"))
 
 
@@ -249,7 +248,7 @@ def test_disk_full(monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]) -
         (finding, "make_plan"),
         (finding, "export_model"),
         (api, "hold_contest"),
-        (api, "save_model"),
+        (destination, "save_model"),
     ],
 )
 @pytest.mark.parametrize(

@@ -583,7 +583,8 @@ def test_external_weights_stay_external_and_unread(tmp_path: Path) -> None:
     assert tensor.raw is None  # never mapped, so never read
     (tmp_path / "out").mkdir()
     save_model(export_model(graph), tmp_path / "out" / "small.onnx")
-    assert sorted(os.listdir(tmp_path / "out")) == ["small.onnx", "small.onnx.data"]
+    file, data = sorted(os.listdir(tmp_path / "out"))
+    assert (data[:11], data[-5:], file) == ("small.onnx.", ".data", "small.onnx")
     x = _random(1, 512)
     session = ort.InferenceSession(
         tmp_path / "out" / "small.onnx", providers=["CPUExecutionProvider"]
@@ -611,7 +612,7 @@ def test_the_same_graph_gives_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["missing/m.onnx", "."])
 def test_a_failed_save_leaves_nothing(tmp_path: Path, target: str) -> None:
     proto = _model([helper.make_node("Relu", ["x"], ["y"])], [_value("x", [2])], [_value("y", [2])])
-    with pytest.raises(ModelError, match="cannot write"):
+    with pytest.raises(ModelError, match=r"does not exist; create it|is a folder; give"):
         save_model(load_model(proto), tmp_path / target)
     assert os.listdir(tmp_path) == []
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.gym.costs import METRIC, read_costs
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.problem import IntArray, Problem
+from eqsat_opt.files import write_whole
 
 __all__ = ["METRIC", "GymFile", "NoEGraph", "load_object", "read_json", "write_json"]
 
@@ -220,7 +220,7 @@ def write_json(
     """
     file = problem if isinstance(problem, GymFile) else _numbered(problem)
     text = json.dumps(_document(file, objective, ops or file.ops), indent=1)
-    _write_whole(Path(path), text)
+    write_whole(path, text, ExtractionError)
 
 
 def _numbered(problem: Problem) -> GymFile:
@@ -279,20 +279,3 @@ def _cost_keys(file: GymFile, node: int) -> dict[str, Any]:
     if problem.metrics == (METRIC,):
         return {"cost": rows[0][0]}
     return {"costs": dict(zip(problem.metrics, rows[0], strict=True))}
-
-
-def _write_whole(path: Path, text: str) -> None:
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            mask = os.umask(0)
-            os.umask(mask)
-            os.chmod(temporary, 0o666 & ~mask)  # a temporary file is readable to its owner only
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ExtractionError(f"cannot write {path}: {error.strerror}") from error

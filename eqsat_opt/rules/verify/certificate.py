@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from eqsat_opt.errors import CertificateError
+from eqsat_opt.files import reason, write_whole
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.verify.semantics import fingerprint
 
@@ -205,20 +203,8 @@ def write_certificates(path: Path, certificates: Iterable[Certificate]) -> None:
     """
     sealed = [asdict(certificate.sealed()) for certificate in certificates]
     text = json.dumps({"format": FORMAT, "certificates": sealed}, indent=1) + "\n"
-    temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = file.name
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
     except OSError as error:
-        raise CertificateError(
-            f"cannot write {path}: {error.strerror or error}; choose another place"
-        ) from error
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+        raise CertificateError(f"cannot make {path.parent}: {reason(error)}") from error
+    write_whole(path, text, CertificateError)

@@ -1,0 +1,202 @@
+"""Tensors whose data lie in files beside the model: where they are, and whether to read them.
+
+Every place counts: initializers and attributes, of the main graph, of nested graphs and of the
+model's functions.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir
+
+from eqsat_opt.errors import ModelError
+from eqsat_opt.files import reason
+
+__all__ = [
+    "BITS",
+    "TensorSlot",
+    "byte_count",
+    "check_external",
+    "external_files",
+    "external_in",
+    "external_tensor",
+    "external_tensors",
+    "files_read_by",
+    "has_external",
+    "tensor_slots",
+]
+
+BITS = {
+    code: onnx_ir.DataType(code).bitwidth
+    for code in onnx.TensorProto.DataType.values()
+    if code not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
+}
+
+
+def byte_count(size: int, code: int) -> int:
+    """Bytes of ``size`` elements of an ONNX element type."""
+    return (size * BITS[code] + 7) // 8
+
+
+class TensorSlot:
+    """A place in a model that holds a tensor: of a value, or in an attribute of a node."""
+
+    def __init__(self, owner: Any, key: str | None, index: int | None = None) -> None:
+        self._owner = owner
+        self._key = key
+        self._index = index
+        held = owner.const_value if key is None else owner.attributes[key].value
+        self.tensor: Any = held if index is None else held[index]
+
+    @property
+    def is_initializer(self) -> bool:
+        return self._key is None
+
+    @property
+    def is_external(self) -> bool:
+        return isinstance(self.tensor, onnx_ir.ExternalTensor)
+
+    def replace(self, tensor: Any) -> None:
+        if self._key is None:
+            self._owner.const_value = tensor
+            return
+        old = self._owner.attributes[self._key]
+        value = tensor
+        if self._index is not None:
+            value = [*old.value]
+            value[self._index] = tensor
+        self._owner.attributes[self._key] = onnx_ir.Attr(
+            old.name, old.type, value, doc_string=old.doc_string
+        )
+
+
+def tensor_slots(model: onnx_ir.Model) -> Iterator[TensorSlot]:
+    """Every place of a model that holds a tensor."""
+    for graph in _graphs(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield TensorSlot(value, None)
+        for node in graph:
+            yield from _attribute_slots(node)
+    for function in model.functions.values():
+        yield from _attribute_slots(function)  # defaults of its attributes
+
+
+def _graphs(model: onnx_ir.Model) -> Iterator[onnx_ir.Graph]:
+    yield from model.graphs()
+    for function in model.functions.values():
+        yield function.graph
+        yield from function.subgraphs()
+
+
+def _attribute_slots(owner: Any) -> Iterator[TensorSlot]:
+    for key, attribute in owner.attributes.items():
+        if attribute.is_ref() or attribute.value is None:
+            continue
+        if attribute.type == onnx_ir.AttributeType.TENSOR:
+            yield TensorSlot(owner, key)
+        elif attribute.type == onnx_ir.AttributeType.TENSORS:
+            yield from (TensorSlot(owner, key, index) for index in range(len(attribute.value)))
+
+
+def external_tensors(model: onnx_ir.Model) -> Iterator[onnx_ir.ExternalTensor]:
+    """Every tensor of a model whose data lie in another file."""
+    return (slot.tensor for slot in tensor_slots(model) if slot.is_external)
+
+
+def has_external(model: onnx_ir.Model) -> bool:
+    """Whether any data of a model lie in another file."""
+    return next(external_tensors(model), None) is not None
+
+
+def external_files(model: onnx_ir.Model) -> set[str]:
+    """The files that a model reads its data from, by their real paths."""
+    return {os.path.realpath(tensor.path) for tensor in external_tensors(model)}
+
+
+def files_read_by(path: str | os.PathLike[str]) -> frozenset[str]:
+    """The data files of the model in a file, by their real paths; none if that is no model."""
+    try:
+        proto = onnx.load(path, load_external_data=False)
+        folder = os.path.dirname(os.path.abspath(path))
+        return frozenset(os.path.realpath(t.path) for t in external_in(proto, folder))
+    except Exception:  # onnx raises errors of its parsers
+        return frozenset()
+
+
+def external_in(message: Any, base: str) -> Iterator[onnx_ir.ExternalTensor]:
+    """Every external tensor anywhere in a protobuf message, wherever ONNX may have put one."""
+    if isinstance(message, onnx.TensorProto):
+        if message.data_location == onnx.TensorProto.EXTERNAL:
+            yield external_tensor(message, base)
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for item in value if field.is_repeated else (value,):
+                yield from external_in(item, base)
+
+
+def external_tensor(proto: onnx.TensorProto, base: str) -> onnx_ir.ExternalTensor:
+    """An external tensor as onnx-ir sees it.
+
+    Raises:
+        ModelError: its place is no place.
+    """
+    try:
+        tensor = onnx_ir.serde.deserialize_tensor(proto, base)
+    except Exception as error:  # onnx-ir wraps whatever onnx raises
+        why = error.__cause__ or error
+        raise ModelError(f"external data of tensor {proto.name!r} is malformed: {why}") from error
+    assert isinstance(tensor, onnx_ir.ExternalTensor)
+    return tensor
+
+
+def check_external(tensors: Iterable[onnx_ir.ExternalTensor]) -> None:
+    """Refuse data outside the folder of their model, missing, cut off or reached by hard links.
+
+    Raises:
+        ModelError: with the first such tensor.
+    """
+    sizes: dict[tuple[str, str], int] = {}
+    for tensor in tensors:
+        place = (os.fspath(tensor.base_dir) or os.getcwd(), os.fspath(tensor.location))
+        label = f"external data {place[1]!r} of tensor {tensor.name!r}"
+        if place not in sizes:
+            sizes[place] = _file_size(*place, label)
+        if tensor.dtype.value not in BITS:
+            raise ModelError(f"{label} is of type {tensor.dtype.name}, which cannot be external")
+        expected = byte_count(math.prod(tensor.shape.numpy()), tensor.dtype.value)
+        if tensor.length is not None and tensor.length != expected:
+            raise ModelError(
+                f"{label} has {tensor.length} bytes where its dimensions need {expected}"
+            )
+        if (tensor.offset or 0) < 0 or (tensor.offset or 0) + expected > sizes[place]:
+            raise ModelError(
+                f"{label} ends before byte {(tensor.offset or 0) + expected}: the file is truncated"
+            )
+
+
+def _file_size(folder: str, location: str, label: str) -> int:
+    if os.path.isabs(location) or Path(os.path.normpath(location)).parts[:1] == ("..",):
+        raise ModelError(f"{label} lies outside the model's folder")
+    path = os.path.join(folder, location)
+    try:
+        root = os.path.realpath(folder)
+        if os.path.commonpath([root, os.path.realpath(path)]) != root:
+            raise ModelError(f"{label} is a link that leaves the model's folder")
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        missing = isinstance(error, FileNotFoundError)
+        raise ModelError(f"{label} {'is missing' if missing else reason(error)}") from error
+    if not os.path.isfile(path):
+        raise ModelError(f"{label} is not a file")
+    if status.st_nlink > 1:
+        # onnx-ir refuses to map such a file: a hard link can smuggle in a file of another owner.
+        raise ModelError(f"{label} has several hard links; copy the file")
+    return status.st_size
