@@ -21,6 +21,7 @@ from typer.main import get_command
 from eqsat_opt import __version__
 from eqsat_opt.cli import bench, compare, explain, extract, optimize, profile, rules, zoo
 from eqsat_opt.cli.session import Session
+from eqsat_opt.cli.signals import ended_by, ending_signals
 from eqsat_opt.errors import EqsatError
 
 __all__ = ["app", "run"]
@@ -68,15 +69,24 @@ app.add_typer(zoo.app, name="zoo")
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    owns_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     session = Session(debug="--debug" in arguments)
+    try:
+        with ending_signals(session, owns_process=owns_process):
+            return _run(arguments, session)
+    except KeyboardInterrupt as error:  # when the command had ended already, or not begun
+        return _failed(error, session)
+
+
+def _run(arguments: Sequence[str], session: Session) -> int:
     if session.debug:
         logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     else:
         logging.getLogger("eqsat_opt").addHandler(logging.NullHandler())
     try:
-        with get_command(app).make_context(_NAME, arguments, obj=session) as context:
+        with get_command(app).make_context(_NAME, list(arguments), obj=session) as context:
             get_command(app).invoke(context)
         sys.stdout.flush()
     except typer.Exit as end:
@@ -86,18 +96,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _leave_pipe()
     except BaseException as error:
-        if session.debug:
-            traceback.print_exc()
-        message, code = _verdict(error, session)
-        sys.stderr.write(f"error: {' '.join(message.split())}\n")
-        return code
+        return _failed(error, session)
     return 0
+
+
+def _failed(error: BaseException, session: Session) -> int:
+    if session.debug:
+        traceback.print_exception(error)
+    message, code = _verdict(error, session)
+    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    return code
 
 
 def _verdict(error: BaseException, session: Session) -> tuple[str, int]:
     """What to say, and the exit code."""
     if isinstance(error, EqsatError):
         return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt) and session.signal:
+        return f"{ended_by(session.signal)}; {session.outcome}", 128 + session.signal
     if isinstance(error, KeyboardInterrupt):
         return f"interrupted; {session.outcome}", 1
     if isinstance(error, MemoryError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eqsat_opt.children import end_with_parent
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.rules_table import (
     level_of,
@@ -140,23 +142,24 @@ def _workers(jobs: int) -> Iterator[Executor]:
     if jobs == 1:
         yield SerialExecutor()
         return
-    import signal
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    # An interrupt reaches the whole group of processes. A worker that died of it could leave the
-    # queue locked, for which the others would wait for ever; so they finish their rule and end.
     with ProcessPoolExecutor(
-        jobs,
-        mp_context=get_context("spawn"),
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
+        jobs, mp_context=get_context("spawn"), initializer=_prepare_worker
     ) as executor:
         try:
             yield executor
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _prepare_worker() -> None:
+    # An interrupt reaches the whole group of processes. A worker that died of it could leave the
+    # queue locked, for which the others would wait for ever; so they finish their rule and end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
 
 
 def _usable_cores() -> int:

@@ -42,10 +42,12 @@ class Session:
     Attributes:
         debug: whether errors come with a traceback.
         written: the file that is complete already, if any.
+        signal: the number of the signal that ended it, if one did.
     """
 
     debug: bool = False
     written: str = ""
+    signal: int = 0
 
     @property
     def outcome(self) -> str:

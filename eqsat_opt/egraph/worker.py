@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,11 +19,13 @@ from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import NoReturn
 
+from eqsat_opt.children import end_with_parent
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.lowering import Lowered, lower
 from eqsat_opt.egraph.rounds import Budget
 from eqsat_opt.egraph.saturate import Saturation, SaturationReport, saturate_terms
 from eqsat_opt.errors import EqsatError, SaturationError
+from eqsat_opt.files import Scratch
 from eqsat_opt.ir.graph import Constant, Graph
 from eqsat_opt.rules.rule import Rule
 
@@ -33,7 +36,9 @@ def _no_bytes() -> NoReturn:
     raise AssertionError("a child process asked for a weight")
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, folder: str) -> None:
+    end_with_parent()
+    tempfile.tempdir = folder
     try:
         terms, leaf_names, constants, rules, budget = pipe.recv()
         lowered = Lowered(Graph((), (), (), {}, {}), terms, {}, leaf_names, constants, ())
@@ -98,7 +103,8 @@ def saturate_isolated(
     }
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    child = context.Process(target=_serve, args=(theirs,), daemon=True)
+    scratch = Scratch()  # a child that is killed cannot remove its own
+    child = context.Process(target=_serve, args=(theirs, scratch.path), daemon=True)
     try:
         with _interrupts_deferred(), _main_hidden():
             child.start()
@@ -120,6 +126,7 @@ def saturate_isolated(
             child.kill()
             child.join()
         ours.close()
+        scratch.close()
     if isinstance(result, EqsatError):
         raise result
     eclasses, report = result

@@ -24,6 +24,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from eqsat_opt.children import end_with_parent
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource
@@ -276,6 +277,7 @@ def _ending(code: int, elapsed_s: float, limit_s: float) -> str:
 
 def serve() -> None:
     """Answer requests on standard input until it closes: the life of the child process."""
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")

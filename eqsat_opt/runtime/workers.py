@@ -15,6 +15,7 @@ from typing import IO
 
 import onnx
 
+from eqsat_opt.children import end_with_parent
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.measure import Measurement
@@ -199,6 +200,7 @@ def serve() -> None:
     from eqsat_opt.runtime import kernels  # loads onnxruntime before the greeting
 
     del kernels
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
