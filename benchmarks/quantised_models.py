@@ -201,12 +201,14 @@ def quantise(model: onnx.ModelProto, recipe: Recipe, seed: int) -> onnx.ModelPro
         "op_types_to_quantize": list(recipe.only) or None,
     }
     with tempfile.TemporaryDirectory(prefix="quantised-") as folder, _quiet():
+        source = onnx.ModelProto()
+        source.CopyFrom(model)  # the quantiser moves the weights of what it is given
         target = Path(folder) / "model.onnx"
         if recipe.method == "dynamic":
-            q.quantize_dynamic(model, target, **common)
+            q.quantize_dynamic(source, target, **common)
         else:
             q.quantize_static(
-                model,
+                source,
                 target,
                 _Calibration(model, seed),
                 quant_format=formats[recipe.method],
