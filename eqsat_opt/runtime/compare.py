@@ -7,17 +7,17 @@ to their size then misses a dropped gate. The error here is relative to how much
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.ort import OpenSession, OrtOptions, OrtSession
 from eqsat_opt.runtime.sandbox import SandboxDied
 from eqsat_opt.runtime.segments import cut_at_quantisations
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
@@ -84,10 +84,6 @@ class _Scale:
         """The scale that also holds for the values of a trial."""
         other = _Scale.of([value])
         return _Scale(max(self.largest, other.largest), self.deviation or other.deviation)
-
-
-OpenSession: TypeAlias = Callable[[ModelSource, OrtOptions], Runner]
-"""How a model is loaded: into this process, or into a sandbox."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +259,7 @@ def differences(
         raise RuntimeFailed(
             f"outputs are {list(session.output_names)} instead of {list(reference.names)}"
         )
-    judge = _Judge(reference, model, options, numerics)
+    judge = _Judge(reference, model, options, numerics, open_session)
     found = judge.compare(session)
     if any(difference.why for difference in found):
         found = judge.between_quantisations(found, reference.feeds)
@@ -283,6 +279,7 @@ class _Judge:
     model: ModelSource
     options: OrtOptions
     numerics: str
+    open_session: OpenSession
 
     @property
     def _tolerance(self) -> float:
@@ -338,13 +335,14 @@ class _Judge:
         if self.reference.model is None:
             return found
         try:
-            segments = cut_at_quantisations(self.reference.model, self.model, self.options)
+            segments = cut_at_quantisations(
+                self.reference.model, self.model, self.options, self.open_session
+            )
             if segments is None:
                 return found
             outputs = tuple(tuple(segments.original.run(one)) for one in feeds)
             parts = Reference(tuple(segments.original.output_names), feeds, outputs)
-            judge = _Judge(parts, self.model, self.options, self.numerics)
-            between = judge.compare(segments.other)
+            between = replace(self, reference=parts).compare(segments.other)
         except RuntimeFailed:
             return found
         return found if any(part.why for part in between) else _without_steps(found, between)

@@ -18,10 +18,11 @@ import onnxruntime
 from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.ort_values import RAW_TYPES, from_ort_value, to_ort_value
-from eqsat_opt.runtime.source import Feeds, ModelSource
+from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
 
 __all__ = [
     "READS_CONFIG",
+    "OpenSession",
     "OptimizationLevel",
     "OrtOptions",
     "OrtSession",
@@ -191,6 +192,10 @@ class OrtSession:
 
     def _ort_value(self, name: str, value: Any) -> Any:
         return to_ort_value(np.asarray(value), self._input_types.get(name, ""))
+
+
+OpenSession: TypeAlias = Callable[[ModelSource, OrtOptions], Runner]
+"""How a model is loaded: into this process, by :class:`OrtSession`, or into a sandbox."""
 
 
 def ort_version() -> str:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import onnx
 
 from eqsat_opt.ir.quantised import ROUNDING
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.ort import OpenSession, OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 
 __all__ = ["Segments", "cut_at_quantisations"]
@@ -53,10 +53,12 @@ class _Part:
     Attributes:
         inner: has at least these values as outputs or inputs.
         compared: names of values to their names in the other model.
+        runs: inputs and what they gave.
     """
 
     inner: Runner
     compared: Mapping[str, str]
+    runs: list[tuple[Feeds, dict[str, Any]]] = field(default_factory=list)
 
     @property
     def input_names(self) -> Sequence[str]:
@@ -71,9 +73,14 @@ class _Part:
         return [values[name] for name in self.compared]
 
     def values(self, feeds: Feeds) -> dict[str, Any]:
-        """What is known by name after a run."""
+        """What is known by name after a run; the same inputs run once."""
+        for known, values in self.runs:
+            if known is feeds:
+                return values
         outputs = zip(self.inner.output_names, self.inner.run(feeds), strict=True)
-        return {**feeds, **dict(outputs)}
+        values = {**feeds, **dict(outputs)}
+        self.runs.append((feeds, values))
+        return values
 
 
 class _Fed:
@@ -85,6 +92,7 @@ class _Fed:
         structure: onnx.ModelProto,
         results: Mapping[str, str],
         options: OrtOptions,
+        open_session: OpenSession,
     ) -> None:
         self.input_names = original.input_names
         self.output_names = original.output_names
@@ -92,14 +100,16 @@ class _Fed:
         self._structure = structure
         self._results = results
         self._options = options
-        self._session: OrtSession | None = None
+        self._open_session = open_session
+        self._session: Runner | None = None
 
     def run(self, feeds: Feeds) -> list[Any]:
         values = self._original.values(feeds)
         cut = {other: values[name] for name, other in self._results.items()}
         wanted = self._original.compared.values()
         if self._session is None:  # only a run tells the types of the new inputs
-            self._session = OrtSession(_without(self._structure, cut, wanted), self._options)
+            other = _without(self._structure, cut, wanted)
+            self._session = self._open_session(other, self._options)
         known = {**feeds, **cut}
         own = {name: known[name] for name in self._session.input_names}
         known.update(zip(self._session.output_names, self._session.run(own), strict=True))
@@ -107,7 +117,10 @@ class _Fed:
 
 
 def cut_at_quantisations(
-    original: ModelSource, other: ModelSource, options: OrtOptions
+    original: ModelSource,
+    other: ModelSource,
+    options: OrtOptions,
+    open_session: OpenSession = OrtSession,
 ) -> Segments | None:
     """Both models cut at the quantisations that they share; ``None`` where there is none.
 
@@ -125,8 +138,9 @@ def cut_at_quantisations(
     compared = {name: name for name in given if name not in results} | operands
     inputs = {value.name for value in first.graph.input}
     exposed = _exposed(first, [n for n in (*operands, *results) if n not in {*given, *inputs}])
-    part = _Part(OrtSession(exposed, _beside(original, options)), compared)
-    return Segments(part, _Fed(part, second, results, _beside(other, options)))
+    part = _Part(open_session(exposed, _beside(original, options)), compared)
+    fed = _Fed(part, second, results, _beside(other, options), open_session)
+    return Segments(part, fed)
 
 
 def _cuts(first: onnx.ModelProto, second: onnx.ModelProto) -> Iterator[_Cut]:
