@@ -1,7 +1,8 @@
 """Rounds: rulesets run in phases until nothing changes or a budget ends it.
 
-A single step of the engine cannot be interrupted, so budgets act between small steps; the hard
-deadline is a child process (:mod:`eqsat_opt.egraph.worker`).
+A single step of the engine cannot be interrupted, so budgets act between small steps, and a step
+that would not end in time, by what the last one of its kind took, is not begun; the hard deadline
+is a child process (:mod:`eqsat_opt.egraph.worker`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Budget:
     Attributes:
         nodes: e-nodes.
         iterations: rounds of all phases.
-        deadline: no step begins after it.
+        deadline: no step begins that would end after it.
         algebra_iterations: rounds in which associativity and commutativity run; they never
             saturate.
         match_limit: matches per algebra rule and round before the scheduler bans it for a while.
@@ -72,6 +73,7 @@ class Rounds:
         self._budget = budget
         self._progress = progress
         self._snapshots: list[int] = []
+        self._last: dict[Phase, tuple[int, float]] = {}
 
     def _step(self, schedule: str, iteration: int = 0) -> bool:
         """Run one schedule and count e-nodes; whether it changed anything."""
@@ -101,6 +103,23 @@ class Rounds:
             self._engine.pop()
             self._snapshots.pop()
 
+    def _step_of(self, phase: Phase, iteration: int) -> bool:
+        """One step of a phase, timed; whether it changed anything."""
+        clock, size = self._budget.deadline.clock, max(1, self.size)
+        started = clock()
+        changed = self._step(self._schedule(phase), iteration)
+        self._last[phase] = (size, clock() - started)
+        return changed
+
+    def _would_be_late(self, phase: Phase) -> bool:
+        """Whether the next step of a phase would end too late.
+
+        Joins are expected to grow as the square of the e-graph.
+        """
+        size, seconds = self._last.get(phase, (1, 0.0))
+        deadline = self._budget.deadline
+        return deadline.expired or seconds * (self.size / size) ** 2 > deadline.left_s
+
     def _schedule(self, phase: Phase) -> str:
         if phase is not Phase.ALGEBRA:
             return f"(run {phase}) {SETTLED}"
@@ -114,10 +133,10 @@ class Rounds:
         """One round; whether it changed anything, and the budget that ended it."""
         changed = False
         for phase in phases:
-            if self._budget.deadline.expired:
+            if self._would_be_late(phase):
                 return changed, "time"
             self._take_snapshot()
-            changed |= self._step(self._schedule(phase), iteration)
+            changed |= self._step_of(phase, iteration)
             if self.size > self._budget.nodes:
                 self._undo_overshoot()
                 return changed, "nodes"
@@ -147,12 +166,11 @@ class Rounds:
     def saturate_windows(self) -> tuple[int, str]:
         """Run the rules of recognition alone; how many rounds, and what stopped them."""
         self._step(SETTLED)
-        schedule = self._schedule(Phase.RECOGNISE)
         for iteration in range(1, self._budget.recognition_iterations + 1):
-            if not self._step(schedule, iteration):
+            if self._would_be_late(Phase.RECOGNISE):
+                return iteration, "time"
+            if not self._step_of(Phase.RECOGNISE, iteration):
                 return iteration, "saturated"
             if self.size > self._budget.recognition_nodes:
                 return iteration, "nodes"
-            if self._budget.deadline.expired:
-                return iteration, "time"
         return self._budget.recognition_iterations, "iterations"

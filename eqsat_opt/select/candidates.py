@@ -27,6 +27,9 @@ __all__ = ["Candidate", "Candidates", "OperandRef", "tile"]
 _BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max"})
 _CONCAT_VARIANTS = 3
 _CONCAT_OPERANDS = 256
+_CONCAT_ROOM, _CONCAT_ROOM_PER_NODE = 4_096, 16
+"""Operands of all flat concatenations together: some, and some more for each e-node."""
+
 _VALUE_MATTERS = frozenset({"Pow"})
 
 
@@ -269,14 +272,41 @@ def _flat_operands(
     yield (left, right), (node,)
 
 
-def _concats(eclasses: EClasses, node: int) -> Iterator[Candidate]:
-    cls = int(eclasses.class_of[node])
-    for operands, nodes in _flat_operands(eclasses, node):
-        refs = tuple(dict.fromkeys(operands))
-        step = Step("Concat", eclasses.attrs[node], tuple(refs.index(c) for c in operands))
-        yield Candidate(
-            cls, "concat", nodes, refs, tuple(OperandRef(c) for c in refs), (step,), (len(refs),)
-        )
+def _concat(
+    eclasses: EClasses, node: int, operands: tuple[int, ...], nodes: tuple[int, ...]
+) -> Candidate:
+    refs = {cls: i for i, cls in enumerate(dict.fromkeys(operands))}
+    step = Step("Concat", eclasses.attrs[node], tuple(refs[c] for c in operands))
+    return Candidate(
+        int(eclasses.class_of[node]), "concat", nodes, tuple(refs),
+        tuple(OperandRef(c) for c in refs), (step,), (len(refs),),
+    )  # fmt: skip
+
+
+def _concats(eclasses: EClasses, pairs: Sequence[int]) -> Iterator[Candidate]:
+    """Concatenations of two as they are, and flat ones as far as there is room for operands.
+
+    A concatenation of n is n - 1 pairs, and to flatten each of them would take n² operands. Those
+    that no other one continues are flattened first: what they are flattened past is rarely needed.
+    """
+    room = _CONCAT_ROOM + _CONCAT_ROOM_PER_NODE * eclasses.n_nodes
+    attrs, classes = eclasses.attrs, eclasses.class_of
+    continued = {(eclasses.children(node)[0], attrs[node]) for node in pairs}
+    outermost = [node for node in pairs if (int(classes[node]), attrs[node]) not in continued]
+    pending = [*reversed(pairs), *reversed(outermost)]
+    waiting = set(pairs)
+    while pending:
+        node = pending.pop()
+        if node not in waiting:
+            continue
+        waiting.remove(node)
+        for operands, nodes in _flat_operands(eclasses, node) if room > 0 else ():
+            if len(operands) > 2:
+                room -= len(operands)
+                yield _concat(eclasses, node, operands, nodes)
+            if len(nodes) >= _CONCAT_OPERANDS:  # the rest of it is a concatenation of its own
+                pending += [n for n in eclasses.nodes_of[operands[0]] if n in waiting]
+        yield _concat(eclasses, node, eclasses.children(node), (node,))
 
 
 def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]]:
@@ -355,6 +385,7 @@ def tile(eclasses: EClasses, patterns: Sequence[KernelPattern]) -> Candidates:
         items.setdefault((candidate.cls, body, candidate.reads, candidate.index), candidate)
 
     constants: set[int] = set()
+    pairs: list[int] = []
     for node, op in enumerate(eclasses.op):
         cls = int(eclasses.class_of[node])
         if eclasses.is_const[cls]:
@@ -363,13 +394,14 @@ def tile(eclasses: EClasses, patterns: Sequence[KernelPattern]) -> Candidates:
                 add(Candidate(cls, "const", (node,), ()))
             continue
         if op == "Concat" and len(eclasses.children(node)) == 2:
-            for candidate in _concats(eclasses, node):
-                add(candidate)
+            pairs.append(node)
             continue
         add(_single(eclasses, node))
         for pattern in by_root.get(op, ()):
             for match in match_at(eclasses, pattern, node):
                 add(_candidate(eclasses, pattern.name, match))
+    for candidate in _concats(eclasses, pairs):
+        add(candidate)
     for candidate in _splits(eclasses, eclasses.n_classes):
         add(candidate)
     ordered = sorted(items.values(), key=lambda c: c.cls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -365,6 +366,17 @@ def test_time_budget_stops() -> None:
     report = saturate(sums(9), default_rules(), Budget(deadline=Deadline.after(0.0))).report
     assert report.stopped_by == "time"
     assert report.iterations == 1
+
+
+def test_a_step_that_would_end_too_late_is_not_begun() -> None:
+    ticks = itertools.count()
+    deadline = Deadline.after(45.0, lambda: float(next(ticks)))  # each look takes a second
+    rules = book("elementwise/add-assoc", "elementwise/add-commute")
+    budget = Budget(deadline=deadline, algebra_iterations=16)
+    report = saturate(sums(9), rules, budget).report
+    assert report.stopped_by == "time"
+    assert report.iterations > 2
+    assert not deadline.expired
 
 
 def test_report_accounts_for_all_stages() -> None:
