@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, overload
 
@@ -56,6 +57,7 @@ from eqsat_opt.select.contest import (
 from eqsat_opt.select.entrants import BEST, ORIGINAL, metrics_of
 from eqsat_opt.select.finding import Found, Job, find_candidates
 from eqsat_opt.select.pipeline import Plan, SearchOptions
+from eqsat_opt.select.previous import RECORD, Joined, join_previous, origin_of, record_of
 from eqsat_opt.select.verdict import unraced
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
 
@@ -192,12 +194,16 @@ def _terms(
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The model as loaded and the new one, ``None`` where the original stays."""
+    """The model as loaded and the new one, ``None`` where the original stays.
+
+    Where the output holds the result already, there is nothing to write.
+    """
 
     loaded: onnx_ir.Model
     model: onnx_ir.Model | None
     report: Report
     plan: Plan
+    is_written: bool = False
 
 
 def _optimise(
@@ -244,10 +250,24 @@ def _optimise(
         )
         found, warnings = find_candidates(job, rules, deadline)
         stages.seconds.update(found.stages_s)
+        origin = cache(lambda: origin_of(model, rules, options.numerics))
+        joined = Joined(found)
+        place = None if destination is None else destination.earlier
+        if place is not None and terms.race_s and not terms.by_cost:
+            with stages("previous"):
+                joined = join_previous(found, place, origin, staging.original, terms)
+                found = joined.found
         contest = Contest(unraced(next(found.sound, ORIGINAL)))
         if found.examined is not None:
             with stages("race") if terms.race_s else nullcontext():
-                contest = hold_contest(found.models, staging.original, clean, found.examined, terms)
+                contest = hold_contest(
+                    found.models,
+                    staging.original,
+                    clean,
+                    found.examined,
+                    terms,
+                    incumbent=joined.incumbent,
+                )
         n_measured = pricer.n_measured
     label, level = contest.verdict.winner, contest.verdict.level
     chosen = None if label == ORIGINAL else found.exported[label]
@@ -255,13 +275,24 @@ def _optimise(
         chosen = model.clone() if chosen is None else chosen
         properties = chosen.metadata_props
         properties[ORT_CONFIG] = with_level(level, properties.get(ORT_CONFIG, ""))
+    is_written = joined.is_written(contest.verdict)
+    if destination is not None and label != ORIGINAL and not is_written:
+        assert chosen is not None
+        with stages("record"):
+            status = "unmeasured" if terms.by_cost else contest.verdict.status
+            chosen.metadata_props[RECORD] = record_of(origin(), status)
     raised = found.entrants.get(label, imported)
     files = (model, model if chosen is None else chosen)
     report = _report(name, found, files, raised, contest, stages, n_measured, options)
-    report = replace(report, warnings=warnings, sizes=tuple(one.to_json() for one in sizes))
+    report = replace(
+        report,
+        warnings=warnings,
+        sizes=tuple(one.to_json() for one in sizes),
+        notes=(*report.notes, joined.note) if joined.note else report.notes,
+    )
     if label != ORIGINAL and (written_out := _written_out(raised, found.exported[label])):
         report = replace(report, notes=(*report.notes, written_out))
-    return _Outcome(model, chosen, report, found.plan)
+    return _Outcome(model, chosen, report, found.plan, is_written)
 
 
 def _written_out(graph: Graph, exported: onnx_ir.Model) -> str:
@@ -331,6 +362,7 @@ def _report(
     cost = weighted(objective, choice.metrics)
     bound = min(choice.extraction.lower_bound, cost)
     (before, held_before), (after, held_after) = map(_contents, files)
+    predicted = metrics_of(plan, label)
     return Report(
         model=name,
         status=verdict.status,
@@ -338,10 +370,10 @@ def _report(
         operators_before=before,
         operators_after=after,
         metrics_before={**choice.original_metrics, **held_before},
-        metrics_after={**metrics_of(plan, label), **held_after},
+        metrics_after={**predicted, **held_after},
         cost=cost,
         original_cost=weighted(objective, choice.original_metrics),
-        result_cost=weighted(objective, metrics_of(plan, label)),
+        result_cost=weighted(objective, predicted) if predicted else None,
         passed_over=_passed_over(found, contest),
         lower_bound=bound,
         gap=(cost - bound) / cost if cost else 0.0,
@@ -433,11 +465,12 @@ def _run(
     if destination is not None:
         stages = _Stages(progress)
         with stages("write"):
-            notes = destination.write(result, outcome.loaded)
+            notes = () if outcome.is_written else destination.write(result, outcome.loaded)
         report = replace(
             report,
             stages_s={**report.stages_s, "write": round(stages.seconds["write"], 4)},
             output=os.fspath(output) if isinstance(output, (str, os.PathLike)) else "",
+            is_in_place=outcome.is_written,
             notes=(*report.notes, *notes),
         )
         result = output

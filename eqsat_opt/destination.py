@@ -32,6 +32,13 @@ class Destination:
     source: str | os.PathLike[str] | None = None
     overwrite: bool = False
 
+    @property
+    def earlier(self) -> str | None:
+        """The file that the result will replace; ``None`` where that is the model itself."""
+        if not isinstance(self.output, str | os.PathLike) or self._is_source():
+            return None
+        return os.fspath(self.output) if os.path.exists(self.output) else None
+
     def check(self) -> None:
         """Refuse what is known to fail.
 

@@ -78,6 +78,7 @@ class Report:
         session_options: what the result gains by beyond a default session, as its metadata ask for
             and `eqsat_opt.session` sets it; empty for nothing.
         output: the file that holds the result; empty for a result in memory.
+        is_in_place: whether that file held the result already and was left as it was.
         operators_before, operators_after: operator name to count, in the main graph of the file as
             it was given and of the result.
         metrics_before, metrics_after: totals by metric: ``weight_bytes`` of all constants in the
@@ -140,6 +141,7 @@ class Report:
     session_speedup: float = 1.0
     session_options: Mapping[str, Any] = field(default_factory=dict)
     output: str = ""
+    is_in_place: bool = False
     result_cost: float | None = None
     passed_over: str = ""
     warnings: tuple[str, ...] = ()
@@ -153,9 +155,10 @@ class Report:
         """The outcome of a default session in a few words."""
         if self.status != "improved":
             return STATUS_TEXT[self.status]
+        where = " on a busy machine" if self.race.get("is_busy") else ""
         if self._by_time:
-            return f"{STATUS_TEXT[self.status]}: {self.speedup:.2f}x"
-        speed = f"{self.speedup:.2f}x as fast"
+            return f"{STATUS_TEXT[self.status]}: {self.speedup:.2f}x{where}"
+        speed = f"{self.speedup:.2f}x as fast{where}"
         if self.result_cost is not None and self._is_below(self.result_cost, self.original_cost):
             share = self.result_cost / self.original_cost
             return f"a cheaper graph was found: {share:.3f} of the predicted cost, {speed}"
@@ -220,6 +223,7 @@ class Report:
             "session_speedup": self.session_speedup,
             "session_options": dict(self.session_options),
             "output": self.output,
+            "is_in_place": self.is_in_place,
             "noise": self.noise,
             "threads": self.threads,
             "objective": dict(self.objective),

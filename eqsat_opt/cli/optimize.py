@@ -115,7 +115,8 @@ def optimize_model(
         console = output_console(stderr=is_stream)
         console.print(report)
         what = " (the original)" if report.winner == "original" else ""
-        console.print(f"written to {where}{what}", markup=False)
+        done = f"{where} is left as it was" if report.is_in_place else f"written to {where}{what}"
+        console.print(done, markup=False)
     else:
         print_warnings(report.warnings)
         print_advice(report.advice)

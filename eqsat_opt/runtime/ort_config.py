@@ -13,7 +13,7 @@ from typing import Any, get_args
 from eqsat_opt.runtime.ort import READS_CONFIG, OptimizationLevel
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
-__all__ = ["ORT_CONFIG", "default_level", "level_in", "with_level"]
+__all__ = ["ORT_CONFIG", "default_level", "level_in", "level_of", "with_level"]
 
 ORT_CONFIG = "ort_config"
 """Metadata key that onnxruntime defines."""
@@ -31,12 +31,16 @@ def with_level(level: str, value: str = "") -> str:
 
 def level_in(model: ModelSource) -> OptimizationLevel:
     """The level that a model asks for, ``all`` if it asks for none."""
-    for entry in read_structure(model).metadata_props:
-        if entry.key == ORT_CONFIG:
-            code = _parse(entry.value).get(_OPTIONS, {}).get(_LEVEL)
-            for level in get_args(OptimizationLevel):
-                if _CODES.get(level) == code:
-                    return level  # type: ignore[no-any-return]
+    properties = {entry.key: entry.value for entry in read_structure(model).metadata_props}
+    return level_of(properties.get(ORT_CONFIG, ""))
+
+
+def level_of(value: str) -> OptimizationLevel:
+    """The level that a value of :data:`ORT_CONFIG` asks for, ``all`` if it asks for none."""
+    code = _parse(value).get(_OPTIONS, {}).get(_LEVEL)
+    for level in get_args(OptimizationLevel):
+        if _CODES.get(level) == code:
+            return level  # type: ignore[no-any-return]
     return "all"
 
 

@@ -23,7 +23,7 @@ from eqsat_opt.runtime.race_result import RaceResult
 from eqsat_opt.runtime.source import Feeds, ModelSource
 from eqsat_opt.runtime.trials import size_drafts
 from eqsat_opt.select.entrants import BEST, CLEAN, ORIGINAL
-from eqsat_opt.select.verdict import Verdict, cheapest, decide, unraced
+from eqsat_opt.select.verdict import PREVIOUS, Verdict, cheapest, decide, unraced
 
 __all__ = [
     "ORIGINAL",
@@ -150,16 +150,20 @@ def _settings(
     settings = dict.fromkeys(models, terms.session(default))
     if not terms.by_cost:
         for level in dict.fromkeys((*_variants(graph), level_in(models[ORIGINAL]))):
-            for name in (ORIGINAL, BEST, CLEAN):
+            for name in (ORIGINAL, BEST, CLEAN, PREVIOUS):
                 if name in models and level != default:
                     settings[f"{name}@{level}"] = terms.session(level)
     return settings
 
 
 def _races(
-    models: Mapping[str, ModelSource], reference: Reference, graph: Graph, terms: Terms
+    models: Mapping[str, ModelSource],
+    reference: Reference,
+    graph: Graph,
+    terms: Terms,
+    incumbent: str,
 ) -> list[RaceResult]:
-    """A race for each set of sizes; the first alone, where nobody wins it."""
+    """A race for each set of sizes; the first alone, where it leaves the original in its place."""
     settings = _settings(models, graph, terms)
     entrants = {name: models[name.partition("@")[0]] for name in settings}
 
@@ -177,7 +181,7 @@ def _races(
 
     races: list[RaceResult] = []
     races.append(run(reference.feeds[0]))
-    if not terms.by_cost and decide(races).status == "unchanged":
+    if not terms.by_cost and decide(races, incumbent=incumbent).status == "unchanged":
         return races
     specs = input_specs(models[ORIGINAL])
     for sizes in terms.sizes[1:]:
@@ -238,6 +242,8 @@ def hold_contest(
     graph: Graph,
     examined: Examination,
     terms: Terms,
+    *,
+    incumbent: str = "",
 ) -> Contest:
     """Race the candidates that passed the examination against the original.
 
@@ -247,6 +253,7 @@ def hold_contest(
         graph: the original, to decide which settings of the runtime are worth a try.
         examined: what is known of the candidates.
         terms: how.
+        incumbent: the candidate that an earlier run wrote, and that won then; empty for none.
     """
     stays = Verdict(ORIGINAL, "unchanged")
     if examined.reference is None:
@@ -256,9 +263,9 @@ def hold_contest(
         return Contest(unraced(next(iter(sound), ORIGINAL)))
     start = time.perf_counter()
     try:
-        races = _races({ORIGINAL: original, **sound}, examined.reference, graph, terms)
+        races = _races({ORIGINAL: original, **sound}, examined.reference, graph, terms, incumbent)
     except RuntimeFailed as error:
         obstacle = f"the race could not be held, so the original stays: {error}"
         return Contest(stays, obstacle=obstacle)
-    verdict = cheapest(races, tuple(sound)) if terms.by_cost else decide(races)
+    verdict = cheapest(races, tuple(sound)) if terms.by_cost else decide(races, incumbent=incumbent)
     return Contest(verdict, races[0], tuple(races[1:]), time.perf_counter() - start)

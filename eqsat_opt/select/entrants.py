@@ -59,13 +59,13 @@ def entrants_of(
 
 
 def metrics_of(plan: Plan, name: str) -> dict[str, float]:
-    """Predicted totals of an entrant, or of the original for every other name."""
+    """Predicted totals of an entrant, or of the original; none of what the plan did not make."""
     choice = plan.choice
     if name == BEST:
         return dict(choice.metrics)
     if name.startswith(ALTERNATIVE):
         return dict(choice.alternative_metrics[int(name.removeprefix(ALTERNATIVE)) - 1])
-    return dict(choice.original_metrics)
+    return dict(choice.original_metrics) if name in (ORIGINAL, CLEAN) else {}
 
 
 def _size(graph: Graph) -> int:

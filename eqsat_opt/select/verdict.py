@@ -56,11 +56,16 @@ def decide(races: Sequence[RaceResult], *, incumbent: str = "") -> Verdict:
     """Judge races of the same entrants, one at each set of sizes.
 
     Args:
-        races: at least one; an entrant called ``name@level`` is ``name`` with a session option.
+        races: at least one; an entrant called ``name@level`` is ``name`` with a session option. Who
+            is missing from one of them does not win.
         incumbent: the entrant that is what an earlier run wrote and that won then; empty for none.
     """
     original = races[0].original
-    names = [name for name in races[0].entries if name != original]
+    names = [
+        name
+        for name in races[0].entries
+        if name != original and all(name in race.entries for race in races)
+    ]
 
     def beats(name: str, rival: str) -> bool:
         return all(race.beats(name, rival) for race in races)
