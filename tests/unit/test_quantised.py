@@ -21,6 +21,7 @@ from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.select.contest import has_session_variants
 from eqsat_opt.zoo._builder import GraphBuilder
 
 FAST = Options(measure=False, race=False, check=2, store="", threads=1, budget_s=6.0)
@@ -303,6 +304,31 @@ def test_a_product_of_integers_keeps_its_scaling() -> None:
     result = optimised(model)
     assert operators(result.model)["Relu"] == 1
     assert kernels(result.model)["DynamicQuantizeMatMul"] == 1
+
+
+def test_a_unit_behind_symbolic_sizes_has_types_and_keeps_its_form() -> None:
+    """Sizes that are computed from other sizes, as exporters write them for any batch."""
+    model = parsed(
+        "(float[N,4,64] x) => (float[N,2,4,32] y) { q = QuantizeLinear(x, s, z)"
+        " d = DequantizeLinear(q, s, z) f = DequantizeLinear(w, s) m = MatMul(d, f)"
+        " p = QuantizeLinear(m, t, z) e = DequantizeLinear(p, t, z)"
+        " c = Shape(x) n = Gather(c, i) k = Concat<axis=0>(n, o) h = Reshape(e, k)"
+        " v = Transpose<perm=[0, 2, 1, 3]>(h) r = Relu(v) g = Relu(r) y = Sin(g) }",
+        *SCALES, tensor("i", [0], np.int64), tensor("o", [4, 2, 32], np.int64),
+    )  # fmt: skip
+    graph = import_model(load_model(model))
+    assert str(graph.types["v"]) == "float32[N,2,4,32]"
+    result = optimised(model)
+    assert operators(result.model)["Relu"] == 1
+    assert operators(result.model)["Reshape"] == operators(result.model)["Transpose"] == 1
+    assert kernels(result.model)["QLinearMatMul"] == kernels(model)["QLinearMatMul"] == 1
+
+
+def test_no_session_option_takes_the_integer_kernels_away() -> None:
+    """Other levels of the runtime's optimiser are raced for products of floats alone."""
+    floats, integers = _tokens(0), quantised(RECIPES[5])
+    assert has_session_variants(import_model(load_model(floats)))
+    assert not has_session_variants(import_model(load_model(integers)))
 
 
 # ------------------------------------------------------------------------------- the report
