@@ -40,6 +40,7 @@ from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.report import Latency, OutputError, Report
 from eqsat_opt.rules import Numerics, load_rules
 from eqsat_opt.rules.library import excluded_rules
+from eqsat_opt.runtime.acceptance import require_valid
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import OrtOptions, require_custom_ops
 from eqsat_opt.runtime.ort_config import ORT_CONFIG, default_level, level_in, with_level
@@ -220,17 +221,19 @@ def _optimise(
         model = load_model(given)
         if destination is not None:
             destination.check_for(model)
-        imported = import_model(model)
-        clean = normalise(imported, numerics=options.numerics)
-    sizes = size_sets(imported, options.shape_sets)
-    search = _search_options(options, sizes[0].all, deadline)
-    terms = _terms(options, search, sizes, deadline)
     with ExitStack() as stack:
+        staging = stack.enter_context(Staging(model, given))
+        with stages("load"):
+            lacking = require_valid(staging.original, _session(options))
+            imported = import_model(model)
+            clean = normalise(imported, numerics=options.numerics)
+        sizes = size_sets(imported, options.shape_sets)
+        search = _search_options(options, sizes[0].all, deadline)
+        terms = _terms(options, search, sizes, deadline)
         if options.check or options.race:
             # It starts in the background, while the search runs.
             terms = replace(terms, open_session=stack.enter_context(sandbox()).open)
         pricer = stack.enter_context(_open_pricer(options))
-        staging = stack.enter_context(Staging(model, given))
         if search.measure and not terms.by_cost:
             with stages("calibrate"):
                 pricer.calibrate(search.deadline)
@@ -246,7 +249,7 @@ def _optimise(
             strict=options.strict,
             selection=options.rules,
             stage=stages,
-            progress=progress,
+            progress=stages.progress,
         )
         found, warnings = find_candidates(job, rules, deadline)
         stages.seconds.update(found.stages_s)
@@ -284,11 +287,14 @@ def _optimise(
     raised = found.entrants.get(label, imported)
     files = (model, model if chosen is None else chosen)
     report = _report(name, found, files, raised, contest, stages, n_measured, options)
+    notes = [joined.note] if joined.note else []
+    if lacking and not contest.obstacle:
+        notes.append(f"the original does not run in onnxruntime, so nothing was checked: {lacking}")
     report = replace(
         report,
         warnings=warnings,
         sizes=tuple(one.to_json() for one in sizes),
-        notes=(*report.notes, joined.note) if joined.note else report.notes,
+        notes=(*report.notes, *notes),
     )
     if label != ORIGINAL and (written_out := _written_out(raised, found.exported[label])):
         report = replace(report, notes=(*report.notes, written_out))

@@ -14,7 +14,21 @@ __all__ = [
     "RuntimeFailed",
     "SaturationError",
     "StoreError",
+    "escaped",
+    "printable",
 ]
+
+
+def escaped(text: str) -> str:
+    """Control characters as escapes: a name from a file steers no terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def printable(text: str) -> str:
+    """The same on one line."""
+    return escaped(" ".join(text.split()))
 
 
 class EqsatError(Exception):

@@ -22,7 +22,7 @@ from eqsat_opt import __version__
 from eqsat_opt.cli import bench, compare, explain, extract, optimize, profile, rules, zoo
 from eqsat_opt.cli.session import Session
 from eqsat_opt.cli.signals import ended_by, ending_signals
-from eqsat_opt.errors import EqsatError
+from eqsat_opt.errors import EqsatError, printable
 
 __all__ = ["app", "run"]
 
@@ -104,7 +104,7 @@ def _failed(error: BaseException, session: Session) -> int:
     if session.debug:
         traceback.print_exception(error)
     message, code = _verdict(error, session)
-    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    sys.stderr.write(f"error: {printable(message)}\n")
     return code
 
 

@@ -57,9 +57,9 @@ class Session:
 
 def output_console(*, stderr: bool = False) -> Console:
     """The console of standard output, or of standard error where the output is taken."""
-    from rich.console import Console
+    from eqsat_opt.cli.console import SafeConsole
 
-    console = Console(stderr=stderr, highlight=False, emoji=False)
+    console = SafeConsole(stderr=stderr)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPE_WIDTH
     return console
@@ -67,19 +67,19 @@ def output_console(*, stderr: bool = False) -> Console:
 
 def print_warnings(warnings: Sequence[str]) -> None:
     """What nobody may miss, on standard error where there are no tables."""
-    from rich.console import Console
+    from eqsat_opt.cli.console import SafeConsole
 
-    console = Console(stderr=True, highlight=False, emoji=False)
+    console = SafeConsole(stderr=True)
     for warning in warnings:
         console.print(f"warning: {warning}", style="bold red", markup=False, soft_wrap=True)
 
 
 def print_advice(advice: str) -> None:
     """What a session option gains, on standard error where there are no tables."""
-    from rich.console import Console
+    from eqsat_opt.cli.console import SafeConsole
 
     if advice:
-        console = Console(stderr=True, highlight=False, emoji=False)
+        console = SafeConsole(stderr=True)
         console.print(advice, markup=False, soft_wrap=True)
 
 
@@ -88,21 +88,20 @@ def print_left_out(*, tables: bool) -> None:
 
     It goes below the tables, or to standard error where there are none.
     """
-    from rich.console import Console
-
     from eqsat_opt.api import left_out_note
+    from eqsat_opt.cli.console import SafeConsole
 
     if note := left_out_note():
-        console = output_console() if tables else Console(stderr=True, highlight=False, emoji=False)
+        console = output_console() if tables else SafeConsole(stderr=True)
         console.print(f"note: {note}", style="yellow", markup=False, soft_wrap=not tables)
 
 
 @contextmanager
 def stage_progress(quiet: bool = False) -> Iterator[Progress]:
     """A line on standard error that names the running stage, where that is a terminal."""
-    from rich.console import Console
+    from eqsat_opt.cli.console import SafeConsole
 
-    console = Console(stderr=True, highlight=False, emoji=False)
+    console = SafeConsole(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda _stage, _detail: None
         return

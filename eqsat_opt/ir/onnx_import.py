@@ -17,6 +17,7 @@ import onnx_ir
 
 import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
 from eqsat_opt.errors import ModelError
+from eqsat_opt.ir.contradictions import contradiction
 from eqsat_opt.ir.dims import SymDim, is_size
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
@@ -141,6 +142,8 @@ class _Importer(ImportContext):
         self.nodes.append(Node(OPAQUE, (), (name,), sources=(name,), payload=payload))
 
     def _enter_node(self, node: onnx_ir.Node) -> None:
+        if node.domain == "" and (why := self._contradiction(node)):
+            raise ModelError(f"node {node.name!r} ({node.op_type}) can never run: {why}")
         if node.domain == "" and self.opset >= FIRST_OPSET:
             if node.op_type == "Constant" and self._enter_constant(node):
                 return
@@ -159,6 +162,20 @@ class _Importer(ImportContext):
         except onnx.defs.SchemaError:
             return False
         return True
+
+    def _contradiction(self, node: onnx_ir.Node) -> str:
+        names = ["" if value is None else value.name or "" for value in node.inputs]
+        types = [self.types.get(name) for name in names]
+        try:
+            target = self.dims(names[1]) if node.op_type == "Reshape" else None
+        except (Untranslatable, IndexError):
+            target = None
+        return contradiction(
+            node.op_type,
+            [type_ if isinstance(type_, TensorType) else None for type_ in types],
+            {name: a.value for name, a in node.attributes.items() if not a.is_ref()},
+            target,
+        )
 
     def _enter_constant(self, node: onnx_ir.Node) -> bool:
         attribute = node.attributes.get("value")

@@ -75,6 +75,8 @@ def _from_proto(proto: onnx.ModelProto, name: str, base: str) -> onnx_ir.Model:
     check_external(external_in(proto, base))
     hidden = hide_sparse(proto, base)
     _check_graph(hidden.graph, set())
+    for function in hidden.functions:
+        _check_function(function)
     try:
         model = onnx_ir.from_proto(hidden)
     except Exception as error:
@@ -96,11 +98,16 @@ def _check_envelope(proto: onnx.ModelProto, name: str) -> None:
         )
     if not proto.graph.output:
         raise ModelError(f"{name} has an empty graph: it has no outputs")
-    versions = {o.domain or "ai.onnx": o.version for o in proto.opset_import}
+    entries = [text for entry in proto.metadata_props for text in (entry.key, entry.value)]
+    _require_text(proto.producer_name, proto.producer_version, proto.domain, *entries)
+    versions: dict[str, int] = {}
+    for one in proto.opset_import:
+        domain = one.domain or "ai.onnx"
+        if versions.setdefault(domain, one.version) != one.version:
+            both = f"{versions[domain]} and {one.version}"
+            raise ModelError(f"{name} imports {domain} twice, as operator set {both}")
     if not versions:
         raise ModelError(f"{name} imports no operator set")
-    if len(versions) != len(proto.opset_import) and len(set(versions.values())) > 1:
-        raise ModelError(f"{name} imports one operator set twice")
     version, known = versions.get("ai.onnx", 1), onnx.defs.onnx_opset_version()
     if not 1 <= version <= known:
         raise ModelError(
@@ -111,6 +118,8 @@ def _check_envelope(proto: onnx.ModelProto, name: str) -> None:
 
 def _check_graph(graph: onnx.GraphProto, outer: set[str]) -> None:
     """Single definitions, defined reads, sane interfaces, complete tensors; nested graphs too."""
+    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+    _require_text(graph.name, graph.doc_string, *(value.name for value in values))
     inputs = [value.name for value in graph.input]
     _require_unique(inputs, "graph input")
     _require_unique([t.name for t in graph.initializer], "initializer")
@@ -127,7 +136,35 @@ def _check_graph(graph: onnx.GraphProto, outer: set[str]) -> None:
         if name in defined:
             raise ModelError(f"value {name!r} is defined twice")
     visible = outer.union(defined, produced)
-    for node in graph.node:
+    _check_nodes(graph.node, visible)
+    for value in graph.output:
+        if value.name not in visible:
+            raise ModelError(f"graph output {value.name!r} is never defined")
+
+
+def _check_function(function: onnx.FunctionProto) -> None:
+    """The same for what a model calls by name."""
+    try:
+        _require_text(function.name, function.domain, *function.input, *function.output)
+        inputs = list(function.input)
+        _require_unique(inputs, "input")
+        produced = [name for node in function.node for name in node.output if name]
+        _require_unique([*inputs, *produced], "value")
+        _check_nodes(function.node, {*inputs, *produced})
+        for name in function.output:
+            if name not in inputs and name not in produced:
+                raise ModelError(f"output {name!r} is never defined")
+    except ModelError as error:
+        raise ModelError(f"in function {function.name!r}: {error}") from None
+
+
+def _check_nodes(nodes: Iterable[onnx.NodeProto], visible: set[str]) -> None:
+    for node in nodes:
+        names = (*node.input, *node.output, *(attribute.name for attribute in node.attribute))
+        _require_text(node.name, node.op_type, node.domain, node.doc_string, *names)
+        if node.op_type == "Constant" and not node.domain and len(node.attribute) > 1:
+            given = ", ".join(repr(attribute.name) for attribute in node.attribute)
+            raise ModelError(f"node {_label(node)} has more than one value: {given}")
         for name in node.input:
             if name and name not in visible:
                 raise ModelError(f"node {_label(node)} reads {name!r}, which nothing defines")
@@ -139,9 +176,12 @@ def _check_graph(graph: onnx.GraphProto, outer: set[str]) -> None:
             elif attribute.type == onnx.AttributeProto.GRAPHS:
                 for nested in attribute.graphs:
                     _check_graph(nested, visible)
-    for value in graph.output:
-        if value.name not in visible:
-            raise ModelError(f"graph output {value.name!r} is never defined")
+
+
+def _require_text(*texts: str | bytes) -> None:
+    for text in texts:
+        if isinstance(text, bytes):  # as which protobuf hands out what it cannot decode
+            raise ModelError(f"the name or description {text!r} is not UTF-8 text")
 
 
 def _label(node: onnx.NodeProto) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.errors import OptionError, RuntimeFailed, printable
 from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.ort_values import RAW_TYPES, from_ort_value, to_ort_value
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
@@ -47,7 +47,7 @@ _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 _LOG_FATAL_ONLY = 4
 # Its error code, and the C++ source line and signature that it puts before the message.
 _ERROR_CLUTTER = re.compile(
-    r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : "
+    r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : "
     r"|/onnxruntime_src/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? "
 )
 _MAX_DETAIL = 400
@@ -297,5 +297,5 @@ def _failure(what: str, error: Exception) -> RuntimeFailed:
 
 
 def _detail(error: Exception) -> str:
-    detail = " ".join(_ERROR_CLUTTER.sub("", str(error)).split()) or type(error).__name__
+    detail = printable(_ERROR_CLUTTER.sub("", str(error))) or type(error).__name__
     return detail if len(detail) <= _MAX_DETAIL else detail[: _MAX_DETAIL - 1] + "…"

@@ -195,7 +195,6 @@ def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
         (["--nodes", "many"], "--nodes"),
         (["--input-shape", "x"], "is not NAME:SIZES"),
         (["--input-shape", "x:2,-3"], "is not NAME:SIZES"),
-        (["--input-shape", "x:2,3", "--input-shape", "x:2,3"], "twice"),
         (["--input-shape", "z:2,3"], "no input 'z'"),
         (["--input-shape", "x:2,3,4"], "does not fit"),
         (["--input-shape", "x:5,3"], "does not fit"),

@@ -1,0 +1,30 @@
+"""The console of the command line: names that come from files are shown and never obeyed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from eqsat_opt.errors import escaped
+
+__all__ = ["SafeConsole"]
+
+
+class SafeConsole(Console):
+    """Plain text, without markup and emoji; control characters come as escapes."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, emoji=False, markup=False)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """As rich does; its own control codes come in segments of their own."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:
+                lines = "\n".join(map(escaped, segment.text.split("\n")))
+                yield Segment(lines, segment.style)

@@ -1,0 +1,107 @@
+"""Does the runtime take a model, and if not, is the model to blame or the runtime?
+
+What onnxruntime refuses is not valid, unless it only lacks something: a kernel, a library of
+operators, an operator set newer than itself. Such a model may be right and is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import onnx
+
+from eqsat_opt.errors import ModelError, RuntimeFailed
+from eqsat_opt.ir.onnx_types import standard_schema
+from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.source import ModelSource, read_structure
+
+__all__ = ["require_valid"]
+
+_STANDARD = ("", "ai.onnx", "ai.onnx.ml")
+# "In Node, ("name", Op, "domain", -1) : ("x": tensor(float),) -> (…) , Error what is wrong"
+_IN_NODE = re.compile(r'In Node, \("(.*?)", (.*?), "(.*?)", -?\d+\) : .* , Error ', re.DOTALL)
+_NODE = re.compile(r"Node \((.*?)\) Op \((.*?)\) (?:\[\w+\] )?", re.DOTALL)
+_PREFIXES = re.compile(
+    r"^(?:Load model from .*? failed:|Exception during initialization: |This is an invalid model\. "
+    r"|(?:Type )?Error: |[\w.]+\.cc:\d+ \w+ |(?:\[[^]]*\] )?[^:]{1,80}? was false\. )+",
+    re.DOTALL,
+)
+_UNREGISTERED = re.compile(r"No Op registered for (.*) with domain_version of (\d+)", re.DOTALL)
+_UNKNOWN = re.compile(r"(?:^|: )([^\s:]*):([^\s:(]*)\(-?\d+\) is not a registered function/op")
+_LACKING = re.compile(
+    r"not implemented|not supported|unsupported|only supports?\b|under development"
+    r"|bad_alloc|failed to allocate",
+    re.IGNORECASE,
+)
+
+
+def require_valid(model: ModelSource, options: OrtOptions) -> str:
+    """Load a model into the runtime once, as it stands.
+
+    Returns:
+        What the runtime lacks to run the model, as a sentence; empty if it takes it.
+
+    Raises:
+        ModelError: the model is not valid.
+        OptionError: a library of operators cannot be loaded.
+    """
+    try:
+        OrtSession(model, replace(options, level="disabled"))
+    except RuntimeFailed as error:
+        text = _reason(error)
+        if not _is_lacking(error, text, model):
+            raise ModelError(f"not a valid ONNX model: {_readable(text)}") from error
+        _check_nodes(model)  # the runtime stopped before it had seen all of them
+        return _readable(text)
+    return ""
+
+
+def _reason(error: RuntimeFailed) -> str:
+    text = str(error).partition(": ")[2]
+    return _PREFIXES.sub("", text)
+
+
+def _is_lacking(error: RuntimeFailed, text: str, model: ModelSource) -> bool:
+    if type(error.__cause__).__name__ in ("NotImplemented", "MemoryError", "NoSuchFile"):
+        return True
+    if unknown := _UNKNOWN.search(text):
+        return unknown[1] not in _STANDARD
+    if unregistered := _UNREGISTERED.search(text):
+        node = _IN_NODE.search(text)
+        domain = node[3] if node else ""
+        if domain not in _STANDARD:
+            return True
+        schema = standard_schema(unregistered[1], int(unregistered[2]), domain)
+        return schema is not None and not schema.deprecated
+    return bool(_LACKING.search(text))
+
+
+def _readable(text: str) -> str:
+    """The runtime's reason, with the node it speaks of in front and without its own terms."""
+    text = _IN_NODE.sub(lambda m: f"{_label(m[1], m[2])}: ", text)
+    text = _NODE.sub(lambda m: f"{_label(m[1], m[2])}: ", text)
+    text = _UNREGISTERED.sub(lambda m: f"operator set {m[2]} has no operator {m[1]!r}", text)
+    return re.sub(r"\[\w+Error\] | (?:of|in) node \(\)", "", text)
+
+
+def _label(name: str, op: str) -> str:
+    return f"node {name!r} ({op})" if name else f"a node {op}"
+
+
+def _check_nodes(model: ModelSource) -> None:
+    """Check what onnx knows about each node by itself."""
+    structure = read_structure(model)
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = structure.ir_version
+    context.opset_imports = {o.domain: o.version for o in structure.opset_import}
+    for node in structure.graph.node:
+        if node.domain not in _STANDARD or any(a.HasField("g") for a in node.attribute):
+            continue
+        try:
+            onnx.checker.check_node(node, context)
+        except onnx.checker.ValidationError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ModelError(
+                f"not a valid ONNX model: {_label(node.name, node.op_type)}: {reason}"
+            ) from error
