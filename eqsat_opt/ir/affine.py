@@ -44,7 +44,8 @@ def _combined(
     def is_refused(a: Array, b: Array) -> bool:
         with np.errstate(all="ignore"):
             result = result_of(a, b).astype(dtype)
-        return not np.all(np.isfinite(result)) or spoils(op, {}, (a, b), result)
+        finite = all(np.all(np.isfinite(v)) for v in (a, b, result))
+        return not finite or spoils(op, {}, (a, b), result)
 
     a, b = splat_value(left, 1), splat_value(right, 1)
     if a is not None and b is not None:
