@@ -48,10 +48,9 @@ def model_of(
 
 
 def optimised(model: onnx.ModelProto, numerics: str) -> onnx.ModelProto:
-    return run(
-        model,
-        Options(measure=False, race=False, check=0, store="", threads=1, numerics=numerics),
-    ).model
+    options = Options(measure=False, race=False, check=0, store="", threads=1, numerics=numerics)
+    result: onnx.ModelProto = run(model, options).model
+    return result
 
 
 def assert_same(
@@ -78,7 +77,7 @@ def of(shape: Sequence[int], *values: float, dtype: Any = F32) -> Array:
     return array
 
 
-N = helper.make_node
+N: Any = helper.make_node
 BOTH = pytest.mark.parametrize("numerics", ["bitexact", "reassociate"])
 
 
@@ -265,7 +264,7 @@ def test_weights_take_no_special_factor(value: float, op: str) -> None:
 def test_what_spoils_and_what_does_not() -> None:
     half = np.array([1e-30, 2.0], F32)
     one = np.ones(2, F32)
-    cases = [
+    cases: list[tuple[str, list[Any], bool]] = [
         ("Mul", [half, np.float32(1e-20)], True),
         ("Mul", [half, np.float32(0)], False),
         ("Mul", [half * 0, one], False),
