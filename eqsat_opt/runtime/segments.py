@@ -16,8 +16,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import onnx
 
+from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.quantised import ROUNDING
 from eqsat_opt.runtime.ort import OpenSession, OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
@@ -210,12 +212,16 @@ def _without(
     infos = [info for info in graph.value_info if info.name not in known]
     made = {name for node in nodes for name in node.output} | {t.name for t in graph.initializer}
     declared = {value.name: value for value in graph.output}
-    ends = [declared.get(n) or onnx.ValueInfoProto(name=n) for n in outputs if n in made]
+    ends = [
+        declared.get(n) or onnx.ValueInfoProto(name=n) for n in dict.fromkeys(outputs) if n in made
+    ]
     del graph.node[:], graph.value_info[:], graph.output[:]
     graph.node.extend(nodes)
     graph.value_info.extend(infos)
     graph.output.extend(ends)
     for name, value in known.items():
+        if not isinstance(value, np.ndarray):
+            raise RuntimeFailed(f"{name!r} is no tensor, so the model cannot be cut there")
         code = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         shape = [None] * value.ndim
         graph.input.append(onnx.helper.make_tensor_value_info(name, code, shape))

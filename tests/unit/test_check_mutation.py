@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
 
+from benchmarks.quantised_models import Recipe, quantise
 from eqsat_opt import zoo
 from eqsat_opt.api import Result
 from eqsat_opt.errors import RuntimeFailed
@@ -24,7 +25,7 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.runtime.compare import Reference, differences
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.ort import OrtOptions
+from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.testing import evaluate
 
 OPTIONS = OrtOptions(threads=1)
@@ -395,7 +396,21 @@ def is_equivalent(model: ModelProto, mutant: ModelProto) -> bool:
     return True
 
 
-def judge(name: str, model: ModelProto, counts: Counter[str], unnoticed: list[str]) -> None:
+def gives_equal_bits(model: ModelProto, mutant: ModelProto) -> bool:
+    """Whether the runtime makes the same of both, on inputs that the check did not see."""
+    first, second = (OrtSession(m, OPTIONS) for m in (model, mutant))
+    inputs = [random_inputs(model, seed) for seed in (11, 12)]
+    pairs = [pair for x in inputs for pair in zip(first.run(x), second.run(x), strict=True)]
+    return all(np.array_equal(left, right) for left, right in pairs)
+
+
+def judge(
+    name: str,
+    model: ModelProto,
+    counts: Counter[str],
+    unnoticed: list[str],
+    is_equivalent: Callable[[ModelProto, ModelProto], bool] = is_equivalent,
+) -> None:
     truth = reference(model)
     for what, mutant in mutants(model, seed=len(name)):
         try:
@@ -424,6 +439,21 @@ def test_wrong_rewrites_are_noticed(tiny_result: Callable[[str], Result]) -> Non
         sep="\n",
     )
     assert wrong >= 150
+    assert counts["noticed"] >= 0.95 * wrong, unnoticed
+
+
+def test_wrong_rewrites_between_quantisations_are_noticed(
+    tiny_model: Callable[[str], ModelProto],
+) -> None:
+    """Flipped roundings are excused, and nothing hides behind them."""
+    counts: Counter[str] = Counter()
+    unnoticed: list[str] = []
+    for name, method in (("bert_taso", "qdq"), ("bert_taso", "dynamic"), ("alexnet", "qdq")):
+        recipe = Recipe(name, method, only=("Conv", "Gemm", "MatMul"))
+        model = quantise(tiny_model(name), recipe, seed=0)
+        judge(recipe.name, model, counts, unnoticed, gives_equal_bits)
+    wrong = counts["noticed"] + len(unnoticed)
+    assert wrong >= 30
     assert counts["noticed"] >= 0.95 * wrong, unnoticed
 
 

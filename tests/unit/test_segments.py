@@ -102,6 +102,19 @@ def test_an_error_beside_flipped_roundings_is_noticed(other: ModelProto) -> None
     assert judged.why
 
 
+def test_quantisations_may_come_to_read_one_value() -> None:
+    """Two that read equal values read one value, once these are shared."""
+    both = (
+        f"{STATIC.replace('y =', 'o =')} u = QuantizeLinear(g, one, zero)"
+        " v = DequantizeLinear(u, one, zero) y = Add(o, v)"
+    )
+    apart = model(PRODUCT_OF_TWO.replace("b =", "c = Mul(a, tenth) g = Mul(c, five) b ="), both)
+    shared = model(HALF, both.replace("(g,", "(h,"))
+    judged, plain = compared(apart, shared)
+    assert plain.why
+    assert not judged.why
+
+
 def test_weights_beside_the_model_are_found(tmp_path: Path) -> None:
     """The cut model is in memory, its weights stay where they are."""
     behind = STATIC.replace("Sin(e)", "MatMul(e, m)")
