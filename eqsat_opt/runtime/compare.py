@@ -7,6 +7,7 @@ to their size then misses a dropped gate. The error here is relative to how much
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,10 +18,11 @@ import numpy as np
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
+from eqsat_opt.runtime.noise import noisy
 from eqsat_opt.runtime.ort import OpenSession, OrtOptions, OrtSession
 from eqsat_opt.runtime.sandbox import SandboxDied
 from eqsat_opt.runtime.segments import cut_at_quantisations
-from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
+from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 from eqsat_opt.runtime.trials import Draft
 
 __all__ = ["TOLERANCES", "Difference", "OpenSession", "Reference", "Trial", "differences"]
@@ -30,6 +32,13 @@ TOLERANCES = {"bitexact": 1e-5, "reassociate": 1e-3, "refactor": 5e-3, "relaxed"
 
 _ROUNDING = {"float64": 1e-12, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-2}
 """Error relative to the largest element that rounding alone may cause after many layers."""
+
+_COARSER = {"float16": 30.0, "bfloat16": 200.0}
+"""Times the tolerance of float32."""
+
+_NOISY_RUNS = 4
+_SPREADS = 16.0
+"""Times the largest of so few moves that a reordered sum may move."""
 
 _INTEGER_MISMATCH = 1e-3
 """Share of integer or boolean elements (an argmax, say) that rounding may flip, unless bitexact."""
@@ -79,11 +88,6 @@ class _Scale:
         largest = float(np.max(np.abs(flat)))
         # One number alone says nothing of how it varies.
         return cls(largest, float(np.std(flat)) if flat.size > 1 else largest)
-
-    def with_values(self, value: Any) -> _Scale:
-        """The scale that also holds for the values of a trial."""
-        other = _Scale.of([value])
-        return _Scale(max(self.largest, other.largest), self.deviation or other.deviation)
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,7 @@ def _compare(
     dtype = str(expected.dtype)
     if dtype in _ROUNDING:
         error, relative = _float_error(expected, actual, dtype, scale)
-        tolerance *= {"float16": 30.0, "bfloat16": 200.0}.get(dtype, 1.0)
+        tolerance *= _COARSER.get(dtype, 1.0)
         why = "" if relative <= tolerance else "values differ"
         return Difference(name, error, relative, tolerance, why)
     wrong = float(np.mean(expected != actual))
@@ -218,6 +222,84 @@ def _compare(
         allowed,
         "" if wrong <= allowed else f"{wrong:.2%} of the elements differ",
     )
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and str(value.dtype) in _ROUNDING and value.size > 0
+
+
+def _compare_elements(
+    name: str,
+    expected: Any,
+    actual: Any,
+    scale: _Scale,
+    tolerance: float,
+    spread: Any | None,
+    *,
+    is_finite_only: bool,
+) -> Difference:
+    """Compare element by element, so that a large one hides nothing beside it.
+
+    What an element may be off is what it may be on random inputs, plus rounding of itself, plus
+    what is known of its conditioning.
+
+    Args:
+        name: of the output.
+        expected: floats.
+        actual: floats of the same shape.
+        scale: of the output on random inputs.
+        tolerance: error per standard deviation.
+        spread: by how much the original moves by its own rounding; NaN where it says nothing.
+        is_finite_only: whether infinities and NaN are no evidence.
+    """
+    if expected.dtype != actual.dtype:
+        return Difference(name, np.inf, np.inf, tolerance, f"{actual.dtype}, not {expected.dtype}")
+    dtype = str(expected.dtype)
+    tolerance *= _COARSER.get(dtype, 1.0)
+    wide, other = expected.astype(np.float64), actual.astype(np.float64)
+    both = np.isfinite(wide) & np.isfinite(other)
+    if spread is not None:
+        is_finite_only = True
+        both &= np.isfinite(spread)
+    if not is_finite_only:
+        same = both | (wide == other) | (np.isnan(wide) & np.isnan(other))
+        if not same.all():
+            why = f"{1 - float(np.mean(same)):.2%} of the elements are infinite or NaN in one only"
+            return Difference(name, np.inf, np.inf, tolerance, why)
+    if not both.any():
+        return Difference(name, 0.0, 0.0, tolerance)
+    wide, other = wide[both], other[both]
+    error = np.abs(wide - other)
+    typical = float(np.median(np.abs(wide)))
+    rounding = _ROUNDING[dtype] * np.maximum(np.abs(wide), scale.largest or typical)
+    if spread is not None:
+        rounding = rounding + _SPREADS * spread[both]
+    beyond = np.maximum(0.0, error - rounding - tolerance * np.abs(wide))
+    worst = float(beyond.max())
+    unit = scale.deviation or typical
+    relative = 0.0 if worst == 0.0 else worst / unit if unit > 0 else np.inf
+    why = "" if relative <= tolerance else "values differ"
+    return Difference(name, float(error.max()), relative, tolerance, why)
+
+
+def _spread(own: Any, others: Sequence[Any]) -> Any | None:
+    """How far each element of a result moves; ``None`` for what is no float."""
+    if not _is_float(own) or any(np.shape(other) != own.shape for other in others):
+        return None
+    wide = own.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # what is infinite says nothing, and becomes NaN
+        moved = [np.abs(other.astype(np.float64) - wide) for other in others]
+    result: Any = np.max(moved, axis=0)
+    return result
+
+
+def _noisy_session(
+    model: ModelSource, options: OrtOptions, open_session: OpenSession
+) -> Runner | None:
+    if isinstance(model, str | os.PathLike):
+        options = replace(options, data_folder=os.path.dirname(os.path.abspath(os.fspath(model))))
+    changed = noisy(read_structure(model))
+    return None if changed is None else open_session(changed, options)
 
 
 def _same_structure(a: Any, b: Any) -> bool:
@@ -307,26 +389,82 @@ class _Judge:
         return tuple(worst[name] for name in reference.names)
 
     def on(self, trial: Trial, session: Runner) -> Difference | None:
-        """What is wrong on a trial, if anything is."""
+        """What is wrong on a trial, if anything is and no rounding explains it."""
         names, what = self.reference.names, trial.draft.what
         try:
             actual = session.run(trial.feeds)
         except RuntimeFailed as error:
             why = f"it does not run {what}, where the original does: {error}"
             return Difference(names[0], np.inf, np.inf, self._tolerance, why)
-        found = tuple(
-            _compare(
-                name, left, right, scale.with_values(left), self._tolerance,
-                self.numerics == "bitexact",
-            )
-            for name, left, right, scale in zip(
-                names, trial.outputs, actual, self._scales, strict=True
-            )
-        )  # fmt: skip
+        found = self._on_values(trial, actual)
         if any(one.why for one in found):
             found = self.between_quantisations(found, (trial.feeds,))
         wrong = next((one for one in found if one.why), None)
-        return None if wrong is None else replace(wrong, why=f"{wrong.why} {what}")
+        if wrong is None or not self._is_confirmed(trial.draft, session):
+            return None
+        return replace(wrong, why=f"{wrong.why} {what}")
+
+    def _on_values(
+        self, trial: Trial, actual: Sequence[Any], spread: Sequence[Any] | None = None
+    ) -> tuple[Difference, ...]:
+        reference, exact = self.reference, self.numerics == "bitexact"
+        found = []
+        for i, (name, left, right, scale) in enumerate(
+            zip(reference.names, trial.outputs, actual, self._scales, strict=True)
+        ):
+            if _is_float(left) and _is_float(right) and left.shape == right.shape:
+                noise = None if spread is None else spread[i]
+                found.append(
+                    _compare_elements(
+                        name, left, right, scale, self._tolerance, noise,
+                        is_finite_only=trial.draft.kind == "large",
+                    )
+                )  # fmt: skip
+            elif trial.draft.kind == "plain" or exact:
+                found.append(_compare(name, left, right, scale, self._tolerance, exact))
+            else:
+                found.append(Difference(name, 0.0, 0.0, self._tolerance))
+        return tuple(found)
+
+    def _is_confirmed(self, draft: Draft, session: Runner) -> bool:
+        """Whether a difference shows again, on other inputs of the sort.
+
+        It has to go beyond what reordered sums explain and, where special values are concerned, it
+        has to show without the runtime's own fusions, which do not all keep them.
+        """
+        original = self.reference.model
+        if original is None:
+            return True
+        open_session = self.open_session
+        settings = [self.options]
+        if draft.kind != "plain":
+            settings.append(replace(self.options, level="disabled"))
+        try:
+            for options in settings:
+                first = open_session(original, options)
+                second = open_session(self.model, options)
+                noise = _noisy_session(original, options, open_session)
+                if not all(self._differ(draft, seed, first, second, noise) for seed in (1, 2)):
+                    return False
+        except RuntimeFailed:
+            return draft.kind == "plain"
+        return True
+
+    def _differ(
+        self, draft: Draft, seed: int, first: Runner, second: Runner, noise: Runner | None
+    ) -> bool:
+        feeds = draft.draw(seed)
+        trial = Trial(draft, feeds, tuple(first.run(feeds)))
+        actual = second.run(feeds)
+        if not any(one.why for one in self._on_values(trial, actual)):
+            return False
+        if draft.kind == "special":
+            return True
+        if noise is None:
+            return draft.kind == "plain"
+        runs = [noise.run(feeds) for _ in range(_NOISY_RUNS)]
+        spread = [_spread(own, others) for own, *others in zip(trial.outputs, *runs, strict=True)]
+        return any(one.why for one in self._on_values(trial, actual, spread))
 
     def between_quantisations(
         self, found: tuple[Difference, ...], feeds: tuple[Feeds, ...]

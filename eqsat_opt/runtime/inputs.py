@@ -17,7 +17,14 @@ from eqsat_opt.ir.onnx_types import fresh_dim
 from eqsat_opt.ir.sizes import assumed_size
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
-__all__ = ["InputSpec", "input_specs", "random_inputs", "sizes_for", "symbolic_sizes"]
+__all__ = [
+    "InputSpec",
+    "input_specs",
+    "integer_ends",
+    "random_inputs",
+    "sizes_for",
+    "symbolic_sizes",
+]
 
 _MAX_ELEMENTS = 2**31
 _WORDS = ("a", "bc", "def", "ghij")
@@ -203,6 +210,21 @@ def _draw(
         return np.asarray(real + 1j * imaginary).astype(dtype)
     wide = np.float64 if element == TensorProto.DOUBLE else np.float32
     return np.asarray(generator.standard_normal(shape, dtype=wide)).astype(dtype)
+
+
+def integer_ends(spec: InputSpec) -> tuple[int, int] | None:
+    """The least and the greatest value that an integer or boolean input surely admits."""
+    if spec.elem_type == TensorProto.BOOL:
+        return 0, 1
+    if "INT" not in _ELEMENT_TYPES[spec.elem_type]:
+        return None
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(spec.elem_type)
+    low, high = _integer_range(spec, dtype)
+    is_index = spec.index_bound is not None or spec.elem_type in _INDEX_TYPES
+    if is_index or dtype.itemsize == 1:
+        return low, high - 1
+    bits = dtype.itemsize * 8
+    return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if low < 0 else (0, 2**bits - 1)
 
 
 def _integer_range(spec: InputSpec, dtype: np.dtype[Any]) -> tuple[int, int]:

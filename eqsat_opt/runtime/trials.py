@@ -14,9 +14,9 @@ from eqsat_opt.runtime.source import Feeds
 
 __all__ = ["Draft", "Kind", "size_drafts"]
 
-Kind = Literal["size", "special", "large"]
-"""How outputs are judged: ``size`` as random ones are; ``special`` has inf or NaN in it, or masks
-that are as good as them; ``large`` has terms that hide all others where they are added."""
+Kind = Literal["plain", "special", "large"]
+"""How outputs are judged: ``plain`` as those of random inputs; ``special`` holds infinities, NaN or
+masks that are as good as them; ``large`` numbers that hide all others that they are added to."""
 
 _SINGLY = 4
 """Symbols that get the sizes 0 and 1 each by itself; more would cost more runs than they tell."""
@@ -61,4 +61,4 @@ def size_drafts(specs: Sequence[InputSpec], sets: Sequence[Mapping[str, int]]) -
 
 def _at(specs: Sequence[InputSpec], sizes: Mapping[str, int]) -> Draft:
     text = ", ".join(f"{name.removeprefix('?')}={size}" for name, size in sizes.items())
-    return Draft(f"at {text}", "size", lambda seed: random_inputs(specs, seed, sizes))
+    return Draft(f"at {text}", "plain", lambda seed: random_inputs(specs, seed, sizes))

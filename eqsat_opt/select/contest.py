@@ -6,22 +6,30 @@ Who computes something else, or does not run where the original runs, is out; th
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.compare import Difference, OpenSession, Reference, differences
-from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for, symbolic_sizes
+from eqsat_opt.runtime.designed import value_drafts
+from eqsat_opt.runtime.inputs import (
+    InputSpec,
+    input_specs,
+    random_inputs,
+    sizes_for,
+    symbolic_sizes,
+)
 from eqsat_opt.runtime.ort import OptimizationLevel, OrtOptions, OrtSession
 from eqsat_opt.runtime.ort_config import default_level, level_in
 from eqsat_opt.runtime.race import race
 from eqsat_opt.runtime.race_result import RaceResult
-from eqsat_opt.runtime.source import Feeds, ModelSource
-from eqsat_opt.runtime.trials import size_drafts
+from eqsat_opt.runtime.source import Feeds, ModelSource, read_structure
+from eqsat_opt.runtime.trials import Draft, size_drafts
 from eqsat_opt.select.entrants import BEST, CLEAN, ORIGINAL
 from eqsat_opt.select.verdict import PREVIOUS, Verdict, cheapest, decide, unraced
 
@@ -193,6 +201,18 @@ def _races(
     return races
 
 
+def _drafts(
+    original: ModelSource,
+    specs: Sequence[InputSpec],
+    sets: Sequence[Mapping[str, int]],
+    numerics: str,
+) -> Iterator[Draft]:
+    """Further sizes and designed values in turn, so that little time shows something of both."""
+    graph = read_structure(original).graph
+    drafts = (size_drafts(specs, sets), value_drafts(graph, specs, sets[0], numerics))
+    return (draft for pair in zip_longest(*drafts) for draft in pair if draft is not None)
+
+
 def examine(
     candidates: Mapping[str, ModelSource], original: ModelSource, terms: Terms
 ) -> Examination:
@@ -215,7 +235,7 @@ def examine(
             session,
             terms.seeds or (terms.seed,),
             sizes[0],
-            drafts=size_drafts(specs, named) if terms.seeds else (),
+            drafts=_drafts(original, specs, named, terms.numerics) if terms.seeds else (),
             deadline=terms.deadline.share(_DRAFTS),
             open_session=terms.open_session,
         )

@@ -45,7 +45,14 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 PLAIN = OrtOptions(threads=1, level="disabled")
 FUSED = OrtOptions(threads=1)
 SEARCH = Options(
-    measure=False, race=False, check=0, alternatives=1, store="", threads=1, nodes=1_500
+    measure=False,
+    race=False,
+    check=2,
+    strict=True,
+    alternatives=1,
+    store="",
+    threads=1,
+    nodes=1_500,
 )
 OBJECTIVES = ("launches", "flops", "bytes", "time", "launches+1e-3*flops+1e-4*weight_bytes")
 # How much dearer what the model came with is, so that random prices choose what rules made.

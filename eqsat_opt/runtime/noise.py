@@ -1,0 +1,139 @@
+"""How well an original knows its own outputs: the same model with the rounding of its sums redrawn.
+
+Where large terms cancel, a sum in another order is as right as the original, and far from it. So
+every sum gets a random error relative to the *terms* that are added, every other result one
+relative to itself; how far the outputs move is what reordering explains (Monte Carlo arithmetic:
+Parker, 1997). Sums of small whole numbers are exact in every order and get none: 1 − gate is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+__all__ = ["noisy"]
+
+_EPSILON: Mapping[int, float] = {
+    TensorProto.DOUBLE: 2.0**-49,
+    TensorProto.FLOAT: 2.0**-20,
+    TensorProto.FLOAT16: 2.0**-8,
+    TensorProto.BFLOAT16: 2.0**-5,
+}
+"""Some roundings of the type."""
+
+_EXACT = 2.0**10
+"""Whole numbers up to this add up exactly, in float16 too."""
+
+_LEAST_OPSET = 13
+
+_TWO_TERMS = {"Add", "Sub"}
+_MANY_TERMS = {
+    "MatMul", "Gemm", "Conv", "ConvTranspose", "ReduceSum", "ReduceMean", "AveragePool",
+    "GlobalAveragePool", "Sum", "Mean", "Einsum",
+}  # fmt: skip
+_SINGLE = {
+    "Mul", "Div", "Exp", "Log", "Sqrt", "Tanh", "Sigmoid", "Erf", "Gelu", "Pow", "Reciprocal",
+    "Softmax", "LogSoftmax", "Softplus", "Swish", "Elu", "Selu", "Celu", "HardSigmoid",
+    "HardSwish", "Mish", "Softsign", "Sin", "Cos",
+}  # fmt: skip
+_EXACT_OPS = {
+    "Relu", "LeakyRelu", "PRelu", "Neg", "Abs", "Max", "Min", "Clip", "Identity", "Reshape",
+    "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Slice", "Split", "Gather", "Expand",
+    "Tile", "Pad", "Where", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And",
+    "Or", "Not", "Xor", "Cast", "Shape", "Constant", "ConstantOfShape", "Range", "MaxPool",
+    "GlobalMaxPool", "ReduceMax", "ReduceMin", "Sign", "Size", "DepthToSpace", "SpaceToDepth",
+    "IsNaN", "IsInf", "GatherElements", "GatherND", "ArgMax", "ArgMin", "TopK", "NonZero", "OneHot",
+    "Trilu", "Dropout",
+}  # fmt: skip
+
+
+def noisy(model: onnx.ModelProto) -> onnx.ModelProto | None:
+    """The model with random errors in it; ``None`` if it has what this does not know.
+
+    Args:
+        model: with its types inferred where they are no floats of one kind; its file may be needed
+            for its weights.
+    """
+    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+    known = _TWO_TERMS | _MANY_TERMS | _SINGLE | _EXACT_OPS
+    if opset < _LEAST_OPSET or model.functions:
+        return None
+    if any(node.domain or node.op_type not in known for node in model.graph.node):
+        return None
+    types = _element_types(model)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    for number, node in enumerate(model.graph.node):
+        kind = types.get(node.output[0], 0)
+        if node.op_type in _EXACT_OPS or kind not in _EPSILON:
+            result.graph.node.append(node)
+            continue
+        prefix = f"noise.{number}"
+        result.graph.initializer.extend(_numbers(prefix, kind))
+        result.graph.node.extend(_with_error(node, prefix, number))
+    return result
+
+
+def _element_types(model: onnx.ModelProto) -> dict[str, int]:
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:  # what it cannot infer stays without noise
+        graph = model.graph
+    values = [*graph.value_info, *graph.input, *graph.output]
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    return types | {tensor.name: tensor.data_type for tensor in graph.initializer}
+
+
+def _numbers(prefix: str, kind: int) -> Iterator[TensorProto]:
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    for name, value in (("epsilon", _EPSILON[kind]), ("zero", 0.0), ("exact", _EXACT)):
+        yield numpy_helper.from_array(np.asarray(value).astype(dtype), f"{prefix}.{name}")
+
+
+def _with_error(node: NodeProto, prefix: str, number: int) -> Sequence[NodeProto]:
+    """The node, and its result plus an error of the size of its terms."""
+    count = 0
+
+    def make(op: str, *operands: str, **attributes: Any) -> str:
+        nonlocal count
+        count += 1
+        name = f"{prefix}.{count}"
+        nodes.append(helper.make_node(op, operands, [name], **attributes))
+        return name
+
+    raw, out = f"{prefix}.raw", node.output[0]
+    inner = NodeProto()
+    inner.CopyFrom(node)
+    inner.output[0] = raw
+    nodes = [inner]
+    if node.op_type in _TWO_TERMS:
+        sizes = [make("Abs", name) for name in node.input]
+        terms = make("Add", *sizes)
+        whole = [make("Equal", make("Round", name), name) for name in node.input]
+        small = make("LessOrEqual", terms, f"{prefix}.exact")
+        is_exact = make("And", make("And", *whole), small)
+        terms = make("Where", is_exact, f"{prefix}.zero", terms)
+    elif node.op_type in _MANY_TERMS:
+        twin = NodeProto()
+        twin.CopyFrom(node)
+        floats = 1 if node.op_type in ("ReduceSum", "ReduceMean") else len(node.input)
+        for position in range(floats):
+            if node.input[position]:
+                twin.input[position] = make("Abs", node.input[position])
+        for attribute in twin.attribute:
+            if attribute.name in ("alpha", "beta"):
+                attribute.f = abs(attribute.f)
+        terms = f"{prefix}.terms"
+        twin.output[0] = terms
+        nodes.append(twin)
+    else:
+        terms = make("Abs", raw)
+    draw = make("RandomUniformLike", raw, low=-1.0, high=1.0, seed=float(number))
+    error = make("Mul", make("Mul", terms, f"{prefix}.epsilon"), draw)
+    nodes.append(helper.make_node("Add", [raw, error], [out]))
+    return nodes
