@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from eqsat_opt.report import Report, count_text, time_text
+from eqsat_opt.report import Report
+from eqsat_opt.wording import count_text, time_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

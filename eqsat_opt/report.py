@@ -6,10 +6,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from eqsat_opt.wording import (
+    bytes_text,
+    change_text,
+    count_text,
+    counted,
+    entrant_text,
+    percent_text,
+    quantity_text,
+    race_text,
+    sizes_text,
+    time_text,
+)
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-__all__ = ["Latency", "OutputError", "Report", "bytes_text", "count_text", "counted", "time_text"]
+__all__ = ["Latency", "OutputError", "Report"]
 
 STATUS_TEXT = {
     "improved": "a faster model was found",
@@ -155,7 +168,10 @@ class Report:
         """The outcome of a default session in a few words."""
         if self.status != "improved":
             return STATUS_TEXT[self.status]
-        where = " on a busy machine" if self.race.get("is_busy") else ""
+        where = f" or more at {1 + len(self.further_races)} sets of sizes" * bool(
+            self.further_races
+        )
+        where += " on a busy machine" if self.race.get("is_busy") else ""
         if self._by_time:
             return f"{STATUS_TEXT[self.status]}: {self.speedup:.2f}x{where}"
         speed = f"{self.speedup:.2f}x as fast{where}"
@@ -183,13 +199,13 @@ class Report:
         if self.result_cost is None:
             return "nothing predicts the cost of the earlier result"
         if self._is_below(self.cost, self.result_cost):
-            less = _percent(1 - self.cost / self.result_cost)
+            less = percent_text(1 - self.cost / self.result_cost)
             return f"the cheapest graph found would cost {less} less, but {self.passed_over}"
         if self.extraction_status == "optimal":
             return f"no graph in the e-graph is cheaper than {subject}: proven"
         if self.lower_bound <= 0:
             return f"how far {subject} is from the cheapest graph in the e-graph is not known"
-        excess = _percent(self.result_cost / self.lower_bound - 1)
+        excess = percent_text(self.result_cost / self.lower_bound - 1)
         return f"{subject} is at most {excess} above the cheapest graph in the e-graph"
 
     @property
@@ -269,7 +285,7 @@ class Report:
         style = "green" if self.status == "improved" else "yellow"
         headline = self.headline
         if self.status == "improved":
-            headline += f" ({_entrant_text(self.winner)})"
+            headline += f" ({entrant_text(self.winner)})"
         yield Text(f"{self.model}: {headline}", style=f"bold {style}")
         if self.advice:
             yield Text(self.advice, style="bold green")
@@ -290,11 +306,13 @@ class Report:
         for column in table.columns[1:]:
             column.justify = "right"
         before, after = (sum(c.values()) for c in (self.operators_before, self.operators_after))
-        table.add_row("operators", count_text(before), count_text(after), _change(before, after))
+        table.add_row(
+            "operators", count_text(before), count_text(after), change_text(before, after)
+        )
         for metric, (title, text) in _METRICS.items():
             if metric in self.metrics_before and metric in self.metrics_after:
                 old, new = self.metrics_before[metric], self.metrics_after[metric]
-                table.add_row(title, text(old), text(new), _change(old, new))
+                table.add_row(title, text(old), text(new), change_text(old, new))
         if {"original", "result"} <= self.latency.keys():
             runs = (self.latency["original"], self.latency["result"])
             gain = f"{self.speedup:.2f}x" if self.status == "improved" else ""
@@ -342,7 +360,7 @@ class Report:
         return ", ".join([*parts, f"original {self._cost(self.original_cost)}"])
 
     def _outcome_facts(self) -> list[tuple[str, str]]:
-        facts = [("sizes", text)] if (text := _sizes_text(self.sizes)) else []
+        facts = [("sizes", text)] if (text := sizes_text(self.sizes)) else []
         if self.rules:
             facts.append(
                 ("rules", ", ".join(f"{name} ×{count}" for name, count in self.rules.items()))
@@ -353,11 +371,11 @@ class Report:
         if self.errors:
             errors = f"max abs {self.max_abs_error:.1e}, max rel {self.max_rel_error:.1e}"
             facts.append(("outputs", f"agree: {errors}"))
-        race = _race_text(self.race, decides=self._by_time)
+        race = race_text(self.race, decides=self._by_time)
         if race:
             facts.append(("race", f"{race}; {counted(self.threads, 'thread')}"))
         for number, further in enumerate(self.further_races, start=2):
-            facts.append((f"race {number}", _race_text(further, decides=self._by_time)))
+            facts.append((f"race {number}", race_text(further, decides=self._by_time)))
         total = sum(self.stages_s.values())
         stages = ", ".join(f"{n} {s:.2f}" for n, s in self.stages_s.items() if s >= 0.005)
         facts.append(("seconds", f"{total:.2f}: {stages}" if stages else f"{total:.2f}"))
@@ -375,37 +393,6 @@ def vars_of(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
-def quantity_text(value: float) -> str:
-    """Three digits and a decimal prefix: `24.5 M`."""
-    for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= limit:
-            return f"{value / limit:.3g} {prefix}"
-    return f"{value:g}"
-
-
-def count_text(value: float) -> str:
-    """A whole number with separators: `12,345`."""
-    return f"{value:,.0f}"
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun, which has a regular plural: `1 rule`, `12,345 rules`."""
-    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
-
-
-def bytes_text(value: float) -> str:
-    """Bytes with a decimal prefix: `24.5 MB`."""
-    return f"{quantity_text(value)}B" if abs(value) >= 1e3 else f"{value:g} B"
-
-
-def time_text(value_us: float) -> str:
-    """Microseconds in the unit that reads best."""
-    for limit, unit in ((1e6, "s"), (1e3, "ms")):
-        if abs(value_us) >= limit:
-            return f"{value_us / limit:.4g} {unit}"
-    return f"{value_us:.4g} µs"
-
-
 _METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "launches": ("kernel launches", count_text),
     "flops": ("FLOPs", quantity_text),
@@ -413,12 +400,6 @@ _METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "weight_bytes": ("weights", bytes_text),
     "time_us": ("predicted time", time_text),
 }
-
-
-def _change(before: float, after: float) -> str:
-    if before == after or before == 0:
-        return ""
-    return f"{after / before - 1:+.1%}"
 
 
 def _grid(facts: Sequence[tuple[str, str]]) -> RenderableType:
@@ -430,66 +411,6 @@ def _grid(facts: Sequence[tuple[str, str]]) -> RenderableType:
     for title, text in facts:
         grid.add_row(title, Text(text))
     return grid
-
-
-def _race_text(race: Mapping[str, Any], *, decides: bool) -> str:
-    """All entrants relative to the original, and what a win needed."""
-    if not race:
-        return ""
-    limit, needed = 1 / (1 + race["threshold"]), race["needed"]
-    entrants = []
-    for name, entry in race["entries"].items():
-        if name == race["original"]:
-            continue
-        text = entry["note"] or f"{entry['ratio']:.3f}"
-        if not entry["note"] and not entry["wins"] and entry["ratio"] < limit:
-            text += f" (ahead in {entry['ahead']})"
-        entrants.append(f"{_entrant_text(name)} {text}")
-    parts = [f"{', '.join(entrants)} of the original's time" if entrants else "the original alone"]
-    if decides:
-        parts.append(
-            f"a win is below {limit:.3f} (noise {race['noise']:.1%}) and ahead of both sessions of "
-            f"the original in {needed} of {counted(race['builds'], 'build')}"
-        )
-        if race["is_open"]:
-            parts.append("more builds might decide otherwise")
-    else:
-        parts.append("the predicted cost decides, not the race")
-    return "; ".join(parts)
-
-
-def _entrant_text(name: str) -> str:
-    """An entrant's name as words."""
-    graph, _, level = name.partition("@")
-    words = {"clean": "only simplified", "previous": "earlier result"}.get(graph)
-    text = words or graph.replace("-", " ")
-    return f"{text} at level {level}" if level else text
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
-
-
-_MANY_SYMBOLS = 6
-
-
-def _sizes_text(sets: Sequence[Mapping[str, Mapping[str, int]]]) -> str:
-    """Sizes by symbol, and which of them are assumed."""
-    texts = []
-    for one in sets:
-        parts = [", ".join(f"{name}={size}" for name, size in one["given"].items())]
-        for kind, what in (("assumed", "assumed"), ("data", "assumed for what the data decide")):
-            pairs = [f"{name.removeprefix('?')}={size}" for name, size in one[kind].items()]
-            if len(pairs) > _MANY_SYMBOLS:
-                pairs = [*pairs[:_MANY_SYMBOLS], f"{len(pairs) - _MANY_SYMBOLS} more"]
-            if pairs:
-                parts.append(
-                    f"{', '.join(pairs)} ({what}; --input-shape gives others)"
-                    if kind == "assumed"
-                    else f"{', '.join(pairs)} ({what})"
-                )
-        texts.append(", ".join(filter(None, parts)))
-    return "; then ".join(filter(None, texts))
 
 
 def _operator_changes(report: Report) -> str:

@@ -121,7 +121,7 @@ def _race_table(race: RaceResult, names: Mapping[str, str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from eqsat_opt.report import time_text
+    from eqsat_opt.wording import time_text
 
     titles = ("", "model", "best", "median", "spread", "ratio", "note")
     table = Table(*titles, box=None, pad_edge=False, header_style="dim")

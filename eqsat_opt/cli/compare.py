@@ -145,7 +145,7 @@ def compare_methods(
 
 
 def _heading(found: Comparison) -> str:
-    from eqsat_opt.report import counted
+    from eqsat_opt.wording import counted
 
     return (
         f"{found.model}: {counted(found.operators, 'operator')}, {counted(found.n_rules, 'rule')}, "
@@ -163,7 +163,7 @@ def _table(found: Comparison) -> Table:
     """One column per method, so that any terminal is wide enough."""
     from rich.table import Table
 
-    from eqsat_opt.report import count_text, time_text
+    from eqsat_opt.wording import count_text, time_text
 
     def counts(values: Iterable[int | None]) -> list[str]:
         return ["" if value is None else count_text(value) for value in values]
@@ -200,7 +200,7 @@ def _share(cost_us: float, original_us: float) -> str:
 
 
 def _bound(result: MethodResult) -> tuple[str, str]:
-    from eqsat_opt.report import time_text
+    from eqsat_opt.wording import time_text
 
     bound = result.lower_bound_us
     if bound is None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eqsat_opt.cli.extract_files import Outcome
-from eqsat_opt.report import count_text
+from eqsat_opt.wording import count_text
 
 if TYPE_CHECKING:
     from rich.console import Console

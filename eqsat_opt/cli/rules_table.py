@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.cli.session import output_console
-from eqsat_opt.report import counted
+from eqsat_opt.wording import counted
 
 if TYPE_CHECKING:
     from rich.table import Table

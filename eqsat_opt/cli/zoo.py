@@ -40,7 +40,7 @@ def _list(json: a.Json = None, debug: a.Debug = False) -> None:
         return
     from rich.table import Table
 
-    from eqsat_opt.report import count_text
+    from eqsat_opt.wording import count_text
 
     titles = ("name", "title", "operators", "parameters", "source")
     table = Table(*titles, box=None, pad_edge=False, header_style="dim")

@@ -232,6 +232,13 @@ def test_the_text_of_an_objective_other_than_time() -> None:
     assert same.headline == "the graph was simplified, at the same predicted cost, 0.97x as fast"
 
 
+def test_the_headline_says_under_which_circumstances() -> None:
+    busy = replace(REPORT, race={**REPORT.race, "is_busy": True})
+    assert busy.headline == "a faster model was found: 1.25x on a busy machine"
+    twice = replace(REPORT, further_races=(REPORT.race,))
+    assert twice.headline == "a faster model was found: 1.25x or more at 2 sets of sizes"
+
+
 def test_json_holds_both_numbers() -> None:
     found = replace(REPORT, session_speedup=1.5, session_options=OPTION).to_json()
     assert (found["speedup"], found["session_speedup"]) == (1.25, 1.5)

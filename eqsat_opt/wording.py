@@ -1,0 +1,116 @@
+"""How numbers, races and sizes read, for reports and tables of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = [
+    "bytes_text",
+    "change_text",
+    "count_text",
+    "counted",
+    "entrant_text",
+    "percent_text",
+    "quantity_text",
+    "race_text",
+    "sizes_text",
+    "time_text",
+]
+
+_MANY_SYMBOLS = 6
+
+
+def quantity_text(value: float) -> str:
+    """Three digits and a decimal prefix: `24.5 M`."""
+    for limit, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g} {prefix}"
+    return f"{value:g}"
+
+
+def count_text(value: float) -> str:
+    """A whole number with separators: `12,345`."""
+    return f"{value:,.0f}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, which has a regular plural: `1 rule`, `12,345 rules`."""
+    return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
+
+
+def bytes_text(value: float) -> str:
+    """Bytes with a decimal prefix: `24.5 MB`."""
+    return f"{quantity_text(value)}B" if abs(value) >= 1e3 else f"{value:g} B"
+
+
+def time_text(value_us: float) -> str:
+    """Microseconds in the unit that reads best."""
+    for limit, unit in ((1e6, "s"), (1e3, "ms")):
+        if abs(value_us) >= limit:
+            return f"{value_us / limit:.4g} {unit}"
+    return f"{value_us:.4g} µs"
+
+
+def race_text(race: Mapping[str, Any], *, decides: bool) -> str:
+    """All entrants relative to the original, and what a win needed."""
+    if not race:
+        return ""
+    limit, needed = 1 / (1 + race["threshold"]), race["needed"]
+    entrants = []
+    for name, entry in race["entries"].items():
+        if name == race["original"]:
+            continue
+        text = entry["note"] or f"{entry['ratio']:.3f}"
+        if not entry["note"] and not entry["wins"] and entry["ratio"] < limit:
+            text += f" (ahead in {entry['ahead']})"
+        entrants.append(f"{entrant_text(name)} {text}")
+    parts = [f"{', '.join(entrants)} of the original's time" if entrants else "the original alone"]
+    if decides:
+        parts.append(
+            f"a win is below {limit:.3f} (noise {race['noise']:.1%}) and ahead of both sessions of "
+            f"the original in {needed} of {counted(race['builds'], 'build')}"
+        )
+        if race["is_open"]:
+            parts.append("more builds might decide otherwise")
+    else:
+        parts.append("the predicted cost decides, not the race")
+    return "; ".join(parts)
+
+
+def entrant_text(name: str) -> str:
+    """An entrant's name as words."""
+    graph, _, level = name.partition("@")
+    words = {"clean": "only simplified", "previous": "earlier result"}.get(graph)
+    text = words or graph.replace("-", " ")
+    return f"{text} at level {level}" if level else text
+
+
+def percent_text(share: float) -> str:
+    """A share that is not nothing: `0.3%`."""
+    return f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
+
+
+def sizes_text(sets: Sequence[Mapping[str, Mapping[str, int]]]) -> str:
+    """Sizes by symbol, and which of them are assumed."""
+    texts = []
+    for one in sets:
+        parts = [", ".join(f"{name}={size}" for name, size in one["given"].items())]
+        for kind, what in (("assumed", "assumed"), ("data", "assumed for what the data decide")):
+            pairs = [f"{name.removeprefix('?')}={size}" for name, size in one[kind].items()]
+            if len(pairs) > _MANY_SYMBOLS:
+                pairs = [*pairs[:_MANY_SYMBOLS], f"{len(pairs) - _MANY_SYMBOLS} more"]
+            if pairs:
+                parts.append(
+                    f"{', '.join(pairs)} ({what}; --input-shape gives others)"
+                    if kind == "assumed"
+                    else f"{', '.join(pairs)} ({what})"
+                )
+        texts.append(", ".join(filter(None, parts)))
+    return "; then ".join(filter(None, texts))
+
+
+def change_text(before: float, after: float) -> str:
+    """The relative change: `-10.5%`; empty where there is none to be seen."""
+    text = f"{after / before - 1:+.1%}" if before else ""
+    return "" if text in ("+0.0%", "-0.0%") else text
