@@ -25,7 +25,7 @@ from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import OptionError
+from eqsat_opt.errors import OptionError, StoreError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.extract import Objective, parse_objective
 from eqsat_opt.ir.contents import constant_bytes, operator_counts
@@ -124,8 +124,13 @@ class _Stages:
 
 @contextmanager
 def _open_pricer(options: Options) -> Iterator[Pricer]:
-    store = None if options.store == "" else ProfileStore(options.store)
+    store, trouble = None, ""
+    try:
+        store = None if options.store == "" else ProfileStore(options.store)
+    except StoreError as error:
+        trouble = str(error)
     pricer = Pricer(store, options.threads)
+    pricer.trouble = trouble
     try:
         yield pricer
     finally:
@@ -292,13 +297,18 @@ def _optimise(
         notes.append(f"the original does not run in onnxruntime, so nothing was checked: {lacking}")
     report = replace(
         report,
-        warnings=warnings,
+        warnings=(*warnings, *_store_warning(pricer)),
         sizes=tuple(one.to_json() for one in sizes),
         notes=(*report.notes, *notes),
     )
     if label != ORIGINAL and (written_out := _written_out(raised, found.exported[label])):
         report = replace(report, notes=(*report.notes, written_out))
     return _Outcome(model, chosen, report, found.plan, is_written)
+
+
+def _store_warning(pricer: Pricer | None) -> tuple[str, ...]:
+    trouble = pricer.trouble if pricer is not None else ""
+    return (f"prices are measured anew and not kept: {trouble}",) if trouble else ()
 
 
 def _written_out(graph: Graph, exported: onnx_ir.Model) -> str:
@@ -464,7 +474,7 @@ def _run(
     if output is not None:
         source = given if isinstance(given, (str, os.PathLike)) else None
         destination = Destination(output, source, options.overwrite)
-        destination.check()
+        destination.prepare()
     outcome = _optimise(given, name, options, progress, deadline, destination)
     report, chosen = outcome.report, outcome.model
     result: Any = outcome.loaded if chosen is None else chosen
@@ -663,5 +673,5 @@ def compare(
                 sizes=sizes.inputs,
                 session=_session(options),
             )
-    left_out = left_out_note()
-    return replace(found, notes=(left_out,)) if left_out else found
+    notes = (*_store_warning(pricer), *filter(None, [left_out_note()]))
+    return replace(found, notes=notes) if notes else found

@@ -11,7 +11,13 @@ import onnx_ir
 from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.files import obstacle, real_path, same_file
 from eqsat_opt.ir.external import external_files
-from eqsat_opt.ir.onnx_save import is_saved_external, save_model, serialised, target_obstacle
+from eqsat_opt.ir.onnx_save import (
+    is_saved_external,
+    remove_abandoned,
+    save_model,
+    serialised,
+    target_obstacle,
+)
 
 __all__ = ["Destination", "Output"]
 
@@ -39,8 +45,8 @@ class Destination:
             return None
         return os.fspath(self.output) if os.path.exists(self.output) else None
 
-    def check(self) -> None:
-        """Refuse what is known to fail.
+    def prepare(self) -> None:
+        """Refuse what is known to fail, and remove what killed runs left there.
 
         Raises:
             ModelError: the file cannot be written.
@@ -55,6 +61,7 @@ class Destination:
                 f"{os.fspath(self.output)} is the model itself; give another name, or allow to "
                 "replace it with --overwrite (overwrite=True)"
             )
+        remove_abandoned(self.output)
 
     def check_for(self, model: onnx_ir.Model) -> None:
         """Refuse what is known to fail once the model is loaded.

@@ -118,7 +118,8 @@ class Report:
         kernels_measured, kernels_unmeasured: prices in the answer.
         errors: per output.
         stages_s: seconds per stage.
-        warnings: defects that the run found and avoided: candidates that failed the check.
+        warnings: what went wrong and was avoided: candidates that failed the check, a profile store
+            that cannot be used.
         notes: what else the user should know.
         objective: weight by metric of what was minimised.
     """

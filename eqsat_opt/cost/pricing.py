@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import onnx
 
@@ -20,7 +21,7 @@ from eqsat_opt.cost.roofline import (
 )
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.errors import EqsatError
+from eqsat_opt.errors import EqsatError, StoreError
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.kernel_export import export_kernel
 from eqsat_opt.runtime.kernels import nchwc_block
@@ -31,6 +32,7 @@ from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
 
 __all__ = ["Price", "Pricer"]
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _IMPLEMENTATION = "default"
 
@@ -47,11 +49,16 @@ class Pricer:
     """Looks kernels up, measures them on request and remembers the answers for the run.
 
     Args:
-        store: the profile store; ``None`` keeps measurements for this run only.
+        store: the profile store; ``None`` keeps measurements for this run only. One that fails is
+            left alone from then on.
         threads: threads per session.
+
+    Attributes:
+        trouble: what is wrong with the store, as a sentence; empty if nothing is.
     """
 
     def __init__(self, store: ProfileStore | None, threads: int) -> None:
+        self.trouble = ""
         self._store = store
         self._threads = threads
         self._backend = f"onnxruntime {ort_version()}"
@@ -77,11 +84,20 @@ class Pricer:
 
     def recall(self, kernels: Iterable[Kernel]) -> None:
         """Take over what the store knows."""
-        if self._store is None:
-            return
         keys = {self._key(s): s for s in {k.signature for k in kernels} if s not in self._known}
-        for key, measurement in self._store.get_many(keys).items():
+        found = self._stored(lambda store: store.get_many(keys)) or {}
+        for key, measurement in found.items():
             self._remember(keys[key], measurement)
+
+    def _stored(self, use: Callable[[ProfileStore], _T]) -> _T | None:
+        """What ``use`` makes of the store; ``None`` without one. A broken store ends no run."""
+        if self._store is None:
+            return None
+        try:
+            return use(self._store)
+        except StoreError as error:
+            self._store, self.trouble = None, str(error)
+            return None
 
     def price(self, kernel: Kernel) -> Price:
         """The measured time, or the lower bound."""
@@ -126,8 +142,8 @@ class Pricer:
             else:
                 self._remember(signature, measurement)
                 self.n_measured += 1
-        if self._store is not None:
-            self._store.put_many({self._key(s): m for s, m in measured.items()})
+        results_by_key = {self._key(s): m for s, m in measured.items()}
+        self._stored(lambda store: store.put_many(results_by_key))
 
     def _model_of(self, kernel: Kernel) -> bytes:
         model = export_kernel(kernel)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from platformdirs import user_cache_dir
 
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow, StoreStats
 from eqsat_opt.errors import StoreError
-from eqsat_opt.files import write_whole
+from eqsat_opt.files import reason, write_whole
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["CACHE_VARIABLE", "ProfileStore", "store_path"]
@@ -30,7 +31,9 @@ CACHE_VARIABLE = "EQSAT_OPT_CACHE"
 _FILE_NAME = "profile.sqlite3"
 _SCHEMA_VERSION = 1
 _TABLE = f"profile_v{_SCHEMA_VERSION}"
-_BUSY_TIMEOUT_S = 60.0
+_BUSY_TIMEOUT_S = 5.0
+"""How long others may hold the file; their transactions take milliseconds."""
+
 _EXPORT_FORMAT = "eqsat-opt-profile"
 _KEY_COLUMNS = "backend, kernel, implementation, device, threads, protocol"
 _SCHEMA = f"""
@@ -52,9 +55,18 @@ _T = TypeVar("_T")
 
 
 def store_path() -> Path:
-    """File of the default store: in `$EQSAT_OPT_CACHE`, or in the user's cache folder."""
+    """File of the default store: in `$EQSAT_OPT_CACHE`, or in the user's cache folder.
+
+    Raises:
+        StoreError: the user has no home.
+    """
     folder = os.environ.get(CACHE_VARIABLE) or user_cache_dir("eqsat-opt", appauthor=False)
-    return Path(folder).expanduser() / _FILE_NAME
+    expanded = os.path.expanduser(folder)
+    if expanded.startswith("~"):
+        raise StoreError(
+            f"there is no home folder to keep the profile store in; name one by {CACHE_VARIABLE}"
+        )
+    return Path(expanded) / _FILE_NAME
 
 
 class ProfileStore:
@@ -65,9 +77,16 @@ class ProfileStore:
 
     Args:
         path: The file; its folder is made if need be. The default is `store_path()`.
+        wait_s: How long to wait for others who hold the file.
+
+    Raises:
+        StoreError: no path is given, and the user has no home.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, wait_s: float = _BUSY_TIMEOUT_S
+    ) -> None:
+        self._wait_s = wait_s
         self.path = store_path() if path is None else Path(path)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
@@ -227,7 +246,8 @@ class ProfileStore:
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None and self._owner_pid == os.getpid():
-                connection.close()
+                with suppress(sqlite3.Error):  # what was committed is kept, and nothing else was
+                    connection.close()
 
     def __enter__(self) -> ProfileStore:
         return self
@@ -264,7 +284,7 @@ class ProfileStore:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
-            except (sqlite3.Error, OSError) as error:
+            except (sqlite3.Error, OSError, ValueError) as error:
                 raise self._error(purpose, error) from error
 
     def _connected(self) -> sqlite3.Connection:
@@ -276,21 +296,21 @@ class ProfileStore:
     def _connect(self) -> sqlite3.Connection:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            return self._prepared(str(self.path), _create_schema)
-        except (sqlite3.OperationalError, OSError):
-            # A shared store on a read-only disk is still worth reading.
-            if not self.path.is_file():
+            return self._prepared(str(self.path), partial(_create_schema, wait_s=self._wait_s))
+        except (sqlite3.OperationalError, OSError) as error:
+            # A shared store on a read-only disk is still worth reading; one that somebody is
+            # changing must not be read as if nobody did.
+            if _is_locked(error) or not self.path.is_file():
                 raise
             readable = f"{self.path.absolute().as_uri()}?mode=ro&immutable=1"
             return self._prepared(readable, _check_schema)
 
-    @staticmethod
     def _prepared(
-        location: str, prepare: Callable[[sqlite3.Connection], None]
+        self, location: str, prepare: Callable[[sqlite3.Connection], None]
     ) -> sqlite3.Connection:
         connection = sqlite3.connect(
             location,
-            timeout=_BUSY_TIMEOUT_S,
+            timeout=self._wait_s,
             isolation_level=None,
             check_same_thread=False,
             uri=location.startswith("file:"),
@@ -306,7 +326,7 @@ class ProfileStore:
         try:
             data = json.loads(text)
             return None if data is None else Measurement.from_json(data)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise self._damaged(str(error)) from error
 
     def _error(self, purpose: str, error: Exception) -> StoreError:
@@ -314,10 +334,15 @@ class ProfileStore:
             error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
         ):
             return self._damaged(str(error))
-        detail = error.strerror if isinstance(error, OSError) else str(error)
+        if _is_locked(error):
+            return StoreError(
+                f"cannot {purpose} the profile store {self.path}: another process has held it for "
+                f"more than {self._wait_s:g} s; end that, or choose another folder by "
+                f"{CACHE_VARIABLE}"
+            )
         return StoreError(
-            f"cannot {purpose} the profile store {self.path} ({detail}); make room or check the "
-            f"permissions, or choose another folder by {CACHE_VARIABLE}"
+            f"cannot {purpose} the profile store {self.path} ({reason(error)}); make room or check "
+            f"the permissions, or choose another folder by {CACHE_VARIABLE}"
         )
 
     def _damaged(self, detail: str) -> StoreError:
@@ -327,8 +352,8 @@ class ProfileStore:
         )
 
 
-def _create_schema(connection: sqlite3.Connection) -> None:
-    _retry_while_locked(lambda: connection.execute("PRAGMA journal_mode=WAL").fetchone())
+def _create_schema(connection: sqlite3.Connection, wait_s: float) -> None:
+    _retry_while_locked(lambda: connection.execute("PRAGMA journal_mode=WAL").fetchone(), wait_s)
     connection.execute("PRAGMA synchronous=NORMAL")
     if not _has_table(connection):
         connection.execute(_SCHEMA)
@@ -344,16 +369,19 @@ def _has_table(connection: sqlite3.Connection) -> bool:
     return connection.execute(query, (_TABLE,)).fetchone() is not None
 
 
-def _retry_while_locked(action: Callable[[], _T]) -> _T:
+def _is_locked(error: BaseException) -> bool:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _retry_while_locked(action: Callable[[], _T], wait_s: float) -> _T:
     """SQLite does not wait by itself when processes switch a new file to WAL at the same time."""
-    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    deadline = time.monotonic() + wait_s
     while True:
         try:
             return action()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise
-            if time.monotonic() > deadline:
+            if not _is_locked(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eqsat_opt.ir.extraordinary import spoils
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Splat, derived_constant, splat_constant, splat_value
 from eqsat_opt.ir.types import TensorType, numpy_dtype
@@ -29,22 +30,36 @@ _ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
 
 def _combined(
     op: str, type_: TensorType, left: Constant, right: Constant, shape: tuple[int, ...]
-) -> Constant:
-    """``left op right`` with ``right`` reshaped to ``shape``, computed in float64."""
-    function = _ARITHMETIC[op]
+) -> Constant | None:
+    """``left op right`` with ``right`` reshaped to ``shape``, computed in float64.
+
+    ``None`` where an operand has infinities or NaN, or where the result leaves the ordinary range.
+    """
+    function, dtype = _ARITHMETIC[op], numpy_dtype(type_.dtype)
+
+    def result_of(a: Array, b: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(np.asarray(a, np.float64), np.asarray(b, np.float64)))
+
+    def is_refused(a: Array, b: Array) -> bool:
+        with np.errstate(all="ignore"):
+            result = result_of(a, b).astype(dtype)
+        finite = all(np.all(np.isfinite(v)) for v in (a, b, result))
+        return not finite or spoils(op, {}, (a, b), result)
+
     a, b = splat_value(left, 1), splat_value(right, 1)
     if a is not None and b is not None:
-        value = function(np.asarray(a, np.float64), np.asarray(b, np.float64))
-        return splat_constant(
-            np.asarray(value).astype(numpy_dtype(type_.dtype)), type_.static_shape()
-        )
+        if is_refused(a, b):
+            return None
+        return splat_constant(result_of(a, b).astype(dtype), type_.static_shape())
 
     def compute() -> Array:
-        operand = np.asarray(right.load(), np.float64).reshape(shape)
-        with np.errstate(all="ignore"):
-            result = function(np.asarray(left.load(), np.float64), operand)
-        return np.broadcast_to(result, type_.static_shape())
+        return np.broadcast_to(
+            result_of(left.load(), np.asarray(right.load()).reshape(shape)), type_.static_shape()
+        )
 
+    if is_refused(np.asarray(left.load()), np.asarray(right.load()).reshape(shape)):
+        return None
     return derived_constant(type_, compute, (op, str(shape), left.digest, right.digest))
 
 
@@ -54,6 +69,7 @@ def lower_batch_normalisation(graph: Graph) -> Graph:
     One that stands alone stays whole: runtimes run it in one pass, and Mul and Add in two.
     """
     nodes: list[Node] = []
+    lowered = False
     constants, types = dict(graph.constants), dict(graph.types)
     for node in graph.nodes:
         is_constant = all(p in constants for p in node.inputs[1:])
@@ -69,18 +85,20 @@ def lower_batch_normalisation(graph: Graph) -> Graph:
         assert type_ is not None
         channels = gamma.type.static_shape()[0]
         parameter = TensorType(type_.dtype, (channels, *(1,) * (type_.rank - 2)))
-        scale, shift = _scale_and_shift(
-            parameter, node.attr("epsilon"), gamma, beta, mean, variance
-        )
+        parts = _scale_and_shift(parameter, node.attr("epsilon"), gamma, beta, mean, variance)
+        if parts is None:
+            nodes.append(node)
+            continue
         names = [f"{node.output}__{part}" for part in ("scale", "shift", "scaled")]
         while any(n in types for n in names):
             names = [f"{n}_" for n in names]
-        for name, constant in zip(names, (scale, shift), strict=False):
+        for name, constant in zip(names, parts, strict=False):
             constants[name], types[name] = constant, constant.type
         types[names[2]] = types[node.output]
+        lowered = True
         nodes.append(Node("Mul", (x, names[0]), (names[2],), sources=node.sources))
         nodes.append(Node("Add", (names[2], names[1]), (node.output,), sources=node.sources))
-    if len(nodes) == len(graph.nodes):
+    if not lowered:
         return graph
     return graph.with_nodes(tuple(nodes), constants=constants, types=types)
 
@@ -102,17 +120,27 @@ def _scale_and_shift(
     beta: Constant,
     mean: Constant,
     variance: Constant,
-) -> tuple[Constant, Constant]:
-    """γ/√(σ²+ε) and β − µγ/√(σ²+ε)."""
+) -> tuple[Constant, Constant] | None:
+    """γ/√(σ²+ε) and β − µγ/√(σ²+ε); ``None`` where they are no ordinary numbers."""
 
     def scale_of(g: Array, v: Array) -> Array:
         with np.errstate(all="ignore"):
             return np.asarray(g, np.float64) / np.sqrt(np.asarray(v, np.float64) + epsilon)
 
     def shift_of(g: Array, b: Array, m: Array, v: Array) -> Array:
-        return np.asarray(b, np.float64) - np.asarray(m, np.float64) * scale_of(g, v)
+        with np.errstate(all="ignore"):
+            return np.asarray(b, np.float64) - np.asarray(m, np.float64) * scale_of(g, v)
 
     parts = (gamma, beta, mean, variance)
+    g, b, m, v = (np.asarray(p.load()) for p in parts)
+    with np.errstate(all="ignore"):
+        folded = [
+            a.astype(numpy_dtype(type_.dtype)) for a in (scale_of(g, v), shift_of(g, b, m, v))
+        ]
+    if not all(np.all(np.isfinite(a)) for a in (g, b, m, v, *folded)):
+        return None
+    if spoils("Mul", {}, (g, np.ones_like(g)), folded[0]):
+        return None
     digests = (str(epsilon), *(p.digest for p in parts))
     if all(isinstance(p.source, Splat) for p in parts):
         g, b, m, v = (p.source.value for p in parts)
@@ -228,18 +256,15 @@ class _Folder:
             shape = _weight_shape(conv, self.constants[weight].type, constant.type.static_size())
             if shape is None:
                 return None
-            weight = self._constant(
-                weight,
-                _combined(
-                    node.op, self.constants[weight].type, self.constants[weight], constant, shape
-                ),
-            )
-            if bias:
-                bias = [
-                    self._constant(
-                        bias[0], _combined(node.op, vector, self.constants[bias[0]], constant, flat)
-                    )
-                ]
+            old = self.constants[weight]
+            scaled = _combined(node.op, old.type, old, constant, shape)
+            others = [_combined(node.op, vector, self.constants[b], constant, flat) for b in bias]
+            if scaled is None or None in others:
+                return None
+            weight = self._constant(weight, scaled)
+            bias = [
+                self._constant(b, c) for b, c in zip(bias, others, strict=True) if c is not None
+            ]
         else:
             old = (
                 self.constants[bias[0]]
@@ -247,7 +272,10 @@ class _Folder:
                 else splat_constant(np.zeros((), numpy_dtype(type_.dtype)), (channels,))
             )
             name = bias[0] if bias else f"{conv.output}__bias"
-            bias = [self._constant(name, _combined(node.op, vector, old, constant, flat))]
+            shifted = _combined(node.op, vector, old, constant, flat)
+            if shifted is None:
+                return None
+            bias = [self._constant(name, shifted)]
         return replace(
             conv,
             inputs=(x, weight, *bias),
@@ -266,6 +294,8 @@ class _Folder:
         ):
             return None
         scaled = _combined(op, self.constants[weight].type, self.constants[weight], constant, (-1,))
+        if scaled is None:
+            return None
         return replace(
             product,
             inputs=(x, self._constant(weight, scaled)),
@@ -288,13 +318,16 @@ class _Folder:
             type_.shape[-1], int
         ):
             return None
+        vector = TensorType(type_.dtype, (type_.shape[-1],))
+        combined = _combined(node.op, vector, _flat(old, vector), constant, (-1,))
+        if combined is None:
+            return None
         if node.op in ("Mul", "Div"):
             scaled = self._into_product(product, node.op, constant, value, node.sources)
             if scaled is None:
                 return None
             self.nodes[self.index[value]] = scaled
-        vector = TensorType(type_.dtype, (type_.shape[-1],))
-        name = self._constant(bias, _combined(node.op, vector, _flat(old, vector), constant, (-1,)))
+        name = self._constant(bias, combined)
         return replace(
             biased,
             inputs=(value, name),

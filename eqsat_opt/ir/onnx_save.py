@@ -41,6 +41,7 @@ from eqsat_opt.ir.onnx_export import model_proto
 __all__ = [
     "DataFile",
     "is_saved_external",
+    "remove_abandoned",
     "save_model",
     "save_with_data",
     "serialised",
@@ -83,8 +84,8 @@ def save_model(model: onnx_ir.Model, path: str | os.PathLike[str]) -> frozenset[
         raise ModelError(why)
     target = real_path(path)
     before = _files_read_by(target)
+    remove_abandoned(target)
     try:
-        _remove_abandoned(target, before)
         if is_saved_external(model):
             _save_external(model, target)
         else:
@@ -247,8 +248,10 @@ def _holds(path: str, content: DataFile) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == content.digest
 
 
-def _remove_abandoned(target: str, read: frozenset[str]) -> None:
-    """Remove what killed writers of ``target`` left, data included that no model came to read."""
+def remove_abandoned(path: str | os.PathLike[str]) -> None:
+    """Remove what killed writers of a model left, data included that no model came to read."""
+    target = real_path(path)
+    read = _files_read_by(target)
     with folder_lock(os.path.dirname(target)) as is_alone:
         for mark in abandoned_parts(target, None if is_alone else ""):
             path = os.path.join(os.path.dirname(target), _data_name(target, mark))

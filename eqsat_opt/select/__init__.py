@@ -5,7 +5,7 @@ from __future__ import annotations
 from eqsat_opt.select.candidates import Candidate, Candidates, tile
 from eqsat_opt.select.choose import ChoiceResult, Selection, choose
 from eqsat_opt.select.pricing import PricedCandidates
-from eqsat_opt.select.raising import raise_graph, rules_used
+from eqsat_opt.select.raising import raise_graph, rules_used, spoilt_constants
 
 __all__ = [
     "Candidate",
@@ -16,5 +16,6 @@ __all__ = [
     "choose",
     "raise_graph",
     "rules_used",
+    "spoilt_constants",
     "tile",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from eqsat_opt.cost.pricing import Pricer
@@ -19,7 +20,7 @@ from eqsat_opt.runtime.patterns import KernelPattern, ort_patterns
 from eqsat_opt.select.candidates import Candidates, tile
 from eqsat_opt.select.choose import ChoiceResult, choose
 from eqsat_opt.select.pricing import PricedCandidates
-from eqsat_opt.select.raising import raise_graph
+from eqsat_opt.select.raising import raise_graph, spoilt_constants
 
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
@@ -34,6 +35,9 @@ _SATURATION = 0.4
 
 _CHOICE = 0.95
 """Share of what is left that measuring and extraction get; raising needs little."""
+
+_REFUSALS = 6
+"""How often constants are refused and chosen is again."""
 
 _FOLDING_ROOM = 64 << 20
 """Bytes to which constants may always grow; beyond it, to the size of the model's own weights."""
@@ -105,6 +109,50 @@ def _priced(
     return PricedCandidates(candidates, sizes, roots, max_constant_bytes)
 
 
+def _chosen(
+    saturation: Saturation,
+    priced: PricedCandidates,
+    own: PricedCandidates,
+    pricer: Pricer,
+    options: SearchOptions,
+    progress: Progress,
+) -> ChoiceResult:
+    """The choice, none of whose folded constants leaves the ordinary range of numbers.
+
+    Constants are folded when they are chosen: what a fold spoils is refused, and chosen is again.
+    """
+    deadline = options.deadline.share(_CHOICE)
+    for attempt in range(_REFUSALS + 1):
+        choice = choose(
+            priced,
+            own,
+            pricer,
+            options.objective,
+            measure=options.measure,
+            deadline=deadline,
+            gap=options.gap,
+            n_alternatives=options.alternatives,
+            seed=options.seed,
+            progress=lambda text: progress("choose", text),
+        )
+        spoilt, *others = (
+            spoilt_constants(saturation.lowered, saturation.eclasses, selection)
+            for selection in (choice.best, *choice.alternatives)
+        )
+        if not spoilt:
+            break
+        # In the end nothing may be folded but what the model folds itself.
+        folded = priced.max_constant_bytes if attempt + 1 < _REFUSALS else -1
+        refused = priced.refused.union(spoilt, *others)
+        priced = replace(priced, refused=refused, max_constant_bytes=folded)
+    sound = [not wrong for wrong in others]
+    return replace(
+        choice,
+        alternatives=tuple(compress(choice.alternatives, sound)),
+        alternative_metrics=tuple(compress(choice.alternative_metrics, sound)),
+    )
+
+
 def make_plan(
     graph: Graph,
     rules: Sequence[Rule],
@@ -146,18 +194,7 @@ def make_plan(
 
     start = clock()
     progress("choose", "")
-    choice = choose(
-        priced,
-        own,
-        pricer,
-        options.objective,
-        measure=options.measure,
-        deadline=options.deadline.share(_CHOICE),
-        gap=options.gap,
-        n_alternatives=options.alternatives,
-        seed=options.seed,
-        progress=lambda text: progress("choose", text),
-    )
+    choice = _chosen(saturation, priced, own, pricer, options, progress)
     stages["measure"] = choice.measuring_s
     stages["extract"] = clock() - start - choice.measuring_s
 

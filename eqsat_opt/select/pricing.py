@@ -13,12 +13,16 @@ from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, kernel_metrics
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.extract import Problem
 from eqsat_opt.ir.dims import literal
+from eqsat_opt.ir.extraordinary import is_representable
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.select.candidates import Candidate, Candidates
 
 __all__ = ["PricedCandidates"]
+
+_LITERAL = frozenset({"Scale", "Shift", "Clip"})
+"""Operators with numbers of their operand's type as attributes."""
 
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
@@ -42,12 +46,14 @@ class PricedCandidates:
         sizes: values of symbolic dimensions for pricing.
         roots: classes that must be computed.
         max_constant_bytes: constants that folding would make larger than this are not offered.
+        refused: constant classes that are not offered either, unless they are the model's.
     """
 
     candidates: Candidates
     sizes: Mapping[str, int]
     roots: tuple[int, ...]
     max_constant_bytes: int
+    refused: frozenset[int] = frozenset()
 
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:
@@ -82,19 +88,34 @@ class PricedCandidates:
     def _offered(self) -> npt.NDArray[np.bool_]:
         """[candidates] whether a candidate may be chosen.
 
-        A constant beyond the byte budget may not, unless it is the model's.
+        A constant that is refused or beyond the byte budget may not, unless it is the model's, and
+        neither may a literal that is no ordinary number in the type of what it is applied to.
         """
         eclasses = self.candidates.eclasses
         own = set(eclasses.term_class.tolist())
         weight = METRICS.index("weight_bytes")
         return np.array(
             [
-                item.kind != "const"
-                or item.cls in own
-                or self._static[i, weight] <= self.max_constant_bytes
+                self._is_literal_ordinary(item)
+                if item.kind != "const"
+                else item.cls in own
+                or (
+                    item.cls not in self.refused
+                    and self._static[i, weight] <= self.max_constant_bytes
+                )
                 for i, item in enumerate(self.candidates.items)
             ],
             dtype=np.bool_,
+        )
+
+    def _is_literal_ordinary(self, item: Candidate) -> bool:
+        eclasses = self.candidates.eclasses
+        type_ = eclasses.types[item.cls] if item.cls < eclasses.n_classes else None
+        return not isinstance(type_, TensorType) or all(
+            is_representable(float(str(value)), type_.dtype)
+            for step in item.steps
+            if step.op in _LITERAL
+            for _, value in step.attrs
         )
 
     @cached_property

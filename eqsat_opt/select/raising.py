@@ -16,29 +16,51 @@ import numpy.typing as npt
 
 from eqsat_opt.egraph import EClasses, Lowered
 from eqsat_opt.egraph.lowering import LEAF
-from eqsat_opt.errors import ExtractionError
+from eqsat_opt.errors import EqsatError, ExtractionError
+from eqsat_opt.ir.extraordinary import spoils
+from eqsat_opt.ir.folding import evaluate, is_exact
 from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, attributes
-from eqsat_opt.ir.onnx_export import SPLIT
+from eqsat_opt.ir.onnx_export import SPLIT, export_model, model_proto
 from eqsat_opt.ir.onnx_import import identity_node
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import TensorType, ValueType
+from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.select.candidates import Candidate, OperandRef
 from eqsat_opt.select.choose import Selection
 
-__all__ = ["raise_graph", "rules_used"]
+__all__ = ["raise_graph", "rules_used", "spoilt_constants"]
+
+_AS_IT_STANDS = OrtOptions(threads=1, level="disabled")
 
 
-def _loader(op: str, attrs: Attrs, operands: list[Constant]) -> Callable[[], npt.NDArray[Any]]:
+def _loader(
+    op: str, attrs: Attrs, operands: list[Constant], type_: TensorType
+) -> Callable[[], npt.NDArray[Any]]:
+    """Folds when it is first called."""
     memo: list[npt.NDArray[Any]] = []
+    node = Node(op, tuple(f"x{i}" for i in range(len(operands))), ("y",), attrs)
 
     def load() -> npt.NDArray[Any]:
         if not memo:
-            value = get_op(op).eval_fn(FLOAT, [np.asarray(o.load()) for o in operands], dict(attrs))
-            memo.append(np.ascontiguousarray(value))
+            memo.append(np.ascontiguousarray(_folded_as_run(node, operands, type_)))
         return memo[0]
 
     return load
+
+
+def _folded_as_run(node: Node, operands: list[Constant], type_: TensorType) -> npt.NDArray[Any]:
+    """By the runtime where libraries round otherwise than we do: bit for bit what it would do."""
+    arrays = [np.asarray(o.load()) for o in operands]
+    if is_exact(node) or not operands:
+        return evaluate(node, arrays, type_)
+    types = {"y": type_, **{n: o.type for n, o in zip(node.inputs, operands, strict=True)}}
+    graph = Graph(node.inputs, ("y",), (node,), {}, types)
+    try:
+        session = OrtSession(model_proto(export_model(graph)), _AS_IT_STANDS)
+        (result,) = session.run(dict(zip(node.inputs, arrays, strict=True)))
+    except EqsatError:
+        return evaluate(node, arrays, type_)
+    return np.asarray(result)
 
 
 @dataclass
@@ -50,6 +72,8 @@ class _Constants:
     memo: dict[int, Constant] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
+    spoilt: set[int] = field(default_factory=set)
+    """Folded classes that are extraordinary though what they are folded from is not."""
 
     def __post_init__(self) -> None:
         # Cheapest expression first: its number of operators, settled bottom up, which also excludes
@@ -84,8 +108,19 @@ class _Constants:
                 cls
             ):
                 self.memo[cls] = self.folded(node, [self.handle(c) for c in children])
+                if self.spoilt.intersection(children) or self._spoils(node):
+                    self.spoilt.add(cls)
                 return self.memo[cls]
         raise ExtractionError(f"constant class {cls} cannot be folded; please report this model")
+
+    def _spoils(self, node: int) -> bool:
+        """Whether folding makes extraordinary numbers, unless the model itself does so."""
+        eclasses = self.eclasses
+        op, cls = eclasses.op[node], int(eclasses.class_of[node])
+        if eclasses.origin[node] == 0 or get_op(op).kind == "movement":
+            return False
+        operands = [np.asarray(self.memo[c].load()) for c in eclasses.children(node)]
+        return spoils(op, dict(eclasses.attrs[node]), operands, self.memo[cls].load())
 
     def folded(self, node: int, operands: list[Constant]) -> Constant:
         op, attrs = self.eclasses.op[node], self.eclasses.attrs[node]
@@ -93,7 +128,7 @@ class _Constants:
         assert isinstance(type_, TensorType)
         text = f"{op}{attrs}{[o.digest for o in operands]}"
         digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        return Constant(type_, digest, _loader(op, attrs, operands))
+        return Constant(type_, digest, _loader(op, attrs, operands, type_))
 
 
 def _reshaped(handle: Constant, shape: tuple[int, ...]) -> Constant:
@@ -356,6 +391,15 @@ class _Raiser:
             self.graph.model,
         )
         return raised.with_nodes(tuple(raised.live_nodes()))
+
+
+def spoilt_constants(lowered: Lowered, eclasses: EClasses, selection: Selection) -> set[int]:
+    """Constant classes of a selection whose folding leaves the ordinary range of numbers."""
+    constants = _Constants(lowered, eclasses)
+    chosen = [cls for cls, item in selection.items() if item.kind == "const"]
+    for cls in chosen:
+        constants.handle(cls)
+    return constants.spoilt.intersection(chosen)
 
 
 def raise_graph(lowered: Lowered, eclasses: EClasses, selection: Selection) -> Graph:

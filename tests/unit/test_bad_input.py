@@ -271,16 +271,6 @@ def test_interrupted(
     assert expected in fails(*optimise("zoo:weight_chain@tiny"))
 
 
-def test_damaged_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "store.sqlite3").write_bytes(b"no database" * 100)
-    assert main(["optimize", "good.onnx", "-o", "out.onnx", "--store", "store.sqlite3"]) == 1
-    errors = capsys.readouterr().err
-    assert "is damaged" in errors
-    assert errors.count("\n") == 1
-    assert not (folder / "out.onnx").exists()
-    assert (folder / "store.sqlite3").read_bytes() == b"no database" * 100
-
-
 def test_models_that_cannot_be_compared(folder: Path, fails: Callable[..., str]) -> None:
     other = symbolic()
     other.graph.output[0].name = other.graph.node[0].output[0] = "z"

@@ -120,7 +120,7 @@ def test_unwritable_export_leaves_nothing(store: ProfileStore, tmp_path: Path) -
 
 
 def _write_hundred(path: str, writer: int) -> None:
-    with ProfileStore(path) as store:
+    with ProfileStore(path, wait_s=300) as store:
         for start in range(0, 100, 5):
             shared = {key(index): RESULT for index in range(5)}
             own = {key(1000 * (writer + 1) + start + i): RESULT for i in range(5)}
@@ -167,7 +167,7 @@ def test_damage_inside_is_reported(store: ProfileStore) -> None:
         store.rows()
 
 
-@pytest.mark.parametrize("text", ["{", "{}", "3", '"null"'])
+@pytest.mark.parametrize("text", ["{", "{}", "3", '"null"', "[" * 100_000])
 def test_unreadable_entry_is_reported(store: ProfileStore, text: str) -> None:
     store.put_many({KEY: RESULT})
     store.close()
@@ -199,7 +199,7 @@ def test_read_only_store_is_still_read(
     store.put_many({KEY: RESULT})
     store.close()
 
-    def refuse(connection: sqlite3.Connection) -> None:
+    def refuse(connection: sqlite3.Connection, wait_s: float) -> None:
         raise sqlite3.OperationalError("attempt to write a readonly database")
 
     monkeypatch.setattr("eqsat_opt.cost.store._create_schema", refuse)
@@ -214,6 +214,26 @@ def test_impossible_place(tmp_path: Path) -> None:
         ProfileStore(tmp_path / "file" / "profile.sqlite3").get_many([KEY])
     with pytest.raises(StoreError, match="cannot write the profile store"):
         ProfileStore(tmp_path).put_many({KEY: RESULT})
+    with pytest.raises(StoreError, match="null byte"):
+        ProfileStore("null\0byte").get_many([KEY])
+
+
+def test_a_store_that_is_held_is_not_waited_for_long(tmp_path: Path) -> None:
+    path = tmp_path / "profile.sqlite3"
+    with ProfileStore(path) as store:
+        store.put_many({KEY: RESULT})
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("PRAGMA locking_mode=EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    try:
+        with ProfileStore(path, wait_s=0.01) as waiting:
+            for attempt in (lambda: waiting.get_many([KEY]), lambda: waiting.put_many({KEY: None})):
+                with pytest.raises(StoreError, match="another process has held it"):
+                    attempt()
+    finally:
+        holder.close()
+    with ProfileStore(path) as store:
+        assert store.get_many([KEY]) == {KEY: RESULT}
 
 
 def test_place_of_the_default_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -221,6 +241,12 @@ def test_place_of_the_default_store(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert ProfileStore().path == store_path() == tmp_path / "profile.sqlite3"
     monkeypatch.delenv(CACHE_VARIABLE)
     assert "eqsat-opt" in str(store_path())
+
+
+def test_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, "~nobody-of-this-name/cache")
+    with pytest.raises(StoreError, match=f"no home folder.*{CACHE_VARIABLE}"):
+        ProfileStore()
 
 
 def test_other_versions_of_the_schema_are_left_alone(store: ProfileStore) -> None:

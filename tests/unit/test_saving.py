@@ -325,7 +325,7 @@ def test_data_that_became_read_survive_a_dead_writer(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
     assert len(names(target.parent)) == 4  # old model, its data, the new data, a noted part
     # Another folder's writer of the same target adopts the data, and the model moves on.
-    monkeypatch.setattr(onnx_save, "_remove_abandoned", lambda *_: None)
+    monkeypatch.setattr(onnx_save, "remove_abandoned", lambda _: None)
     save_model(new, target)
     monkeypatch.undo()
     target.rename(target.with_name("moved.onnx"))
