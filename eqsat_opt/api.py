@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -342,6 +342,15 @@ def _notes(contest: Contest) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _flips(differences: Sequence[Difference]) -> Iterator[str]:
+    for one in differences:
+        if one.is_flipped:
+            yield (
+                f"output {one.name!r} moved by up to {one.max_abs:.2g}: a quantisation rounded "
+                "values at the border of two steps the other way; between quantisations all agrees"
+            )
+
+
 def left_out_note() -> str:
     """Which rules of the book lack a valid certificate, in one line; empty if none does."""
     excluded = excluded_rules()
@@ -377,6 +386,7 @@ def _report(
     objective = _weights(options.objective)
     cost = weighted(objective, choice.metrics)
     bound = min(choice.extraction.lower_bound, cost)
+    differences = examined.differences.get(label, ()) if examined is not None else ()
     (before, held_before), (after, held_after) = map(_contents, files)
     predicted = metrics_of(plan, label)
     return Report(
@@ -408,15 +418,12 @@ def _report(
         threads=options.threads,
         kernels_measured=n_measured,
         kernels_unmeasured=choice.unmeasured,
-        errors=tuple(
-            OutputError(d.name, d.max_abs, d.max_rel, d.tolerance)
-            for d in (examined.differences.get(label, ()) if examined is not None else ())
-        ),
+        errors=tuple(OutputError(d.name, d.max_abs, d.max_rel, d.tolerance) for d in differences),
         stages_s={key: round(value, 4) for key, value in stages.seconds.items()},
         speedup=verdict.speedup,
         session_speedup=verdict.session_speedup,
         session_options={"graph_optimization_level": level} if level else {},
-        notes=_notes(contest),
+        notes=(*_notes(contest), *_flips(differences)),
         objective=objective,
     )
 

@@ -58,6 +58,9 @@ class Difference:
             its elements and all inputs.
         tolerance: what ``max_rel`` may be.
         why: what is wrong, empty if nothing is.
+        is_flipped: whether ``max_abs`` comes from floats that a quantisation rounded to the
+            neighbouring step; ``max_rel`` is then the largest between quantisations, as a share of
+            what is tolerated there.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Difference:
     max_rel: float
     tolerance: float
     why: str = ""
+    is_flipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -490,8 +494,11 @@ def _without_steps(
     found: Sequence[Difference], between: Sequence[Difference]
 ) -> tuple[Difference, ...]:
     """Differences that steps of a quantisation explain are none; other shapes and types are."""
-    worst = max((part.max_rel for part in between), default=0.0)
+    # Parts may be of other types than the output, with tolerances of their own.
+    used = max((part.max_rel / part.tolerance for part in between if part.tolerance), default=0.0)
     return tuple(
-        replace(d, max_rel=min(d.max_rel, worst), why="") if np.isfinite(d.max_abs) else d
-        for d in found
+        replace(one, max_rel=used * one.tolerance, why="", is_flipped=True)
+        if one.why and np.isfinite(one.max_abs)
+        else one
+        for one in found
     )

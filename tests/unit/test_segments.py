@@ -77,6 +77,8 @@ def test_a_flipped_rounding_is_no_error(back: str) -> None:
     assert not judged.why
     assert judged.max_rel <= judged.tolerance
     assert judged.max_abs == plain.max_abs > 0.4
+    assert judged.is_flipped
+    assert not plain.is_flipped
 
 
 @pytest.mark.parametrize("back", [STATIC, DYNAMIC, BRANCH, FUNCTION, NAMED])
@@ -141,3 +143,5 @@ def test_a_model_whose_roundings_flip_is_optimised() -> None:
     assert [node.op_type for node in result.model.graph.node].count("Mul") == 1
     assert result.report.max_abs_error > 0.5
     assert result.report.max_rel_error < 1e-3
+    (note,) = (note for note in result.report.notes if "quantisation" in note)
+    assert note.startswith("output 'y' moved by up to ")
