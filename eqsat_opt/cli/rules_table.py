@@ -139,6 +139,7 @@ def standing_json(one: Standing) -> dict[str, Any]:
         "family": rule.family,
         "equation": str(rule),
         "numerics": rule.numerics.name.lower(),
+        "backward": None if rule.backward is None else rule.backward.name.lower(),
         "phase": str(rule.phase),
         "doc": rule.doc,
         "certificate": asdict(one.certificate) if one.certificate else None,

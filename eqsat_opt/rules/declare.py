@@ -20,6 +20,7 @@ def declared(
     numerics: Numerics = Numerics.BITEXACT,
     phase: Phase = Phase.EXPLORE,
     bidirectional: bool = False,
+    backward: Numerics | None = None,
 ) -> Rule:
     """What ``@rule`` makes of a function with parameters ``kinds`` that returns ``sides``.
 
@@ -31,6 +32,7 @@ def declared(
         numerics: class of the floating point change.
         phase: where it runs.
         bidirectional: whether it is read both ways.
+        backward: class of the right to left reading, where it is another one.
 
     Raises:
         RuleError: as ``@rule`` does.
@@ -46,7 +48,10 @@ def declared(
             for n, kind in kinds.items()
         ]
     )
-    return rule(name, numerics=numerics, phase=phase, bidirectional=bidirectional)(stated)
+    made = rule(
+        name, numerics=numerics, phase=phase, bidirectional=bidirectional, backward=backward
+    )
+    return made(stated)
 
 
 def extents(count: int) -> dict[str, str]:

@@ -43,6 +43,14 @@ def _subsumes(rule: Rule) -> str:
     return ", replaces its left side" if rule.subsumes else ""
 
 
+def _numerics(rule: Rule, quote: str = "") -> str:
+    """The class, and that of the right to left reading where it is another one."""
+    text = f"{quote}{rule.numerics.name.lower()}{quote}"
+    if rule.backward is None:
+        return text
+    return f"{text} forward, {quote}{rule.backward.name.lower()}{quote} backward"
+
+
 def _condition(condition: Condition) -> str:
     """A condition, with a target in closed form and the kind of its tolerance."""
     if condition.kind not in ("near", "far"):
@@ -61,7 +69,7 @@ def describe(rule: Rule) -> str:
     for condition in rule.when:
         reason = f"   ({condition.reason})" if condition.reason else ""
         lines.append(f"  when {_condition(condition)}{reason}")
-    lines.append(f"  numerics {rule.numerics.name.lower()}, phase {rule.phase}{_subsumes(rule)}")
+    lines.append(f"  numerics {_numerics(rule)}, phase {rule.phase}{_subsumes(rule)}")
     return "\n".join([*lines, *(f"  {line}" for line in rule.doc.splitlines())])
 
 
@@ -104,6 +112,8 @@ def certificate_text(certificate: Certificate | None, obstacle: str = "") -> str
     for direction in certificate.directions:
         lines.append(f"  {direction.rule}: {_extent_text(direction)}")
         lines.append(f"    {direction.method}, seed {direction.seed}; {_bound_text(direction)}")
+        if direction.reason:
+            lines.append(f"    not reassociate: {direction.reason}")
     lines.append(
         f"  worst relative error measured: {certificate.float32:.1e} in float32, "
         f"{certificate.float16:.1e} in float16"
@@ -116,11 +126,13 @@ def _certified(standing: Standing) -> str:
     if certificate is None or standing.obstacle:
         return f"not in the default set: {standing.obstacle}"
     proof = f" ({certificate.scope})" if certificate.scope else ""
+    reasons = dict.fromkeys(d.reason.rsplit(": ", 1)[-1] for d in certificate.directions)
+    kept = "".join(f"; not `reassociate`: {reason}" for reason in reasons if reason)
     return (
         f"level {certificate.level}, {LEVELS[certificate.level]}{proof}; "
         f"{certificate.instances} instances, {'; '.join(certificate.methods)}; "
         f"errors {certificate.float32:.0e} (float32), {certificate.float16:.0e} (float16)"
-        f"{'; ' if (rounded := _rounded(certificate)) else ''}{rounded}"
+        f"{'; ' if (rounded := _rounded(certificate)) else ''}{rounded}{kept}"
     )
 
 
@@ -137,7 +149,7 @@ def _markdown(rule: Rule) -> list[str]:
     for condition in rule.when:
         reason = f": {condition.reason}" if condition.reason else ""
         facts.append(f"when `{_condition(condition)}`{reason}")
-    facts.append(f"numerics `{rule.numerics.name.lower()}`, phase `{rule.phase}`{_subsumes(rule)}")
+    facts.append(f"numerics {_numerics(rule, '`')}, phase `{rule.phase}`{_subsumes(rule)}")
     facts.append(_certified(standings()[rule.name]))
     return [*lines, *(f"- {fact}" for fact in facts), ""]
 
@@ -254,9 +266,17 @@ def rulebook_markdown() -> str:
         "",
         *_glossary(),
         "",
-        "Numerics, each class admitting those before it (`--numerics`):",
+        "Numerics, each class admitting those before it (`--numerics`;",
+        "[what each promises](numerics.md)):",
         "",
         *(f"- `{kind.name.lower()}`: {text}" for kind, text in NUMERICS.items()),
+        "",
+        "A class is measured: both sides are evaluated in float32 and float16 on ordinary numbers",
+        "and on operands that are designed to break it: gates of exactly 0 and 1, one large",
+        "operand, large terms that cancel, masks of -inf, of the lowest number and of -1e9, in some",
+        "rows everywhere, an infinity or a NaN in one place, subnormal numbers, and the edges of",
+        "the range. A rule that goes further than its class allows is refused; of one in a weaker",
+        "class than `reassociate` the certificate shows what keeps it there.",
         "",
         "Levels of verification, which `eqsat-opt rules verify` reaches again:",
         "",
@@ -268,10 +288,10 @@ def rulebook_markdown() -> str:
         "- 2, proven for all sizes, at the ranks and attributes named in the certificate.",
         "- 3, derived in the e-graph from rules of level 2, every intermediate term typed.",
         "",
-        "All levels are over the real numbers: what rounding adds is measured; poles, overflow,",
-        "NaN and infinities are not covered: zeros that pad a kernel, say, are multiplied with",
-        "infinities. Symbolic sizes are taken to be at least 1. A condition `a ≈ b` stands for",
-        "`a = b`: the equation is verified at that value, and used where rounding has moved a",
+        "All levels are over the real numbers; what rounding, extreme and special numbers add is",
+        "measured, as above. Level 1 covers extents of 0 as well, where both sides must keep shape",
+        "and values; the proofs take symbolic sizes to be at least 1. A condition `a ≈ b` stands",
+        "for `a = b`: the equation is verified at that value, and used where rounding has moved a",
         "constant off it.",
         "",
         "Phases of a saturation round:",

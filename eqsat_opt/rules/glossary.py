@@ -11,10 +11,12 @@ NUMERICS = {
     "every bit but the sign of zero is the same (of +0 and -0 a `Max` or `Min` may return either, "
     "and `Neg(x)` stands for 0 - x); this is verified in float32 with sums from the first term to "
     "the last; libraries sum in orders that depend on the shape",
-    Numerics.REASSOCIATE: "sums and products are taken in another order",
-    Numerics.REFACTOR: "weights are recomputed, so they are rounded once more",
-    Numerics.RELAXED: "special values (NaN, infinities, the sign of zero) may differ, and a mask "
-    "of -1e9 may round away on one side only",
+    Numerics.REASSOCIATE: "sums and products are taken in another order; gates, masks, infinities "
+    "and NaN work as before",
+    Numerics.REFACTOR: "factors and weights are recombined: large terms that cancel may cost "
+    "digits, infinities and NaN may spread",
+    Numerics.RELAXED: "equal over the real numbers; special values (NaN, infinities) may differ, "
+    "and a mask of -1e9 may round away on one side only",
 }
 PHASES = {
     Phase.RECOGNISE: "alone and first, on cut-out parts of the graph: brings every spelling of a "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from eqsat_opt.errors import RuleError, RuleRefuted
-from eqsat_opt.rules.rule import Numerics, Phase, Rule
+from eqsat_opt.rules.rule import Numerics, Phase, Rule, directed
 from eqsat_opt.rules.rulebooks import (
     admit,
     installed_rulebooks,
@@ -131,16 +131,19 @@ def _certified() -> list[Rule]:
 
 
 def default_rules(numerics: Numerics = Numerics.REASSOCIATE) -> list[Rule]:
-    """All certified rules of the book that optimise and whose numerics class is admitted.
+    """What ``numerics`` admits of the certified rules of the book that optimise.
+
+    Of a rule whose directions are of different classes that may be one direction.
 
     Raises:
         CertificateError: a certificate was edited.
     """
-    return [
-        rule
-        for rule in _certified()
-        if rule.numerics <= numerics and rule.phase is not Phase.DERIVATION
-    ]
+    return _admitted((r for r in _certified() if r.phase is not Phase.DERIVATION), numerics)
+
+
+def _admitted(rules: Iterable[Rule], numerics: Numerics) -> list[Rule]:
+    found = (rule.admitted(numerics) for rule in rules)
+    return [rule for rule in found if rule is not None]
 
 
 def _book() -> dict[str, Rule]:
@@ -203,7 +206,7 @@ def _selected(name: str, numerics: Numerics) -> list[Rule]:
     if name == "default":
         return default_rules(numerics)
     if name in FAMILIES:
-        return [r for r in _certified() if r.family == name and r.numerics <= numerics]
+        return _admitted((r for r in _certified() if r.family == name), numerics)
     if path is None and name in standings():
         # Whoever names a rule wants it, so one without a certificate earns it now or is refused.
         one = standings()[name]
@@ -241,19 +244,33 @@ def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]
         if not found and name not in _TAKEN:
             raise _no_part(name)
         for rule in found:
-            other = chosen.setdefault(rule.name, rule)
-            if other is not rule and rule_text(other) != rule_text(rule):
+            other = chosen.setdefault(rule.base, rule)
+            if _is_way_of(other, rule):
+                chosen[rule.base] = rule
+            elif not _is_way_of(rule, other):
                 raise RuleError(f"rule {rule.name!r} is defined twice; rename one")
     return list(chosen.values())
 
 
+def _is_way_of(way: Rule, rule: Rule) -> bool:
+    """Whether one is the other, or a direction of it."""
+    if way is rule:
+        return True
+    text = rule_text(way)
+    return any(text == rule_text(one) for one in (rule, *directed([rule])))
+
+
 def _leave_out(name: str, chosen: dict[str, Rule]) -> None:
     named = {r.name for r in read_users_rules(name)} if name not in _TAKEN else set()
-    dropped = [r for r in chosen.values() if r.name in named or name in (r.name, r.family)]
+    dropped = [
+        r
+        for r in chosen.values()
+        if not named.isdisjoint({r.name, r.base}) or name in (r.name, r.base, r.family)
+    ]
     if not (dropped or named or name in FAMILIES or name in _book()):
         raise _no_part(name)
     for rule in dropped:
-        del chosen[rule.name]
+        del chosen[rule.base]
 
 
 def _no_part(name: str) -> RuleError:

@@ -105,6 +105,7 @@ class Rule:
         doc: what it says and when it pays.
         subsumes: whether a left side is matched no more once its right side is there; this changes
             what is searched, never what is equal.
+        backward: class of the right to left reading, where it is another one.
     """
 
     name: str
@@ -117,11 +118,23 @@ class Rule:
     bidirectional: bool
     doc: str
     subsumes: bool = False
+    backward: Numerics | None = None
 
     @property
     def family(self) -> str:
         """The part of the name before the slash."""
         return self.name.split("/")[0]
+
+    @property
+    def base(self) -> str:
+        """The name of the rule that this is a direction of."""
+        return self.name.removesuffix(_REVERSED)
+
+    def admitted(self, numerics: Numerics) -> Rule | None:
+        """What of the rule a class admits: all of it, one direction, or nothing."""
+        ways = [one for one in directed([self]) if one.numerics <= numerics]
+        whole = len(ways) == 1 + self.bidirectional
+        return self if whole else next(iter(ways), None)
 
     def __str__(self) -> str:
         arrow = "=" if self.bidirectional else "=>"
@@ -157,10 +170,12 @@ def rule(
     phase: Phase = Phase.EXPLORE,
     bidirectional: bool = False,
     subsumes: bool = False,
+    backward: Numerics | None = None,
 ) -> Callable[[Callable[..., Sides]], Rule]:
     """Make a :class:`Rule` of a function whose parameters are the pattern variables.
 
-    The function returns ``lhs, rhs, *conditions``; a side with several roots is a tuple.
+    The function returns ``lhs, rhs, *conditions``; a side with several roots is a tuple. A rule
+    that is read both ways may be of another class ``backward``.
 
     Raises:
         RuleError: if the name is not ``family/name``, a value is of another type, a variable is
@@ -175,10 +190,12 @@ def rule(
             f"rule name {name!r} ends in {_REVERSED}, which is added where a rule is read "
             "backwards; rename it"
         )
-    for value, kind in ((numerics, Numerics), (phase, Phase)):
+    for value, kind in ((numerics, Numerics), (backward or numerics, Numerics), (phase, Phase)):
         if not isinstance(value, kind):
             members = ", ".join(f"{kind.__name__}.{one.name}" for one in kind)
             raise RuleError(f"{name}: {value!r} is none of {members}")
+    if backward is not None and not bidirectional:
+        raise RuleError(f"{name}: it is not read backward; add bidirectional=True or leave it out")
 
     def make(function: Callable[..., Sides]) -> Rule:
         kinds = tuple(
@@ -190,7 +207,7 @@ def rule(
         lhs, rhs, *when = returned
         made = Rule(
             name, _tuple(lhs), _tuple(rhs), tuple(when), kinds, numerics, phase, bidirectional,
-            inspect.cleandoc(function.__doc__ or ""), subsumes,
+            inspect.cleandoc(function.__doc__ or ""), subsumes, backward,
         )  # fmt: skip
         for one in directed([made]):
             _check(one)
@@ -279,8 +296,10 @@ def directed(rules: Sequence[Rule]) -> list[Rule]:
     """Every rule once per direction; the reverse of ``f/n`` is called ``f/n-reversed``."""
     result = []
     for one in rules:
-        result.append(replace(one, bidirectional=False))
+        result.append(replace(one, bidirectional=False, backward=None))
         if one.bidirectional:
             name = f"{one.name}{_REVERSED}"
-            result.append(replace(one, name=name, lhs=one.rhs, rhs=one.lhs, bidirectional=False))
+            numerics = one.numerics if one.backward is None else one.backward
+            way = replace(result[-1], name=name, lhs=one.rhs, rhs=one.lhs, numerics=numerics)
+            result.append(way)
     return result

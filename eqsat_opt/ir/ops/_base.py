@@ -22,6 +22,7 @@ __all__ = [
     "Domain",
     "IllTyped",
     "Op",
+    "Trait",
     "broadcast_shapes",
     "get_op",
     "is_known",
@@ -33,6 +34,7 @@ Array = npt.NDArray[Any]
 AttrMap = Mapping[str, Any]
 AttrKind = Literal["int", "float", "str", "ints"]
 OpClass = Literal["pointwise", "contraction", "reduction", "window", "movement"]
+Trait = Literal["exact", "nonnegative", "pole", "vanishing"]
 
 
 class IllTyped(Exception):
@@ -82,6 +84,11 @@ class Op:
         index_fn: one output element as a term over operand elements, at symbolic extents; it must
             agree with ``eval_fn``, and its premises follow from ``type_fn``. ``None``: no rule on
             this operator is proved for all sizes.
+        traits: what it does to special numbers. ``exact``: it rounds nothing; ``pole``: it is
+            infinite at some finite operand, where the sign of a zero may decide which infinity;
+            ``vanishing``: over the reals it is never 0, but small results underflow to 0;
+            ``nonnegative``: over the reals it has no negative operand. All operators keep NaN, but
+            for a ``Where`` that does not choose it.
     """
 
     name: str
@@ -94,6 +101,7 @@ class Op:
     commutative: bool = False
     onnx_since: int = 1
     index_fn: IndexFn | None = None
+    traits: frozenset[Trait] = frozenset()
 
 
 OPS: dict[str, Op] = {}

@@ -96,6 +96,7 @@ for _name, (_attr, _evaluate) in _POINTWISE.items():
             _evaluate,
             _flops(1),
             index_fn=_POINTWISE_INDEX[_name],
+            traits=frozenset({"pole"} if _name == "Rsqrt" else ()),
         )
     )
 register(

@@ -143,7 +143,10 @@ class FloatDomain:
         return np.asarray(np.sum(_wide(a), axis=axes, keepdims=True).astype(a.dtype))
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Greatest element over ``axes``, which are kept with size 1."""
+        """Greatest element over ``axes``, which are kept with size 1; over nothing the least number."""
+        if a.size == 0 and a.dtype.kind in "fiu":
+            least = -np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).min
+            return np.asarray(np.max(a, axis=axes, keepdims=True, initial=least))
         return np.asarray(np.max(a, axis=axes, keepdims=True))
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:

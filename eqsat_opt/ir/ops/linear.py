@@ -125,7 +125,7 @@ def _check_conv(inputs: Sequence[TensorType], attrs: AttrMap) -> int:
     require(len(attrs["dilations"]) == n_axes, "attributes do not fit the rank")
     group = attrs["group"]
     require(isinstance(group, int) and group >= 1, f"a convolution in {group} groups")
-    check_window(attrs)
+    check_window(attrs, w.shape[2:])
     return n_axes
 
 

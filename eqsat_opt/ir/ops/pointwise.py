@@ -15,6 +15,7 @@ from eqsat_opt.ir.ops._base import (
     EvalFn,
     FlopsFn,
     Op,
+    Trait,
     broadcast_shapes,
     elements,
     register,
@@ -103,6 +104,18 @@ UNARY_FUNCTIONS: dict[str, tuple[dict[str, AttrKind], int]] = {
 }  # fmt: skip
 """Elementwise f with its attributes and first opset; every law of an arbitrary f holds for each."""
 
+_TRAITS: dict[str, frozenset[Trait]] = {
+    **dict.fromkeys(
+        ("Relu", "Abs", "Floor", "Ceil", "Round", "Sign", "Clip", "ThresholdedRelu", "Min", "Max"),
+        frozenset[Trait]({"exact"}),
+    ),
+    **dict.fromkeys(("Div", "Reciprocal"), frozenset[Trait]({"pole"})),
+    **dict.fromkeys(("Exp", "Sigmoid", "Softplus"), frozenset[Trait]({"vanishing"})),
+    "Sqrt": frozenset({"nonnegative"}),
+    "Log": frozenset({"nonnegative", "pole"}),
+    "Pow": frozenset({"nonnegative", "pole", "vanishing"}),
+}
+
 _ON_INTEGERS = frozenset({"Relu", "Erf", "Abs", "Sign", "Clip"})
 
 
@@ -123,13 +136,15 @@ for _name, (_attrs, _since) in UNARY_FUNCTIONS.items():
             _flops(_name),
             onnx_since=_since,
             index_fn=called(_name),
+            traits=_TRAITS.get(_name, frozenset()),
         )
     )
 
+_EXACT = frozenset[Trait]({"exact"})
 for _name in ("Not", "IsNaN"):
     register(
         Op(_name, (1, 1), {}, "pointwise", _boolean, _applied(_name), _flops(_name),
-           index_fn=called(_name))
+           index_fn=called(_name), traits=_EXACT)
     )  # fmt: skip
 
 _ARITHMETIC: dict[str, EvalFn] = {
@@ -157,28 +172,30 @@ for _name, _evaluate in _ARITHMETIC.items():
             _name in ("Add", "Mul"),
             7,
             _ARITHMETIC_INDEX[_name],
+            _TRAITS.get(_name, frozenset()),
         )
     )
 
 register(
     Op("Neg", (1, 1), {}, "pointwise", _same, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
-       _flops("Neg"), onnx_since=6, index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
+       _flops("Neg"), onnx_since=6, traits=_EXACT, index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
 )  # fmt: skip
 register(
     Op("Reciprocal", (1, 1), {}, "pointwise", _float,
        lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
-       _flops("Reciprocal"), onnx_since=6, index_fn=elementwise(lambda x, _a: Inverse(x[0])))
+       _flops("Reciprocal"), onnx_since=6, index_fn=elementwise(lambda x, _a: Inverse(x[0])),
+       traits=_TRAITS["Reciprocal"])
 )  # fmt: skip
 
 for _name in ("Min", "Max"):
     register(
         Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(_name), True, 8,
-           called(_name))
+           called(_name), _TRAITS[_name])
     )  # fmt: skip
 for _name, _type_fn in (("Pow", _pow), ("PRelu", _prelu)):
     register(
         Op(_name, (2, 2), {}, "pointwise", _type_fn, _applied(_name), _flops(_name), onnx_since=7,
-           index_fn=called(_name))
+           index_fn=called(_name), traits=_TRAITS.get(_name, frozenset()))
     )  # fmt: skip
 
 COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
@@ -196,6 +213,7 @@ for _name, _since in zip(
             _flops(_name),
             onnx_since=_since,
             index_fn=called(_name),
+            traits=_EXACT,
         )
     )
 
@@ -208,7 +226,7 @@ def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 register(
     Op("Where", (3, 3), {}, "pointwise", _where_type, lambda _d, x, _a: np.where(*x),
-       _flops("Where"), onnx_since=9, index_fn=called("Where"))
+       _flops("Where"), onnx_since=9, index_fn=called("Where"), traits=_EXACT)
 )  # fmt: skip
 
 

@@ -35,6 +35,13 @@ def _pool_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return TensorType(x.dtype, (*x.shape[:2], *sizes))
 
 
+def _maximum_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    """The padding has no maximum, so a window needs a plane that is not empty."""
+    result = _pool_type(inputs, attrs)
+    require(all(size != 0 for size in inputs[0].shape[2:]), "an extremum over nothing")
+    return result
+
+
 def _average_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     require(inputs[0].dtype in FLOATS, f"an average of {inputs[0]}")
     return _pool_type(inputs, attrs)
@@ -99,7 +106,7 @@ def _pool_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMa
 
 
 register(
-    Op("MaxPool", (1, 1), _POOL_ATTRS, "window", _pool_type, _max_pool, _pool_flops,
+    Op("MaxPool", (1, 1), _POOL_ATTRS, "window", _maximum_type, _max_pool, _pool_flops,
        index_fn=index_linear.max_pool)
 )  # fmt: skip
 register(

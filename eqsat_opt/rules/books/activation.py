@@ -10,7 +10,7 @@ import math
 
 from eqsat_opt.rules.declare import recognition
 from eqsat_opt.rules.parameters import plus, times
-from eqsat_opt.rules.rule import Float, Sides, Tensor
+from eqsat_opt.rules.rule import Float, Numerics, Sides, Tensor
 from eqsat_opt.rules.term import far, near, ops
 
 __all__: list[str] = []
@@ -47,15 +47,34 @@ def exponential_meets_reciprocal(u: Tensor, y: Tensor, s: Float) -> Sides:
     return h * (e * y), (h * e) * y
 
 
-@_law("tanh-is-sigmoid")
+@_law("tanh-gate")
+def tanh_gate(u: Tensor, s: Float) -> Sides:
+    """1 + tanh(u) = 2 sigmoid(2u), so that one form covers both gates."""
+    return plus(ops.Tanh(u), s), times(ops.Sigmoid(times(u, 2.0)), 2.0), near(s, 1.0)
+
+
+@_law("tanh-of-negative")
+def tanh_of_negative(x: Tensor, c: Float) -> Sides:
+    """tanh(-x) = -tanh(x), so that a factor inside a tanh is positive."""
+    return ops.Tanh(times(x, c)), times(ops.Tanh(times(x, c * -1.0)), -1.0), c < 0.0
+
+
+@_law("tanh-is-sigmoid", numerics=Numerics.REFACTOR)
 def tanh_is_sigmoid(u: Tensor) -> Sides:
-    """tanh(u) = 2 sigmoid(2u) - 1, so that one form covers both functions."""
+    """tanh(u) = 2 sigmoid(2u) - 1; of a small u the difference keeps few digits."""
     return ops.Tanh(u), times(plus(ops.Sigmoid(times(u, 2.0)), -0.5), 2.0)
 
 
-@_law("sigmoid-of-negative")
+@_law("sigmoid-gate")
+def sigmoid_gate(x: Tensor, c: Float, s: Float) -> Sides:
+    """sigmoid(-x) - 1 = -sigmoid(x), so that a factor inside a sigmoid is positive."""
+    positive = ops.Sigmoid(times(x, c * -1.0))
+    return plus(ops.Sigmoid(times(x, c)), s), times(positive, -1.0), near(s, -1.0), c < 0.0
+
+
+@_law("sigmoid-of-negative", numerics=Numerics.REFACTOR)
 def sigmoid_of_negative(x: Tensor, c: Float) -> Sides:
-    """sigmoid(-x) = 1 - sigmoid(x), so that a factor inside a sigmoid is positive."""
+    """sigmoid(-x) = 1 - sigmoid(x); where the sigmoid is small the difference keeps few digits."""
     positive = ops.Sigmoid(times(x, c * -1.0))
     return ops.Sigmoid(times(x, c)), times(plus(positive, -1.0), -1.0), c < 0.0
 

@@ -44,11 +44,11 @@ merge_samples = gathered(
 )
 
 
-@rule("conv/use-padded-kernel", numerics=Numerics.REASSOCIATE)
+@rule("conv/use-padded-kernel", numerics=Numerics.REFACTOR)
 def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int) -> Sides:
     """A convolution may use its kernel with a border of zeros, and pads larger by one.
 
-    This applies only where the graph already holds the padded kernel.
+    The zeros meet more pixels, so an infinity spreads. This applies only where the graph already holds the padded kernel.
     """
     padded = ops.Pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
     small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)
@@ -58,11 +58,14 @@ def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int) -> Sides:
     return (small, padded), (large, padded), w.rank == 4
 
 
-@rule("conv/enlarge-kernel", phase=Phase.SIBLINGS, numerics=Numerics.REASSOCIATE)
+@rule("conv/enlarge-kernel", phase=Phase.SIBLINGS, numerics=Numerics.REFACTOR)
 def enlarge_kernel(
     x: Tensor, w: Weight, v: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int
 ) -> Sides:
-    """A 1 x 1 kernel becomes a zero-padded 3 x 3 one where a 3 x 3 sibling can merge with it."""
+    """A 1 x 1 kernel becomes a zero-padded 3 x 3 one where a 3 x 3 sibling can merge with it.
+
+    The zeros meet the neighbours of each pixel, so an infinity spreads to them as 0 times it.
+    """
     small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)
     large = ops.Conv(x, v, strides=s, pads=(c, e, c, e), dilations=(1, 1), group=1)
     padded = ops.Pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
@@ -105,7 +108,10 @@ def linear_in_weight(x: Tensor, w: Weight, v: Weight, s: Ints, p: Ints, d: Ints,
     )
 
 
-@rule("conv/linear-in-data", bidirectional=True, numerics=Numerics.REASSOCIATE)
+@rule(
+    "conv/linear-in-data", bidirectional=True, numerics=Numerics.REASSOCIATE,
+    backward=Numerics.REFACTOR,
+)  # fmt: skip
 def linear_in_data(x: Tensor, y: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """Two convolutions with one kernel that are added are one of the sum of their inputs."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}

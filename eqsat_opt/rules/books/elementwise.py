@@ -61,15 +61,24 @@ def add_constants(x: Tensor, b: Weight, y: Tensor, c: Weight) -> Sides:
     return (x + b) + (y + c), (x + y) + (b + c)
 
 
-@rule("elementwise/factor", phase=Phase.ALGEBRA, bidirectional=True, numerics=Numerics.REASSOCIATE)
+@rule(
+    "elementwise/factor", phase=Phase.ALGEBRA, bidirectional=True, numerics=Numerics.REASSOCIATE,
+    backward=Numerics.REFACTOR,
+)  # fmt: skip
 def factor(x: Tensor, y: Tensor, z: Tensor) -> Sides:
-    """A common factor is taken out of a sum: one product instead of two."""
+    """A common factor is taken out of a sum: one product instead of two.
+
+    Read backwards it multiplies out a sum whose terms may have cancelled exactly.
+    """
     return x * y + x * z, x * (y + z)
 
 
-@rule("elementwise/gate", phase=Phase.ALGEBRA, numerics=Numerics.REASSOCIATE)
+@rule("elementwise/gate", phase=Phase.ALGEBRA, numerics=Numerics.REFACTOR)
 def gate(f: Tensor, c: Tensor, x: Tensor) -> Sides:
-    """A gated mixture f * c + (1 - f) * x, as in recurrent cells, needs one product, not two."""
+    """A gated mixture f * c + (1 - f) * x, as in recurrent cells, needs one product, not two.
+
+    A gate of exactly 1 yields c as it was on the left only; on the right x has to cancel.
+    """
     one = ops.Scalar(value=1.0, dtype="float32")
     return f * c + (one - f) * x, x + f * (c - x), f.shape == c.shape, f.shape == x.shape
 

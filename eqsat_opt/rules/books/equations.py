@@ -44,7 +44,10 @@ def matmul_blocks(x: Tensor, y: Tensor, z: Tensor, w: Tensor) -> Sides:
     )
 
 
-@rule("equations/conv-add-weights", phase=_AXIOM, bidirectional=True, numerics=Numerics.REASSOCIATE)
+@rule(
+    "equations/conv-add-weights", phase=_AXIOM, bidirectional=True, numerics=Numerics.REFACTOR,
+    backward=Numerics.REASSOCIATE,
+)  # fmt: skip
 def conv_add_weights(x: Tensor, w: Tensor, v: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """A convolution is linear in its kernel: a sum of kernels gives a sum of convolutions."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from eqsat_opt.rules.parameters import row_of, scalar, vector
 from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Sides, Tensor, Weight, rule
-from eqsat_opt.rules.term import Condition, Var, concat, is_float, ops, slice_
+from eqsat_opt.rules.term import Condition, Expr, Var, concat, is_float, ops, slice_
 
 __all__: list[str] = []
 
@@ -95,18 +95,45 @@ def _per_channel(c: Var, x: Var) -> tuple[Condition, ...]:
     return c.rank == 4, c.dim(0) == 1, c.dim(1) == x.dim(1), c.dim(2) == 1, c.dim(3) == 1
 
 
-@rule("folding/scalar-before-conv", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def _meets_data(w: Var, p: Expr) -> tuple[Condition, ...]:
+    """No window of a plane lies in the padding alone, where 0 would meet an infinite factor."""
+    return (
+        w.rank == 4,
+        (p[0] < w.dim(2)).because("of padding alone there is 0, and 0 times infinity no number"),
+        p[1] < w.dim(3),
+        p[2] < w.dim(2),
+        p[3] < w.dim(3),
+    )
+
+
+@rule("folding/scalar-before-conv", bidirectional=True, numerics=Numerics.REFACTOR)
 def scalar_before_conv(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """A scalar factor moves between a convolution and its input."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     return ops.Conv(x * c, w, **attrs), ops.Conv(x, w, **attrs) * c, c.rank == 0
 
 
-@rule("folding/scalar-into-kernel", bidirectional=True, numerics=Numerics.REASSOCIATE)
+@rule("folding/scalar-into-kernel", bidirectional=True, numerics=Numerics.REFACTOR)
 def scalar_into_kernel(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
     """A scalar factor moves between a convolution and its kernel, where a constant folds."""
     attrs = {"strides": s, "pads": p, "dilations": d, "group": g}
     return ops.Conv(x, w, **attrs) * c, ops.Conv(x, w * c, **attrs), c.rank == 0
+
+
+@rule("folding/scalar-before-plane", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def scalar_before_plane(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, g: Int) -> Sides:
+    """A scalar factor moves between a convolution of planes and its input."""
+    attrs = {"strides": s, "pads": p, "dilations": (1, 1), "group": g}
+    conditions = (c.rank == 0, *_meets_data(w, p))
+    return ops.Conv(x * c, w, **attrs), ops.Conv(x, w, **attrs) * c, *conditions
+
+
+@rule("folding/scalar-into-plane-kernel", bidirectional=True, numerics=Numerics.REASSOCIATE)
+def scalar_into_plane_kernel(x: Tensor, c: Tensor, w: Tensor, s: Ints, p: Ints, g: Int) -> Sides:
+    """A scalar factor moves between a convolution of planes and its kernel, where it folds."""
+    attrs = {"strides": s, "pads": p, "dilations": (1, 1), "group": g}
+    conditions = (c.rank == 0, *_meets_data(w, p))
+    return ops.Conv(x, w, **attrs) * c, ops.Conv(x, w * c, **attrs), *conditions
 
 
 @rule("folding/factor-before-conv", numerics=Numerics.REFACTOR)
@@ -154,9 +181,12 @@ def addend_before_conv(x: Tensor, c: Weight, w: Weight, s: Ints, d: Ints, g: Int
     )
 
 
-@rule("folding/two-groups", numerics=Numerics.REASSOCIATE)
+@rule("folding/two-groups", numerics=Numerics.REFACTOR)
 def two_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
-    """Two groups of a convolution become one with a block-diagonal kernel; this can be faster."""
+    """Two groups of a convolution become one with a block-diagonal kernel; this can be faster.
+
+    The zeros of the kernel meet the channels of the other group, so an infinity spreads to it.
+    """
     attrs = {"strides": s, "pads": p, "dilations": d}
     half, depth = w.dim(0) // 2, w.dim(1)
     upper = ops.Pad(slice_(w, 0, 0, half), pads=(0, 0, 0, 0, 0, depth, 0, 0), value=0.0)

@@ -36,9 +36,12 @@ def _banded(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
     return ops.Conv(x * x, weight, **attrs) + bias
 
 
-@rule("lrn/three-quarters-banded", numerics=Numerics.REASSOCIATE)
+@rule("lrn/three-quarters-banded", numerics=Numerics.REFACTOR)
 def three_quarters_banded(x: Tensor, n: Int, a: Float, k: Float) -> Sides:
-    """LRN with exponent 3/4 becomes a 1 x 1 convolution and two roots, fast on large planes."""
+    """LRN with exponent 3/4 becomes a 1 x 1 convolution and two roots, fast on large planes.
+
+    The zeros of its weight meet all channels, so an infinity spreads to those.
+    """
     root = ops.Sqrt(_banded(x, n, a, k))
     return (
         ops.LRN(x, size=n, alpha=a, beta=0.75, bias=k),
@@ -72,9 +75,12 @@ def power(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
     )
 
 
-@rule("lrn/power-banded", numerics=Numerics.REASSOCIATE)
+@rule("lrn/power-banded", numerics=Numerics.REFACTOR)
 def power_banded(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
-    """LRN with any exponent becomes a 1 x 1 convolution and a power, fast on large planes."""
+    """LRN with any exponent becomes a 1 x 1 convolution and a power, fast on large planes.
+
+    The zeros of its weight meet all channels, so an infinity spreads to those.
+    """
     exponent = ops.Scalar(value=e, dtype="float32")
     return (
         ops.LRN(x, size=n, alpha=a, beta=e, bias=k),

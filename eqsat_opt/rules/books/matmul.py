@@ -16,13 +16,19 @@ def assoc(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     return (x @ y) @ z, x @ (y @ z), x.rank >= 2, y.rank >= 2, z.rank >= 2
 
 
-@rule("matmul/distribute-right", bidirectional=True, numerics=Numerics.REASSOCIATE)
+@rule(
+    "matmul/distribute-right", bidirectional=True, numerics=Numerics.REFACTOR,
+    backward=Numerics.REASSOCIATE,
+)  # fmt: skip
 def distribute_right(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     """x(y + z) = xy + xz; read backwards it folds a low-rank adapter into its weight (LoRA)."""
     return x @ (y + z), x @ y + x @ z, y.shape == z.shape
 
 
-@rule("matmul/distribute-left", bidirectional=True, numerics=Numerics.REASSOCIATE)
+@rule(
+    "matmul/distribute-left", bidirectional=True, numerics=Numerics.REFACTOR,
+    backward=Numerics.REASSOCIATE,
+)  # fmt: skip
 def distribute_left(x: Tensor, y: Tensor, z: Tensor) -> Sides:
     """(x + y)z = xz + yz; read backwards, two products with one right operand become one."""
     return (x + y) @ z, x @ z + y @ z, x.shape == y.shape

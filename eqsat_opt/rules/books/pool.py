@@ -30,7 +30,10 @@ def max_relu(x: Tensor, k: Ints, s: Ints, p: Ints, c: Int) -> Sides:
     )
 
 
-@rule("pool/average-linear", bidirectional=True, numerics=Numerics.REASSOCIATE)
+@rule(
+    "pool/average-linear", bidirectional=True, numerics=Numerics.REASSOCIATE,
+    backward=Numerics.REFACTOR,
+)  # fmt: skip
 def average_linear(
     x: Tensor, y: Tensor, k: Ints, s: Ints, p: Ints, d: Ints, c: Int, i: Int
 ) -> Sides:
@@ -48,13 +51,13 @@ def average_linear(
 
 
 @rule("pool/average-conv", numerics=Numerics.REASSOCIATE)
-def average_conv(x: Tensor, w: Weight, k: Ints, s: Ints, p: Ints, d: Ints, c: Int, i: Int) -> Sides:
+def average_conv(x: Tensor, w: Weight, k: Ints, s: Ints, p: Ints, c: Int, i: Int) -> Sides:
     """A 1 x 1 convolution commutes with an average pool, and can then merge with siblings."""
     attrs = {
         "kernel": k,
         "strides": s,
         "pads": p,
-        "dilations": d,
+        "dilations": (1, 1),
         "ceil": c,
         "count_include_pad": i,
     }
@@ -66,6 +69,10 @@ def average_conv(x: Tensor, w: Weight, k: Ints, s: Ints, p: Ints, d: Ints, c: In
         w.rank == 4,
         w.dim(2) == 1,
         w.dim(3) == 1,
+        (p[0] < k[0]).because("the mean of padding alone is 0, and 0 times infinity no number"),
+        p[1] < k[1],
+        p[2] < k[0],
+        p[3] < k[1],
     )
 
 

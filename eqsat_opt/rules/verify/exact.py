@@ -42,7 +42,14 @@ from eqsat_opt.rules.verify.margins import first_moved
 from eqsat_opt.rules.verify.methods import exact_methods, has_properties
 from eqsat_opt.rules.verify.reals import DRAWS, RealNumbers, literals
 
-__all__ = ["MAX_POINTS", "MIN_POINTS", "CheckReport", "check_rule", "check_rules"]
+__all__ = [
+    "MAX_POINTS",
+    "MIN_POINTS",
+    "CheckReport",
+    "check_rule",
+    "check_rules",
+    "first_mistyped",
+]
 
 MAX_POINTS = 120
 """Instances per direction of a rule."""
@@ -108,7 +115,7 @@ class CheckReport:
         return f"{self.rule}: agrees at {self.points} instances ({self.method})"
 
 
-def _mistyped(rule: Rule, points: Sequence[Bindings]) -> Refutation | None:
+def first_mistyped(rule: Rule, points: Sequence[Bindings]) -> Refutation | None:
     """The smallest instance at which both sides type, but not alike."""
     for bindings in points:
         for root, (left, right) in enumerate(zip(rule.lhs, rule.rhs, strict=True)):
@@ -244,7 +251,7 @@ def check_rule(
             instances.largest_extent, method, bound, trials, seed, refutation,
         )  # fmt: skip
 
-    other_type = _mistyped(rule, points)
+    other_type = first_mistyped(rule, points)
     if other_type is not None:
         return report("types", other_type, None, 0)
     with np.errstate(all="ignore"):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from eqsat_opt.errors import RuleRefuted
 from eqsat_opt.rules.rule import Numerics, Rule, directed
 from eqsat_opt.rules.verify.certificate import Certificate, Direction
+from eqsat_opt.rules.verify.classes import breach, refutation_of
 from eqsat_opt.rules.verify.closure import tolerance
+from eqsat_opt.rules.verify.empties import empty_difference
 from eqsat_opt.rules.verify.exact import CheckReport, check_rule
 from eqsat_opt.rules.verify.precision import HALF, SINGLE, worst_errors
 from eqsat_opt.rules.verify.proof.reach import uneven_ranks
@@ -91,6 +94,43 @@ def _raise_if_rounded(rule: Rule, seed: int, max_points: int) -> None:
             )
 
 
+def _raise_if_empty_differs(rule: Rule, seed: int) -> None:
+    """What holds for every extent holds for 0."""
+    for one in directed([rule]):
+        found = empty_difference(one, seed=seed)
+        if found is not None:
+            raise RuleRefuted(
+                f"rule {one.name} is wrong on empty tensors: {found.line}; add the condition that "
+                "excludes this case, such as x.dim(i) >= 1",
+                found,
+            )
+
+
+def _raise_if_too_far(rule: Rule, seed: int) -> None:
+    """What a class promises of extreme and special values must hold."""
+    for one in directed([rule]):
+        found = breach(one, one.numerics, seed=seed)
+        if found is None:
+            continue
+        weaker = [c.name for c in Numerics if c > one.numerics and not breach(one, c, seed=seed)]
+        way = "backward=" if rule.backward is not None and one.name != rule.name else ""
+        declare = f"declare {way}Numerics.{weaker[0]}" if weaker else "correct it"
+        raise RuleRefuted(
+            f"rule {one.name} is declared {one.numerics.name.lower()}, but moves results further "
+            f"than that class allows: {found.line}; {declare}, or add the condition that excludes "
+            "this case",
+            refutation_of(one, found),
+        )
+
+
+def _reason(way: Rule, seed: int) -> str:
+    """What keeps a direction from the default class, if anything that is tried does."""
+    if way.numerics <= Numerics.REASSOCIATE:
+        return ""
+    found = breach(way, Numerics.REASSOCIATE, seed=seed)
+    return "" if found is None else found.line
+
+
 def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINTS) -> Certificate:
     """A certificate of level 1, or 0 where only floating point accepts the rule.
 
@@ -101,15 +141,21 @@ def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINT
 
     Raises:
         RuleRefuted: the rule is wrong, was not exercised, depends on the rank in a way that a few
-            ranks do not show, or claims to be bitexact and is not.
+            ranks do not show, or claims a numerics class that it does not keep.
     """
     reports = reports_of(rule, seed=seed, max_points=max_points)
     _raise_if_failed(rule, reports)
     _raise_if_uneven(rule)
     _raise_if_rounded(rule, seed, max_points)
+    _raise_if_empty_differs(rule, seed)
+    _raise_if_too_far(rule, seed)
     errors = worst_errors(directed([rule]), seed=seed)
     level = min(1 if report.passed else 0 for report in reports)
+    directions = tuple(
+        replace(_direction(report), reason=_reason(way, seed))
+        for report, way in zip(reports, directed([rule]), strict=True)
+    )
     return Certificate(
-        rule.name, level, fingerprint(rule) or "", tuple(map(_direction, reports)),
+        rule.name, level, fingerprint(rule) or "", directions,
         float(f"{errors[SINGLE]:.2e}"), float(f"{errors[HALF]:.2e}"), tolerance(rule),
     ).sealed()  # fmt: skip

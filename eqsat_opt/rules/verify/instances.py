@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -12,7 +12,14 @@ from eqsat_opt.rules.bindings import Bindings, type_of
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.verify.left_side import REFUSED, Found, LeftSide, Sizes, left_side
 
-__all__ = ["Found", "Instances", "find_instances", "shrunk_instances", "smaller_instances"]
+__all__ = [
+    "Found",
+    "Instances",
+    "empty_instances",
+    "find_instances",
+    "shrunk_instances",
+    "smaller_instances",
+]
 
 _IN_VAIN = 1_500
 """Draws in a row without a new instance after which there are taken to be no more."""
@@ -219,3 +226,9 @@ def smaller_instances(rule: Rule, than: Found, *, seed: int = 0) -> Iterator[Fou
 def shrunk_instances(rule: Rule, than: Found) -> Iterator[Found]:
     """Instances with one or two smaller extents than ``than``, all else equal."""
     return (found for found in left_side(rule).shrunk(than) if _right_types(rule, found))
+
+
+def empty_instances(rule: Rule, like: Sequence[Found]) -> Iterator[Found]:
+    """Instances with an extent of 0, all else equal to one of ``like``."""
+    side = left_side(rule)
+    return (e for one in like for e in side.emptied(one) if _right_types(rule, e))

@@ -142,6 +142,11 @@ class LeftSide:
         smaller = map(self._accepted, found.origin.shrunk())
         return (one for one in smaller if one is not None)
 
+    def emptied(self, found: Found) -> Iterator[Found]:
+        """Instances of the same typing with an extent of 0."""
+        empty = map(self._accepted, found.origin.emptied())
+        return (one for one in empty if one is not None)
+
     def every(self, bound: int, most: int) -> dict[Any, Found] | None:
         """All instances with extents up to ``bound``; ``None`` if they are more than ``most``."""
         if bound not in self._enumerated or not self._enumerated[bound].settles(most):

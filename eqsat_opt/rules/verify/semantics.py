@@ -23,7 +23,7 @@ from eqsat_opt.rules.term import MAP, Apply, Condition, Expr, Term, Var
 
 __all__ = ["VERIFIER_VERSION", "fingerprint", "rule_text"]
 
-VERIFIER_VERSION = 5
+VERIFIER_VERSION = 6
 """Raise it whenever the verifier would judge a rule otherwise."""
 _PACKAGE = "eqsat_opt.ir.ops"
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -37,6 +37,7 @@ def rule_text(rule: Rule) -> str:
         rule.name,
         "both ways" if rule.bidirectional else "one way",
         rule.numerics.name,
+        *([f"{rule.backward.name} backward"] if rule.backward is not None else []),
         *(f"{name}: {kind}" for name, kind in rule.kinds),
         *(f"left {_term(term)}" for term in rule.lhs),
         *(f"right {_term(term)}" for term in rule.rhs),
@@ -199,7 +200,7 @@ def _module_digest(name: str) -> str | None:
 def _operator_digest(name: str) -> str | None:
     """Hash of the operator's functions and all they use from their own package."""
     op = OPS[name]
-    signature = f"{op.arity} {sorted(op.attrs.items())} {op.commutative}"
+    signature = f"{op.arity} {sorted(op.attrs.items())} {op.commutative} {sorted(op.traits)}"
     texts: set[str] = set()
     for function in (op.type_fn, op.eval_fn, op.index_fn):
         found = set() if function is None else _closure(function)

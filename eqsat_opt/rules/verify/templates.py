@@ -57,6 +57,15 @@ class Instance:
                 yield instance
 
 
+    def emptied(self) -> Iterator[Instance]:
+        """Instances of the same typing with one extent of 0."""
+        for place in range(len(self._values)):
+            values = [0 if i == place else value for i, value in enumerate(self._values)]
+            instance = self._template.at(values, least=0)
+            if instance is not None:
+                yield instance
+
+
 class Template:
     """A straight-line program from values of the open extents to shapes and attributes."""
 
@@ -97,10 +106,14 @@ class Template:
         """One per assignment with open extents up to ``bound``."""
         return map(self.at, product(*(range(low, bound + 1) for low in self.lows)))
 
-    def at(self, values: Sequence[int]) -> Instance | None:
-        """The instance at these extents, raised to their least values; ``None`` if none fits."""
+    def at(self, values: Sequence[int], least: int = 1) -> Instance | None:
+        """The instance at these extents, raised to their least values; ``None`` if none fits.
+
+        Extents are at least 1, or 0 where ``least`` is.
+        """
         slots = self._slots.copy()
-        slots[: len(values)] = map(max, self.lows, values)
+        lows = [min(low, least) for low in self.lows] if least < 1 else self.lows
+        slots[: len(values)] = map(max, lows, values)
         try:
             for place, function, args in self._steps:
                 slots[place] = function(*[slots[i] for i in args])
@@ -110,10 +123,10 @@ class Template:
             if slots[a] != slots[b]:
                 return None
         for place, low in self._least:
-            if slots[place] < low:
+            if slots[place] < min(low, least):
                 return None
         shapes = tuple([tuple([slots[i] for i in shape]) for shape in self._shapes])
-        if any(min(shape) < 1 for shape in shapes if shape):
+        if any(min(shape) < least for shape in shapes if shape):
             return None
         attrs = tuple([slots[a] if isinstance(a, int) else _read(a, slots) for a in self._attrs])
         return Instance(self, slots[: len(values)], (self._dtypes, shapes, attrs))

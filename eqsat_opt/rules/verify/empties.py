@@ -1,0 +1,45 @@
+"""Whether a rule holds where an extent is 0: the same shape, and the same sums over nothing."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from eqsat_opt.rules.rule import Numerics, Rule
+from eqsat_opt.rules.verify.counterexample import Refutation, refutation_at
+from eqsat_opt.rules.verify.evaluation import FloatNumbers, IntegerNumbers
+from eqsat_opt.rules.verify.exact import first_mistyped
+from eqsat_opt.rules.verify.instances import Found, empty_instances, find_instances
+
+__all__ = ["empty_difference"]
+
+_INSTANCES = 24
+"""Of which some are emptied."""
+_EMPTIED = 8
+_MOST = 60
+"""Empty instances of one direction."""
+
+
+def empty_difference(rule: Rule, *, seed: int = 0) -> Refutation | None:
+    """An empty instance at which both sides of a directed rule differ; ``None`` if none does.
+
+    Args:
+        rule: one direction. One of class relaxed has to keep types only.
+        seed: of instances and values.
+    """
+    points = find_instances(rule, limit=_INSTANCES, seed=seed).points
+    some = points[:: max(1, len(points) // _EMPTIED)]
+    empty: dict[object, Found] = {one.origin.key: one for one in empty_instances(rule, some)}
+    tried = list(islice(empty.values(), _MOST))
+    mistyped = first_mistyped(rule, tried)
+    if mistyped is not None or rule.numerics is Numerics.RELAXED:
+        return mistyped
+    with np.errstate(all="ignore"):
+        for one in tried:
+            whole = any(t.dtype.startswith(("int", "uint")) for t in one.types.values())
+            numbers = IntegerNumbers(seed) if whole else FloatNumbers(seed)
+            found = refutation_at(rule, one, numbers, numbers.draw(one, seed))
+            if found is not None:
+                return found
+    return None
