@@ -1,4 +1,4 @@
-"""A rule's numerics class is measured at designed operands, and who claims a stronger is refused."""
+"""A rule's numerics class is measured, and who claims a stronger one is refused."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from eqsat_opt.rules.rule import Float, Int, Numerics, Rule, Sides, Tensor, dire
 from eqsat_opt.rules.term import ops
 from eqsat_opt.rules.verify.bounds import bounded_results
 from eqsat_opt.rules.verify.classes import breach
+from eqsat_opt.rules.verify.counterexample import Refutation
 from eqsat_opt.rules.verify.designed import designed_values
 from eqsat_opt.rules.verify.empties import empty_difference
 from eqsat_opt.rules.verify.evaluation import Program, Step
@@ -93,18 +94,22 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "kind", "weaker"), WRONG, ids=lambda v: getattr(v, "name", None))
+def _name(parameter: object) -> str | None:
+    return getattr(parameter, "name", None)
+
+
+@pytest.mark.parametrize(("wrong", "kind", "weaker"), WRONG, ids=_name)
 def test_who_claims_too_strong_a_class_is_refused(wrong: Rule, kind: str, weaker: str) -> None:
     with pytest.raises(RuleRefuted, match=f"moves results further.*declare Numerics.{weaker}") as e:
         certify_exact(wrong, max_points=24)
     refutation = e.value.refutation
-    assert refutation is not None
+    assert isinstance(refutation, Refutation)
     assert kind in refutation.line
     with pytest.raises(AssertionError), np.errstate(all="ignore"):
         exec(refutation.code, {})
 
 
-@pytest.mark.parametrize(("honest", "kind", "weaker"), WRONG, ids=lambda v: getattr(v, "name", None))
+@pytest.mark.parametrize(("honest", "kind", "weaker"), WRONG, ids=_name)
 def test_who_admits_it_is_certified_with_the_reason(honest: Rule, kind: str, weaker: str) -> None:
     certificate = certify_exact(replace(honest, numerics=Numerics[weaker]), max_points=24)
     assert certificate.level == 1
@@ -119,7 +124,7 @@ def test_even_a_weak_class_keeps_ordinary_numbers() -> None:
     assert found.designed.kind == "ordinary numbers"
 
 
-# Right ones -----------------------------------------------------------------------------------------
+# Right ones ---------------------------------------------------------------------------------------
 
 
 @rule("test/regrouped", numerics=REASSOCIATE)
@@ -159,7 +164,7 @@ def test_another_order_of_sums_and_products_is_accepted(right: Rule) -> None:
     assert certify_exact(right, max_points=24).level == 1
 
 
-# Directions -----------------------------------------------------------------------------------------
+# Directions ---------------------------------------------------------------------------------------
 
 
 @rule("test/both-ways", numerics=REASSOCIATE, bidirectional=True)
@@ -196,7 +201,7 @@ def test_a_selection_brings_the_directions_that_its_class_admits() -> None:
     assert not [r for r in load_rules(f"matmul,-{name}", REASSOCIATE) if r.base == name]
 
 
-# Empty tensors --------------------------------------------------------------------------------------
+# Empty tensors -----------------------------------------------------------------------------------
 
 
 @rule("test/mean-of-copies", numerics=Numerics.REFACTOR)
@@ -208,7 +213,7 @@ def mean_of_copies(x: Tensor, n: Int, m: Int) -> Sides:
 
 
 def test_what_fails_on_empty_tensors_is_refused() -> None:
-    with pytest.raises(RuleRefuted, match="wrong on empty tensors.*add the condition"):
+    with pytest.raises(RuleRefuted, match=r"wrong on empty tensors.*add the condition"):
         certify_exact(mean_of_copies, max_points=24)
 
 
@@ -216,7 +221,7 @@ def test_sums_over_nothing_are_reassociated() -> None:
     assert empty_difference(regrouped_products) is None
 
 
-# The bound ------------------------------------------------------------------------------------------
+# The bound ----------------------------------------------------------------------------------------
 
 
 def _bound(terms: tuple[float, ...], *more: Step) -> float:
@@ -258,7 +263,7 @@ def test_functions_pass_errors_on() -> None:
 def test_operands_are_designed_for_the_type() -> None:
     bindings = Bindings({"x": TensorType("float32", (3, 4)), "m": TensorType("bool", (3, 4))}, {})
     for dtype in ("float32", "float16"):
-        kinds = {}
+        kinds: dict[str, np.ndarray] = {}
         for one in designed_values(bindings, dtype):
             assert one.values["x"].dtype == dtype
             assert one.values["m"].dtype == bool

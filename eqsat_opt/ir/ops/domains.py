@@ -143,7 +143,7 @@ class FloatDomain:
         return np.asarray(np.sum(_wide(a), axis=axes, keepdims=True).astype(a.dtype))
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
-        """Greatest element over ``axes``, which are kept with size 1; over nothing the least number."""
+        """Greatest element over ``axes``, which are kept with size 1; the least over nothing."""
         if a.size == 0 and a.dtype.kind in "fiu":
             least = -np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).min
             return np.asarray(np.max(a, axis=axes, keepdims=True, initial=least))

@@ -178,7 +178,8 @@ for _name, _evaluate in _ARITHMETIC.items():
 
 register(
     Op("Neg", (1, 1), {}, "pointwise", _same, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
-       _flops("Neg"), onnx_since=6, traits=_EXACT, index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
+       _flops("Neg"), onnx_since=6, traits=_EXACT,
+       index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
 )  # fmt: skip
 register(
     Op("Reciprocal", (1, 1), {}, "pointwise", _float,

@@ -48,7 +48,8 @@ merge_samples = gathered(
 def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int) -> Sides:
     """A convolution may use its kernel with a border of zeros, and pads larger by one.
 
-    The zeros meet more pixels, so an infinity spreads. This applies only where the graph already holds the padded kernel.
+    The zeros meet more pixels, so an infinity spreads. This applies only where the graph already
+    holds the padded kernel.
     """
     padded = ops.Pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
     small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)

@@ -297,7 +297,7 @@ class _BoundedDomain:
         """One operator of a program."""
         evaluate = _OWN.get(step.op)
         if evaluate is None:
-            return get_op(step.op).eval_fn(self, operands, step.attrs)  # type: ignore[arg-type]
+            return get_op(step.op).eval_fn(self, operands, step.attrs)
         return np.asarray(evaluate(self, operands, step.attrs))
 
     def where(self, operands: Sequence[Array], _attrs: AttrMap) -> Array:
@@ -388,5 +388,6 @@ def bounded_results(
 
     with np.errstate(all="ignore"):
         for step in sides.steps:
-            made.append(domain.step(step, [of(key) for key in step.operands]))
+            operands = [of(key) for key in step.operands]
+            made.append(domain.step(step, operands))
         return [(result(left), result(right)) for left, right in sides.roots]

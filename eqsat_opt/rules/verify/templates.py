@@ -56,7 +56,6 @@ class Instance:
             if instance is not None and instance.elements < self.elements:
                 yield instance
 
-
     def emptied(self) -> Iterator[Instance]:
         """Instances of the same typing with one extent of 0."""
         for place in range(len(self._values)):
