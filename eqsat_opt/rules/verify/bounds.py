@@ -10,7 +10,6 @@ order, which is what masks rely on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import reduce
 from typing import Any
 
@@ -21,125 +20,32 @@ from eqsat_opt.ir.ops import OPS, Array, AttrMap, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import numpy_dtype
 from eqsat_opt.rules.verify.evaluation import Program, Step, Values
+from eqsat_opt.rules.verify.records import Bounded, Records, Rows
 
-__all__ = ["Bounded", "bounded_results"]
+__all__ = ["bounded_results"]
 
-_RECORDS = 1 << 40
-"""Codes from here on are records; a smaller integer, as a pad, a count or a 0, is that number."""
-_LOWEST = np.iinfo(np.int64).min
-"""What a max pool pads integers with."""
 _FUNCTION_ULPS = 4.0
 """Rounding of a function of the library, in units of the roundoff."""
 _NEARLY = 32.0
 """How near to the greatest number a partial sum may overflow in some order."""
-_Rows = npt.NDArray[np.float64]
 
 
-@dataclass
-class Bounded:
-    """Numbers, one row per element and one column per draw, with what rounding may do to them.
-
-    Attributes:
-        value: as computed in the element type, held in double precision.
-        error: inherited by the terms of a sum that is open, from before it.
-        terms: their number; 0 for a constant 0, 1 for what is no sum.
-        total, largest: sum of their magnitudes, and the greatest one.
-        left: whether an intermediate result was too large for the element type, or a divisor was
-            0 because it was too small for it, or a root was taken of minus infinity.
-        spread: whether an infinity went through a product, where others may make it NaN.
-    """
-
-    value: _Rows
-    error: _Rows
-    terms: _Rows
-    total: _Rows
-    largest: _Rows
-    left: npt.NDArray[np.bool_]
-    spread: npt.NDArray[np.bool_]
-
-    def map(self, function: Any) -> Bounded:
-        """The same function of every part."""
-        return Bounded(*(function(getattr(self, one.name)) for one in fields(self)))
-
-    def closed(self, roundoff: float) -> _Rows:
-        """Bound of the whole error, now that the sum is read."""
-        once = roundoff * np.abs(self.value)
-        often = roundoff * (self.terms - 1.0) * self.total
-        rounding = np.where(self.terms <= 1, 0.0, np.where(self.terms == 2, once, often))
-        absorbed = 2.0 * (self.total - self.largest) <= roundoff * self.largest
-        bound = self.error + np.where(absorbed, 0.0, rounding)
-        return np.where(np.isfinite(self.value), np.where(np.isnan(bound), np.inf, bound), 0.0)
-
-
-class _BoundedDomain:
-    """Arithmetic on codes of records, so that data movement needs no domain here either."""
+class _BoundedDomain(Records):
+    """Arithmetic on codes of records."""
 
     name = "float"
 
     def __init__(self, dtype: str, roundoff: float, draws: int) -> None:
+        super().__init__(dtype, draws)
         info = np.finfo(dtype)
-        self._dtype = np.dtype(dtype)
         self._roundoff = roundoff
-        self._draws = draws
         self._nearly_most = float(info.max) * (1.0 - _NEARLY * float(info.eps))
         self._least = float(info.tiny)
         self._grain = float(info.smallest_subnormal)
-        self._parts: list[Bounded] = []
-        self._starts: list[int] = [0]
-        self._numbers: dict[int, int] = {}
-        self._joined: Bounded | None = None
 
-    # Records ----------------------------------------------------------------------------------
-
-    def stored(self, rows: Bounded, shape: tuple[int, ...]) -> Array:
-        """Codes of an array of new records; the draws are the last axis of ``rows``."""
-        flat = rows.map(
-            lambda part: np.broadcast_to(part, (*shape, self._draws)).reshape(-1, self._draws)
-        )
-        start = self._starts[-1]
-        self._parts.append(flat)
-        self._starts.append(start + len(flat.value))
-        self._joined = None
-        return np.arange(start, self._starts[-1], dtype=np.int64).reshape(shape) + _RECORDS
-
-    def exactly(self, value: Array) -> Bounded:
-        """What carries no error; the draws are the last axis."""
-        value = np.asarray(value, np.float64)
-        size = np.abs(value)
-        zero = np.zeros_like(value)
-        never = zero.astype(bool)
-        return Bounded(value, zero, (value != 0) * 1.0, size, size, never, never)
-
-    def rows(self, codes: Array) -> Bounded:
-        """The records of an array of codes, the draws as the last axis."""
-        codes = codes.astype(np.int64, copy=False)
-        plain = codes < _RECORDS
-        if plain.any():
-            codes = codes.copy()
-            for number in np.unique(codes[plain]).tolist():
-                codes[codes == number] = self._number(int(number))
-        if self._joined is None:
-            parts = self._parts
-            self._joined = Bounded(
-                *(np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Bounded))
-            )
-            self._parts, self._starts = [self._joined], [0, self._starts[-1]]
-        return self._joined.map(lambda part: part[codes - _RECORDS])
-
-    def _number(self, number: int) -> int:
-        if number not in self._numbers:
-            value = -np.inf if number == _LOWEST else float(number)
-            self._numbers[number] = int(self.stored(self.exactly(np.asarray([value])), ())[()])
-        return self._numbers[number]
-
-    def closed(self, rows: Bounded) -> _Rows:
+    def closed(self, rows: Bounded) -> Rows:
         """Bound of the error of numbers that are read."""
         return rows.closed(self._roundoff)
-
-    def rounded(self, value: Array) -> _Rows:
-        """In the element type."""
-        with np.errstate(all="ignore"):
-            return np.asarray(value).astype(self._dtype).astype(np.float64)
 
     def _made(
         self, value: Array, error: Array, operands: Sequence[Array], left: Array, spread: Array
@@ -154,7 +60,7 @@ class _BoundedDomain:
         rows.spread = spread
         return self.stored(rows, value.shape[:-1])
 
-    def _vanishing(self, value: Array) -> _Rows:
+    def _vanishing(self, value: Array) -> Rows:
         """Error of a product below the normal numbers."""
         size = np.abs(value)
         return np.where((size > 0) & (size < self._least), self._grain, 0.0)
@@ -281,7 +187,7 @@ class _BoundedDomain:
         return self._made(value, error, tuple(values), left, spread)
 
     @staticmethod
-    def _of(function: str, attrs: AttrMap, *values: _Rows) -> _Rows:
+    def _of(function: str, attrs: AttrMap, *values: Rows) -> Rows:
         truths = function in ("And", "Or", "Xor", "Not")
         operands = [v != 0 for v in values] if truths else list(values)
         return np.asarray(FLOAT.apply(function, attrs, *operands), np.float64)
@@ -289,7 +195,11 @@ class _BoundedDomain:
     def constant(self, value: float, like: Array) -> Array:
         """A scalar, rounded to the element type."""
         del like
-        return self.stored(self.exactly(self.rounded(np.asarray([float(value)]))), ())
+        rounded = self.rounded(np.asarray([float(value)]))
+        rows = self.exactly(rounded)
+        rows.left = np.isinf(rounded) & np.isfinite(value)
+        rows.error = np.where(np.abs(rounded) < self._least, abs(value - rounded), 0.0)
+        return self.stored(rows, ())
 
     # What evaluates itself without a domain -----------------------------------------------------
 
@@ -353,7 +263,7 @@ def _finished(kept: Array, attrs: AttrMap) -> Array:
     return kept if attrs["keepdims"] else np.squeeze(kept, tuple(attrs["axes"]))
 
 
-def _times(a: Array, b: Array) -> _Rows:
+def _times(a: Array, b: Array) -> Rows:
     """A product of magnitudes in which 0 times infinity is 0: no error, however far it reaches."""
     with np.errstate(invalid="ignore"):
         product = np.abs(a) * np.abs(b)

@@ -29,6 +29,8 @@ _MOST_ELEMENTS = 400
 """Of the operands together."""
 MOST = 16.0
 """Error of the right side as a multiple of what rounding may do to the left side."""
+_DIGITS = 64.0
+"""Roundoffs of the largest result that recombined numbers may cost on the way; times the above."""
 _IN_ORDER = InOrderDomain()
 
 
@@ -178,7 +180,8 @@ def _promised(
     for (left, right), (_, tiny) in zip(bounded, vanished, strict=True):
         error = left.error + tiny.error + roundoff * np.abs(left.value)
         if numerics >= Numerics.REFACTOR:
-            error = error + right.error
+            scale = np.max(np.abs(left.value), initial=1.0, where=np.isfinite(left.value))
+            error = error + np.minimum(right.error, _DIGITS * roundoff * scale)
         difference = MOST * (error + float(info.smallest_subnormal))
         promised.append(_Promise(difference, left.left | right.left, left.spread))
     return promised

@@ -1,0 +1,118 @@
+"""Numbers with what rounding may do to them, kept apart from the arrays that operators move.
+
+An array holds codes of records, so whatever moves data needs to know nothing of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.ir.ops import Array
+
+__all__ = ["Bounded", "Records", "Rows"]
+
+Rows: TypeAlias = npt.NDArray[np.float64]
+"""One row per element and one column per draw."""
+_RECORDS = 1 << 40
+"""Codes from here on are records; a smaller integer, as a pad, a count or a 0, is that number."""
+_LOWEST = np.iinfo(np.int64).min
+"""What a max pool pads integers with."""
+
+
+@dataclass
+class Bounded:
+    """Numbers, one row per element and one column per draw, with what rounding may do to them.
+
+    Attributes:
+        value: as computed in the element type, held in double precision.
+        error: inherited by the terms of a sum that is open, from before it.
+        terms: their number; 0 for a constant 0, 1 for what is no sum.
+        total, largest: sum of their magnitudes, and the greatest one.
+        left: whether an intermediate result was too large for the element type, or a divisor was
+            0 because it was too small for it, or a root was taken of minus infinity.
+        spread: whether an infinity went through a product, where others may make it NaN.
+    """
+
+    value: Rows
+    error: Rows
+    terms: Rows
+    total: Rows
+    largest: Rows
+    left: npt.NDArray[np.bool_]
+    spread: npt.NDArray[np.bool_]
+
+    def map(self, function: Any) -> Bounded:
+        """The same function of every part."""
+        return Bounded(*(function(getattr(self, one.name)) for one in fields(self)))
+
+    def closed(self, roundoff: float) -> Rows:
+        """Bound of the whole error, now that the sum is read."""
+        once = roundoff * np.abs(self.value)
+        often = roundoff * (self.terms - 1.0) * self.total
+        rounding = np.where(self.terms <= 1, 0.0, np.where(self.terms == 2, once, often))
+        absorbed = 2.0 * (self.total - self.largest) <= roundoff * self.largest
+        bound = self.error + np.where(absorbed, 0.0, rounding)
+        return np.where(np.isfinite(self.value), np.where(np.isnan(bound), np.inf, bound), 0.0)
+
+
+class Records:
+    """Numbers of an element type by code; they are only added."""
+
+    def __init__(self, dtype: str, draws: int) -> None:
+        """Hold none yet.
+
+        Args:
+            dtype: of floating point.
+            draws: columns.
+        """
+        self._dtype = np.dtype(dtype)
+        self._draws = draws
+        self._parts: list[Bounded] = []
+        self._count = 0
+        self._numbers: dict[int, int] = {}
+
+    def stored(self, rows: Bounded, shape: tuple[int, ...]) -> Array:
+        """Codes of an array of new records; the draws are the last axis of ``rows``."""
+        flat = rows.map(
+            lambda part: np.broadcast_to(part, (*shape, self._draws)).reshape(-1, self._draws)
+        )
+        start, self._count = self._count, self._count + len(flat.value)
+        self._parts.append(flat)
+        return np.arange(start, self._count, dtype=np.int64).reshape(shape) + _RECORDS
+
+    def exactly(self, value: Array) -> Bounded:
+        """What carries no error; the draws are the last axis."""
+        value = np.asarray(value, np.float64)
+        size = np.abs(value)
+        zero = np.zeros_like(value)
+        never = zero.astype(bool)
+        return Bounded(value, zero, (value != 0) * 1.0, size, size, never, never)
+
+    def rows(self, codes: Array) -> Bounded:
+        """The records of an array of codes, the draws as the last axis."""
+        codes = codes.astype(np.int64, copy=False)
+        plain = codes < _RECORDS
+        if plain.any():
+            codes = codes.copy()
+            for number in np.unique(codes[plain]).tolist():
+                codes[codes == number] = self._number(int(number))
+        if len(self._parts) > 1:
+            parts = self._parts
+            joined = (np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Bounded))
+            self._parts = [Bounded(*joined)]
+        return self._parts[0].map(lambda part: part[codes - _RECORDS])
+
+    def _number(self, number: int) -> int:
+        if number not in self._numbers:
+            value = -np.inf if number == _LOWEST else float(number)
+            self._numbers[number] = int(self.stored(self.exactly(np.asarray([value])), ())[()])
+        return self._numbers[number]
+
+    def rounded(self, value: Array) -> Rows:
+        """In the element type."""
+        with np.errstate(all="ignore"):
+            return np.asarray(value).astype(self._dtype).astype(np.float64)
