@@ -1,0 +1,1 @@
+"""Random models at the edges: special values, empty extents, every element type and opset."""
