@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +24,7 @@ from eqsat_opt.runtime.ort import OpenSession, OrtOptions, OrtSession
 from eqsat_opt.runtime.sandbox import SandboxDied
 from eqsat_opt.runtime.segments import cut_at_quantisations
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
-from eqsat_opt.runtime.trials import Draft
+from eqsat_opt.runtime.trials import Draft, Kind
 
 __all__ = ["TOLERANCES", "Difference", "OpenSession", "Reference", "Trial", "differences"]
 
@@ -232,6 +233,21 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and str(value.dtype) in _ROUNDING and value.size > 0
 
 
+class _Evidence(Enum):
+    """Which elements say something of whether two results are equal."""
+
+    NUMBERS = "those that are finite in both"
+    NOT_NAN = "all but NaN of the original, which may be an infinity elsewhere"
+    ALL = "all"
+
+    @classmethod
+    def of(cls, kind: Kind, exact: bool) -> _Evidence:
+        """What a trial of some kind shows."""
+        if kind == "large":
+            return cls.NUMBERS
+        return cls.ALL if exact else cls.NOT_NAN
+
+
 def _compare_elements(
     name: str,
     expected: Any,
@@ -239,8 +255,7 @@ def _compare_elements(
     scale: _Scale,
     tolerance: float,
     spread: Any | None,
-    *,
-    is_finite_only: bool,
+    evidence: _Evidence,
 ) -> Difference:
     """Compare element by element, so that a large one hides nothing beside it.
 
@@ -254,7 +269,7 @@ def _compare_elements(
         scale: of the output on random inputs.
         tolerance: error per standard deviation.
         spread: by how much the original moves by its own rounding; NaN where it says nothing.
-        is_finite_only: whether infinities and NaN are no evidence.
+        evidence: what infinities and NaN say.
     """
     if expected.dtype != actual.dtype:
         return Difference(name, np.inf, np.inf, tolerance, f"{actual.dtype}, not {expected.dtype}")
@@ -263,10 +278,11 @@ def _compare_elements(
     wide, other = expected.astype(np.float64), actual.astype(np.float64)
     both = np.isfinite(wide) & np.isfinite(other)
     if spread is not None:
-        is_finite_only = True
         both &= np.isfinite(spread)
-    if not is_finite_only:
-        same = both | (wide == other) | (np.isnan(wide) & np.isnan(other))
+    if spread is None and evidence is not _Evidence.NUMBERS:
+        same = both | (wide == other) | np.isnan(wide)
+        if evidence is _Evidence.ALL:
+            same &= np.isnan(wide) <= np.isnan(other)
         if not same.all():
             why = f"{1 - float(np.mean(same)):.2%} of the elements are infinite or NaN in one only"
             return Difference(name, np.inf, np.inf, tolerance, why)
@@ -421,7 +437,7 @@ class _Judge:
                 found.append(
                     _compare_elements(
                         name, left, right, scale, self._tolerance, noise,
-                        is_finite_only=trial.draft.kind == "large",
+                        _Evidence.of(trial.draft.kind, exact),
                     )
                 )  # fmt: skip
             elif trial.draft.kind == "plain" or exact:

@@ -72,14 +72,17 @@ def value_drafts(
         yield draft(
             "integers at their ends", "plain", {n: _ends(*pair) for n, pair in ends.items()}
         )
-    if floats:
+    if floats and is_kept:
         yield draft("zeros and ones among the numbers", "plain", dict.fromkeys(floats, _gates))
     if not is_kept:
         return
-    for name in floats[:_EACH]:
+    infinite = [
+        name for name in floats if numerics == "bitexact" or not _meets_products(graph, name)
+    ]
+    for name in infinite[:_EACH]:
         yield draft(f"a plane of {name} at -inf", "special", {name: _plane(-np.inf)})
-    for name in floats[:_EACH]:
-        for value in (np.inf, np.nan):
+    for value, names in ((np.nan, floats), (np.inf, infinite)):
+        for name in names[:_EACH]:
             yield draft(f"an element of {name} at {value}", "special", {name: _element(value)})
     for name in floats[:_EACH]:
         for gate in floats[:_EACH]:
@@ -172,7 +175,32 @@ def _least(dtype: Any) -> float:
     return float(ml_dtypes.finfo(dtype).min)  # type: ignore[no-untyped-call]
 
 
-# Which inputs are masks --------------------------------------------------------------------------
+# What becomes of inputs --------------------------------------------------------------------------
+
+_PASSES_INFINITIES = {
+    "Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose", "Slice", "Split",
+    "Concat", "Flatten", "Tile", "Pad", "Gather", "DepthToSpace", "SpaceToDepth", "Where",
+    "Add", "Sub", "Sum", "Neg", "Abs", "Max", "Min", "Clip", "Relu", "LeakyRelu", "PRelu",
+    "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "TopK", "Exp",
+    "Sigmoid", "Tanh", "Erf", "Softmax", "LogSoftmax", "IsInf", "IsNaN", "Greater", "Less",
+    "GreaterOrEqual", "LessOrEqual", "Equal", "Sign", "Not",
+}  # fmt: skip
+"""Operators after which an infinity has one meaning, in whatever order they are computed."""
+
+
+def _meets_products(graph: onnx.GraphProto, name: str) -> bool:
+    """Whether what is infinite may meet a product, where another order may make it NaN."""
+    reached = {name}
+    for node in graph.node:  # in topological order
+        read = reached.intersection(node.input)
+        if node.attribute and any(a.HasField("g") or a.graphs for a in node.attribute):
+            return True  # a subgraph reads what it likes
+        if read and (node.domain or node.op_type not in _PASSES_INFINITIES):
+            return True
+        if read:
+            reached.update(node.output)
+    return False
+
 
 _LETS_THROUGH = {
     "Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose", "Slice", "Add",

@@ -103,6 +103,12 @@ SOUND = {
         model(SUMS, "a = Add(x, z) b = Add(a, m) y = Softmax(b)"),
         model(SUMS, "a = Add(z, m) b = Add(a, x) y = Softmax(b)"),
     ),
+    "a chain of products before what knows infinities from NaN": (
+        model(SUMS, "a = MatMul(x, w) b = MatMul(a, v) c = Relu(b) d = Add(c, z) y = Add(d, m)",
+              w=np.ones((8, 3), np.float32), v=np.eye(3, 8, dtype=np.float32) - 0.5),
+        model(SUMS, "b = MatMul(x, u) c = Relu(b) d = Add(c, z) y = Add(d, m)",
+              u=np.ones((8, 3), np.float32) @ (np.eye(3, 8, dtype=np.float32) - 0.5)),
+    ),
     "a product of sums": (
         model(SUMS, "a = MatMul(x, w) b = MatMul(a, v) c = MatMul(m, z) y = Add(b, c)",
               w=np.ones((8, 3), np.float32), v=np.ones((3, 8), np.float32)),
