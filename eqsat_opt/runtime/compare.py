@@ -7,6 +7,7 @@ to their size then misses a dropped gate. The error here is relative to how much
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -130,7 +131,7 @@ class Reference:
         sizes: Mapping[str, int] | None = None,
         *,
         drafts: Iterable[Draft] = (),
-        deadline: Deadline | None = None,
+        drafts_s: float = math.inf,
         open_session: OpenSession = OrtSession,
     ) -> Reference:
         """Run the original on one random input per seed, and on drafts.
@@ -141,7 +142,7 @@ class Reference:
             seeds: of random inputs.
             sizes: of symbolic dimensions.
             drafts: further inputs; those on which the original does not run are left out.
-            deadline: when no further draft is tried.
+            drafts_s: seconds after which no further draft is tried.
             open_session: how models are loaded.
 
         Raises:
@@ -163,7 +164,7 @@ class Reference:
         if failure is not None and not feeds:
             raise failure
         names = tuple(session.output_names)
-        trials = tuple(_trials(session, drafts, deadline or Deadline.never()))
+        trials = tuple(_trials(session, drafts, Deadline.after(drafts_s)))
         return cls(names, tuple(feeds), tuple(outputs), trials, model)
 
 

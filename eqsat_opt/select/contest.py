@@ -46,6 +46,9 @@ __all__ = [
 _DRAFTS = 0.1
 """Share of the time left in which the original runs on further inputs; candidates follow it."""
 
+_LEAST_DRAFTS_S = 0.3
+"""Enough for all of them on a small model, however late it is."""
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -236,7 +239,7 @@ def examine(
             terms.seeds or (terms.seed,),
             sizes[0],
             drafts=_drafts(original, specs, named, terms.numerics) if terms.seeds else (),
-            deadline=terms.deadline.share(_DRAFTS),
+            drafts_s=max(_LEAST_DRAFTS_S, _DRAFTS * terms.deadline.left_s),
             open_session=terms.open_session,
         )
     except RuntimeFailed as error:
