@@ -1,8 +1,6 @@
-"""Do two models compute the same? Outputs on random inputs, near-constant ones hide no error.
+"""Do two models compute the same? Outputs on random inputs, and on those where errors show.
 
-A network with random weights drifts to outputs that hardly depend on its input; an error relative
-to their size then misses a dropped gate. The error here is relative to how much the output
-*varies*, plus what rounding explains.
+How much outputs may differ is a matter of :mod:`eqsat_opt.runtime.tolerances`; here models are run.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 from typing import Any
 
@@ -25,75 +22,23 @@ from eqsat_opt.runtime.ort import OpenSession, OrtOptions, OrtSession
 from eqsat_opt.runtime.sandbox import SandboxDied
 from eqsat_opt.runtime.segments import cut_at_quantisations
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
-from eqsat_opt.runtime.trials import Draft, Kind
+from eqsat_opt.runtime.tolerances import (
+    TOLERANCES,
+    Difference,
+    Evidence,
+    Scale,
+    compare_elements,
+    compare_values,
+    is_float,
+    spread_of,
+)
+from eqsat_opt.runtime.trials import Draft
 
 __all__ = ["TOLERANCES", "Difference", "OpenSession", "Reference", "Trial", "differences"]
-
-TOLERANCES = {"bitexact": 1e-5, "reassociate": 1e-3, "refactor": 5e-3, "relaxed": 2e-2}
-"""Error per standard deviation of the output that a numerics class may cause in float32."""
-
-_ROUNDING = {"float64": 1e-12, "float32": 2e-5, "float16": 1e-2, "bfloat16": 5e-2}
-"""Error relative to the largest element that rounding alone may cause after many layers."""
-
-_COARSER = {"float16": 30.0, "bfloat16": 200.0}
-"""Times the tolerance of float32."""
-
 _NOISY_RUNS = 4
-_SPREADS = 16.0
-"""Times the largest of so few moves that a reordered sum may move."""
-
-_INTEGER_MISMATCH = 1e-3
-"""Share of integer or boolean elements (an argmax, say) that rounding may flip, unless bitexact."""
 
 _MAX_DEATHS = 3
 """Of a sandbox; a model that dies so often on drafts is not worth the seconds of more."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One output, over all inputs tried.
-
-    Attributes:
-        name: of the output.
-        max_abs: largest absolute difference.
-        max_rel: largest difference beyond rounding, per standard deviation of the reference over
-            its elements and all inputs.
-        tolerance: what ``max_rel`` may be.
-        why: what is wrong, empty if nothing is.
-        is_flipped: whether ``max_abs`` comes from floats that a quantisation rounded to the
-            neighbouring step; ``max_rel`` is then the largest between quantisations, as a share of
-            what is tolerated there.
-    """
-
-    name: str
-    max_abs: float
-    max_rel: float
-    tolerance: float
-    why: str = ""
-    is_flipped: bool = False
-
-
-@dataclass(frozen=True)
-class _Scale:
-    """Largest magnitude of an output and how much it varies, over its elements and all inputs.
-
-    A loss has one element, and on one input it may be zero by cancellation.
-    """
-
-    largest: float
-    deviation: float
-
-    @classmethod
-    def of(cls, values: Sequence[Any]) -> _Scale:
-        """The scale of one output; nothing for what is no floating-point tensor."""
-        arrays = [v for v in values if isinstance(v, np.ndarray) and str(v.dtype) in _ROUNDING]
-        flat = np.concatenate([np.zeros(0), *(v.ravel().astype(np.float64) for v in arrays)])
-        flat = flat[np.isfinite(flat)]
-        if not flat.size:
-            return cls(0.0, 0.0)
-        largest = float(np.max(np.abs(flat)))
-        # One number alone says nothing of how it varies.
-        return cls(largest, float(np.std(flat)) if flat.size > 1 else largest)
 
 
 @dataclass(frozen=True)
@@ -182,138 +127,6 @@ def _trials(session: Runner, drafts: Iterable[Draft], deadline: Deadline) -> Ite
             continue
 
 
-def _float_error(expected: Any, actual: Any, dtype: str, scale: _Scale) -> tuple[float, float]:
-    wide, other = expected.astype(np.float64), actual.astype(np.float64)
-    finite = np.isfinite(wide)
-    if not np.array_equal(finite, np.isfinite(other)) or not np.array_equal(
-        wide[~finite], other[~finite], equal_nan=True
-    ):
-        return np.inf, np.inf
-    if not finite.any():
-        return 0.0, 0.0
-    error = float(np.max(np.abs(wide[finite] - other[finite])))
-    beyond = max(0.0, error - _ROUNDING.get(dtype, 1e-5) * scale.largest)
-    if beyond == 0.0:
-        return error, 0.0
-    return error, beyond / scale.deviation if scale.deviation > 0 else np.inf
-
-
-def _compare(
-    name: str, expected: Any, actual: Any, scale: _Scale, tolerance: float, exact: bool
-) -> Difference:
-    if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
-        same = _same_structure(expected, actual)
-        return Difference(
-            name, 0.0, 0.0 if same else np.inf, tolerance, "" if same else "values differ"
-        )
-    if expected.shape != actual.shape or expected.dtype != actual.dtype:
-        why = (
-            f"{actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.shape)}"
-        )
-        return Difference(name, np.inf, np.inf, tolerance, why)
-    if expected.size == 0:
-        return Difference(name, 0.0, 0.0, tolerance)
-    dtype = str(expected.dtype)
-    if dtype in _ROUNDING:
-        error, relative = _float_error(expected, actual, dtype, scale)
-        tolerance *= _COARSER.get(dtype, 1.0)
-        why = "" if relative <= tolerance else "values differ"
-        return Difference(name, error, relative, tolerance, why)
-    wrong = float(np.mean(expected != actual))
-    allowed = 0.0 if exact else _INTEGER_MISMATCH
-    return Difference(
-        name,
-        wrong,
-        wrong,
-        allowed,
-        "" if wrong <= allowed else f"{wrong:.2%} of the elements differ",
-    )
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and str(value.dtype) in _ROUNDING and value.size > 0
-
-
-class _Evidence(Enum):
-    """Which elements say something of whether two results are equal."""
-
-    NUMBERS = "those that are finite in both"
-    NOT_NAN = "all but NaN of the original, which may be an infinity elsewhere"
-    ALL = "all"
-
-    @classmethod
-    def of(cls, kind: Kind, exact: bool) -> _Evidence:
-        """What a trial of some kind shows."""
-        if kind == "large":
-            return cls.NUMBERS
-        return cls.ALL if exact else cls.NOT_NAN
-
-
-def _compare_elements(
-    name: str,
-    expected: Any,
-    actual: Any,
-    scale: _Scale,
-    tolerance: float,
-    spread: Any | None,
-    evidence: _Evidence,
-) -> Difference:
-    """Compare element by element, so that a large one hides nothing beside it.
-
-    What an element may be off is what it may be on random inputs, plus rounding of itself, plus
-    what is known of its conditioning.
-
-    Args:
-        name: of the output.
-        expected: floats.
-        actual: floats of the same shape.
-        scale: of the output on random inputs.
-        tolerance: error per standard deviation.
-        spread: by how much the original moves by its own rounding; NaN where it says nothing.
-        evidence: what infinities and NaN say.
-    """
-    if expected.dtype != actual.dtype:
-        return Difference(name, np.inf, np.inf, tolerance, f"{actual.dtype}, not {expected.dtype}")
-    dtype = str(expected.dtype)
-    tolerance *= _COARSER.get(dtype, 1.0)
-    wide, other = expected.astype(np.float64), actual.astype(np.float64)
-    both = np.isfinite(wide) & np.isfinite(other)
-    if spread is not None:
-        both &= np.isfinite(spread)
-    if spread is None and evidence is not _Evidence.NUMBERS:
-        same = both | (wide == other) | np.isnan(wide)
-        if evidence is _Evidence.ALL:
-            same &= np.isnan(wide) <= np.isnan(other)
-        if not same.all():
-            why = f"{1 - float(np.mean(same)):.2%} of the elements are infinite or NaN in one only"
-            return Difference(name, np.inf, np.inf, tolerance, why)
-    if not both.any():
-        return Difference(name, 0.0, 0.0, tolerance)
-    wide, other = wide[both], other[both]
-    error = np.abs(wide - other)
-    typical = float(np.median(np.abs(wide)))
-    rounding = _ROUNDING[dtype] * np.maximum(np.abs(wide), scale.largest or typical)
-    if spread is not None:
-        rounding = rounding + _SPREADS * spread[both]
-    beyond = np.maximum(0.0, error - rounding - tolerance * np.abs(wide))
-    worst = float(beyond.max())
-    unit = scale.deviation or typical
-    relative = 0.0 if worst == 0.0 else worst / unit if unit > 0 else np.inf
-    why = "" if relative <= tolerance else "values differ"
-    return Difference(name, float(error.max()), relative, tolerance, why)
-
-
-def _spread(own: Any, others: Sequence[Any]) -> Any | None:
-    """How far each element of a result moves; ``None`` for what is no float."""
-    if not _is_float(own) or any(np.shape(other) != own.shape for other in others):
-        return None
-    wide = own.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # what is infinite says nothing, and becomes NaN
-        moved = [np.abs(other.astype(np.float64) - wide) for other in others]
-    result: Any = np.max(moved, axis=0)
-    return result
-
-
 def _noisy_session(
     model: ModelSource, options: OrtOptions, open_session: OpenSession
 ) -> Runner | None:
@@ -321,22 +134,6 @@ def _noisy_session(
         options = replace(options, data_folder=os.path.dirname(os.path.abspath(os.fspath(model))))
     changed = noisy(read_structure(model))
     return None if changed is None else open_session(changed, options)
-
-
-def _same_structure(a: Any, b: Any) -> bool:
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(_same_structure(x, y) for x, y in zip(a, b, strict=True))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(_same_structure(a[k], b[k]) for k in a)
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return False
-        return (
-            bool(np.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True))
-            if a.dtype.kind == "f"
-            else bool(np.array_equal(a, b))
-        )
-    return bool(a == b)
 
 
 def differences(
@@ -389,8 +186,8 @@ class _Judge:
         return TOLERANCES[self.numerics]
 
     @cached_property
-    def _scales(self) -> list[_Scale]:
-        return [_Scale.of(values) for values in zip(*self.reference.outputs, strict=True)]
+    def _scales(self) -> list[Scale]:
+        return [Scale.of(values) for values in zip(*self.reference.outputs, strict=True)]
 
     def compare(self, session: Runner) -> tuple[Difference, ...]:
         """The worst difference of every output over the random inputs."""
@@ -399,7 +196,7 @@ class _Judge:
         for feeds, expected in zip(reference.feeds, reference.outputs, strict=True):
             results = zip(reference.names, expected, session.run(feeds), self._scales, strict=True)
             for name, left, right, scale in results:
-                found = _compare(name, left, right, scale, self._tolerance, exact)
+                found = compare_values(name, left, right, scale, self._tolerance, exact)
                 known = worst.get(name)
                 if known is None or (found.why, found.max_rel, found.max_abs) > (
                     known.why,
@@ -433,16 +230,16 @@ class _Judge:
         for i, (name, left, right, scale) in enumerate(
             zip(reference.names, trial.outputs, actual, self._scales, strict=True)
         ):
-            if _is_float(left) and _is_float(right) and left.shape == right.shape:
+            if is_float(left) and is_float(right) and left.shape == right.shape:
                 noise = None if spread is None else spread[i]
                 found.append(
-                    _compare_elements(
+                    compare_elements(
                         name, left, right, scale, self._tolerance, noise,
-                        _Evidence.of(trial.draft.kind, exact),
+                        Evidence.of(trial.draft.kind, exact),
                     )
                 )  # fmt: skip
             elif trial.draft.kind == "plain" or exact:
-                found.append(_compare(name, left, right, scale, self._tolerance, exact))
+                found.append(compare_values(name, left, right, scale, self._tolerance, exact))
             else:
                 found.append(Difference(name, 0.0, 0.0, self._tolerance))
         return tuple(found)
@@ -484,7 +281,7 @@ class _Judge:
         if noise is None:
             return draft.kind == "plain"
         runs = [noise.run(feeds) for _ in range(_NOISY_RUNS)]
-        spread = [_spread(own, others) for own, *others in zip(trial.outputs, *runs, strict=True)]
+        spread = [spread_of(own, others) for own, *others in zip(trial.outputs, *runs, strict=True)]
         return any(one.why for one in self._on_values(trial, actual, spread))
 
     def between_quantisations(
