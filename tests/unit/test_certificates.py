@@ -303,11 +303,11 @@ def test_edited_certificate_is_an_error(tmp_path: Path, key: str) -> None:
         ("", "Expecting value"),
         ("\x00", "Expecting value"),
         ("[" * 100_000, "recursion"),
-        ("[]", "not of format 1"),
-        ("{}", "not of format 1"),
-        ('{"format": 99, "certificates": []}', "not of format 1"),
-        ('{"format": 1, "certificates": {}}', "lists no certificates"),
-        ('{"format": 1, "certificates": [{"rule": "a"}]}', "missing"),
+        ("[]", "not of format 2"),
+        ("{}", "not of format 2"),
+        ('{"format": 99, "certificates": []}', "not of format 2"),
+        ('{"format": 2, "certificates": {}}', "lists no certificates"),
+        ('{"format": 2, "certificates": [{"rule": "a"}]}', "missing"),
     ],
     ids=lambda value: value[:40],
 )
@@ -528,3 +528,11 @@ def test_books_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = read_certificates(Path(written))
     assert list(found) == [one.name for one in families()["transpose"]]
     assert found["transpose/map"] == book_certificates("transpose")["transpose/map"]
+
+
+def test_certificates_of_an_earlier_version_are_none(tmp_path: Path) -> None:
+    """Whoever has a rulebook of their own gets it verified again, and no error."""
+    path = tmp_path / "book.json"
+    write_certificates(path, book_certificates("lrn").values())
+    path.write_text(path.read_text().replace('"format": 2', '"format": 1', 1))
+    assert read_certificates(path) == {}
