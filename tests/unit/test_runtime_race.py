@@ -166,6 +166,7 @@ def test_the_condition_of_a_win() -> None:
     assert not standing([0.8] * 3, noise=0.5).wins
     assert standing([0.8] * 3, noise=0.5).is_open
     assert standing([0.6] * 12, noise=0.5).wins  # noise shrinks with the builds
+    assert standing([0.3] * 3, noise=math.log(2.2)).wins  # though it is more than all of the time
 
 
 def test_sessions_are_rebuilt_and_the_original_has_a_twin() -> None:
