@@ -52,6 +52,7 @@ from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select import rules_used
 from eqsat_opt.select.contest import (
     Contest,
+    Examination,
     Terms,
     hold_contest,
 )
@@ -157,6 +158,9 @@ _SEARCH = 0.7
 _CONTEST = 0.9
 """Share of the time left after loading by whose end check and race are over; then it is written."""
 
+_NODE_S = 5e-4
+"""Seconds that a search takes for each operator at least, whatever it finds."""
+
 _RACE_S = 10.0
 """A race that lasts longer than this learns little more."""
 
@@ -208,7 +212,7 @@ class _Outcome:
     loaded: onnx_ir.Model
     model: onnx_ir.Model | None
     report: Report
-    plan: Plan
+    plan: Plan | None
     is_written: bool = False
 
 
@@ -234,6 +238,8 @@ def _optimise(
             clean = normalise(imported, numerics=options.numerics)
         sizes = size_sets(imported, options.shape_sets)
         search = _search_options(options, sizes[0].all, deadline)
+        if search.deadline.left_s < _NODE_S * len(clean.nodes):
+            return _Outcome(model, None, _unsearched(name, model, stages, options), None)
         terms = _terms(options, search, sizes, deadline)
         if options.check or options.race:
             # It starts in the background, while the search runs.
@@ -311,6 +317,24 @@ def _store_warning(pricer: Pricer | None) -> tuple[str, ...]:
     return (f"prices are measured anew and not kept: {trouble}",) if trouble else ()
 
 
+def _unsearched(name: str, model: onnx_ir.Model, stages: _Stages, options: Options) -> Report:
+    """The report where loading left no time for a search."""
+    counts, held = _contents(model)
+    return Report(
+        model=name, status="unchanged", winner=ORIGINAL, operators_before=counts,
+        operators_after=counts, metrics_before=held, metrics_after=held, cost=0.0,
+        original_cost=0.0, lower_bound=0.0, gap=0.0, extraction_status="greedy", enodes=0,
+        eclasses=0, enodes_loaded=0, iterations=0, stopped_by="time", rules={}, matches={},
+        latency={}, race={}, noise=0.0, threads=options.threads, kernels_measured=0,
+        kernels_unmeasured=0, errors=(), result_cost=0.0, objective=_weights(options.objective),
+        stages_s={key: round(value, 4) for key, value in stages.seconds.items()},
+        notes=(
+            f"a budget of {options.budget_s:g} s leaves no time to search a model of this size; "
+            "allow more with --budget",
+        ),
+    )  # fmt: skip
+
+
 def _written_out(graph: Graph, exported: onnx_ir.Model) -> str:
     """A note where the file spells operators out that the search knows as one."""
     counts = graph.operator_counts()
@@ -331,10 +355,13 @@ def _contents(model: onnx_ir.Model) -> tuple[dict[str, int], dict[str, float]]:
     return counts, {"weight_bytes": float(constant_bytes(model))}
 
 
-def _notes(contest: Contest) -> tuple[str, ...]:
+def _notes(contest: Contest, examined: Examination | None = None) -> tuple[str, ...]:
     notes = []
     if contest.obstacle:
         notes.append(contest.obstacle)
+    elif examined is not None and examined.skipped:
+        names = ", ".join(map(repr, examined.skipped))
+        notes.append(f"there was no time to compare {names}; allow more with --budget")
     if contest.race is not None and contest.race.is_busy:
         notes.append(contest.race.busy_text)
     if left_out := left_out_note():
@@ -423,7 +450,7 @@ def _report(
         speedup=verdict.speedup,
         session_speedup=verdict.session_speedup,
         session_options={"graph_optimization_level": level} if level else {},
-        notes=(*_notes(contest), *_flips(differences)),
+        notes=(*_notes(contest, examined), *_flips(differences)),
         objective=objective,
     )
 
@@ -627,7 +654,8 @@ def explain(
     deadline = Deadline.after(chosen.budget_s)
     result = _run(model, chosen, None, progress, deadline)
     plan = result.plan
-    assert plan is not None
+    if plan is None:
+        raise OptionError(result.report.notes[0])
     progress("explain", "")
     objective = Objective(_weights(chosen.objective))
     fates = rule_fates(plan, objective, time_limit_s=deadline.left_s, seed=chosen.seed)

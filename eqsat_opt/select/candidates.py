@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import EClasses
 from eqsat_opt.egraph.lowering import LEAF, OUT
 from eqsat_opt.ir.dims import literal
@@ -366,11 +367,19 @@ def _single(eclasses: EClasses, node: int) -> Candidate:
     return _candidate(eclasses, "op", Match(cls, {cls: node}))
 
 
-def tile(eclasses: EClasses, patterns: Sequence[KernelPattern]) -> Candidates:
+def tile(
+    eclasses: EClasses, patterns: Sequence[KernelPattern], deadline: Deadline | None = None
+) -> Candidates:
     """All candidates: single operators, pattern matches, flat concatenations and splits.
 
     A constant class has one candidate that costs nothing but bytes; how it is folded is decided
-    when raising.
+    when raising. The number of candidates is linear in that of e-nodes.
+
+    Args:
+        eclasses: the e-graph.
+        patterns: kernels that compute several operators at once.
+        deadline: when to leave out the e-nodes that are not tiled yet; those of the model never
+            are.
     """
     by_root: dict[str, list[KernelPattern]] = defaultdict(list)
     for pattern in patterns:
@@ -386,8 +395,10 @@ def tile(eclasses: EClasses, patterns: Sequence[KernelPattern]) -> Candidates:
 
     constants: set[int] = set()
     pairs: list[int] = []
-    for node, op in enumerate(eclasses.op):
-        cls = int(eclasses.class_of[node])
+    for node in sorted(range(eclasses.n_nodes), key=lambda n: bool(eclasses.origin[n])):
+        if deadline is not None and eclasses.origin[node] and deadline.expired:
+            break
+        cls, op = int(eclasses.class_of[node]), eclasses.op[node]
         if eclasses.is_const[cls]:
             if cls not in constants:
                 constants.add(cls)

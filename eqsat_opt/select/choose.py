@@ -16,6 +16,7 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import Extraction, Objective, extract
 from eqsat_opt.extract.alternatives import alternatives
+from eqsat_opt.extract.engine import conclude
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.select.candidates import Candidate
 from eqsat_opt.select.pricing import PricedCandidates, PricedProblem
@@ -138,7 +139,13 @@ def choose(
     while True:
         plain, full = own.problem(pricer.price), priced.problem(pricer.price)
         base = priced.problem(pricer.price, priced.is_original)
-        tile_only = partial(extract, objective=objective, method="local", seed=seed)
+        tile_only = partial(
+            extract,
+            objective=objective,
+            method="local",
+            time_limit_s=_seconds(deadline.share(_SEARCH)),
+            seed=seed,
+        )
         original, start = tile_only(plain.problem), tile_only(base.problem)
         if "infeasible" in (original.status, start.status):
             raise ExtractionError("the original graph has no kernels; please report this model")
@@ -146,6 +153,9 @@ def choose(
         # starts.
         unchanged = {c: (full.node_of[base.index[n]], i) for c, (n, i) in start.choice.items()}
         known = min(filter(None, (known, unchanged)), key=partial(_cost, full, objective))
+        if deadline.expired:
+            best = conclude(full.problem, objective, known, 0.0, "greedy")
+            break
         solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
         best = solve(
             incumbent=known,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
@@ -94,6 +94,8 @@ class Examination:
         refused: candidate to the reason why it does not run where the original does.
         seconds: that it took.
         obstacle: why the original does not run, as a sentence; empty if it does.
+        skipped: candidates that there was no time to compare.
+        one_s: seconds that loading and running the original took.
     """
 
     reference: Reference | None
@@ -101,6 +103,8 @@ class Examination:
     refused: Mapping[str, str]
     seconds: float
     obstacle: str = ""
+    skipped: tuple[str, ...] = ()
+    one_s: float = 0.0
 
     @cached_property
     def wrong(self) -> Mapping[str, Difference]:
@@ -113,7 +117,9 @@ class Examination:
 
     def is_sound(self, name: str) -> bool:
         """Whether a candidate may be returned."""
-        return not self.obstacle and name not in self.wrong and name not in self.refused
+        return not (
+            self.obstacle or name in self.wrong or name in self.refused or name in self.skipped
+        )
 
 
 @dataclass(frozen=True)
@@ -133,6 +139,20 @@ class Contest:
     further_races: tuple[RaceResult, ...] = ()
     seconds: float = 0.0
     obstacle: str = ""
+
+
+_NO_TIME = (
+    "the budget ended before anything could be compared and raced, so the original stays; "
+    "allow more with --budget"
+)
+
+_BUILDS = 2
+"""Sessions that the shortest race builds of each entrant, and of the original's twin."""
+
+_SHORTEST_RACE = 3 * _BUILDS
+"""Sessions that are built for a race of the original, its twin and one candidate."""
+
+_MOST_ENTRANTS = 20
 
 
 def _variants(graph: Graph) -> tuple[OptimizationLevel, ...]:
@@ -176,9 +196,13 @@ def _races(
     graph: Graph,
     terms: Terms,
     incumbent: str,
+    most: int,
 ) -> list[RaceResult]:
-    """A race for each set of sizes; the first alone, where it leaves the original in its place."""
-    settings = _settings(models, graph, terms)
+    """A race for each set of sizes; the first alone, where it leaves the original in its place.
+
+    Not more than the first ``most`` take part.
+    """
+    settings = dict(islice(_settings(models, graph, terms).items(), most))
     entrants = {name: models[name.partition("@")[0]] for name in settings}
 
     def run(feeds: Feeds) -> RaceResult:
@@ -226,9 +250,12 @@ def examine(
         original: the model as it came.
         terms: how; without seeds outputs are trusted, and only what does not run is found.
 
-    An original that does not run has nothing to be compared with.
+    An original that does not run has nothing to be compared with. Where time is short, only the
+    cheapest candidates are compared, and none if there would be no time for a race.
     """
     start = time.perf_counter()
+    if terms.deadline.expired:
+        return Examination(None, {}, {}, 0.0, _NO_TIME)
     session, sizes = terms.session(), [one.inputs for one in terms.sizes]
     specs = input_specs(original)
     named = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
@@ -250,7 +277,12 @@ def examine(
         return Examination(None, {}, {}, time.perf_counter() - start, obstacle)
     found: dict[str, tuple[Difference, ...]] = {}
     refused: dict[str, str] = {}
+    skipped: list[str] = []
+    one_s = time.perf_counter() - start
     for name, model in candidates.items():
+        if terms.deadline.left_s < one_s * (1 + (_SHORTEST_RACE if terms.race_s else 0)):
+            skipped.append(name)
+            continue
         try:
             found[name] = differences(
                 reference, model, session, terms.numerics, open_session=terms.open_session
@@ -259,7 +291,8 @@ def examine(
             refused[name] = str(error)
     if not terms.seeds:
         found = {}
-    return Examination(reference, found, refused, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return Examination(reference, found, refused, seconds, skipped=tuple(skipped), one_s=one_s)
 
 
 def hold_contest(
@@ -288,8 +321,15 @@ def hold_contest(
     if not terms.race_s:
         return Contest(unraced(next(iter(sound), ORIGINAL)))
     start = time.perf_counter()
+    entrants, left_s = {ORIGINAL: original, **sound}, terms.deadline.left_s
+    if left_s < _SHORTEST_RACE * examined.one_s:
+        return Contest(stays, obstacle=_NO_TIME)
+    # Where time is short, only the cheapest take part.
+    most = 2
+    while left_s >= _BUILDS * (most + 2) * examined.one_s and most < _MOST_ENTRANTS:
+        most += 1
     try:
-        races = _races({ORIGINAL: original, **sound}, examined.reference, graph, terms, incumbent)
+        races = _races(entrants, examined.reference, graph, terms, incumbent, most)
     except RuntimeFailed as error:
         obstacle = f"the race could not be held, so the original stays: {error}"
         return Contest(stays, obstacle=obstacle)

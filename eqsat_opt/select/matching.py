@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from eqsat_opt.egraph import EClasses
 from eqsat_opt.ir.graph import Attrs
@@ -13,6 +14,9 @@ from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.patterns import Anything, Const, KernelPattern, Literal, OpPattern, Pattern
 
 __all__ = ["Match", "match_at"]
+
+_STATES = 64
+"""Ways to match a pattern's operand that are followed: classes of many e-nodes multiply them."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ def _attempt_node(
             started.attrs[pattern.same] = eclasses.attrs[node]
         partial = [started]
         for operand, child in zip(pattern.operands, order, strict=True):
-            partial = [s for p in partial for s in _attempt(eclasses, operand, child, p, root)]
+            further = (s for p in partial for s in _attempt(eclasses, operand, child, p, root))
+            partial = list(islice(further, _STATES))
             if not partial:
                 break
         yield from partial

@@ -33,6 +33,10 @@ Progress = Callable[[str, str], None]
 _SATURATION = 0.4
 """Share of the time that saturation gets; most graphs need far less."""
 
+_TILING = 0.3
+"""Share of what is left then that tiling gets: what it finds takes about as long to price and to
+choose from."""
+
 _CHOICE = 0.95
 """Share of what is left that measuring and extraction get; raising needs little."""
 
@@ -102,8 +106,9 @@ def _priced(
     patterns: Sequence[KernelPattern],
     sizes: Mapping[str, int],
     max_constant_bytes: int,
+    deadline: Deadline | None = None,
 ) -> PricedCandidates:
-    candidates = tile(saturation.eclasses, patterns)
+    candidates = tile(saturation.eclasses, patterns, deadline)
     value, classes = saturation.lowered.value, saturation.eclasses.term_class
     roots = tuple(dict.fromkeys(int(classes[value[n]]) for n in saturation.lowered.graph.outputs))
     return PricedCandidates(candidates, sizes, roots, max_constant_bytes)
@@ -189,7 +194,7 @@ def make_plan(
     room = max(_FOLDING_ROOM, weights)
     sizes = Sizes.of(graph, options.sizes).all
     own = _priced(loaded, used, sizes, room)
-    priced = _priced(saturation, used, sizes, room)
+    priced = _priced(saturation, used, sizes, room, options.deadline.share(_TILING))
     stages["tile"] = clock() - start
 
     start = clock()
