@@ -69,6 +69,14 @@ class Kernel:
     between_blocked: bool = False
 
     @cached_property
+    def _hash(self) -> int:
+        return hash((self.operands, self.steps, self.outputs, self.between_blocked))
+
+    def __hash__(self) -> int:
+        """Remembered: kernels of hundreds of operands are looked up again and again."""
+        return self._hash
+
+    @cached_property
     def types(self) -> tuple[TensorType, ...]:
         """Types of all operands and steps."""
         types = [operand.type for operand in self.operands]

@@ -28,7 +28,7 @@ __all__ = ["Candidate", "Candidates", "OperandRef", "tile"]
 _BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max"})
 _CONCAT_VARIANTS = 3
 _CONCAT_OPERANDS = 256
-_CONCAT_ROOM, _CONCAT_ROOM_PER_NODE = 4_096, 16
+_CONCAT_ROOM, _CONCAT_ROOM_PER_NODE = 4_096, 4
 """Operands of all flat concatenations together: some, and some more for each e-node."""
 
 _VALUE_MATTERS = frozenset({"Pow"})
@@ -287,26 +287,29 @@ def _concat(
 def _concats(eclasses: EClasses, pairs: Sequence[int]) -> Iterator[Candidate]:
     """Concatenations of two as they are, and flat ones as far as there is room for operands.
 
-    A concatenation of n is n - 1 pairs, and to flatten each of them would take n² operands. Those
-    that no other one continues are flattened first: what they are flattened past is rarely needed.
+    A concatenation of n is n - 1 pairs, and to flatten each of them would take n² operands. So the
+    outermost, which no other one continues, come first, and each once before any in another way.
     """
     room = _CONCAT_ROOM + _CONCAT_ROOM_PER_NODE * eclasses.n_nodes
     attrs, classes = eclasses.attrs, eclasses.class_of
     continued = {(eclasses.children(node)[0], attrs[node]) for node in pairs}
     outermost = [node for node in pairs if (int(classes[node]), attrs[node]) not in continued]
-    pending = [*reversed(pairs), *reversed(outermost)]
-    waiting = set(pairs)
+    pending, whole = [*reversed(pairs), *reversed(outermost)], set(pairs)
+    other_ways: dict[int, Iterator[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
     while pending:
         node = pending.pop()
-        if node not in waiting:
+        if node in other_ways:
             continue
-        waiting.remove(node)
-        for operands, nodes in _flat_operands(eclasses, node) if room > 0 else ():
-            if len(operands) > 2:
-                room -= len(operands)
-                yield _concat(eclasses, node, operands, nodes)
-            if len(nodes) >= _CONCAT_OPERANDS:  # the rest of it is a concatenation of its own
-                pending += [n for n in eclasses.nodes_of[operands[0]] if n in waiting]
+        ways = other_ways[node] = _flat_operands(eclasses, node)
+        operands, nodes = next(ways) if room > 0 else (eclasses.children(node), (node,))
+        yield _concat(eclasses, node, operands, nodes)
+        room -= len(operands)
+        if len(nodes) >= _CONCAT_OPERANDS:  # the rest of it is a concatenation of its own
+            pending += [n for n in eclasses.nodes_of[operands[0]] if n in whole]
+    for node, ways in other_ways.items():
+        for operands, nodes in ways if room > 0 else ():
+            yield _concat(eclasses, node, operands, nodes)
+            room -= len(operands)
         yield _concat(eclasses, node, eclasses.children(node), (node,))
 
 

@@ -19,7 +19,7 @@ from eqsat_opt.cli.arguments import parse_shapes
 from eqsat_opt.cli.session import stage_progress, write_json
 from eqsat_opt.errors import CheckFailed, OptionError
 
-FAST = ("--no-measure", "--threads", "1", "--budget", "3")
+FAST = ("--no-measure", "--threads", "1", "--budget", "600")
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +164,7 @@ def test_interruption_says_what_is_complete(
 
 
 def test_optimize_improves_and_reports(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("zoo:weight_chain@tiny", "--threads", "1", "--budget", "6", "--json", "r.json")
+    arguments = ("zoo:weight_chain@tiny", "--threads", "1", "--budget", "600", "--json", "r.json")
     output = shown(capsys, "optimize", *arguments)
     rows = table(output)
     assert rows["operators"] == ["2", "1", "-50.0%"]
@@ -288,7 +288,7 @@ def test_bench_of_models_that_differ(folder: Path, capsys: pytest.CaptureFixture
 
 def test_profile_goes_round(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stored = ("--store", "a.sqlite3")
-    arguments = ("zoo:weight_chain@tiny", "--threads", "1", "--budget", "3", "--quiet")
+    arguments = ("zoo:weight_chain@tiny", "--threads", "1", "--budget", "600", "--quiet")
     shown(capsys, "explain", *arguments, *stored)
     count = json.loads(shown(capsys, "profile", "show", *stored, "--json", "-"))["n_measurements"]
     assert count > 0
