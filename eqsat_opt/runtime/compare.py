@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -59,6 +60,7 @@ class Reference:
         feeds, outputs: random inputs of one size, and what they give.
         trials: further inputs.
         model: the original, to look between its quantisations; ``None`` for outputs alone.
+        build_s: seconds to load it and run it for the first time.
     """
 
     names: tuple[str, ...]
@@ -66,6 +68,7 @@ class Reference:
     outputs: tuple[tuple[Any, ...], ...]
     trials: tuple[Trial, ...] = ()
     model: ModelSource | None = None
+    build_s: float = 0.0
 
     @classmethod
     def of(
@@ -93,7 +96,9 @@ class Reference:
         Raises:
             RuntimeFailed: the original does not run on any random input.
         """
+        start = time.perf_counter()
         session = open_session(model, options)
+        build_s = 0.0
         specs = input_specs(model)
         feeds: list[Feeds] = []
         outputs: list[tuple[Any, ...]] = []
@@ -106,11 +111,12 @@ class Reference:
                 failure = failure or error
             else:
                 feeds.append(drawn)
+                build_s = build_s or time.perf_counter() - start
         if failure is not None and not feeds:
             raise failure
         names = tuple(session.output_names)
         trials = tuple(_trials(session, drafts, Deadline.after(drafts_s)))
-        return cls(names, tuple(feeds), tuple(outputs), trials, model)
+        return cls(names, tuple(feeds), tuple(outputs), trials, model, build_s)
 
 
 def _trials(session: Runner, drafts: Iterable[Draft], deadline: Deadline) -> Iterator[Trial]:

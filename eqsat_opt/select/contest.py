@@ -95,7 +95,6 @@ class Examination:
         seconds: that it took.
         obstacle: why the original does not run, as a sentence; empty if it does.
         skipped: candidates that there was no time to compare.
-        one_s: seconds that loading and running the original took.
     """
 
     reference: Reference | None
@@ -104,7 +103,6 @@ class Examination:
     seconds: float
     obstacle: str = ""
     skipped: tuple[str, ...] = ()
-    one_s: float = 0.0
 
     @cached_property
     def wrong(self) -> Mapping[str, Difference]:
@@ -152,7 +150,7 @@ _BUILDS = 2
 _SHORTEST_RACE = 3 * _BUILDS
 """Sessions that are built for a race of the original, its twin and one candidate."""
 
-_MOST_ENTRANTS = 20
+_MOST_ENTRANTS = 1_000
 
 
 def _variants(graph: Graph) -> tuple[OptimizationLevel, ...]:
@@ -188,6 +186,12 @@ def _settings(
                 if name in models and level != default:
                     settings[f"{name}@{level}"] = terms.session(level)
     return settings
+
+
+def _affordable(build_s: float, deadline: Deadline) -> int:
+    """How many entrants a race in time can have; where time is short, the cheapest take part."""
+    builds = deadline.left_s / max(build_s, 1e-6)
+    return int(min(builds / _BUILDS - 1, _MOST_ENTRANTS))
 
 
 def _races(
@@ -279,8 +283,9 @@ def examine(
     refused: dict[str, str] = {}
     skipped: list[str] = []
     one_s = time.perf_counter() - start
+    race_s = _SHORTEST_RACE * reference.build_s if terms.race_s else 0.0
     for name, model in candidates.items():
-        if terms.deadline.left_s < one_s * (1 + (_SHORTEST_RACE if terms.race_s else 0)):
+        if terms.deadline.left_s < one_s + race_s:
             skipped.append(name)
             continue
         try:
@@ -292,7 +297,7 @@ def examine(
     if not terms.seeds:
         found = {}
     seconds = time.perf_counter() - start
-    return Examination(reference, found, refused, seconds, skipped=tuple(skipped), one_s=one_s)
+    return Examination(reference, found, refused, seconds, skipped=tuple(skipped))
 
 
 def hold_contest(
@@ -321,13 +326,10 @@ def hold_contest(
     if not terms.race_s:
         return Contest(unraced(next(iter(sound), ORIGINAL)))
     start = time.perf_counter()
-    entrants, left_s = {ORIGINAL: original, **sound}, terms.deadline.left_s
-    if left_s < _SHORTEST_RACE * examined.one_s:
+    entrants, build_s = {ORIGINAL: original, **sound}, examined.reference.build_s
+    if terms.deadline.left_s < _SHORTEST_RACE * build_s:
         return Contest(stays, obstacle=_NO_TIME)
-    # Where time is short, only the cheapest take part.
-    most = 2
-    while left_s >= _BUILDS * (most + 2) * examined.one_s and most < _MOST_ENTRANTS:
-        most += 1
+    most = _affordable(build_s, terms.deadline)
     try:
         races = _races(entrants, examined.reference, graph, terms, incumbent, most)
     except RuntimeFailed as error:
