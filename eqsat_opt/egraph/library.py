@@ -13,6 +13,7 @@ from typing import Any
 import egglog.bindings
 
 from eqsat_opt.errors import SaturationError
+from eqsat_opt.files import Scratch
 
 __all__ = ["engine_library"]
 
@@ -41,7 +42,7 @@ def engine_library() -> Any:
 def _load_copy() -> ModuleType:
     name, path = egglog.bindings.__name__, egglog.bindings.__file__
     try:
-        with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
+        with Scratch() as folder:
             # The loader knows a file by its inode: a link would give the old library again.
             spec = importlib.util.spec_from_file_location(name, shutil.copy(path, folder))
             assert spec is not None
