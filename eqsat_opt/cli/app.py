@@ -104,7 +104,8 @@ def _failed(error: BaseException, session: Session) -> int:
     if session.debug:
         traceback.print_exception(error)
     message, code = _verdict(error, session)
-    sys.stderr.write(f"error: {printable(message)}\n")
+    with contextlib.suppress(OSError):  # a full disk holds no message either
+        sys.stderr.write(f"error: {printable(message)}\n")
     return code
 
 
