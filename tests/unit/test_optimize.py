@@ -130,7 +130,7 @@ def test_a_path_gives_a_path(kind: Callable[[Path], str | Path], tmp_path: Path)
 def test_a_path_may_be_written_over(tmp_path: Path) -> None:
     model, path = chain([3, 4]), tmp_path / "chain.onnx"
     onnx.save(model, path)
-    assert eqsat_opt.optimize(path, output=path, **KEYWORDS) == path
+    assert eqsat_opt.optimize(path, output=path, overwrite=True, **KEYWORDS) == path
     assert_agree(model, onnx.load(path))
     assert [p.name for p in tmp_path.iterdir()] == ["chain.onnx"]
 
