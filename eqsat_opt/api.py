@@ -243,7 +243,8 @@ def _optimise(
         terms = _terms(options, search, sizes, deadline)
         if options.check or options.race:
             # It starts in the background, while the search runs.
-            terms = replace(terms, open_session=stack.enter_context(sandbox()).open)
+            box = stack.enter_context(sandbox())
+            terms = replace(terms, open_session=box.open)
         pricer = stack.enter_context(_open_pricer(options))
         if search.measure and not terms.by_cost:
             with stages("calibrate"):
@@ -273,6 +274,7 @@ def _optimise(
                 found = joined.found
         contest = Contest(unraced(next(found.sound, ORIGINAL)))
         if found.examined is not None:
+            box.reset()  # what it holds would only lie in the way of those that race
             with stages("race") if terms.race_s else nullcontext():
                 contest = hold_contest(
                     found.models,
