@@ -24,7 +24,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx import numpy_helper as nh
 
-__all__ = ["KINDS", "LIMIT_BYTES", "LIMIT_S", "write"]
+__all__ = ["KINDS", "LIMIT_BYTES", "LIMIT_S", "measured", "model", "node", "value", "write"]
 
 LIMIT_S, LIMIT_BYTES = 10.0, 1 << 30
 _HANGS_S = 60.0  # by the clock on the wall, which a busy machine slows
@@ -477,24 +477,28 @@ KINDS: Mapping[str, Kind] = {
 """Name to what makes the model; bytes are a file's contents, ``None`` is no file."""
 
 
-def write(kind: str, folder: Path) -> Path:
-    """Write a model of a kind, and 12 bytes of weights beside it; returns its path."""
+def write(made: ModelProto | bytes | None, folder: Path) -> Path:
+    """Write a model or the bytes of a file, and 12 bytes of weights beside it; returns its path."""
     (folder / "w.bin").write_bytes(np.ones(3, np.float32).tobytes())
     path = folder / "invalid.onnx"
-    made = KINDS[kind]()
     if made is not None:
         path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())
     return path
 
 
-def _measured(kind: str) -> tuple[int, str, float, int]:
+def measured(made: ModelProto | bytes | None, *arguments: str) -> tuple[int, str, float, int]:
     """Exit code, standard error, seconds at work and peak bytes of the command line on a model."""
-    with tempfile.TemporaryDirectory(prefix="eqsat-") as name:
-        folder = Path(name)
-        path = write(kind, folder)
-        command = [sys.executable, "-m", "eqsat_opt", "optimize", str(path), "--store", "", "-q"]
-        with (folder / "errors").open("w+b") as errors:
-            child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+    with tempfile.TemporaryDirectory(prefix="eqsat-") as folder:
+        path = write(made, Path(folder))
+        command = [sys.executable, "-m", "eqsat_opt", "optimize", path.name, "--store", "", "-q"]
+        with (path.parent / "errors").open("w+b") as errors:
+            child = subprocess.Popen(
+                [*command, *arguments],
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])},
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
             deadline = threading.Timer(_HANGS_S, child.kill)
             deadline.start()
             _, status, used = os.wait4(child.pid, 0)
@@ -507,7 +511,7 @@ def _measured(kind: str) -> tuple[int, str, float, int]:
 
 def fault(kind: str) -> str:
     """What is wrong with how a kind is refused; empty if nothing is. Prints what it measures."""
-    code, said, seconds, peak_bytes = _measured(kind)
+    code, said, seconds, peak_bytes = measured(KINDS[kind]())
     print(f"{kind:40} {seconds:5.1f} s {peak_bytes >> 20:5} MiB  {said.strip()}", flush=True)
     if code != 1:
         return f"exit code {code}"

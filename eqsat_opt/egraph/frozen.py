@@ -25,8 +25,9 @@ from eqsat_opt.egraph.loading import generic_key
 from eqsat_opt.egraph.lowering import LEAF, OUT, Lowered
 from eqsat_opt.egraph.schema import Schema, want_table
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.dims import SymDim
+from eqsat_opt.ir.dims import SymDim, literal
 from eqsat_opt.ir.graph import OPAQUE, Attrs
+from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops._base import IllTyped
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
@@ -332,7 +333,13 @@ def freeze(
     np.cumsum([len(row.children) for row in rows], out=ptr[1:])
     is_const = np.zeros(len(used), dtype=np.bool_)
     is_const[
-        _computable(rows, numbers, {numbers[c] for c in constant if c in numbers}, by_class)
+        _computable(
+            rows,
+            numbers,
+            {numbers[c] for c in constant if c in numbers},
+            by_class,
+            folding_room(lowered.constants.values()),
+        )
     ] = True
     eclasses = EClasses(
         np.array([numbers[row.cls] for row in rows], dtype=np.int32),
@@ -357,13 +364,18 @@ def _computable(
     numbers: Mapping[Any, int],
     constant: set[int],
     types: Mapping[int, ValueType],
+    room_bytes: int,
 ) -> list[int]:
     """Constant classes that can be computed at compile time: not at an open size, nor by way of it.
 
-    Constness itself knows no sizes: a literal that is expanded to a symbolic extent counts too.
+    Constness itself knows no sizes: a literal that is expanded to a symbolic extent counts too,
+    and so does what no machine holds, which is neither computed nor read to compute something else.
     """
     static = {c for c in constant if not isinstance(t := types[c], TensorType) or t.is_static}
-    if static == constant:
+    large = {
+        c for c in static if isinstance(t := types[c], TensorType) and literal(t.bytes) > room_bytes
+    }
+    if static == constant and not large:
         return sorted(constant)
     known: set[int] = set()
     found = -1
@@ -372,7 +384,12 @@ def _computable(
         known |= {
             numbers[row.cls]
             for row in rows
-            if numbers[row.cls] in static and all(numbers[c] in known for c in row.children)
+            if numbers[row.cls] in static
+            and all(numbers[c] in known for c in row.children)
+            and (
+                row.op == LEAF
+                or large.isdisjoint(map(numbers.__getitem__, (row.cls, *row.children)))
+            )
         }
     return sorted(known)
 

@@ -27,6 +27,7 @@ from eqsat_opt.egraph.saturate import Saturation, SaturationReport, saturate_ter
 from eqsat_opt.errors import EqsatError, SaturationError
 from eqsat_opt.files import Scratch
 from eqsat_opt.ir.graph import Constant, Graph
+from eqsat_opt.ir.handles import Splat
 from eqsat_opt.rules.rule import Rule
 
 __all__ = ["saturate_isolated"]
@@ -99,7 +100,10 @@ def saturate_isolated(
         )
     lowered = lower(graph)
     constants = {
-        name: Constant(c.type, c.digest, _no_bytes) for name, c in lowered.constants.items()
+        name: Constant(
+            c.type, c.digest, _no_bytes, c.source if isinstance(c.source, Splat) else None
+        )
+        for name, c in lowered.constants.items()
     }
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()

@@ -12,7 +12,7 @@ import onnx_ir
 
 from eqsat_opt.ir.dims import SymDim, floor_div, is_size
 from eqsat_opt.ir.graph import Constant, Node
-from eqsat_opt.ir.handles import derived_constant, splat_constant, splat_value
+from eqsat_opt.ir.handles import derived_constant, held_bytes, splat_constant, splat_value
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
@@ -92,8 +92,8 @@ def fold(
     limit of size.
 
     Returns:
-        ``None`` if there is none, or if the result is larger than the operands together and than
-        ``limit_bytes``.
+        ``None`` if there is none, or if result or operands are larger than what is held of the
+        operands and than ``limit_bytes``: a splat is small, and what is computed of it may not be.
     """
     if node.op in _SPLAT_MOVES or (
         get_op(node.op).kind == "pointwise" and node.op != "BatchNormalization"
@@ -107,7 +107,8 @@ def fold(
                 else evaluate(node, scalars, TensorType(type_.dtype, ()))
             )
             return splat_constant(value, type_.static_shape())
-    if _bytes(type_) > max(limit_bytes, sum(_bytes(o.type) for o in operands)):
+    room = max(limit_bytes, held_bytes(operands))
+    if any(_bytes(one) > room for one in (type_, *(o.type for o in operands))):
         return None
     if _is_undefined(node, operands):
         return None
@@ -139,6 +140,8 @@ def evaluate_opaque(
     """
     import onnxruntime  # slow to import, rarely needed
 
+    if any(True for attribute in node.attributes.values() for _ in _nodes_of(attribute)):
+        return None  # a loop runs as long, and a branch allocates as much, as it likes
     proto = onnx_ir.to_proto(node)
     feeds = {f"i{index}": o for index, o in enumerate(operands) if o is not None}
     for index in range(len(proto.input)):

@@ -20,6 +20,8 @@ __all__ = [
     "Splat",
     "array_constant",
     "derived_constant",
+    "folding_room",
+    "held_bytes",
     "splat_constant",
     "splat_value",
     "tensor_constant",
@@ -32,6 +34,10 @@ _EXTERNAL_HASHED_BYTES = 1 << 16
 
 _KEPT_BYTES = 1 << 20
 """Computed arrays up to this are kept; larger ones live only as long as somebody holds them."""
+
+
+_FOLDING_ROOM_BYTES = 64 << 20
+"""Bytes to which constants may always grow; beyond it, to the size of the model's own weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +133,23 @@ def derived_constant(
         return array
 
     return Constant(type_, _digest("derived", str(type_), *recipe), load, source)
+
+
+def held_bytes(constants: Iterable[Constant]) -> int:
+    """Bytes that somebody has to keep for these constants: one element of a splat."""
+    return sum(
+        numpy_dtype(one.type.dtype).itemsize if isinstance(one.source, Splat) else _nbytes(one.type)
+        for one in constants
+    )
+
+
+def folding_room(constants: Iterable[Constant]) -> int:
+    """Bytes that any value may have which a search folds: the model holds as much, or it is little.
+
+    Args:
+        constants: of the model.
+    """
+    return max(_FOLDING_ROOM_BYTES, held_bytes(constants))
 
 
 def splat_value(constant: Constant, limit: int = 1024) -> Any:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from eqsat_opt.errors import ModelError
+from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import Graph, Node, attributes
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 
 __all__ = ["export_kernel"]
+
+_LARGEST_BYTES = 1 << 30
+"""Of all tensors together; weights are made up, and go through a pipe to the measuring process."""
 
 
 def _as_split(graph: Graph) -> Graph:
@@ -23,8 +28,12 @@ def export_kernel(kernel: Kernel) -> bytes:
     """The serialised model, with seeded random weights.
 
     Raises:
-        ModelError: an operator cannot be written in the default opset.
+        ModelError: an operator cannot be written in the default opset, or the tensors are too large
+            to make them up.
     """
+    needed = sum(literal(type_.bytes) for type_ in kernel.types if type_.is_static)
+    if needed > _LARGEST_BYTES:
+        raise ModelError(f"{kernel.name} works on {needed} bytes, too many to measure it alone")
     graph = kernel.to_graph()
     if len(kernel.steps) > 1 and all(
         step.op == "Slice" and step.operands == (0,) for step in kernel.steps

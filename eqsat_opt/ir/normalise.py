@@ -15,7 +15,7 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.affine import fold_affine, lower_batch_normalisation
 from eqsat_opt.ir.folding import evaluate_opaque, fold, is_deterministic, is_exact
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
-from eqsat_opt.ir.handles import array_constant, splat_constant, splat_value
+from eqsat_opt.ir.handles import array_constant, held_bytes, splat_constant, splat_value
 from eqsat_opt.ir.onnx_import import identity_node
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.quantised import may_fold
@@ -191,8 +191,11 @@ class _Pass:
         if not may_fold(node.payload, [c.type.dtype for c in operands if c is not None]):
             return False
         results = [self.types.get(name) for name in node.outputs if name]
-        read = sum(_bytes(c.type) for c in operands if c is not None)
-        if not all(_may_hold(t, read) for t in results):
+        given = [c for c in operands if c is not None]
+        room = max(FOLDED_BYTES, held_bytes(given))
+        if any(_bytes(c.type) > room for c in given) or not all(
+            _may_hold(t, room) for t in results
+        ):
             return False
         arrays = evaluate_opaque(
             node.payload, [None if c is None else c.load() for c in operands], self.opset
@@ -321,10 +324,10 @@ def _bytes(type_: TensorType) -> int:
     return type_.static_size() * numpy_dtype(type_.dtype).itemsize
 
 
-def _may_hold(type_: ValueType | None, read_bytes: int) -> bool:
+def _may_hold(type_: ValueType | None, room_bytes: int) -> bool:
     if not isinstance(type_, TensorType) or not type_.is_static or type_.dtype == "string":
         return False
-    return _bytes(type_) <= max(FOLDED_BYTES, read_bytes)
+    return _bytes(type_) <= room_bytes
 
 
 def _is_neutral(zero: np.ndarray[tuple[int, ...], np.dtype[np.generic]], sign: int) -> bool:

@@ -7,6 +7,7 @@ undoes both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,10 +15,12 @@ import numpy as np
 import onnx
 import onnx_ir
 
+from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.external import external_tensor
 
 __all__ = ["hide_sparse", "restore_sparse", "stands_for_initializer"]
 
+_LARGEST_BYTES = (1 << 31) - 1  # of a message
 _TENSOR = "eqsat_opt.sparse_tensor"
 _INITIALIZER = "eqsat_opt.sparse_initializer"
 _KINDS = {onnx.AttributeProto.SPARSE_TENSOR, onnx.AttributeProto.SPARSE_TENSORS}
@@ -74,6 +77,12 @@ def _hide_attribute(attribute: onnx.AttributeProto) -> None:
 def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     values = onnx.numpy_helper.to_array(sparse.values)
     indices = onnx.numpy_helper.to_array(sparse.indices)
+    size = math.prod(sparse.dims) * values.dtype.itemsize
+    if size > _LARGEST_BYTES:
+        raise ModelError(
+            f"the sparse default of input {sparse.values.name!r} has {size} bytes, more than a "
+            "file can hold"
+        )
     array = np.zeros(tuple(sparse.dims), values.dtype)
     array[tuple(indices.T) if indices.ndim == 2 else np.unravel_index(indices, array.shape)] = (
         values

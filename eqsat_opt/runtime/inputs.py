@@ -26,7 +26,7 @@ __all__ = [
     "symbolic_sizes",
 ]
 
-_MAX_ELEMENTS = 2**31
+_MAX_ELEMENTS = 2**28
 _WORDS = ("a", "bc", "def", "ghij")
 # Indices, ids and masks are all valid when they are 0 or 1, whatever they select from.
 _SAFE_INDEX_BOUND = 2

@@ -13,8 +13,8 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, Saturation, saturate
 from eqsat_opt.egraph.worker import saturate_isolated
 from eqsat_opt.extract import Objective
-from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.patterns import KernelPattern, ort_patterns
 from eqsat_opt.select.candidates import Candidates, tile
@@ -42,9 +42,6 @@ _CHOICE = 0.95
 
 _REFUSALS = 6
 """How often constants are refused and chosen is again."""
-
-_FOLDING_ROOM = 64 << 20
-"""Bytes to which constants may always grow; beyond it, to the size of the model's own weights."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +187,7 @@ def make_plan(
     progress("tile", "")
     used = ort_patterns() if patterns is None else patterns
     loaded = saturate(graph, (), options.budget)
-    weights = sum(literal(c.type.bytes) for c in graph.constants.values())
-    room = max(_FOLDING_ROOM, weights)
+    room = folding_room(graph.constants.values())
     sizes = Sizes.of(graph, options.sizes).all
     own = _priced(loaded, used, sizes, room)
     priced = _priced(saturation, used, sizes, room, options.deadline.share(_TILING))

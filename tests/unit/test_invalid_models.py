@@ -36,7 +36,7 @@ def refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., 
     """Run the command line on a model of a kind; the sentence with which it ends."""
 
     def run(kind: str, *arguments: str) -> str:
-        path = write(kind, tmp_path)
+        path = write(KINDS[kind](), tmp_path)
         before = sorted(tmp_path.iterdir())
         command = ["optimize", str(path), "--no-measure", "--threads", "1", "--store", "", "-q"]
         assert main([*command, *arguments]) == 1
@@ -81,14 +81,14 @@ def test_it_is_refused_with_a_check_as_well(kind: str, refused: Callable[..., st
 )
 def test_the_sentence_says_what_is_wrong(kind: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
-        eqsat_opt.optimize(write(kind, tmp_path), **FAST)
+        eqsat_opt.optimize(write(KINDS[kind](), tmp_path), **FAST)
     assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize("run", [api.explain, lambda m: api.bench(m, m), api.compare])
 def test_every_command_refuses_it(run: Any, tmp_path: Path) -> None:
     with pytest.raises((ModelError, RuntimeFailed), match="repeated value"):
-        run(write("perm no permutation", tmp_path))
+        run(write(KINDS["perm no permutation"](), tmp_path))
 
 
 def test_models_in_memory_are_judged_too() -> None:
