@@ -10,7 +10,7 @@ import pytest
 
 import eqsat_opt
 from benchmarks.huge_values import HUGE, N
-from benchmarks.invalid_models import FLOAT, floats, model, node, value
+from benchmarks.invalid_models import BOOL, FLOAT, INT64, ints, model, node, value
 from eqsat_opt.egraph import Budget, saturate
 from eqsat_opt.egraph.worker import saturate_isolated
 from eqsat_opt.errors import ModelError
@@ -97,18 +97,18 @@ def test_a_loop_of_constants_is_left_to_the_runtime() -> None:
     body = onnx.helper.make_graph(
         [node("Identity", ["c"], ["d"]), node("Add", ["v", "v"], ["w"])],
         "body",
-        [value("i", onnx.TensorProto.INT64, []), value("c", onnx.TensorProto.BOOL, []),
-         value("v", FLOAT, [1])],
-        [value("d", onnx.TensorProto.BOOL, []), value("w", FLOAT, [1])],
-    )  # fmt: skip
+        [value("i", INT64, []), value("c", BOOL, []), value("v", INT64, [1])],
+        [value("d", BOOL, []), value("w", INT64, [1])],
+    )
     endless = model(
         node("Loop", ["n", "t", "one"], ["l"], body=body),
-        node("Add", ["x", "l"], ["y"]),
+        node("Cast", ["l"], ["f"], to=FLOAT),
+        node("Add", ["x", "f"], ["y"]),
         weights=[
             onnx.numpy_helper.from_array(np.array(N), "n"),
             onnx.numpy_helper.from_array(np.array(True), "t"),
-            floats("one", 1),
+            ints("one", 1),
         ],
     )
     found = eqsat_opt.optimize(endless, **TRUSTING)
-    assert [one.op_type for one in found.graph.node] == ["Loop", "Add"]
+    assert [one.op_type for one in found.graph.node] == ["Loop", "Cast", "Add"]
