@@ -270,7 +270,7 @@ def _optimise(
         place = None if destination is None else destination.earlier
         if place is not None and terms.race_s and not terms.by_cost:
             with stages("previous"):
-                joined = join_previous(found, place, origin, staging.original, terms)
+                joined = join_previous(found, place, model, origin, staging.original, terms)
                 found = joined.found
         contest = Contest(unraced(next(found.sound, ORIGINAL)))
         if found.examined is not None:

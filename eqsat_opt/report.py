@@ -39,6 +39,9 @@ _ENDED = {
 }
 """How saturation ended, where it was not cut off."""
 
+_FAR = 2.0
+"""A bound below half of the cost tells nobody anything."""
+
 _SAME_COST = 1e-9
 """Relative difference that sums of prices show for nothing."""
 
@@ -204,8 +207,8 @@ class Report:
             return f"the cheapest graph found would cost {less} less, but {self.passed_over}"
         if self.extraction_status == "optimal":
             return f"no graph in the e-graph is cheaper than {subject}: proven"
-        if self.lower_bound <= 0:
-            return f"how far {subject} is from the cheapest graph in the e-graph is not known"
+        if self.result_cost > _FAR * self.lower_bound:
+            return f"how far {subject} is from the cheapest graph in the e-graph was not settled"
         excess = percent_text(self.result_cost / self.lower_bound - 1)
         return f"{subject} is at most {excess} above the cheapest graph in the e-graph"
 

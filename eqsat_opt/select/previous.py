@@ -65,10 +65,8 @@ class Previous:
 
     def name_among(self, candidates: Mapping[str, onnx_ir.Model]) -> str:
         """Under which name it races: that of the candidate that is the same, or one of its own."""
-        operators = _operators(self.model)
-        alike = {n: model for n, model in candidates.items() if _operators(model) == operators}
-        own = content_digest(self.model) if alike else ""
-        return next((n for n, model in alike.items() if content_digest(model) == own), PREVIOUS)
+        same = (name for name, model in candidates.items() if _is_same(self.model, model))
+        return next(same, PREVIOUS)
 
 
 @dataclass(frozen=True)
@@ -103,6 +101,7 @@ class Joined:
 def join_previous(
     found: Found,
     path: str | os.PathLike[str],
+    given: onnx_ir.Model,
     origin: Callable[[], str],
     original: ModelSource,
     terms: Terms,
@@ -112,12 +111,13 @@ def join_previous(
     Args:
         found: what today's search found.
         path: of a file that today's result will replace.
+        given: the model as it came.
         origin: of today's results; called where there is a record to compare with.
-        original: the model as it came.
+        original: the same, as the runtime loads it.
         terms: how it is checked, which happens even where the user trusts the rules: nobody knows
             who touched the file.
     """
-    previous, note = find_previous(path, origin)
+    previous, note = find_previous(path, given, origin)
     if previous is None:
         return Joined(found, note=note)
     name = previous.name_among(found.exported)
@@ -157,20 +157,22 @@ def record_of(origin: str, status: Status) -> str:
 
 
 def find_previous(
-    path: str | os.PathLike[str], origin: Callable[[], str]
+    path: str | os.PathLike[str], given: onnx_ir.Model, origin: Callable[[], str]
 ) -> tuple[Previous | None, str]:
     """The result of an earlier run at ``path``, or a sentence that says why there is none.
 
     Args:
         path: of a file that today's result will replace.
+        given: the model as it came; where it was written before, there is nothing to say.
         origin: called where there is something to compare with, since it reads all weights.
-
     """
     name = os.fspath(path)
     try:
         model = load_model(path)
         record = _parse(model.metadata_props.get(RECORD, ""))
         if "origin" not in record:
+            if _is_same(model, given):
+                return None, ""
             return None, f"{name} was there before; it is no result of an earlier run"
         if record["origin"] != origin():
             why = "another model, other rules or another numerics class"
@@ -181,9 +183,11 @@ def find_previous(
         return None, f"{name} was there before; it cannot be read as a model: {error}"
 
 
-def _operators(model: onnx_ir.Model) -> list[str]:
-    """What differs between most graphs, and costs nothing to compare."""
-    return [node.op_type for node in model.graph]
+def _is_same(one: onnx_ir.Model, other: onnx_ir.Model) -> bool:
+    """Whether two models hold the same; most differ in their operators, which cost no reading."""
+    if [node.op_type for node in one.graph] != [node.op_type for node in other.graph]:
+        return False
+    return content_digest(one) == content_digest(other)
 
 
 def _parse(text: str) -> dict[str, object]:

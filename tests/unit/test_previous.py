@@ -29,7 +29,7 @@ from eqsat_opt.select import contest
 from eqsat_opt.select.previous import RECORD
 from tests.unit.machines import Machine
 
-QUIET: dict[str, Any] = {"measure": False, "check": 1, "store": "", "threads": 1, "budget_s": 6.0}
+QUIET: dict[str, Any] = {"measure": False, "check": 1, "store": "", "threads": 1, "budget_s": 120.0}
 Rig = Callable[..., None]
 
 
@@ -195,6 +195,13 @@ def test_an_earlier_result_has_to_hold_at_each_set_of_sizes(
     assert optimise_both(990, 1200).status == "unchanged"
 
 
+def test_an_original_that_was_written_before_needs_no_note(rig: Rig, output: Path) -> None:
+    rig()
+    for _ in range(2):
+        report = optimise(output)
+        assert (report.status, report.notes) == ("unchanged", ())
+
+
 def test_what_is_no_result_is_replaced_with_a_note(rig: Rig, output: Path) -> None:
     rig(best=800)
     onnx.save(zoo.build("lora", scale="tiny"), output)
@@ -249,7 +256,17 @@ def test_an_option_is_recorded_and_advised(
 
     source = tmp_path / "chain.onnx"
     onnx.save(chain(), source)
-    arguments = ["optimize", str(source), "-o", str(output), "--no-measure", "--store", ""]
+    arguments = [
+        "optimize",
+        str(source),
+        "-o",
+        str(output),
+        "--no-measure",
+        "--store",
+        "",
+        "--budget",
+        "120",
+    ]
     assert main([*arguments, "--quiet"]) == 0
     shown = capsys.readouterr()
     assert shown.out == ""

@@ -232,6 +232,13 @@ def test_the_text_of_an_objective_other_than_time() -> None:
     assert same.headline == "the graph was simplified, at the same predicted cost, 0.97x as fast"
 
 
+def test_a_bound_that_tells_nothing_is_not_dressed_up() -> None:
+    loose = replace(REPORT, lower_bound=50.0, gap=0.9, extraction_status="feasible")
+    assert loose.optimality == (
+        "how far the result is from the cheapest graph in the e-graph was not settled"
+    )
+
+
 def test_the_headline_says_under_which_circumstances() -> None:
     busy = replace(REPORT, race={**REPORT.race, "is_busy": True})
     assert busy.headline == "a faster model was found: 1.25x on a busy machine"
