@@ -155,9 +155,6 @@ def _weights(objective: str | Mapping[str, float]) -> dict[str, float]:
 _SEARCH = 0.7
 """Share of the time left after loading that the search gets; the rest is for check and race."""
 
-_CONTEST = 0.9
-"""Share of the time left after loading by whose end check and race are over; then it is written."""
-
 _NODE_S = 5e-4
 """Seconds that a search takes for each operator at least, whatever it finds."""
 
@@ -197,7 +194,7 @@ def _terms(
         # Whoever minimises something else than time wants the minimum, whatever the clock says.
         by_cost=not search.objective.weights.get("time_us"),
         seed=options.seed,
-        deadline=deadline.share(_CONTEST),
+        deadline=deadline,
         custom_ops=options.custom_ops,
     )
 

@@ -38,6 +38,7 @@ __all__ = [
     "Contest",
     "Examination",
     "Terms",
+    "affordable",
     "examine",
     "has_session_variants",
     "hold_contest",
@@ -188,7 +189,7 @@ def _settings(
     return settings
 
 
-def _affordable(build_s: float, deadline: Deadline) -> int:
+def affordable(build_s: float, deadline: Deadline) -> int:
     """How many entrants a race in time can have; where time is short, the cheapest take part."""
     builds = deadline.left_s / max(build_s, 1e-6)
     return int(min(builds / _BUILDS - 1, _MOST_ENTRANTS))
@@ -329,7 +330,7 @@ def hold_contest(
     entrants, build_s = {ORIGINAL: original, **sound}, examined.reference.build_s
     if terms.deadline.left_s < _SHORTEST_RACE * build_s:
         return Contest(stays, obstacle=_NO_TIME)
-    most = _affordable(build_s, terms.deadline)
+    most = affordable(build_s, terms.deadline)
     try:
         races = _races(entrants, examined.reference, graph, terms, incumbent, most)
     except RuntimeFailed as error:

@@ -34,7 +34,9 @@ from eqsat_opt.select import finding
 from eqsat_opt.select.guilty import find_guilty
 
 FAST = Options(measure=False, race=False, check=1, store="", threads=1, budget_s=600.0)
-KEYWORDS: dict[str, Any] = {"measure": False, "race": False, "check": 1, "store": "", "threads": 1}
+KEYWORDS: dict[str, Any] = {
+    "measure": False, "race": False, "check": 1, "store": "", "threads": 1, "budget_s": 600.0
+}  # fmt: skip
 FLOAT = TensorProto.FLOAT
 
 TinyModel = Callable[[str], ModelProto]
