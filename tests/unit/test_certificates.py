@@ -7,7 +7,6 @@ import logging
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,7 @@ from eqsat_opt.rules.library import book_certificates, excluded_rules, standings
 from eqsat_opt.rules.rule import Numerics as NumericsClass
 from eqsat_opt.rules.rule import Sides, Tensor
 from eqsat_opt.rules.term import is_float, ops
-from eqsat_opt.rules.verify import semantics
+from eqsat_opt.rules.verify import gate, semantics
 from eqsat_opt.rules.verify.certificate import (
     Certificate,
     certificates_beside,
@@ -118,17 +117,19 @@ def test_only_what_moves_data_is_free_of_rounding() -> None:
 
 
 def test_check_at_load_is_cheap() -> None:
+    """Counted in calls, which no other process on the machine adds to."""
     code = (
-        "import time, eqsat_opt.rules as r; r.families(); t = time.process_time(); "
-        "r.default_rules(); print(time.process_time() - t)"
+        "import sys, eqsat_opt.rules as r; r.families(); calls = []\n"
+        "def note(frame, event, argument):\n"
+        "    if event == 'call': calls.append(1)\n"
+        "sys.setprofile(note); rules = r.default_rules(); sys.setprofile(None)\n"
+        "print(len(calls) / len(rules))"
     )
-    times = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                             check=True, cwd=Path(__file__).parents[2]).stdout)
-        for _ in range(2)
-    ]  # fmt: skip
-    print(f"certificates of the book checked in {1000 * min(times):.0f} ms")
-    assert min(times) < 0.1
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          check=True, cwd=Path(__file__).parents[2])  # fmt: skip
+    per_rule = float(done.stdout)
+    print(f"a certificate of the book is checked in {per_rule:.0f} calls")
+    assert per_rule < 600  # to verify a rule takes hundreds of thousands
 
 
 # What a certificate rests on ---------------------------------------------------------------------
@@ -341,16 +342,17 @@ def test_certificates_survive_the_file(tmp_path: Path) -> None:
 # Rulebooks of users ------------------------------------------------------------------------------
 
 
-def test_rulebook_passes_the_gate_once(tmp_path: Path, cache_folder: Path) -> None:
+def test_rulebook_passes_the_gate_once(
+    tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "mine.py"
     path.write_text(RIGHT)
     assert [one.name for one in load_rules(str(path), Numerics.RELAXED)] == ["mine/abs"]
     (cached,) = (cache_folder / "certificates").iterdir()
     (certificate,) = read_certificates(cached).values()
     assert (certificate.rule, certificate.level) == ("mine/abs", 1)
-    start = time.process_time()
-    load_rules(str(path), Numerics.RELAXED)
-    assert time.process_time() - start < 0.1
+    monkeypatch.setattr(gate, "certify_exact", None)
+    assert len(load_rules(str(path), Numerics.RELAXED)) == 1
 
 
 def test_damaged_cache_is_verified_again(tmp_path: Path, cache_folder: Path) -> None:

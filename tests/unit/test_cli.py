@@ -167,12 +167,13 @@ def test_optimize_improves_and_reports(folder: Path, capsys: pytest.CaptureFixtu
     arguments = ("zoo:weight_chain@tiny", "--threads", "1", "--budget", "600", "--json", "r.json")
     output = shown(capsys, "optimize", *arguments)
     rows = table(output)
-    assert rows["operators"] == ["2", "1", "-50.0%"]
     assert "e-classes," in rows["e-graph"]
     assert "measured time" in output
     assert "written to weight_chain-tiny.opt.onnx" in output
     report = json.loads((folder / "r.json").read_text(encoding="utf-8"))
-    assert report["status"] in ("improved", "unchanged")  # a race is no assertion
+    won = report["status"] == "improved"  # the clock decides
+    assert won or report["status"] == "unchanged"
+    assert rows["operators"] == (["2", "1", "-50.0%"] if won else ["2", "2"])
     assert report["latency_us"].keys() == {"original", "result"}
     assert report["egraph"].keys() >= {"enodes", "eclasses", "stopped_by"}
     assert report.keys() >= {
@@ -181,7 +182,7 @@ def test_optimize_improves_and_reports(folder: Path, capsys: pytest.CaptureFixtu
     }  # fmt: skip
     written = onnx.load(folder / "weight_chain-tiny.opt.onnx")
     onnx.checker.check_model(written)
-    assert len(written.graph.node) == (1 if report["status"] == "improved" else 2)
+    assert len(written.graph.node) == (1 if won else 2)
     assert sorted(p.name for p in folder.iterdir()) == ["r.json", "weight_chain-tiny.opt.onnx"]
 
 

@@ -283,7 +283,7 @@ def test_measured_prices() -> None:
     found = api.compare(MODEL, options, CompareSettings(measure=True))
     assert found.prices == "measured"
     assert found.measuring_s > 0
-    assert all(0 < result.time_s < 60 for result in found.results)
+    assert all(result.time_s > 0 for result in found.results)
 
 
 def _relus() -> Graph:
