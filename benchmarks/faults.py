@@ -60,6 +60,7 @@ __all__ = ["Outcome", "Yard"]
 _WIDTH = 1024
 _TOLERANCE = 1e-3
 _PATIENCE_S = 300.0
+_ROWS = 2000
 _RUNTIME_FILE = ".ses"
 """A small file that onnxruntime itself keeps among the temporary ones, whoever uses it."""
 
@@ -391,7 +392,7 @@ def _under_fault(outcome: Outcome, yard: Yard, label: str, fault: Callable[[], N
 
 def _write_rows(path: Path, writer: int) -> int:
     with ProfileStore(path, wait_s=_PATIENCE_S) as store:
-        for number in range(200):
+        for number in range(_ROWS):
             key = ProfileKey("onnxruntime", f"{writer}.{number}", "default", "cpu", 1, 1)
             store.put_many({key: None})
     return 0
@@ -405,7 +406,7 @@ def store(yard: Yard, times: int, seed: int, processes: int = 8) -> list[Outcome
         yard.store.unlink(missing_ok=True)
         children = [
             yard.start(yard.names[n % 2], "-o", str(yard.output / f"{n}.onnx"), "--json",
-                       str(yard.output / f"{n}.json"), "--effort", "normal", "--budget", "4",
+                       str(yard.output / f"{n}.json"), "--effort", "normal", "--budget", "60",
                        "--no-race", "--check", "0")
             for n in range(processes)
         ]  # fmt: skip
@@ -414,7 +415,8 @@ def store(yard: Yard, times: int, seed: int, processes: int = 8) -> list[Outcome
             report = yard.output / f"{n}.json"
             warnings = json.loads(report.read_text())["warnings"] if report.exists() else ["none"]
             commands.broken += [f"round {round_}, process {n}: {w}" for w in warnings]
-        _check_store(commands, yard.store)
+        if not _check_store(commands, yard.store):
+            commands.broken.append(f"round {round_}: nothing was stored")
         for path in yard.output.iterdir():
             path.unlink()
     writers = Outcome(f"{processes} writers on one store, half of them killed")
@@ -425,12 +427,12 @@ def store(yard: Yard, times: int, seed: int, processes: int = 8) -> list[Outcome
             for n in range(processes)
         ]
         for child in children[: processes // 2]:
-            time.sleep(chance.random() * 0.05)
+            time.sleep(chance.random() * 0.2)
             os.kill(child, signal.SIGKILL)
         for child in children:
             writers.counts[f"exit {_ended(child)}"] += 1
         rows = _check_store(writers, yard.store)
-        least = (processes - processes // 2) * 200
+        least = (processes - processes // 2) * _ROWS
         if rows < least:
             writers.broken.append(f"{rows} rows where {least} were committed")
     return [commands, writers]
