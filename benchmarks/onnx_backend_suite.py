@@ -31,6 +31,7 @@ from onnx.backend.test.runner import Runner as SuiteRunner
 
 from eqsat_opt.api import run
 from eqsat_opt.errors import EqsatError
+from eqsat_opt.files import write_whole
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.onnx_backend import OrtBackend
@@ -290,9 +291,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{seconds:.0f} s in all, {optimising:.0f} s of them optimising")
     if given.json:
         text = json.dumps({"seconds": seconds, "verdicts": [asdict(v) for v in verdicts]}, indent=1)
-        partial = given.json.with_suffix(".partial")
-        partial.write_text(text + "\n", encoding="utf-8")
-        os.replace(partial, given.json)
+        write_whole(given.json, text + "\n")
     return 1 if any(v.outcome == "failed" for v in verdicts) else 0
 
 

@@ -43,6 +43,7 @@ from benchmarks.comparison import (
 )
 from benchmarks.isolated import attempt
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.files import write_whole
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.runtime.ort_config import level_in
@@ -353,9 +354,7 @@ def _cores() -> int:
 
 
 def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, text)
 
 
 if __name__ == "__main__":

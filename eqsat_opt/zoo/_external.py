@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
-import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from eqsat_opt.errors import ModelError
+from eqsat_opt.files import obstacle, part_of, real_path, reason
 from eqsat_opt.zoo._evaluate import IR_VERSION, OPSET
 from eqsat_opt.zoo._tracer import Array
 
@@ -23,6 +21,7 @@ __all__ = ["save_external", "synthetic_large"]
 # External tensors start on a page, so that a reader can map each of them.
 _ALIGNMENT = 4096
 _CHUNK_BYTES = 4 << 20
+_LEAST_BYTES = 1024
 
 
 def save_external(model: ModelProto, path: str | os.PathLike[str]) -> None:
@@ -33,15 +32,15 @@ def save_external(model: ModelProto, path: str | os.PathLike[str]) -> None:
     """
     copy = ModelProto()
     copy.CopyFrom(model)
-    with _staged(Path(path)) as (staged_model, staged_data):
-        onnx.save_model(
-            copy,
-            staged_model,
-            save_as_external_data=True,
-            all_tensors_to_one_file=True,
-            location=staged_data.name,
-            size_threshold=1024,
-        )
+    with _staged(path) as (model_file, data_file, location):
+        for index, tensor in enumerate(copy.graph.initializer):
+            data = numpy_helper.to_array(tensor).tobytes()
+            if len(data) >= _LEAST_BYTES:
+                place = (location, _padded(data_file), len(data))
+                data_file.write(data)
+                moved = _external_tensor(tensor.name, tensor.data_type, tuple(tensor.dims), *place)
+                copy.graph.initializer[index].CopyFrom(moved)
+        model_file.write(copy.SerializeToString(deterministic=True))
 
 
 def synthetic_large(
@@ -64,27 +63,26 @@ def synthetic_large(
     rng = np.random.default_rng(seed)
     nodes: list[NodeProto] = []
     initializers: list[TensorProto] = []
-    with _staged(Path(path)) as (staged_model, staged_data):
+    with _staged(path) as (model_file, data_file, location):
         value = "x"
-        with staged_data.open("wb") as data:
-            for layer in range(n_layers):
-                offset = _pad_to(data.tell(), _ALIGNMENT)
-                data.seek(offset)
-                for chunk in _he_rows(rng, width):
-                    data.write(chunk.data)
-                weight = _external_tensor(
-                    f"weight_{layer}", (width, width), staged_data.name, offset
-                )
-                bias = rng.standard_normal(width, dtype=np.float32) * np.float32(0.1)
-                initializers += [weight, numpy_helper.from_array(bias, f"bias_{layer}")]
-                product, total = f"product_{layer}", f"sum_{layer}"
-                output = "y" if layer == n_layers - 1 else f"relu_{layer}"
-                nodes += [
-                    helper.make_node("MatMul", [value, weight.name], [product], name=product),
-                    helper.make_node("Add", [product, f"bias_{layer}"], [total], name=total),
-                    helper.make_node("Relu", [total], [output], name=f"relu_{layer}"),
-                ]
-                value = output
+        for layer in range(n_layers):
+            offset = _padded(data_file)
+            for chunk in _he_rows(rng, width):
+                data_file.write(chunk.data)
+            length = 4 * width * width
+            weight = _external_tensor(
+                f"weight_{layer}", TensorProto.FLOAT, (width, width), location, offset, length
+            )
+            bias = rng.standard_normal(width, dtype=np.float32) * np.float32(0.1)
+            initializers += [weight, numpy_helper.from_array(bias, f"bias_{layer}")]
+            product, total = f"product_{layer}", f"sum_{layer}"
+            output = "y" if layer == n_layers - 1 else f"relu_{layer}"
+            nodes += [
+                helper.make_node("MatMul", [value, weight.name], [product], name=product),
+                helper.make_node("Add", [product, f"bias_{layer}"], [total], name=total),
+                helper.make_node("Relu", [total], [output], name=f"relu_{layer}"),
+            ]
+            value = output
         infos = [
             helper.make_tensor_value_info(name, TensorProto.FLOAT, (batch, width))
             for name in ("x", "y")
@@ -96,7 +94,7 @@ def synthetic_large(
             ir_version=IR_VERSION,
             producer_name="eqsat_opt.zoo",
         )
-        staged_model.write_bytes(model.SerializeToString(deterministic=True))
+        model_file.write(model.SerializeToString(deterministic=True))
 
 
 def _he_rows(rng: np.random.Generator, width: int) -> Iterator[Array]:
@@ -109,33 +107,36 @@ def _he_rows(rng: np.random.Generator, width: int) -> Iterator[Array]:
         yield chunk
 
 
-def _external_tensor(name: str, dims: tuple[int, ...], location: str, offset: int) -> TensorProto:
-    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=dims)
+def _external_tensor(
+    name: str, data_type: int, dims: tuple[int, ...], location: str, offset: int, length: int
+) -> TensorProto:
+    tensor = TensorProto(name=name, data_type=data_type, dims=dims)
     tensor.data_location = TensorProto.EXTERNAL
-    length = 4 * math.prod(dims)
     for key, entry in (("location", location), ("offset", offset), ("length", length)):
         tensor.external_data.add(key=key, value=str(entry))
     return tensor
 
 
-def _pad_to(position: int, alignment: int) -> int:
-    return -(-position // alignment) * alignment
+def _padded(file: BinaryIO) -> int:
+    """Where the next tensor begins."""
+    file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+    return file.tell()
 
 
 @contextmanager
-def _staged(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Names for a model and its data in a directory of their own, moved to `path` at the end."""
-    data_path = path.with_name(path.name + ".data")
+def _staged(path: str | os.PathLike[str]) -> Iterator[tuple[BinaryIO, BinaryIO, str]]:
+    """Files for a model and its data, and the name of the data; in their places at the end."""
+    target, data_target = real_path(path), f"{real_path(path)}.data"
+    if why := obstacle(target) or obstacle(data_target):
+        raise ModelError(why)
     try:
-        for target in (path, data_path):
-            if target.is_dir():
-                raise IsADirectoryError(errno.EISDIR, f"{target.name} is a folder")
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as staging:
-            staged_model, staged_data = Path(staging, path.name), Path(staging, data_path.name)
-            yield staged_model, staged_data
-            if staged_data.exists():
-                os.replace(staged_data, data_path)
-            os.replace(staged_model, path)
+        with part_of(data_target) as data, part_of(target) as model:
+            yield model.file, data.file, os.path.basename(data_target)
+            data.finish()
+            model.finish()
+            data.become(data_target)
+            model.become(target)
     except OSError as error:
-        message = f"cannot write {path}: {error.strerror}; check the folder and its free space"
-        raise ModelError(message) from error
+        raise ModelError(
+            f"cannot write {os.fspath(path)}: {reason(error)}; check the folder and its free space"
+        ) from error

@@ -289,10 +289,10 @@ def test_synthetic_large_streams_its_weights(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="cannot write"):
+    with pytest.raises(ModelError, match="does not exist"):
         zoo.synthetic_large(tmp_path / "missing" / "large.onnx", 1 << 10, width=16)
     taken = tmp_path / "taken.onnx"
     taken.mkdir()
-    with pytest.raises(ModelError, match="cannot write"):
+    with pytest.raises(ModelError, match="is a folder"):
         zoo.save_external(zoo.build("weight_chain", scale="tiny"), taken)
     assert [p.name for p in tmp_path.iterdir()] == ["taken.onnx"]
