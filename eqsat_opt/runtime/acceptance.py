@@ -47,7 +47,7 @@ def require_valid(model: ModelSource, options: OrtOptions) -> str:
         OptionError: a library of operators cannot be loaded.
     """
     try:
-        OrtSession(model, replace(options, level="disabled"))
+        OrtSession(model, replace(options, level="disabled", prepacking=False))
     except RuntimeFailed as error:
         text = _reason(error)
         if not _is_lacking(error, text, model):

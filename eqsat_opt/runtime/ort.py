@@ -62,6 +62,8 @@ class OrtOptions:
         level: onnxruntime's own graph optimisation.
         disabled_optimizers: Names of its graph transformers to leave out.
         spinning: Idle threads wait actively: faster alone on a machine, slower on a busy one.
+        prepacking: Kernels keep copies of weights in their own layout; without, weights of a file
+            stay mapped, which is enough for a session that never runs.
         custom_ops: Libraries of a user's own operators.
         data_folder: Where external weights of a model in memory lie; the working directory if
             empty.
@@ -74,6 +76,7 @@ class OrtOptions:
     level: OptimizationLevel = "all"
     disabled_optimizers: tuple[str, ...] = ()
     spinning: bool = True
+    prepacking: bool = True
     custom_ops: tuple[str, ...] = ()
     data_folder: str = ""
 
@@ -251,6 +254,8 @@ def _session_options(options: OrtOptions) -> onnxruntime.SessionOptions:
     result.add_session_config_entry(
         "session.intra_op.allow_spinning", "1" if options.spinning else "0"
     )
+    if not options.prepacking:
+        result.add_session_config_entry("session.disable_prepacking", "1")
     _register(options.custom_ops, result)
     if options.data_folder:
         result.add_session_config_entry(_DATA_FOLDER, options.data_folder)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from eqsat_opt import api
+from eqsat_opt import api, zoo
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir import onnx_save
 from eqsat_opt.ir.external import external_files
@@ -190,6 +192,24 @@ def test_names_may_be_long(length: int, tmp_path: Path) -> None:
     target = tmp_path / ("x" * (length - 5) + ".onnx")
     save_model(source, target)
     np.testing.assert_array_equal(output(target), output(tmp_path / "in.onnx"))
+
+
+_PEAK = """
+import resource, sys
+from eqsat_opt import api, options
+base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+chosen = options.Options(check=0, race=False, measure=False, store="", threads=1)
+api.run(sys.argv[1], chosen, output=sys.argv[2])
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) * 1024)
+"""
+
+
+def test_weights_are_never_all_in_memory(tmp_path: Path) -> None:
+    size = 128 << 20
+    zoo.synthetic_large(tmp_path / "large.onnx", size, width=2048)
+    arguments = [sys.executable, "-c", _PEAK, str(tmp_path / "large.onnx"), str(tmp_path / "o")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < size / 2  # the libraries that load meanwhile take their part
 
 
 # ** every step may fail, and every process die **
