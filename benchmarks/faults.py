@@ -38,7 +38,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ from eqsat_opt.cli import main as command_line
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.egraph.library import engine_library
+from eqsat_opt.files import write_whole
 
 __all__ = ["Outcome", "Yard"]
 
@@ -243,7 +244,9 @@ def _survivors(session: int) -> list[int]:
 
 
 def _moment(yard: Yard, chance: random.Random, child: int, length_s: float, write_s: float) -> None:
-    """Wait for a random moment: of the whole run, or of the time in which it writes."""
+    """Wait for a random moment: of the whole command, or of the time in which it writes."""
+    while not _catches_signals(child):
+        time.sleep(0.0005)
     if chance.random() < 0.5:
         time.sleep(chance.random() * length_s)
         return
@@ -253,6 +256,17 @@ def _moment(yard: Yard, chance: random.Random, child: int, length_s: float, writ
             return
         time.sleep(0.0002)
     time.sleep(chance.random() * write_s)
+
+
+def _catches_signals(child: int) -> bool:
+    """Whether a command has begun: before, a signal ends a process that has made nothing yet."""
+    try:
+        text = Path(f"/proc/{child}/status").read_text()
+    except OSError:
+        return True
+    caught = next((line for line in text.splitlines() if line.startswith("SigCgt")), "x 0")
+    is_zombie = "\nState:\tZ" in text
+    return is_zombie or bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def _lengths(yard: Yard) -> tuple[float, float]:
@@ -494,7 +508,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for text in (*outcome.broken[:20], *(f"left: {name}" for name in outcome.left[:20])):
             console.print(f"{outcome.fault}: {text}", markup=False)
     if given.json:
-        given.json.write_text(json.dumps([asdict(outcome) for outcome in found], indent=1))
+        rows = [{**vars(outcome), "counts": dict(outcome.counts)} for outcome in found]
+        write_whole(given.json, json.dumps(rows, indent=1) + "\n")
     return int(any(outcome.broken or outcome.left for outcome in found))
 
 

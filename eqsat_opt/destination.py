@@ -11,6 +11,7 @@ import onnx_ir
 from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.files import obstacle, real_path, same_file
 from eqsat_opt.ir.external import external_files
+from eqsat_opt.ir.onnx_load import LEFT_OUT
 from eqsat_opt.ir.onnx_save import (
     is_saved_external,
     remove_abandoned,
@@ -91,16 +92,18 @@ class Destination:
         Raises:
             ModelError: it cannot be written.
         """
+        left_out = given.meta.get(LEFT_OUT)
+        notes = (f"not written: {left_out}",) if left_out else ()
         if not isinstance(self.output, str | os.PathLike):
             self.check_for(model)
             self.output.write(serialised(model))
             self.output.flush()
-            return ()
+            return notes
         # Data that the input reads are litter only where the input is gone.
         kept = set() if self._is_source() else external_files(given)
         unread = sorted(save_model(model, self.output) - kept)
         folder = os.path.dirname(real_path(self.output))
-        return tuple(
+        return notes + tuple(
             f"{os.path.relpath(file, folder)} beside it is no longer read by "
             f"{os.fspath(self.output)}; delete it if no other model reads it"
             for file in unread

@@ -21,6 +21,7 @@ from eqsat_opt.files import reason
 __all__ = [
     "BITS",
     "TensorSlot",
+    "by_real_place",
     "byte_count",
     "check_external",
     "external_files",
@@ -157,8 +158,40 @@ def external_tensor(proto: onnx.TensorProto, base: str) -> onnx_ir.ExternalTenso
     return tensor
 
 
-def check_external(tensors: Iterable[onnx_ir.ExternalTensor]) -> None:
+def by_real_place(tensor: onnx_ir.ExternalTensor, home: str) -> onnx_ir.ExternalTensor:
+    """The tensor, by the place of its file in ``home`` if a link leads there from another folder.
+
+    Args:
+        tensor: that was checked with the same ``home``.
+        home: the folder that the model's own file really lies in.
+    """
+    path = os.path.realpath(tensor.path)
+    if (
+        not home
+        or not _is_within(path, home)
+        or _is_within(path, os.path.realpath(tensor.base_dir))
+    ):
+        return tensor
+    return onnx_ir.ExternalTensor(
+        os.path.relpath(path, home),
+        tensor.offset,
+        tensor.length,
+        tensor.dtype,
+        shape=onnx_ir.Shape(tensor.shape),
+        name=tensor.name or "",
+        doc_string=tensor.doc_string,
+        metadata_props=dict(tensor.metadata_props),
+        base_dir=home,
+    )
+
+
+def check_external(tensors: Iterable[onnx_ir.ExternalTensor], home: str | None = None) -> None:
     """Refuse data outside the folder of their model, missing, cut off or reached by hard links.
+
+    Args:
+        tensors: with the folder that their paths count from.
+        home: the folder that the model's own file really lies in; links may lead there too, as
+            where a hub keeps files in one folder and names in another.
 
     Raises:
         ModelError: with the first such tensor.
@@ -168,7 +201,7 @@ def check_external(tensors: Iterable[onnx_ir.ExternalTensor]) -> None:
         place = (os.fspath(tensor.base_dir) or os.getcwd(), os.fspath(tensor.location))
         label = f"external data {place[1]!r} of tensor {tensor.name!r}"
         if place not in sizes:
-            sizes[place] = _file_size(*place, label)
+            sizes[place] = _file_size(*place, label, home)
         if tensor.dtype.value not in BITS:
             raise ModelError(f"{label} is of type {tensor.dtype.name}, which cannot be external")
         expected = byte_count(math.prod(tensor.shape.numpy()), tensor.dtype.value)
@@ -182,13 +215,17 @@ def check_external(tensors: Iterable[onnx_ir.ExternalTensor]) -> None:
             )
 
 
-def _file_size(folder: str, location: str, label: str) -> int:
+def _is_within(path: str, folder: str) -> bool:
+    return os.path.commonpath([folder, path]) == folder
+
+
+def _file_size(folder: str, location: str, label: str, home: str | None) -> int:
     if os.path.isabs(location) or Path(os.path.normpath(location)).parts[:1] == ("..",):
         raise ModelError(f"{label} lies outside the model's folder")
     path = os.path.join(folder, location)
     try:
-        root = os.path.realpath(folder)
-        if os.path.commonpath([root, os.path.realpath(path)]) != root:
+        folders = {os.path.realpath(folder), home or os.path.realpath(folder)}
+        if not any(_is_within(os.path.realpath(path), root) for root in folders):
             raise ModelError(f"{label} is a link that leaves the model's folder")
         status = os.stat(path)
     except (OSError, ValueError) as error:

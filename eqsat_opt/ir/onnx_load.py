@@ -17,16 +17,21 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.external import (
     BITS,
+    by_real_place,
     byte_count,
     check_external,
     external_in,
     external_tensors,
+    tensor_slots,
 )
 from eqsat_opt.ir.sparse import hide_sparse
 
-__all__ = ["ModelSource", "load_model", "topological_nodes"]
+__all__ = ["LEFT_OUT", "ModelSource", "load_model", "topological_nodes"]
 
 ModelSource = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
+
+LEFT_OUT = "eqsat_opt.left_out"
+"""Key in ``model.meta``: what of a file its model does not hold."""
 
 _TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 
@@ -49,7 +54,8 @@ def load_model(source: ModelSource) -> onnx_ir.Model:
     if isinstance(source, onnx.ModelProto):
         return _from_proto(source, "the model", os.getcwd())
     path = os.fspath(source)
-    return _from_proto(_read(path), path, os.path.dirname(os.path.abspath(path)))
+    home = os.path.dirname(os.path.realpath(path))
+    return _from_proto(_read(path), path, os.path.dirname(os.path.abspath(path)), home)
 
 
 def _read(path: str) -> onnx.ModelProto:
@@ -70,10 +76,13 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _from_proto(proto: onnx.ModelProto, name: str, base: str) -> onnx_ir.Model:
+def _from_proto(
+    proto: onnx.ModelProto, name: str, base: str, home: str | None = None
+) -> onnx_ir.Model:
     _check_envelope(proto, name)
-    check_external(external_in(proto, base))
-    hidden = hide_sparse(proto, base)
+    home = home or os.path.realpath(base)
+    check_external(external_in(proto, base), home)
+    hidden = hide_sparse(proto, base, home)
     _check_graph(hidden.graph, set())
     for function in hidden.functions:
         _check_function(function)
@@ -82,9 +91,13 @@ def _from_proto(proto: onnx.ModelProto, name: str, base: str) -> onnx_ir.Model:
     except Exception as error:
         cause = error.__cause__ or error
         raise ModelError(f"{name} is not a valid ONNX model: {_first_line(cause)}") from error
-    for tensor in external_tensors(model):
-        tensor.base_dir = base
+    for slot in tensor_slots(model):
+        if slot.is_external:
+            slot.tensor.base_dir = base
+            slot.replace(by_real_place(slot.tensor, home))
     topological_nodes(model.graph)
+    if proto.training_info:
+        model.meta[LEFT_OUT] = "training information, which speaks of the original's weights"
     return model
 
 

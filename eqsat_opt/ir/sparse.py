@@ -16,7 +16,7 @@ import onnx
 import onnx_ir
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.external import external_tensor
+from eqsat_opt.ir.external import by_real_place, external_tensor
 
 __all__ = ["hide_sparse", "restore_sparse", "stands_for_initializer"]
 
@@ -90,12 +90,13 @@ def _dense(sparse: onnx.SparseTensorProto) -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(array, sparse.values.name)
 
 
-def hide_sparse(model: onnx.ModelProto, base: str = "") -> onnx.ModelProto:
+def hide_sparse(model: onnx.ModelProto, base: str = "", home: str = "") -> onnx.ModelProto:
     """The same model without sparse tensors; a copy where there are any, else ``model`` itself.
 
     Args:
         model: to be read.
         base: the folder that external data of sparse tensors lie in; they are read in.
+        home: another one, where links from the first may lead.
     """
     if not _has_sparse(model):
         return model
@@ -104,7 +105,7 @@ def hide_sparse(model: onnx.ModelProto, base: str = "") -> onnx.ModelProto:
     for sparse in _sparse_tensors(hidden):
         for part in (sparse.values, sparse.indices):
             if part.data_location == onnx.TensorProto.EXTERNAL:
-                part.raw_data = external_tensor(part, base).tobytes()
+                part.raw_data = by_real_place(external_tensor(part, base), home).tobytes()
                 part.ClearField("external_data")
                 part.ClearField("data_location")
     for owner in _node_lists(hidden):

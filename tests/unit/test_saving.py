@@ -475,6 +475,13 @@ def test_external_data_move_with_the_model(place: str, options: Options, elsewhe
     np.testing.assert_array_equal(output(target, x), expected)
 
 
+def test_what_is_left_out_is_told(elsewhere: Path) -> None:
+    source = elsewhere / "in" / "m.onnx"
+    source.write_bytes(in_training("w.bin").SerializeToString())
+    report = api.run(source, QUICK, output=elsewhere / "out" / "m.onnx").report
+    assert [note for note in report.notes if "training information" in note]
+
+
 def test_a_list_of_tensors_moves_with_the_model(elsewhere: Path) -> None:
     source, target = elsewhere / "in" / "m.onnx", elsewhere / "out" / "m.onnx"
     source.write_bytes(in_tensors("w.bin").SerializeToString())
@@ -535,6 +542,26 @@ def _tensors(message: Any) -> Iterator[TensorProto]:
         if field.message_type is not None:
             for item in value if field.is_repeated else (value,):
                 yield from _tensors(item)
+
+
+def test_links_as_a_hub_keeps_them_are_followed(tmp_path: Path) -> None:
+    blobs, names_ = tmp_path / "blobs", tmp_path / "names"
+    blobs.mkdir()
+    names_.mkdir()
+    path = save_external(model(), names_ / "m.onnx")
+    expected = output(path)
+    for name, blob in (("m.onnx", "1f"), ("m.onnx.data", "2e")):
+        (names_ / name).rename(blobs / blob)
+        (names_ / name).symlink_to(f"../blobs/{blob}")
+    report = api.run(path, CHECKED, output=tmp_path / "out.onnx").report
+    assert report.status == "unmeasured", report.notes
+    np.testing.assert_allclose(output(tmp_path / "out.onnx"), expected, 1e-4, 1e-4)
+    # A link that leads elsewhere is refused all the same.
+    (blobs / "2e").rename(tmp_path / "secret")
+    (names_ / "m.onnx.data").unlink()
+    (names_ / "m.onnx.data").symlink_to("../secret")
+    with pytest.raises(ModelError, match="leaves the model's folder"):
+        load_model(path)
 
 
 # ** improved from any working directory, whatever it is given as **
