@@ -25,7 +25,7 @@ from tests.property.edges.draft import Impossible
 from tests.property.edges.models import draw_model
 from tests.property.edges.optimised import wrong_in
 
-_CHUNK = 100
+_CHUNK = 25
 """Models of one process, which may die."""
 
 

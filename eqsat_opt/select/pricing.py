@@ -21,9 +21,6 @@ from eqsat_opt.select.candidates import Candidate, Candidates
 
 __all__ = ["PricedCandidates"]
 
-_LITERAL = frozenset({"Scale", "Shift", "Clip"})
-"""Operators with numbers of their operand's type as attributes."""
-
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
     """The kernel with symbolic dimensions replaced; ``None`` if it is not defined on such sizes."""
@@ -109,13 +106,16 @@ class PricedCandidates:
         )
 
     def _is_literal_ordinary(self, item: Candidate) -> bool:
+        """Whether the numbers among its attributes are, in the type of the result."""
         eclasses = self.candidates.eclasses
         type_ = eclasses.types[item.cls] if item.cls < eclasses.n_classes else None
-        return not isinstance(type_, TensorType) or all(
-            is_representable(float(str(value)), type_.dtype)
+        if not isinstance(type_, TensorType) or all(eclasses.origin[n] == 0 for n in item.nodes):
+            return True
+        return all(
+            is_representable(value, type_.dtype)
             for step in item.steps
-            if step.op in _LITERAL
             for _, value in step.attrs
+            if isinstance(value, float)
         )
 
     @cached_property

@@ -16,8 +16,8 @@ from onnx import helper
 
 from tests.property.edges.allowed import NUMERICS, differences
 from tests.property.edges.draft import Impossible
-from tests.property.edges.models import draw_model
-from tests.property.edges.optimised import wrong_in
+from tests.property.edges.models import draw_model, draw_operator
+from tests.property.edges.optimised import wrong_in, wrong_in_mappings
 
 _EXAMPLES = 150
 
@@ -33,6 +33,19 @@ def test_models_at_the_edges_keep_their_outputs(random: Random, numerics: str, s
     event(f"{len(edge.model.functions)} functions")
     wrong = wrong_in(edge, numerics, seed)
     assert not wrong, "\n".join(wrong)
+
+
+@settings(max_examples=max(_EXAMPLES, settings().max_examples))
+@given(st.randoms(use_true_random=False))
+def test_operators_at_the_edges_are_read_and_written_as_they_are(random: Random) -> None:
+    try:
+        edge = draw_operator(random)
+    except Impossible:
+        assume(False)
+        raise
+    for numerics in NUMERICS[:2]:
+        wrong = wrong_in_mappings(edge, numerics)
+        assert not wrong, "\n".join((numerics, *wrong))
 
 
 def test_nearly_every_model_is_drawn_and_of_every_kind() -> None:

@@ -126,6 +126,14 @@ def test_a_mean_of_three_is_the_runtimes() -> None:
     assert_same(model, [{n: rng.standard_normal(64).astype(F32) for n in "abc"}])
 
 
+@pytest.mark.parametrize(("op", "count"), [("Sum", 2), ("Sum", 3), ("Mean", 2), ("Mean", 3)])
+def test_narrow_sums_are_rounded_as_often_as_the_runtime_does(op: str, count: int) -> None:
+    names = [f"x{i}" for i in range(count)]
+    model = model_of([N(op, names, ["y"])], dict.fromkeys(names, (64,)), dtype=TensorProto.FLOAT16)
+    rng = np.random.default_rng(1)
+    assert_same(model, [{n: rng.standard_normal(64).astype(HALF) for n in names}])
+
+
 @BOTH
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 @pytest.mark.parametrize("opset", [9, 13, 21])

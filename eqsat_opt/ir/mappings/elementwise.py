@@ -173,6 +173,9 @@ def _read_variadic(call: Call, context: ReadContext) -> None:
         context.alias(call.inputs[0], call.outputs[0])
         return
     op = {"Sum": "Add", "Mean": "Add"}.get(call.op_type, call.op_type)
+    # Runtimes round a sum of several narrow numbers once, and a mean of them.
+    narrow = context.type(call.inputs[0]).dtype in ("float16", "bfloat16")
+    expect(op != "Add" or not narrow or (call.op_type == "Sum" and len(call.inputs) == 2))
     is_mean = call.op_type == "Mean"
     total = call.inputs[0]
     for index, operand in enumerate(call.inputs[1:], start=2):

@@ -23,7 +23,7 @@ from tests.property.edges.draft import (
 )
 from tests.property.edges.operators import OPERATORS
 
-__all__ = ["OPSETS", "EdgeModel", "draw_model"]
+__all__ = ["OPSETS", "EdgeModel", "draw_model", "draw_operator"]
 
 Array = npt.NDArray[Any]
 
@@ -31,6 +31,10 @@ OPSETS = (*range(9, 25), 13, 17, 21, 23)
 _SIZES = {"N": 2, "M": 3, "K": 4}
 """Symbols and what they are at first."""
 _FEEDABLE = (np.float32,) * 10 + (np.float64, np.float64, np.float16, np.float16, bool)
+
+
+_UNFIT = (Impossible, ValueError, IndexError, ZeroDivisionError, OverflowError)
+"""What is raised where operands do not suit an operator."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,36 @@ def draw_model(random: Random) -> EdgeModel:
     model = draft.model(graph, draft.functions)
     forced = {"forced": np.array([-1, 1], np.float32)}
     feeds = [{**{v.name: v.array for v, _ in inputs}, **forced}]
-    # onnxruntime dies of a transposed convolution of nothing.
-    others = (1, 5) if any(n.op_type == "ConvTranspose" for n in draft.nodes) else (0, 1, 1, 5)
+    others = (1, 5) if draft.full else (0, 1, 1, 5)
     feeds += [{**_other_feed(random, inputs, sizes), **forced} for sizes in ((), others, others)]
     return EdgeModel(model, tuple(feeds))
+
+
+def draw_operator(random: Random) -> EdgeModel:
+    """A model of one operator or motif, whose first feed may be special too.
+
+    Raises:
+        Impossible: what was drawn does not fit.
+    """
+    draft = Draft(random, random.choice((7, 8, *OPSETS)))
+    inputs = [_input(draft, f"x{i}") for i in range(2)]
+    if random.random() < 0.6:
+        kind = random.choice(("special", "special", "mask", "end"))
+        inputs = [
+            (Value(v.name, array_of(random, v.dtype, v.shape, kind)), dims) for v, dims in inputs
+        ]
+        draft.values[:] = [v for v, _ in inputs]
+    try:
+        random.choice(OPERATORS)(draft)
+    except _UNFIT as error:
+        raise Impossible from error
+    infos = [helper.make_tensor_value_info(v.name, code_of(v.dtype), dims) for v, dims in inputs]
+    outputs = [_output(draft, v) for v in _ends(draft)]
+    graph = helper.make_graph(draft.nodes, "edge", infos, outputs, draft.initializers)
+    others = (1, 5) if draft.full else (0, 1, 1, 5)
+    feeds = [{v.name: v.array for v, _ in inputs}]
+    feeds += [_other_feed(random, inputs, sizes) for sizes in ((), (), others, others)]
+    return EdgeModel(draft.model(graph, []), tuple(feeds))
 
 
 def step(draft: Draft) -> None:
@@ -82,7 +112,7 @@ def step(draft: Draft) -> None:
                 _function(draft)
             else:
                 draft.random.choice(OPERATORS)(draft)
-        except (Impossible, ValueError, IndexError, ZeroDivisionError, OverflowError):
+        except _UNFIT:
             # Operands that an operator does not take: whatever it began goes.
             del draft.nodes[nodes:], draft.initializers[constants:], draft.values[values:]
             continue

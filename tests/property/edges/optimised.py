@@ -9,13 +9,16 @@ import onnx
 
 from eqsat_opt.api import Result, run
 from eqsat_opt.extract import Objective, extract
+from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import RULES_KEY, export_model, model_proto
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
 from eqsat_opt.select import raise_graph, spoilt_constants
 from tests.property.edges.allowed import differences
 from tests.property.edges.models import EdgeModel
 
-__all__ = ["wrong_in"]
+__all__ = ["wrong_in", "wrong_in_mappings"]
 
 _SEARCH = Options(
     measure=False, race=False, check=0, alternatives=0, store="", threads=1, nodes=1_000
@@ -33,6 +36,12 @@ def wrong_in(edge: EdgeModel, numerics: str, seed: int) -> list[str]:
     nodes = [n for model in (result.model, other) if model is not None for n in model.graph.node]
     used = [p.value for n in nodes for p in n.metadata_props if p.key == RULES_KEY]
     return [f"{w} (by {', '.join(sorted(set(used)))})" for w in found]
+
+
+def wrong_in_mappings(edge: EdgeModel, numerics: str) -> list[str]:
+    """What is wrong with the model when it is only read, normalised and written."""
+    graph = normalise(import_model(load_model(edge.model)), numerics=numerics)
+    return differences(edge.model, model_proto(export_model(graph)), edge.feeds, numerics)
 
 
 def _another(result: Result, seed: int) -> onnx.ModelProto | None:
