@@ -155,6 +155,9 @@ def _weights(objective: str | Mapping[str, float]) -> dict[str, float]:
 _SEARCH = 0.7
 """Share of the time left after loading that the search gets; the rest is for check and race."""
 
+_CALIBRATION = 0.4
+"""Share of the search that measuring the device itself gets, where the store does not know it."""
+
 _NODE_S = 5e-4
 """Seconds that a search takes for each operator at least, whatever it finds."""
 
@@ -245,7 +248,7 @@ def _optimise(
         pricer = stack.enter_context(_open_pricer(options))
         if search.measure and not terms.by_cost:
             with stages("calibrate"):
-                pricer.calibrate(search.deadline)
+                pricer.calibrate(search.deadline.share(_CALIBRATION))
         job = Job(
             clean,
             imported,
