@@ -37,6 +37,12 @@ _TILING = 0.3
 """Share of what is left then that tiling gets: what it finds takes about as long to price and to
 choose from."""
 
+_LARGE = 2_000
+"""E-nodes from which on the time of tiling is more than chance."""
+
+_AFTER_TILING = 3.0
+"""Time of tiling, pricing and choosing relative to that of tiling, at least."""
+
 _CHOICE = 0.95
 """Share of what is left that measuring and extraction get; raising needs little."""
 
@@ -155,6 +161,18 @@ def _chosen(
     )
 
 
+def _is_too_large(
+    saturation: Saturation, loaded: Saturation, own_s: float, deadline: Deadline
+) -> bool:
+    """Whether tiling the model alone tells that the e-graph cannot be searched in what is left.
+
+    Only a large model tells; elsewhere tiling has a deadline of its own.
+    """
+    own = loaded.eclasses.n_nodes
+    expected_s = own_s * saturation.eclasses.n_nodes / max(1, own) * _AFTER_TILING
+    return own >= _LARGE and expected_s > deadline.left_s
+
+
 def make_plan(
     graph: Graph,
     rules: Sequence[Rule],
@@ -189,8 +207,14 @@ def make_plan(
     loaded = saturate(graph, (), options.budget)
     room = folding_room(graph.constants.values())
     sizes = Sizes.of(graph, options.sizes).all
+    own_start = options.deadline.clock()
     own = _priced(loaded, used, sizes, room)
-    priced = _priced(saturation, used, sizes, room, options.deadline.share(_TILING))
+    own_s = options.deadline.clock() - own_start
+    if _is_too_large(saturation, loaded, own_s, options.deadline):
+        report = replace(loaded.report, stopped_by="time")
+        saturation, priced = replace(loaded, report=report), own
+    else:
+        priced = _priced(saturation, used, sizes, room, options.deadline.share(_TILING))
     stages["tile"] = clock() - start
 
     start = clock()
