@@ -81,12 +81,12 @@ def _readable(text: str) -> str:
     """The runtime's reason, with the node it speaks of in front and without its own terms."""
     text = _IN_NODE.sub(lambda m: f"{_label(m[1], m[2])}: ", text)
     text = _NODE.sub(lambda m: f"{_label(m[1], m[2])}: ", text)
-    text = _UNREGISTERED.sub(lambda m: f"operator set {m[2]} has no operator {m[1]!r}", text)
+    text = _UNREGISTERED.sub(lambda m: f"operator set {m[2]} has no operator '{m[1]}'", text)
     return re.sub(r"\[\w+Error\] | (?:of|in) node \(\)", "", text)
 
 
 def _label(name: str, op: str) -> str:
-    return f"node {name!r} ({op})" if name else f"a node {op}"
+    return f"node '{name}' ({op})" if name else f"a node {op}"
 
 
 def _check_nodes(model: ModelSource) -> None:

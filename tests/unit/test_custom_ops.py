@@ -72,7 +72,7 @@ void *RegisterCustomOps(void *options, const ApiBase *base) {
 """
 """own:Twice doubles a tensor of 2 x 3 floats. No package brings onnxruntime's header along."""
 
-FAST = {"threads": 1, "measure": False, "store": "", "budget": 2}
+FAST = {"threads": 1, "measure": False, "store": "", "budget": 600}
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.inputs import random_inputs
 
-TRUSTING = {"measure": False, "race": False, "check": 0, "threads": 1, "store": "", "budget": 2}
+TRUSTING = {"measure": False, "race": False, "check": 0, "threads": 1, "store": "", "budget": 600}
 SPARSE = [name for name in HUGE if name.startswith("sparse")]
 ONE = np.ones((), np.float32)
 

@@ -27,7 +27,7 @@ from eqsat_opt.runtime.acceptance import require_valid
 from eqsat_opt.runtime.ort import OrtOptions
 
 FLOAT, BF16, INT64 = TensorProto.FLOAT, TensorProto.BFLOAT16, TensorProto.INT64
-FAST = {"measure": False, "threads": 1, "store": "", "budget": 2}
+FAST = {"measure": False, "threads": 1, "store": "", "budget": 600}
 ONE_THREAD = OrtOptions(threads=1)
 
 
@@ -218,7 +218,7 @@ def test_names_steer_no_terminal(
     ]
     weights = [onnx.numpy_helper.from_array(np.ones((3, 3), np.float32), name) for name in "vw"]
     onnx.save_model(model(*nodes, outputs=[value(evil)], weights=weights), "m.onnx")
-    options = ["--threads", "1", "--store", "", "--no-measure", "--budget", "2"]
+    options = ["--threads", "1", "--store", "", "--no-measure", "--budget", "600"]
     assert main(["optimize", "m.onnx", "-o", "o.onnx", *options]) == 0
     assert main(["explain", "m.onnx", "--kernels", *options]) == 0
     assert main(["bench", "m.onnx", "o.onnx", "--budget", "1", "--threads", "1"]) == 0
