@@ -200,6 +200,8 @@ class Report:
     def optimality(self) -> str:
         """How far the result may be from the cheapest graph in the e-graph, as predicted."""
         subject = "the original" if self.winner == "original" else "the result"
+        if not self._was_searched:
+            return "no other graph was looked for"
         if self.result_cost is None:
             return "nothing predicts the cost of the earlier result"
         if self._is_below(self.cost, self.result_cost):
@@ -207,10 +209,15 @@ class Report:
             return f"the cheapest graph found would cost {less} less, but {self.passed_over}"
         if self.extraction_status == "optimal":
             return f"no graph in the e-graph is cheaper than {subject}: proven"
-        if self.result_cost > _FAR * self.lower_bound:
+        if self.lower_bound <= 0 or self.result_cost > _FAR * self.lower_bound:
             return f"how far {subject} is from the cheapest graph in the e-graph was not settled"
         excess = percent_text(self.result_cost / self.lower_bound - 1)
         return f"{subject} is at most {excess} above the cheapest graph in the e-graph"
+
+    @property
+    def _was_searched(self) -> bool:
+        """Whether loading left time for a search."""
+        return self.stopped_by != "time" or self.enodes_loaded > 0
 
     @property
     def _by_time(self) -> bool:
@@ -334,6 +341,8 @@ class Report:
         return _grid(self._search_facts())
 
     def _search_facts(self) -> list[tuple[str, str]]:
+        if not self._was_searched:
+            return []
         return [
             (
                 "e-graph",

@@ -5,12 +5,14 @@ No test waits: deadlines have clocks that only the test moves, or have passed fr
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import onnx
 import pytest
+from rich.console import Console
 
 from benchmarks.budgets import Outcome, verdict
 from benchmarks.explosive import KINDS, SIZES, build
@@ -185,6 +187,9 @@ def test_a_budget_that_loading_spends_leaves_the_original(tmp_path: Path) -> Non
     result = run(model, Options(budget_s=1e-6, store=""), output=target)
     assert (result.report.status, result.report.winner) == ("unchanged", "original")
     assert "--budget" in result.report.notes[0]
+    shown = Console(width=200, file=io.StringIO())
+    shown.print(result.report)
+    assert result.report.to_json()["optimality"] == "no other graph was looked for"
     assert onnx.load(target) == model
     with pytest.raises(OptionError, match="--budget"):
         explain(model, Options(budget_s=1e-6, store=""))
