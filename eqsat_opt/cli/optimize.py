@@ -96,7 +96,7 @@ def optimize_model(
     )
     from eqsat_opt import api
 
-    target = output or api.default_output(model)
+    target = api.default_output(model) if output is None else output
     is_stream = target == "-"
     if is_stream:
         _check_stream(json)
