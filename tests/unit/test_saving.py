@@ -326,10 +326,7 @@ def test_an_interruption_after_the_last_step_keeps_the_data(
     np.testing.assert_array_equal(output(target), new_output)
 
 
-def test_data_that_became_read_survive_a_dead_writer(
-    old_and_new: tuple[onnx_ir.Model, Path, Any, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new, target, _, new_output = old_and_new
+def _die_before_the_last_step(model: onnx_ir.Model, target: Path) -> None:
     child = os.fork()
     if not child:
         real = os.replace
@@ -339,10 +336,31 @@ def test_data_that_became_read_survive_a_dead_writer(
                 os._exit(9)
             real(source, place)
 
-        monkeypatch.setattr(os, "replace", once)
-        save_model(new, target)
+        os.replace = once  # type: ignore[assignment]
+        save_model(model, target)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def test_data_that_were_there_survive_a_dead_writer(
+    old_and_new: tuple[onnx_ir.Model, Path, Any, Any],
+) -> None:
+    new, target, _, new_output = old_and_new
+    old = load_model(target.parent.parent / "old.onnx")
+    save_model(new, target)
+    backup = target.with_name("backup.onnx")
+    backup.write_bytes(target.read_bytes())
+    save_model(old, target)
+    _die_before_the_last_step(new, target)
+    save_model(old, target)
+    np.testing.assert_array_equal(output(backup), new_output)
+
+
+def test_data_that_became_read_survive_a_dead_writer(
+    old_and_new: tuple[onnx_ir.Model, Path, Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, target, _, new_output = old_and_new
+    _die_before_the_last_step(new, target)
     assert len(names(target.parent)) == 4  # old model, its data, the new data, a noted part
     # Another folder's writer of the same target adopts the data, and the model moves on.
     monkeypatch.setattr(onnx_save, "remove_abandoned", lambda _: None)
