@@ -493,18 +493,20 @@ def run(
         CheckFailed: a candidate computes something else, and ``strict`` is set; nothing is written.
     """
     options = chosen_options(options, {})
-    return _run(model, options, output, progress, Deadline.after(options.budget_s))
+    given = resolve(model)  # a model of the zoo is made up before the clock starts
+    deadline = Deadline.after(options.budget_s)
+    return _run(model, given, options, output, progress, deadline)
 
 
 def _run(
     model: AnyModel,
+    given: AnyModel,
     options: Options,
     output: Output | None,
     progress: Progress,
     deadline: Deadline,
 ) -> Result:
     require_custom_ops(options.custom_ops)
-    given = resolve(model)
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
     destination = None
     if output is not None:
@@ -653,8 +655,9 @@ def explain(
         ModelError, OptionError: see :func:`run`.
     """
     chosen = replace(chosen_options(options, keywords), race=False, check=0)
+    given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
-    result = _run(model, chosen, None, progress, deadline)
+    result = _run(model, given, chosen, None, progress, deadline)
     plan = result.plan
     if plan is None:
         raise OptionError(result.report.notes[0])
