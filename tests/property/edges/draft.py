@@ -187,6 +187,8 @@ class Draft:
     count: int = 0
     full: bool = False
     """Whether no extent may be 0, because onnxruntime fails on what was drawn."""
+    plain: bool = False
+    """Whether inputs are ordinary numbers, because onnxruntime carries others along."""
 
     def __post_init__(self) -> None:
         if self.outer is not None:

@@ -67,7 +67,10 @@ def draw_model(random: Random) -> EdgeModel:
     forced = {"forced": np.array([-1, 1], np.float32)}
     feeds = [{**{v.name: v.array for v, _ in inputs}, **forced}]
     others = (1, 5) if draft.full else (0, 1, 1, 5)
-    feeds += [{**_other_feed(random, inputs, sizes), **forced} for sizes in ((), others, others)]
+    feeds += [
+        {**_other_feed(random, inputs, sizes, draft.plain), **forced}
+        for sizes in ((), others, others)
+    ]
     return EdgeModel(model, tuple(feeds))
 
 
@@ -94,7 +97,7 @@ def draw_operator(random: Random) -> EdgeModel:
     graph = helper.make_graph(draft.nodes, "edge", infos, outputs, draft.initializers)
     others = (1, 5) if draft.full else (0, 1, 1, 5)
     feeds = [{v.name: v.array for v, _ in inputs}]
-    feeds += [_other_feed(random, inputs, sizes) for sizes in ((), (), others, others)]
+    feeds += [_other_feed(random, inputs, sizes, draft.plain) for sizes in ((), (), others, others)]
     return EdgeModel(draft.model(graph, []), tuple(feeds))
 
 
@@ -133,11 +136,14 @@ def _input(draft: Draft, name: str) -> tuple[Value, list[int | str]]:
 
 
 def _other_feed(
-    random: Random, inputs: list[tuple[Value, list[int | str]]], others: tuple[int, ...]
+    random: Random,
+    inputs: list[tuple[Value, list[int | str]]],
+    others: tuple[int, ...],
+    plain: bool,
 ) -> dict[str, Array]:
     """Special values at the sizes that are first, or ordinary ones at other sizes."""
     sizes = {s: random.choice(others) if others else n for s, n in _SIZES.items()}
-    kinds = ("ordinary", "gate") if others else ("special", "mask", "end", "ordinary")
+    kinds = ("ordinary", "gate") if others or plain else ("special", "mask", "end", "ordinary")
     return {
         value.name: array_of(
             random,
