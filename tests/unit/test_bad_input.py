@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from eqsat_opt import api, destination
+from eqsat_opt import destination, optimising
 from eqsat_opt.cli import main
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.egraph import worker
@@ -243,10 +243,10 @@ def test_disk_full(monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]) -
 @pytest.mark.parametrize(
     ("module", "stage"),
     [
-        (api, "load_model"),
+        (optimising, "load_model"),
         (finding, "make_plan"),
         (finding, "export_model"),
-        (api, "hold_contest"),
+        (optimising, "hold_contest"),
         (destination, "save_model"),
     ],
 )

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from eqsat_opt import api, comparison
+from eqsat_opt import api, comparison, reporting
 from eqsat_opt.cli import main
 from eqsat_opt.comparison import (
     CompareSettings,
@@ -78,7 +78,9 @@ def test_rules_that_are_left_out_are_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Below the tables, on standard error where there are none, and in the JSON."""
-    monkeypatch.setattr(api, "excluded_rules", lambda: {"matmul/assoc": "it is stale", "a/b": "?"})
+    monkeypatch.setattr(
+        reporting, "excluded_rules", lambda: {"matmul/assoc": "it is stale", "a/b": "?"}
+    )
     arguments = ["--threads", "1", "--store", "", "--rules", "matmul/assoc"]
     own = {"explain": ["--no-measure"], "optimize": ["--no-measure", "--no-race"]}
     assert main([command, MODEL, *arguments, *own.get(command, ()), *silence]) == 0

@@ -17,7 +17,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import eqsat_opt
-from eqsat_opt import api, zoo
+from eqsat_opt import optimising, zoo
 from eqsat_opt.api import Result, run
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget
@@ -239,7 +239,7 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the time be over when the candidates have been examined."""
     find = finding.find_candidates
     monkeypatch.setattr(
-        api, "find_candidates", lambda job, rules, _: find(job, rules, Deadline(-1.0))
+        optimising, "find_candidates", lambda job, rules, _: find(job, rules, Deadline(-1.0))
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from eqsat_opt import api, zoo
+from eqsat_opt import optimising, zoo
 from eqsat_opt.cli import main
 from eqsat_opt.cli.session import Session
 from eqsat_opt.cli.signals import ending_signals
@@ -42,7 +42,7 @@ def test_a_signal_ends_a_command_like_ctrl_c(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     handlers = [signal.getsignal(n) for n in ENDING]
-    monkeypatch.setattr(api, stage, _killing(number))
+    monkeypatch.setattr(optimising, stage, _killing(number))
     arguments = ["optimize", "model.onnx", "-o", "out.onnx", "--no-measure", "--threads", "1"]
     assert main(arguments) == 128 + number
     error = capsys.readouterr().err

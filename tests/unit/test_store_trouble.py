@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from eqsat_opt import api, zoo
+from eqsat_opt import api, optimising, zoo
 from eqsat_opt.cli import main
 from eqsat_opt.cost import pricing
 from eqsat_opt.cost import store as store_module
@@ -101,7 +101,7 @@ def full(path: Path) -> Iterator[None]:
 def test_a_store_that_cannot_be_read(
     trouble: Trouble, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "ProfileStore", partial(ProfileStore, wait_s=0.01))
+    monkeypatch.setattr(optimising, "ProfileStore", partial(ProfileStore, wait_s=0.01))
     path = tmp_path / "folder" / "store.sqlite3"
     path.parent.mkdir()
     options = Options(effort="quick", race=False, check=0, store=os.fspath(path), threads=1)

@@ -1,0 +1,311 @@
+"""The main job, stage by stage: load, search, check, race, and what is to be written.
+
+Each stage is a function of a lower room; this module puts them in order under one deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cache
+
+import onnx
+import onnx_ir
+
+from eqsat_opt.cost.metrics import metric_weights, with_ties_broken
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.destination import Destination
+from eqsat_opt.egraph import Budget
+from eqsat_opt.errors import OptionError, StoreError
+from eqsat_opt.extract import Objective, parse_objective
+from eqsat_opt.ir.normalise import normalise
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.sizes import Sizes, size_sets
+from eqsat_opt.options import Options
+from eqsat_opt.report import Report
+from eqsat_opt.reporting import report_of, store_warning, unsearched_report
+from eqsat_opt.rules import Numerics, load_rules
+from eqsat_opt.runtime.acceptance import require_valid
+from eqsat_opt.runtime.ort import OrtOptions
+from eqsat_opt.runtime.ort_config import ORT_CONFIG, with_level
+from eqsat_opt.runtime.sandbox import sandbox
+from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.select.contest import Contest, Terms, hold_contest
+from eqsat_opt.select.entrants import ORIGINAL
+from eqsat_opt.select.finding import Found, Job, find_candidates
+from eqsat_opt.select.pipeline import Plan, SearchOptions
+from eqsat_opt.select.previous import RECORD, Joined, join_previous, origin_of, record_of
+from eqsat_opt.select.verdict import Verdict, unraced
+
+__all__ = [
+    "AnyModel",
+    "Outcome",
+    "Progress",
+    "Stages",
+    "objective_weights",
+    "open_pricer",
+    "optimise",
+    "session_options",
+]
+
+AnyModel = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
+
+Progress = Callable[[str, str], None]
+"""Called with a stage and a detail."""
+
+
+class Stages:
+    """Times the stages and tells the caller which one runs."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.seconds: dict[str, float] = {}
+        self.progress = progress
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        self.progress(name, "")
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+@contextmanager
+def open_pricer(options: Options) -> Iterator[Pricer]:
+    """Prices with the user's store; without one where it cannot be used."""
+    store, trouble = None, ""
+    try:
+        store = None if options.store == "" else ProfileStore(options.store)
+    except StoreError as error:
+        trouble = str(error)
+    pricer = Pricer(store, options.threads)
+    pricer.trouble = trouble
+    try:
+        yield pricer
+    finally:
+        pricer.close()
+        if store is not None:
+            store.close()
+
+
+def objective_weights(objective: str | Mapping[str, float]) -> dict[str, float]:
+    """What a model is optimised for: a sum of metrics, from which a race can tell a winner."""
+    if isinstance(objective, str):
+        aim = parse_objective(objective)
+        if not isinstance(aim, Objective) or aim.critical_path:
+            raise OptionError(
+                f"objective {objective!r} is no sum of metrics; write for instance time+1e-6*flops"
+            )
+        objective = aim.weights
+    return metric_weights(objective)
+
+
+_SEARCH = 0.7
+"""Share of the time left after loading that the search gets; the rest is for check and race."""
+
+_CALIBRATION = 0.4
+"""Share of the search that measuring the device itself gets, where the store does not know it."""
+
+_NODE_S = 5e-4
+"""Seconds that a search takes for each operator at least, whatever it finds."""
+
+_RACE_S = 10.0
+"""A race that lasts longer than this learns little more."""
+
+
+def _search_options(
+    options: Options, sizes: Mapping[str, int], deadline: Deadline
+) -> SearchOptions:
+    return SearchOptions(
+        Objective(with_ties_broken(objective_weights(options.objective))),
+        Budget(nodes=options.nodes),
+        sizes,
+        measure=options.measure,
+        alternatives=options.alternatives if options.race else 0,
+        deadline=deadline.share(_SEARCH),
+        saturation_limit_s=options.deadline_s,
+        gap=options.gap,
+        seed=options.seed,
+    )
+
+
+def session_options(options: Options) -> OrtOptions:
+    """How sessions are opened for the user."""
+    return OrtOptions(options.threads, custom_ops=options.custom_ops)
+
+
+def _terms(
+    options: Options, search: SearchOptions, sizes: tuple[Sizes, ...], deadline: Deadline
+) -> Terms:
+    return Terms(
+        options.threads,
+        options.numerics,
+        tuple(options.seed + i for i in range(options.check)),
+        sizes,
+        _RACE_S if options.race else 0.0,
+        # Whoever minimises something else than time wants the minimum, whatever the clock says.
+        by_cost=not search.objective.weights.get("time_us"),
+        seed=options.seed,
+        deadline=deadline,
+        custom_ops=options.custom_ops,
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a model.
+
+    Attributes:
+        loaded: the model as it was given.
+        model: the new one; ``None`` where the original stays.
+        report: all numbers.
+        plan: what the search found; ``None`` where there was no time for one.
+        is_written: whether the output holds the result already.
+    """
+
+    loaded: onnx_ir.Model
+    model: onnx_ir.Model | None
+    report: Report
+    plan: Plan | None
+    is_written: bool = False
+
+
+def optimise(
+    given: AnyModel,
+    name: str,
+    options: Options,
+    progress: Progress,
+    deadline: Deadline,
+    destination: Destination | None = None,
+) -> Outcome:
+    """Search for a better model, check it and race it; nothing is written.
+
+    Args:
+        given: the model; it is never changed.
+        name: of the model, for the report.
+        options: what the user chose.
+        progress: called with a stage and a detail.
+        deadline: of everything but writing.
+        destination: where the result will be written, and where an earlier one may lie.
+
+    Raises:
+        ModelError, OptionError, CheckFailed: see :func:`eqsat_opt.api.run`.
+    """
+    stages = Stages(progress)
+    rules = load_rules(options.rules, Numerics.parse(options.numerics))
+    with stages("load"):
+        model = load_model(given)
+        if destination is not None:
+            destination.check_for(model)
+    with ExitStack() as stack:
+        staging = stack.enter_context(Staging(model, given))
+        with stages("load"):
+            lacking = require_valid(staging.original, session_options(options))
+            imported = import_model(model)
+            clean = normalise(imported, numerics=options.numerics)
+        sizes = size_sets(imported, options.shape_sets)
+        search = _search_options(options, sizes[0].all, deadline)
+        if search.deadline.left_s < _NODE_S * len(clean.nodes):
+            objective = objective_weights(options.objective)
+            report = unsearched_report(name, model, stages.seconds, options, objective)
+            return Outcome(model, None, report, None)
+        terms = _terms(options, search, sizes, deadline)
+        clear = _nothing
+        if options.check or options.race:
+            box = stack.enter_context(sandbox())  # starts in the background while the search runs
+            terms, clear = replace(terms, open_session=box.open), box.reset
+        pricer = stack.enter_context(open_pricer(options))
+        if search.measure and not terms.by_cost:
+            with stages("calibrate"):
+                pricer.calibrate(search.deadline.share(_CALIBRATION))
+        job = Job(
+            clean,
+            imported,
+            search,
+            terms,
+            pricer,
+            staging,
+            examine=bool(options.check) or options.race,
+            race=options.race,
+            strict=options.strict,
+            selection=options.rules,
+            stage=stages,
+            progress=stages.progress,
+        )
+        found, warnings = find_candidates(job, rules, deadline)
+        stages.seconds.update(found.stages_s)
+        origin = cache(lambda: origin_of(model, rules, options.numerics))
+        joined = Joined(found)
+        place = None if destination is None else destination.earlier
+        if place is not None and terms.race_s and not terms.by_cost:
+            with stages("previous"):
+                joined = join_previous(found, place, model, origin, staging.original, terms)
+                found = joined.found
+        clear()  # what the sandbox holds would only lie in the way of those that race
+        contest = _contest(job, joined, stages)
+    verdict = contest.verdict
+    chosen = _with_settings(model, found, verdict)
+    is_written = joined.is_written(verdict)
+    if destination is not None and verdict.winner != ORIGINAL and not is_written:
+        assert chosen is not None
+        with stages("record"):
+            status = "unmeasured" if terms.by_cost else verdict.status
+            chosen.metadata_props[RECORD] = record_of(origin(), status)
+    report = report_of(
+        name,
+        found,
+        (model, model if chosen is None else chosen),
+        imported,
+        contest,
+        stages.seconds,
+        pricer.n_measured,
+        options,
+        objective_weights(options.objective),
+    )
+    notes = [joined.note] if joined.note else []
+    if lacking and not contest.obstacle:
+        notes.append(f"the original does not run in onnxruntime, so nothing was checked: {lacking}")
+    report = replace(
+        report,
+        warnings=(*warnings, *store_warning(pricer)),
+        sizes=tuple(one.to_json() for one in sizes),
+        notes=(*report.notes, *notes),
+    )
+    return Outcome(model, chosen, report, found.plan, is_written)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _contest(job: Job, joined: Joined, stages: Stages) -> Contest:
+    """Race what may be returned, if anything was to be run."""
+    found = joined.found
+    if found.examined is None:
+        return Contest(unraced(next(found.sound, ORIGINAL)))
+    with stages("race") if job.terms.race_s else nullcontext():
+        return hold_contest(
+            found.models,
+            job.staging.original,
+            job.clean,
+            found.examined,
+            job.terms,
+            incumbent=joined.incumbent,
+        )
+
+
+def _with_settings(original: onnx_ir.Model, found: Found, verdict: Verdict) -> onnx_ir.Model | None:
+    """The model of the verdict, which tells the level that it asks for; ``None`` if it stays."""
+    chosen = None if verdict.winner == ORIGINAL else found.exported[verdict.winner]
+    if verdict.level:
+        chosen = original.clone() if chosen is None else chosen
+        properties = chosen.metadata_props
+        properties[ORT_CONFIG] = with_level(verdict.level, properties.get(ORT_CONFIG, ""))
+    return chosen

@@ -1,0 +1,200 @@
+"""From what one run found to its report: every number and sentence that the user is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx_ir
+
+from eqsat_opt.cost.metrics import weighted
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.ir.contents import constant_bytes, operator_counts
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.options import Options
+from eqsat_opt.report import Latency, OutputError, Report
+from eqsat_opt.rules.library import excluded_rules
+from eqsat_opt.runtime.compare import Difference
+from eqsat_opt.select import rules_used
+from eqsat_opt.select.contest import Contest, Examination
+from eqsat_opt.select.entrants import BEST, ORIGINAL, metrics_of
+from eqsat_opt.select.finding import Found
+
+__all__ = ["left_out_note", "report_of", "store_warning", "unsearched_report"]
+
+
+def unsearched_report(
+    name: str,
+    model: onnx_ir.Model,
+    stages_s: Mapping[str, float],
+    options: Options,
+    objective: Mapping[str, float],
+) -> Report:
+    """The report where loading left no time for a search."""
+    counts, held = _contents(model)
+    return Report(
+        model=name, status="unchanged", winner=ORIGINAL, operators_before=counts,
+        operators_after=counts, metrics_before=held, metrics_after=held, cost=0.0,
+        original_cost=0.0, lower_bound=0.0, gap=0.0, extraction_status="greedy", enodes=0,
+        eclasses=0, enodes_loaded=0, iterations=0, stopped_by="time", rules={}, matches={},
+        latency={}, race={}, noise=0.0, threads=options.threads, kernels_measured=0,
+        kernels_unmeasured=0, errors=(), result_cost=0.0, objective=objective,
+        stages_s={key: round(value, 4) for key, value in stages_s.items()},
+        notes=(
+            f"a budget of {options.budget_s:g} s leaves no time to search a model of this size; "
+            "allow more with --budget",
+        ),
+    )  # fmt: skip
+
+
+def _contents(model: onnx_ir.Model) -> tuple[dict[str, int], dict[str, float]]:
+    """The operators of a file, and the metrics that it holds instead of predictions."""
+    counts = dict(sorted(operator_counts(model).items()))
+    return counts, {"weight_bytes": float(constant_bytes(model))}
+
+
+def _notes(contest: Contest, examined: Examination | None = None) -> tuple[str, ...]:
+    notes = []
+    if contest.obstacle:
+        notes.append(contest.obstacle)
+    elif examined is not None and examined.skipped:
+        names = ", ".join(map(repr, examined.skipped))
+        notes.append(f"there was no time to compare {names}; allow more with --budget")
+    if contest.race is not None and contest.race.is_busy:
+        notes.append(contest.race.busy_text)
+    if left_out := left_out_note():
+        notes.append(left_out)
+    return tuple(notes)
+
+
+def _flips(differences: Sequence[Difference]) -> Iterator[str]:
+    for one in differences:
+        if one.is_flipped:
+            yield (
+                f"output {one.name!r} moved by up to {one.max_abs:.2g}: a quantisation rounded "
+                "values at the border of two steps the other way; between quantisations all agrees"
+            )
+
+
+def left_out_note() -> str:
+    """Which rules of the book lack a valid certificate, in one line; empty if none does."""
+    excluded = excluded_rules()
+    if not excluded:
+        return ""
+    name, why = next(iter(excluded.items()))
+    others = f" and {len(excluded) - 1} more" if len(excluded) > 1 else ""
+    return f"rule {name}{others} left out of the default set: {why}; see eqsat-opt rules list"
+
+
+def report_of(
+    name: str,
+    found: Found,
+    files: tuple[onnx_ir.Model, onnx_ir.Model],
+    imported: Graph,
+    contest: Contest,
+    stages_s: Mapping[str, float],
+    n_measured: int,
+    options: Options,
+    objective: Mapping[str, float],
+) -> Report:
+    """All numbers of a run.
+
+    Args:
+        name: of the model.
+        found: what the search found.
+        files: the model as loaded, and as it will be written.
+        imported: the graph as it came.
+        contest: how it became the result.
+        stages_s: seconds per stage.
+        n_measured: kernels that were measured.
+        options: what the user chose.
+        objective: weight by metric.
+    """
+    verdict, race = contest.verdict, contest.race
+    label, level = verdict.winner, verdict.level
+    latency: dict[str, Latency] = {}
+    if race is not None:
+        roles = {"original": ORIGINAL, "result": label}
+        if level:
+            roles["session"] = f"{label}@{level}"
+        for role, entrant in roles.items():
+            entry = race.entries[entrant]
+            latency[role] = Latency(entry.time_us, entry.median_us, entry.spread)
+    plan, examined = found.plan, found.examined
+    choice, egraph = plan.choice, plan.saturation.report
+    cost = weighted(objective, choice.metrics)
+    bound = min(choice.extraction.lower_bound, cost)
+    differences = examined.differences.get(label, ()) if examined is not None else ()
+    (before, held_before), (after, held_after) = map(_contents, files)
+    predicted = metrics_of(plan, label)
+    raised = found.entrants.get(label, imported)
+    exported = None if label == ORIGINAL else found.exported[label]
+    return Report(
+        model=name,
+        status=verdict.status,
+        winner=label,
+        operators_before=before,
+        operators_after=after,
+        metrics_before={**choice.original_metrics, **held_before},
+        metrics_after={**predicted, **held_after},
+        cost=cost,
+        original_cost=weighted(objective, choice.original_metrics),
+        result_cost=weighted(objective, predicted) if predicted else None,
+        passed_over=_passed_over(found, contest),
+        lower_bound=bound,
+        gap=(cost - bound) / cost if cost else 0.0,
+        extraction_status=choice.extraction.status,
+        enodes=egraph.enodes,
+        eclasses=egraph.eclasses,
+        enodes_loaded=egraph.enodes_loaded,
+        iterations=egraph.iterations,
+        stopped_by=egraph.stopped_by,
+        rules=rules_used(raised),
+        matches=dict(egraph.matches),
+        latency=latency,
+        race=race.to_json() if race is not None else {},
+        noise=race.noise if race is not None else 0.0,
+        further_races=tuple(one.to_json() for one in contest.further_races),
+        threads=options.threads,
+        kernels_measured=n_measured,
+        kernels_unmeasured=choice.unmeasured,
+        errors=tuple(OutputError(d.name, d.max_abs, d.max_rel, d.tolerance) for d in differences),
+        stages_s={key: round(value, 4) for key, value in stages_s.items()},
+        speedup=verdict.speedup,
+        session_speedup=verdict.session_speedup,
+        session_options={"graph_optimization_level": level} if level else {},
+        notes=(*_notes(contest, examined), *_flips(differences), *_written_out(raised, exported)),
+        objective=objective,
+    )
+
+
+def _passed_over(found: Found, contest: Contest) -> str:
+    """Why the cheapest graph found is not the result; empty if it is."""
+    if contest.verdict.winner == BEST:
+        return ""
+    if contest.obstacle:
+        return "nothing could be raced"
+    if found.examined is not None and not found.examined.is_sound(BEST):
+        return "it was dropped"
+    if BEST not in found.entrants:
+        return "it is the same model once written"
+    return "it did not win the race"
+
+
+def store_warning(pricer: Pricer | None) -> tuple[str, ...]:
+    """Why the profile store was not used, if it was not."""
+    trouble = pricer.trouble if pricer is not None else ""
+    return (f"prices are measured anew and not kept: {trouble}",) if trouble else ()
+
+
+def _written_out(graph: Graph, exported: onnx_ir.Model | None) -> Iterator[str]:
+    """A note where the file spells operators out that the search knows as one."""
+    if exported is None:
+        return
+    counts = graph.operator_counts()
+    nodes = list(exported.graph)
+    missing = sorted(set(counts) - {node.op_type for node in nodes})
+    if missing and len(nodes) > counts.total():
+        yield (
+            f"{', '.join(missing)}: written out in simpler operators, because the file has opset "
+            f"{exported.opset_imports.get('', '?')} or because that is faster"
+        )
