@@ -334,7 +334,7 @@ def test_certificates_survive_the_file(tmp_path: Path) -> None:
     write_certificates(path, before.values())
     assert read_certificates(path) == before
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(CertificateError, match="cannot write"):
+    with pytest.raises(CertificateError, match="cannot make"):
         write_certificates(tmp_path / "book.json" / "below.json", before.values())
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from eqsat_opt.comparison import (
 from eqsat_opt.comparison.results import descent
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
@@ -126,9 +128,11 @@ def test_a_time_limit_is_that_of_every_stage(
     seen = []
 
     def noted(graph: Graph, rules: Any, cost: Any, budget: Any, **named: Any) -> Any:
-        seen.append((budget.time_s, named["time_limit_s"]))
+        seen.append((budget.deadline.left_s, named["time_limit_s"]))
         return saturated(graph, rules, cost, budget, **named)
 
+    still = SimpleNamespace(after=lambda seconds: Deadline.after(seconds, lambda: 0.0))
+    monkeypatch.setattr(compare, "Deadline", still)
     monkeypatch.setattr(compare, "saturated", noted)
     compare_methods(_relus(), [], CompareSettings(methods=("eqsat",), time_s=given))
     assert seen == [expected]
