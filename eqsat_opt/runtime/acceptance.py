@@ -29,9 +29,12 @@ _PREFIXES = re.compile(
 )
 _UNREGISTERED = re.compile(r"No Op registered for (.*) with domain_version of (\d+)", re.DOTALL)
 _UNKNOWN = re.compile(r"(?:^|: )([^\s:]*):([^\s:(]*)\(-?\d+\) is not a registered function/op")
+# What it says of newer versions of operators than its own, and of operators that it writes out.
+_ATTRIBUTE = re.compile(r"Unrecognized attribute: (\S+) for operator (\S+)")
+_TYPED = re.compile(r"(?:Optype|of operator) \((\w+)\)")
 _LACKING = re.compile(
     r"not implemented|not supported|unsupported|only supports?\b|under development"
-    r"|bad_alloc|failed to allocate",
+    r"|bad_alloc|failed to allocate|construct locale",
     re.IGNORECASE,
 )
 
@@ -74,7 +77,27 @@ def _is_lacking(error: RuntimeFailed, text: str, model: ModelSource) -> bool:
             return True
         schema = standard_schema(unregistered[1], int(unregistered[2]), domain)
         return schema is not None and not schema.deprecated
+    structure = read_structure(model)
+    if unknown := _ATTRIBUTE.search(text):
+        version = {o.domain: o.version for o in structure.opset_import}.get("", 0)
+        schema = standard_schema(unknown[2], version)
+        return schema is not None and unknown[1] in schema.attributes
+    if (typed := _TYPED.search(text)) and typed[1] not in _operators(structure):
+        return True  # one of those that the runtime writes another operator with
     return bool(_LACKING.search(text))
+
+
+def _operators(model: onnx.ModelProto) -> set[str]:
+    """Types of all nodes, those of nested graphs and of functions too."""
+    pending = [*model.graph.node, *(node for one in model.functions for node in one.node)]
+    found: set[str] = set()
+    while pending:
+        node = pending.pop()
+        found.add(node.op_type)
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                pending.extend(graph.node)
+    return found
 
 
 def _readable(text: str) -> str:

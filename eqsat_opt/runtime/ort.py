@@ -48,7 +48,7 @@ _LOG_FATAL_ONLY = 4
 # Its error code, and the C++ source line and signature that it puts before the message.
 _ERROR_CLUTTER = re.compile(
     r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : "
-    r"|/onnxruntime_src/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)? "
+    r"|/onnxruntime_src/\S+:\d+ [^()]*\((?:[^()]|\([^()]*\))*\)(?: const)?(?:::<lambda\(\S*\)>)? "
 )
 _MAX_DETAIL = 400
 

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -23,6 +23,7 @@ from eqsat_opt.cli.session import output_console
 from eqsat_opt.errors import ModelError, RuntimeFailed, printable
 from eqsat_opt.ir.contradictions import contradiction
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime import acceptance
 from eqsat_opt.runtime.acceptance import require_valid
 from eqsat_opt.runtime.ort import OrtOptions
 
@@ -130,6 +131,35 @@ def test_what_the_runtime_lacks_is_no_fault_of_the_model(what: str) -> None:
     assert found.report.status == "unchanged"
     assert found.report.latency == {}
     assert any("does not run in onnxruntime" in note for note in found.report.notes)
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("Unrecognized attribute: axis for operator Softmax", True),
+        ("Unrecognized attribute: slope for operator Softmax", False),
+        ("Type parameter (T) of Optype (Add) bound to different types", True),
+        ("Type parameter (T) of Optype (Softmax) bound to different types", False),
+        ("Could not find an implementation: not implemented", True),
+        ("Failed to construct locale with name:en_US", True),
+        ("Incompatible dimensions", False),
+    ],
+)
+def test_a_runtime_behind_the_standard_is_told_from_a_wrong_model(
+    reason: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This one does not know each attribute of each operator, and writes some with others."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise RuntimeFailed(f"onnxruntime refuses the model: {reason}")
+
+    monkeypatch.setattr(acceptance, "OrtSession", refuse)
+    given = model(helper.make_node("Softmax", ["x"], ["y"], axis=1))
+    if expected:
+        assert require_valid(given, ONE_THREAD) == reason
+    else:
+        with pytest.raises(ModelError, match="not a valid ONNX model"):
+            require_valid(given, ONE_THREAD)
 
 
 def test_a_newer_operator_set_is_no_fault_of_the_model() -> None:
