@@ -77,7 +77,9 @@ def save_external(proto: onnx.ModelProto, path: Path) -> Path:
 
 
 def output(path: str | os.PathLike[str], x: Any = X) -> Any:
-    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return session.run(None, {"x": x})[0]
 
 
@@ -241,8 +243,11 @@ def no_space() -> None:
 
 
 @pytest.fixture
-def old_and_new(tmp_path: Path) -> tuple[onnx_ir.Model, Path, Any, Any]:
+def old_and_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[onnx_ir.Model, Path, Any, Any]:
     """A model to be written where another one is, and what either computes."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # a step like others, but a slow one
     target = tmp_path / "out" / "m.onnx"
     target.parent.mkdir()
     save_model(load_model(save_external(model(0), tmp_path / "old.onnx")), target)
