@@ -183,7 +183,7 @@ def _passed_over(found: Found, contest: Contest) -> str:
 def store_warning(pricer: Pricer | None) -> tuple[str, ...]:
     """Why the profile store was not used, if it was not."""
     trouble = pricer.trouble if pricer is not None else ""
-    return (f"prices are measured anew and not kept: {trouble}",) if trouble else ()
+    return (f"nothing is taken from the profile store or kept in it: {trouble}",) if trouble else ()
 
 
 def _written_out(graph: Graph, exported: onnx_ir.Model | None) -> Iterator[str]:
