@@ -51,6 +51,8 @@ def ending_signals(session: Session, *, owns_process: bool) -> Iterator[None]:
         try:
             yield
         finally:
+            if owns_process:
+                remove_unfinished()  # an interruption may come before anybody owns a new file
             for number in numbers:
                 signal.signal(number, _leave if owns_process else signal.SIG_DFL)
 

@@ -156,6 +156,36 @@ def test_an_interruption_that_is_lost_ends_the_process_all_the_same(tmp_path: Pa
     assert os.listdir(tmp_path) == []
 
 
+_BETWEEN = """
+import os, signal
+from eqsat_opt import files
+from eqsat_opt.cli import signals
+from eqsat_opt.cli.session import Session
+
+make = files._new_scratch
+
+def made_and_interrupted(base):
+    made = make(base)
+    print(made[0], flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return made
+
+files._new_scratch = made_and_interrupted
+try:
+    with signals.ending_signals(Session(), owns_process=True):
+        files.Scratch()
+except KeyboardInterrupt:
+    os._exit(143)
+"""
+
+
+def test_what_nobody_owns_yet_is_removed_too() -> None:
+    done = subprocess.run([sys.executable, "-c", _BETWEEN], capture_output=True, text=True)
+    assert done.returncode == 143, done.stderr
+    assert done.stdout.strip()
+    assert not os.path.exists(done.stdout.strip())
+
+
 _AFTER = """
 import os, signal, sys
 from eqsat_opt import files
