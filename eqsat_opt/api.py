@@ -313,7 +313,7 @@ def compare(
     rules = load_rules(options.rules, Numerics.parse(options.numerics))
     progress("load", "")
     loaded = load_model(given)
-    imported = import_model(loaded)
+    imported = import_model(loaded, exact=options.numerics == "bitexact")
     sizes = size_sets(imported, options.shape_sets)[0]
     clean = normalise(imported, numerics=options.numerics)
     with ExitStack() as stack:

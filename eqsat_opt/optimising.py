@@ -208,7 +208,7 @@ def optimise(
         staging = stack.enter_context(Staging(model, given))
         with stages("load"):
             lacking = require_valid(staging.original, session_options(options))
-            imported = import_model(model)
+            imported = import_model(model, exact=options.numerics == "bitexact")
             clean = normalise(imported, numerics=options.numerics)
         sizes = size_sets(imported, options.shape_sets)
         search = _search_options(options, sizes[0].all, deadline)

@@ -54,8 +54,9 @@ def is_small_integer(type_: ValueType) -> bool:
 class ImportContext:
     """The :class:`~eqsat_opt.ir.onnx_mapping.ReadContext` of one import."""
 
-    def __init__(self, model: onnx_ir.Model) -> None:
+    def __init__(self, model: onnx_ir.Model, exact: bool) -> None:
         self.model = model
+        self.exact = exact
         self.opset = model.graph.opset_imports.get("", 1)
         self.types: dict[str, ValueType] = {}
         self.constants: dict[str, Constant] = {}

@@ -51,19 +51,26 @@ INITIALIZER = "eqsat_opt.initializer"
 Array = npt.NDArray[Any]
 
 
-def import_model(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def import_model(
+    model: onnx_ir.Model,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    exact: bool = False,
+) -> Graph:
     """The typed graph of a model; the model is not changed and stays attached as ``graph.model``.
 
     Args:
         model: as :func:`load_model` gives it.
         shapes: sizes to assume for graph inputs instead of the declared ones. The interface of an
             export stays.
+        exact: whether every bit counts, so that what the registry spells by several operators,
+            which libraries round otherwise than their own kernel, stays opaque.
 
     Raises:
         ModelError: the graph is malformed, an operand has a wrong element type, or ``shapes`` does
             not fit.
     """
-    return _Importer(model).run(shapes or {})
+    return _Importer(model, exact).run(shapes or {})
 
 
 def _attribute_value(attribute: onnx_ir.Attr) -> Any:
@@ -76,8 +83,8 @@ def _attribute_value(attribute: onnx_ir.Attr) -> Any:
 class _Importer(ImportContext):
     """The walk over the nodes of one model."""
 
-    def __init__(self, model: onnx_ir.Model) -> None:
-        super().__init__(model)
+    def __init__(self, model: onnx_ir.Model, exact: bool) -> None:
+        super().__init__(model, exact)
         self._read_names = _read_names(model)
         self._units: frozenset[onnx_ir.Node] = frozenset()
 

@@ -73,9 +73,15 @@ class Call:
 
 
 class ReadContext(Protocol):
-    """What a reader may ask and do while a model is imported."""
+    """What a reader may ask and do while a model is imported.
+
+    Attributes:
+        opset: of the default domain.
+        exact: whether every bit counts.
+    """
 
     opset: int
+    exact: bool
 
     def type(self, name: str) -> TensorType:
         """The type of a value; raises :class:`Untranslatable` for what is no typed tensor."""

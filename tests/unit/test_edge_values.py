@@ -126,6 +126,19 @@ def test_a_mean_of_three_is_the_runtimes() -> None:
     assert_same(model, [{n: rng.standard_normal(64).astype(F32) for n in "abc"}])
 
 
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_product_with_a_bias_keeps_its_kernel_where_every_bit_counts(
+    turned: int, alpha: float, bias: bool
+) -> None:
+    weights = {"w": of((64, 300) if turned else (300, 64)), "b": of((64,))}
+    names = ["x", "w", "b"] if bias else ["x", "w"]
+    node = N("Gemm", names, ["y"], transB=turned, alpha=alpha)
+    model = model_of([node], {"x": ["n", 300]}, weights)
+    assert_same(model, [{"x": of((rows, 300))} for rows in (1, 8)])
+
+
 @pytest.mark.parametrize(("op", "count"), [("Sum", 2), ("Sum", 3), ("Mean", 2), ("Mean", 3)])
 def test_narrow_sums_are_rounded_as_often_as_the_runtime_does(op: str, count: int) -> None:
     names = [f"x{i}" for i in range(count)]

@@ -40,7 +40,9 @@ def wrong_in(edge: EdgeModel, numerics: str, seed: int) -> list[str]:
 
 def wrong_in_mappings(edge: EdgeModel, numerics: str) -> list[str]:
     """What is wrong with the model when it is only read, normalised and written."""
-    graph = normalise(import_model(load_model(edge.model)), numerics=numerics)
+    graph = normalise(
+        import_model(load_model(edge.model), exact=numerics == "bitexact"), numerics=numerics
+    )
     return differences(edge.model, model_proto(export_model(graph)), edge.feeds, numerics)
 
 
