@@ -117,7 +117,7 @@ def test_nothing_is_lost(network: ModelProto, recipe: Recipe, numerics: str) -> 
     """As many integer kernels, no more bytes, and outputs that agree between quantisations."""
     model = quantise(network, recipe, 0)
     options = Options(
-        measure=False, race=False, check=2, store="", threads=1, nodes=2_500, budget_s=6.0,
+        measure=False, race=False, check=2, store="", threads=1, nodes=2_500, budget_s=600.0,
         numerics=numerics, objective="launches",
     )  # fmt: skip
     result = run(model, options)

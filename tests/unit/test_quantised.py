@@ -24,7 +24,7 @@ from eqsat_opt.runtime.ort import OrtOptions, OrtSession, ort_optimized
 from eqsat_opt.select.contest import has_session_variants
 from eqsat_opt.zoo._builder import GraphBuilder
 
-FAST = Options(measure=False, race=False, check=2, store="", threads=1, budget_s=6.0)
+FAST = Options(measure=False, race=False, check=2, store="", threads=1, budget_s=600.0)
 METADATA_BYTES = 400
 """What names of rules may add to a file."""
 

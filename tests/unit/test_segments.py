@@ -136,7 +136,7 @@ def test_weights_beside_the_model_are_found(tmp_path: Path) -> None:
 
 def test_a_model_whose_roundings_flip_is_optimised() -> None:
     options = Options(
-        measure=False, race=False, check=2, store="", threads=1, budget_s=6.0, numerics="refactor",
+        measure=False, race=False, check=2, store="", threads=1, budget_s=600, numerics="refactor",
         objective="launches",
     )  # fmt: skip
     result = run(model(PRODUCT_OF_TWO), options)
