@@ -56,6 +56,9 @@ def differences(
         wrong = [i for i, (_, x, y) in enumerate(pairs) if not _same_bits(x, y)]
         if not wrong:
             continue
+        fresh = runs(loaded(before), feed)
+        if not all(map(_same_bits, expected, fresh)):
+            continue  # onnxruntime reads what it never wrote: extents of a Concat do not fit
         moved = [] if numerics == "bitexact" else _moved(before, feed, numerics)
         way = _way(before, feed) if moved else _Way(False, 0.0)
         for i in wrong:

@@ -352,6 +352,9 @@ def gemm(d: Draft) -> Value:
     turned = d.random.choice((0, 1))
     inner = x.shape[0] if turned else x.shape[1]
     rows = x.shape[1] if turned else x.shape[0]
+    d.full = True  # of a product over nothing onnxruntime forgets beta
+    if not inner:
+        raise Impossible
     w = d.beside(x, (inner, 3))
     c = d.random.choice(([], [d.beside(x, (3,))], [d.beside(x, (rows, 1))]))
     attributes = {n: d.random.choice((1.0, 1.0, 0.0, 0.5, -2.0)) for n in ("alpha", "beta")}
