@@ -7,25 +7,21 @@ that wants to know what a model does at the edges runs it here.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import signal
-import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import IO, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
 
-from eqsat_opt.children import end_with_parent
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.child import Child, Message, answer_requests
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
@@ -37,17 +33,12 @@ _START_UP_S = 120.0
 _FIRST_LIMIT_S = 600.0
 """For the first model, of whose speed nothing is known."""
 
+_CRASH_S = 0.2
+"""A crash may still be on its way when the reply breaks off."""
+
 _LEAST_LIMIT_S = 20.0
 _LIMIT_FACTOR = 20.0
 """A request that takes so many times longer than the longest before hangs."""
-
-_JSON_LENGTH = struct.Struct("<I")
-_PROGRAM = (
-    "import json, sys\n"
-    "sys.path[:] = json.loads(sys.argv[1])\n"
-    "from eqsat_opt.runtime.sandbox import serve\n"
-    "serve()\n"
-)
 
 
 class SandboxDied(RuntimeFailed):
@@ -62,8 +53,7 @@ class Sandbox:
     """
 
     def __init__(self) -> None:
-        self._process = _spawn()
-        self._is_warm = False
+        self._child = _start()
         self._longest_s = 0.0
         self.current: SandboxSession | None = None
 
@@ -75,29 +65,21 @@ class Sandbox:
         """
         return SandboxSession(self, model, options)
 
-    def request(self, what: str, header: Mapping[str, Any], blobs: Sequence[Any]) -> _Message:
+    def request(self, what: str, header: Mapping[str, Any], blobs: Sequence[Any]) -> Message:
         """Send a request and wait for its reply.
 
         Raises:
             RuntimeFailed: the reply is an error, or there is none.
         """
-        if self._process.poll() is not None:
+        if not self._child.is_alive:
             self.close()
-            self._process = _spawn()
-        start = time.monotonic()
-        limit_s = _START_UP_S
-        if not self._is_warm:
-            if self._exchange(None, limit_s) is None:
-                self.close()
-                raise RuntimeFailed(
-                    f"cannot start a process with {sys.executable!r} to try the models in; check "
-                    "that this interpreter can import eqsat_opt"
-                )
-            self._is_warm = True
-            start = time.monotonic()
-        known = self._longest_s
+            self._child = _start()
+        if not self._child.is_ready(_START_UP_S):
+            self.close()
+            raise self._child.not_ready()
+        start, known = time.monotonic(), self._longest_s
         limit_s = max(_LEAST_LIMIT_S, _LIMIT_FACTOR * known) if known else _FIRST_LIMIT_S
-        reply = self._exchange((header, blobs), limit_s)
+        reply = self._child.ask(header, blobs, limit_s)
         elapsed_s = time.monotonic() - start
         if reply is None:
             code = self.close()
@@ -118,45 +100,16 @@ class Sandbox:
     @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return self._process.poll() is None
+        return self._child.is_alive
 
     def close(self) -> int:
         """End the process; its exit code if it had ended before. A later request starts another."""
-        self.current, self._is_warm = None, False
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=0.2)  # a crash may still be on its way
-        code = self._process.poll()
-        self._process.kill()
-        self._process.communicate()
-        return 0 if code is None else code
+        self.current = None
+        return self._child.end(_CRASH_S)
 
     def abandon(self) -> None:
         """Let go of a process that belongs to another one."""
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
-        self._process.returncode = 0  # not ours to wait for
-
-    def _exchange(
-        self, message: tuple[Mapping[str, Any], Sequence[Any]] | None, limit_s: float
-    ) -> _Message | None:
-        process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        timer = threading.Timer(limit_s, process.kill)
-        timer.daemon = True
-        timer.start()
-        try:
-            if message is not None:
-                _write(process.stdin, *message)
-            return _read(process.stdout)
-        except OSError:  # a broken pipe: it died before it had read everything
-            return None
-        except BaseException:  # Ctrl-C: a late reply must not answer the next request
-            self.close()
-            raise
-        finally:
-            timer.cancel()
+        self._child.abandon()
 
 
 class SandboxSession:
@@ -249,20 +202,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_idle)
 
 
-def _spawn() -> subprocess.Popen[bytes]:
-    path = [entry or os.getcwd() for entry in sys.path]
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, json.dumps(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-    except OSError as error:
-        raise RuntimeFailed(
-            f"cannot start a process to try the models in ({error.strerror or error}); "
-            "free some memory or processes and try again"
-        ) from error
+def _start() -> Child:
+    return Child(__name__, "to try the models in")
 
 
 def _ending(code: int, elapsed_s: float, limit_s: float) -> str:
@@ -276,46 +217,45 @@ def _ending(code: int, elapsed_s: float, limit_s: float) -> str:
 
 
 def serve() -> None:
-    """Answer requests on standard input until it closes: the life of the child process."""
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    requests = sys.stdin.buffer
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever a library prints must not mix with the replies.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Load and run what is asked for, a model at a time: the life of the child process."""
     session: OrtSession | None = None
-    _write(replies, {}, ())
-    while (request := _read(requests)) is not None:
-        header, blobs = request
-        result: dict[str, Any] = {}
-        produced: list[Any] = []
+
+    def answer(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
+        nonlocal session
+        if header["do"] == "run" and session is not None:
+            return _run(session, header["feeds"], blobs)
+        session = None
+        if header["do"] != "open":
+            return {}, []
+        os.chdir(header["folder"])
+        chosen: Any = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in header["options"].items()
+        }
+        session = OrtSession(blobs[0] if blobs else header["path"], OrtOptions(**chosen))
+        return {"inputs": list(session.input_names), "outputs": list(session.output_names)}, []
+
+    def safely(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
         try:
-            if header["do"] == "run" and session is not None:
-                rest = iter(blobs)
-                feeds = {name: _unpacked(value, rest) for name, value in header["feeds"].items()}
-                result["outputs"] = [_packed(value, produced) for value in session.run(feeds)]
-            else:
-                session = None
-            if header["do"] == "open":
-                os.chdir(header["folder"])
-                chosen: Any = {
-                    k: tuple(v) if isinstance(v, list) else v for k, v in header["options"].items()
-                }
-                session = OrtSession(blobs[0] if blobs else header["path"], OrtOptions(**chosen))
-                result = {
-                    "inputs": list(session.input_names),
-                    "outputs": list(session.output_names),
-                }
+            return answer(header, blobs)
         except MemoryError:
-            result, produced = {"error": "there is not enough memory to run the model"}, []
+            return {"error": "there is not enough memory to run the model"}, []
         except Exception as error:
-            result, produced = {"error": str(error) or type(error).__name__}, []
-        _write(replies, result, produced)
+            return {"error": str(error) or type(error).__name__}, []
+
+    answer_requests(safely)
 
 
-# Values on the wire: one JSON text, then the bytes of the arrays that it names -------------------
+def _run(
+    session: OrtSession, values: Mapping[str, Any], blobs: Sequence[bytes]
+) -> tuple[dict[str, Any], list[Any]]:
+    rest = iter(blobs)
+    feeds = {name: _unpacked(value, rest) for name, value in values.items()}
+    produced: list[Any] = []
+    outputs = [_packed(value, produced) for value in session.run(feeds)]
+    return {"outputs": outputs}, produced
 
-_Message = tuple[dict[str, Any], list[bytes]]
+
+# Values as JSON, and the bytes of the arrays that they name --------------------------------------
 
 
 def _packed(value: Any, blobs: list[Any]) -> Any:
@@ -348,32 +288,3 @@ def _unpacked(value: Any, blobs: Iterator[Any]) -> Any:
     name = value["dtype"]
     dtype = np.dtype(getattr(ml_dtypes, name, name))
     return np.frombuffer(next(blobs), dtype).reshape(value["shape"])
-
-
-def _write(stream: IO[bytes], header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
-    lengths = [len(blob) for blob in blobs]
-    text = json.dumps([header, lengths]).encode()
-    stream.write(_JSON_LENGTH.pack(len(text)))
-    stream.write(text)
-    for blob in blobs:
-        stream.write(blob)
-    stream.flush()
-
-
-def _read(stream: IO[bytes]) -> _Message | None:
-    """The next message; ``None`` at the end of the stream."""
-    start = stream.read(_JSON_LENGTH.size)
-    if len(start) < _JSON_LENGTH.size:
-        return None
-    (length,) = _JSON_LENGTH.unpack(start)
-    text = stream.read(length)
-    if len(text) < length:
-        return None
-    header, lengths = json.loads(text)
-    blobs = []
-    for size in lengths:
-        blob = stream.read(size)
-        if len(blob) < size:
-            return None
-        blobs.append(blob)
-    return header, blobs

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-import struct
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from types import TracebackType
-from typing import IO
+from typing import Any
 
 import onnx
 
-from eqsat_opt.children import end_with_parent
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.child import Child, answer_requests
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["KernelWorker", "measure_kernels", "serve"]
 
 _DEADLINE_S = 20.0
-# Starting Python and loading onnxruntime, on a busy machine.
 _START_UP_S = 60.0
-_HEADER = struct.Struct("<qd")  # threads, budget in seconds; the model follows
-_LENGTH = struct.Struct("<Q")
-# A plain interpreter and not multiprocessing, which would import the caller's script again.
-_PROGRAM = (
-    "import json, sys\n"
-    "sys.path[:] = json.loads(sys.argv[1])\n"
-    "from eqsat_opt.runtime.workers import serve\n"
-    "serve()\n"
-)
+"""Starting Python and loading onnxruntime, on a busy machine."""
 
 
 class KernelWorker:
@@ -48,9 +32,7 @@ class KernelWorker:
 
     def __init__(self, deadline_s: float = _DEADLINE_S) -> None:
         self._deadline_s = deadline_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._is_warm = False
-        self._start()
+        self._child = _start()
 
     def measure(
         self,
@@ -74,36 +56,27 @@ class KernelWorker:
         Raises:
             RuntimeFailed: the worker cannot be started.
         """
-        if self._process is None:
-            self._start()
-        process = self._process
-        assert process is not None
-        left_s = _START_UP_S if deadline is None else min(_START_UP_S, deadline.left_s)
-        if not self._is_warm:
-            hello = self._exchange(process, None, left_s)
-            if hello is None:
-                self.close()
-                if deadline is not None and deadline.expired:
-                    return None
-                raise RuntimeFailed(
-                    f"cannot start a measuring process with {sys.executable!r}; "
-                    "check that this interpreter can import eqsat_opt"
-                )
-            self._is_warm = True
+        if not self._child.is_alive:
+            self.close()
+            self._child = _start()
+        start_s = _START_UP_S if deadline is None else min(_START_UP_S, deadline.left_s)
+        if not self._child.is_ready(start_s):
+            self.close()
+            if deadline is not None and deadline.expired:
+                return None
+            raise self._child.not_ready()
         limit_s = self._deadline_s if deadline is None else min(self._deadline_s, deadline.left_s)
-        reply = self._exchange(process, _HEADER.pack(threads, budget_s) + model, limit_s)
+        request = {"threads": threads, "budget_s": budget_s}
+        reply = self._child.ask(request, (model,), limit_s)
         if reply is None:
             self.close()
             return None
-        data = json.loads(reply)
+        data = reply[0]["measurement"]
         return None if data is None else Measurement.from_json(data)
 
     def close(self) -> None:
         """End the process; a later `measure` starts a new one."""
-        process, self._process, self._is_warm = self._process, None, False
-        if process is not None:
-            process.kill()
-            process.communicate()
+        self._child.end()
 
     def __enter__(self) -> KernelWorker:
         return self
@@ -116,41 +89,9 @@ class KernelWorker:
     ) -> None:
         self.close()
 
-    def _start(self) -> None:
-        path = [entry or os.getcwd() for entry in sys.path]
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, json.dumps(path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        except OSError as error:
-            raise RuntimeFailed(
-                f"cannot start a measuring process ({error.strerror or error}); "
-                "free some memory or processes and try again"
-            ) from error
 
-    def _exchange(
-        self, process: subprocess.Popen[bytes], message: bytes | None, deadline_s: float
-    ) -> bytes | None:
-        """Send a message and wait for the reply; None if the process died, or had to be killed."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        timer = threading.Timer(deadline_s, process.kill)
-        timer.daemon = True
-        timer.start()
-        try:
-            if message is not None:
-                _write_frame(process.stdin, message)
-            return _read_frame(process.stdout)
-        except OSError:  # a broken pipe: it died before it had read everything
-            return None
-        except BaseException:  # Ctrl-C: a late reply must not answer the next request
-            self.close()
-            raise
-        finally:
-            timer.cancel()
+def _start() -> Child:
+    return Child(__name__, "to measure kernels in")
 
 
 def measure_kernels(
@@ -194,23 +135,18 @@ def measure_kernels(
 
 
 def serve() -> None:
-    """Answer requests on standard input until it closes: the life of the child process."""
-    import signal
-
+    """Measure what is asked for: the life of the child process."""
     from eqsat_opt.runtime import kernels  # loads onnxruntime before the greeting
 
     del kernels
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    requests = sys.stdin.buffer
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever a library prints must not mix with the replies.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    _write_frame(replies, b"null")
-    while (request := _read_frame(requests)) is not None:
-        threads, budget_s = _HEADER.unpack_from(request)
-        result = _measure_serialised(request[_HEADER.size :], threads, budget_s)
-        _write_frame(replies, json.dumps(None if result is None else result.to_json()).encode())
+
+    def answer(
+        request: dict[str, Any], blobs: list[bytes]
+    ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+        result = _measure_serialised(blobs[0], request["threads"], request["budget_s"])
+        return {"measurement": None if result is None else result.to_json()}, ()
+
+    answer_requests(answer)
 
 
 def _measure_serialised(model: bytes, threads: int, budget_s: float = 0.3) -> Measurement | None:
@@ -254,18 +190,3 @@ def _collect(
         if progress is not None:
             progress(len(results), total)
     return results
-
-
-def _write_frame(stream: IO[bytes], data: bytes) -> None:
-    stream.write(_LENGTH.pack(len(data)))
-    stream.write(data)
-    stream.flush()
-
-
-def _read_frame(stream: IO[bytes]) -> bytes | None:
-    header = stream.read(_LENGTH.size)
-    if len(header) < _LENGTH.size:
-        return None
-    (length,) = _LENGTH.unpack(header)
-    data = stream.read(length)
-    return data if len(data) == length else None

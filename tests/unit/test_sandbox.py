@@ -90,12 +90,12 @@ FEEDS = {"n": np.int64(2**62), "c": np.bool_(True), "x": np.ones(1, "f4")}
 def test_a_process_that_dies_is_started_again() -> None:
     with sandbox() as box:
         session = box.open(FOREVER, OPTIONS)
-        threading.Timer(0.1, os.kill, (box._process.pid, signal.SIGSEGV)).start()
+        threading.Timer(0.1, os.kill, (box._child.process.pid, signal.SIGSEGV)).start()
         with pytest.raises(SandboxDied, match=r"ended the process \(SIGSEGV\)"):
             session.run(FEEDS)
         assert session.run({**FEEDS, "n": np.int64(2)})[0] == 1
-        box._process.kill()
-        box._process.wait()
+        box._child.process.kill()
+        box._child.process.wait()
         assert session.run({**FEEDS, "n": np.int64(2)})[0] == 1
 
 

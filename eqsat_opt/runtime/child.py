@@ -1,0 +1,165 @@
+"""A child process that answers requests in turn, where what crashes or hangs does no harm.
+
+A message is a JSON text and the bytes of the blobs that belong to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import IO, Any, TypeAlias
+
+from eqsat_opt.children import end_with_parent
+from eqsat_opt.errors import RuntimeFailed
+
+__all__ = ["Child", "Message", "answer_requests"]
+
+Message: TypeAlias = tuple[dict[str, Any], list[bytes]]
+
+_LENGTH = struct.Struct("<I")
+# A plain interpreter and not multiprocessing, which would import the caller's script again.
+_PROGRAM = (
+    "import importlib, json, sys\n"
+    "sys.path[:] = json.loads(sys.argv[1])\n"
+    "importlib.import_module(sys.argv[2]).serve()\n"
+)
+
+
+class Child:
+    """A process, started at once in the background. Not for use by several threads at once.
+
+    Args:
+        module: its function ``serve`` is the life of the process.
+        purpose: in words, after "a process".
+
+    Raises:
+        RuntimeFailed: it cannot be started.
+    """
+
+    def __init__(self, module: str, purpose: str) -> None:
+        self._purpose = purpose
+        self._has_greeted = False
+        path = [entry or os.getcwd() for entry in sys.path]
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, json.dumps(path), module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise RuntimeFailed(
+                f"cannot start a process {purpose} ({error.strerror or error}); "
+                "free some memory or processes and try again"
+            ) from error
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self.process.poll() is None
+
+    def is_ready(self, limit_s: float) -> bool:
+        """Wait until its libraries are loaded; false if that took too long, which ended it."""
+        if not self._has_greeted:
+            self._has_greeted = self._exchange(None, limit_s) is not None
+        return self._has_greeted
+
+    def not_ready(self) -> RuntimeFailed:
+        """What to say of a process that is not ready in time."""
+        return RuntimeFailed(
+            f"cannot start a process {self._purpose} with {sys.executable!r}; "
+            "check that this interpreter can import eqsat_opt"
+        )
+
+    def ask(
+        self, header: Mapping[str, Any], blobs: Sequence[Any], limit_s: float
+    ) -> Message | None:
+        """The reply to a request; ``None`` if the process died, or was ended for its delay."""
+        return self._exchange((header, blobs), limit_s)
+
+    def end(self, wait_s: float = 0.0) -> int:
+        """End the process; its exit code if it ended by itself within ``wait_s``, otherwise 0."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=wait_s)
+        code = self.process.poll()
+        self.process.kill()
+        self.process.communicate()
+        return code or 0
+
+    def abandon(self) -> None:
+        """Let go of a process that belongs to another one."""
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+        self.process.returncode = 0  # not ours to wait for
+
+    def _exchange(
+        self, message: tuple[Mapping[str, Any], Sequence[Any]] | None, limit_s: float
+    ) -> Message | None:
+        process = self.process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        timer = threading.Timer(limit_s, process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            if message is not None:
+                _write(process.stdin, *message)
+            return _read(process.stdout)
+        except OSError:  # a broken pipe: it died before it had read everything
+            return None
+        except BaseException:  # Ctrl-C: a late reply must not answer the next request
+            self.end()
+            raise
+        finally:
+            timer.cancel()
+
+
+def answer_requests(
+    answer: Callable[[dict[str, Any], list[bytes]], tuple[Mapping[str, Any], Sequence[Any]]],
+) -> None:
+    """Answer requests on standard input until it closes; for the child process."""
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    requests = sys.stdin.buffer
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # Whatever a library prints must not mix with the replies.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _write(replies, {}, ())
+    while (request := _read(requests)) is not None:
+        _write(replies, *answer(*request))
+
+
+def _write(stream: IO[bytes], header: Mapping[str, Any], blobs: Sequence[Any]) -> None:
+    text = json.dumps([header, [len(blob) for blob in blobs]]).encode()
+    stream.write(_LENGTH.pack(len(text)))
+    stream.write(text)
+    for blob in blobs:
+        stream.write(blob)
+    stream.flush()
+
+
+def _read(stream: IO[bytes]) -> Message | None:
+    """The next message; ``None`` at the end of the stream."""
+    start = stream.read(_LENGTH.size)
+    if len(start) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(start)
+    text = stream.read(length)
+    if len(text) < length:
+        return None
+    header, lengths = json.loads(text)
+    blobs = []
+    for size in lengths:
+        blob = stream.read(size)
+        if len(blob) < size:
+            return None
+        blobs.append(blob)
+    return header, blobs
