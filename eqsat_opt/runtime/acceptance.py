@@ -68,8 +68,11 @@ def _reason(error: RuntimeFailed) -> str:
 def _is_lacking(error: RuntimeFailed, text: str, model: ModelSource) -> bool:
     if type(error.__cause__).__name__ in ("NotImplemented", "MemoryError", "NoSuchFile"):
         return True
+    structure = read_structure(model)
     if unknown := _UNKNOWN.search(text):
-        return unknown[1] not in _STANDARD
+        # A library that any session of the process loaded makes its domain known to all models.
+        imported = {one.domain for one in structure.opset_import}
+        return unknown[1] in imported.difference(_STANDARD)
     if unregistered := _UNREGISTERED.search(text):
         node = _IN_NODE.search(text)
         domain = node[3] if node else ""
@@ -77,7 +80,6 @@ def _is_lacking(error: RuntimeFailed, text: str, model: ModelSource) -> bool:
             return True
         schema = standard_schema(unregistered[1], int(unregistered[2]), domain)
         return schema is not None and not schema.deprecated
-    structure = read_structure(model)
     if unknown := _ATTRIBUTE.search(text):
         version = {o.domain: o.version for o in structure.opset_import}.get("", 0)
         schema = standard_schema(unknown[2], version)
