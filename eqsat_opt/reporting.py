@@ -8,7 +8,7 @@ import onnx_ir
 
 from eqsat_opt.cost.metrics import weighted
 from eqsat_opt.cost.pricing import Pricer
-from eqsat_opt.ir.contents import constant_bytes, operator_counts
+from eqsat_opt.ir.content import constant_bytes, operator_counts
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
 from eqsat_opt.report import Latency, OutputError, Report

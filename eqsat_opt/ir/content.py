@@ -1,8 +1,9 @@
-"""What a model is, as one digest: wherever its weights lie, and whatever its metadata say."""
+"""What a model holds: its operators, the bytes of its constants, and one digest of it all."""
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,8 +11,25 @@ import onnx_ir
 
 from eqsat_opt.ir.external import tensor_slots
 from eqsat_opt.ir.onnx_export import model_proto
+from eqsat_opt.ir.sparse import stands_for_initializer
 
-__all__ = ["content_digest"]
+__all__ = ["constant_bytes", "content_digest", "operator_counts"]
+
+
+def operator_counts(model: onnx_ir.Model) -> Counter[str]:
+    """How many nodes of each operator the main graph has; a call of a function is one node."""
+    return Counter(node.op_type for node in model.graph if not stands_for_initializer(node))
+
+
+def constant_bytes(model: onnx_ir.Model) -> int:
+    """Bytes of all initializers and tensors in attributes, in subgraphs and functions too."""
+    return sum(_bytes(slot.tensor) for slot in tensor_slots(model))
+
+
+def _bytes(tensor: Any) -> int:
+    if tensor.dtype == onnx_ir.DataType.STRING:
+        return sum(map(len, tensor.string_data()))
+    return int(tensor.nbytes)
 
 
 def content_digest(model: onnx_ir.Model) -> str:

@@ -108,7 +108,7 @@ def fold(
             )
             return splat_constant(value, type_.static_shape())
     room = max(limit_bytes, held_bytes(operands))
-    if any(_bytes(one) > room for one in (type_, *(o.type for o in operands))):
+    if any(one.static_bytes() > room for one in (type_, *(o.type for o in operands))):
         return None
     if _is_undefined(node, operands):
         return None
@@ -124,10 +124,6 @@ def _is_undefined(node: Node, operands: Sequence[Constant]) -> bool:
         size, indices = operands[0].type.static_shape()[node.attr("axis")], operands[1].load()
         return bool(np.any((indices < -size) | (indices >= size)))
     return node.op in ("ReduceMean", *GLOBAL_POOLS) and 0 in operands[0].type.shape
-
-
-def _bytes(type_: TensorType) -> int:
-    return type_.static_size() * numpy_dtype(type_.dtype).itemsize
 
 
 def evaluate_opaque(

@@ -60,10 +60,6 @@ def _digest(*parts: bytes | str) -> str:
     return state.hexdigest()
 
 
-def _nbytes(type_: TensorType) -> int:
-    return type_.static_size() * numpy_dtype(type_.dtype).itemsize
-
-
 def array_constant(array: Array) -> Constant:
     """A constant that is already in memory."""
     array = np.asarray(array)
@@ -92,7 +88,7 @@ def tensor_constant(tensor: Any) -> Constant | None:
     type_ = TensorType(dtype, tuple(int(d) for d in tensor.shape))
     if dtype == "string":
         return Constant(type_, _digest(str(type_), *tensor.string_data()), tensor.numpy, tensor)
-    if isinstance(tensor, onnx_ir.ExternalTensor) and _nbytes(type_) > _EXTERNAL_HASHED_BYTES:
+    if isinstance(tensor, onnx_ir.ExternalTensor) and type_.static_bytes() > _EXTERNAL_HASHED_BYTES:
         place = (os.path.realpath(tensor.path), str(tensor.offset or 0), str(tensor.length or ""))
         return Constant(type_, _digest("external", str(type_), *place), tensor.numpy, tensor)
     return Constant(type_, _digest(str(type_), _content(tensor)), tensor.numpy, tensor)
@@ -138,7 +134,9 @@ def derived_constant(
 def held_bytes(constants: Iterable[Constant]) -> int:
     """Bytes that somebody has to keep for these constants: one element of a splat."""
     return sum(
-        numpy_dtype(one.type.dtype).itemsize if isinstance(one.source, Splat) else _nbytes(one.type)
+        numpy_dtype(one.type.dtype).itemsize
+        if isinstance(one.source, Splat)
+        else one.type.static_bytes()
         for one in constants
     )
 

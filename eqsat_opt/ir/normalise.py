@@ -193,7 +193,7 @@ class _Pass:
         results = [self.types.get(name) for name in node.outputs if name]
         given = [c for c in operands if c is not None]
         room = max(FOLDED_BYTES, held_bytes(given))
-        if any(_bytes(c.type) > room for c in given) or not all(
+        if any(c.type.static_bytes() > room for c in given) or not all(
             _may_hold(t, room) for t in results
         ):
             return False
@@ -320,14 +320,10 @@ def _with(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Node
     )
 
 
-def _bytes(type_: TensorType) -> int:
-    return type_.static_size() * numpy_dtype(type_.dtype).itemsize
-
-
 def _may_hold(type_: ValueType | None, room_bytes: int) -> bool:
     if not isinstance(type_, TensorType) or not type_.is_static or type_.dtype == "string":
         return False
-    return _bytes(type_) <= room_bytes
+    return type_.static_bytes() <= room_bytes
 
 
 def _is_neutral(zero: np.ndarray[tuple[int, ...], np.dtype[np.generic]], sign: int) -> bool:

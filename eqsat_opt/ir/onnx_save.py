@@ -29,6 +29,7 @@ from eqsat_opt.files import (
     same_file,
     short_name,
 )
+from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.external import (
     TensorSlot,
     external_files,
@@ -63,7 +64,7 @@ _SMALL_MODEL_BYTES = 64 << 20
 
 def is_saved_external(model: onnx_ir.Model) -> bool:
     """Whether a model is saved with a file beside it: if it came so, or is too large for one."""
-    return has_external(model) or _weight_bytes(model) > _INLINE_BYTES
+    return has_external(model) or constant_bytes(model) > _INLINE_BYTES
 
 
 def save_model(model: onnx_ir.Model, path: str | os.PathLike[str]) -> frozenset[str]:
@@ -267,10 +268,6 @@ def _files_read_by(target: str) -> frozenset[str]:
     except OSError:
         small = False
     return files_read_by(target) if small else frozenset()
-
-
-def _weight_bytes(model: onnx_ir.Model) -> int:
-    return sum(slot.tensor.nbytes for slot in _numeric_slots(model))
 
 
 def _numeric_slots(model: onnx_ir.Model) -> Iterator[TensorSlot]:

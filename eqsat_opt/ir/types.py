@@ -83,6 +83,10 @@ class TensorType:
         """Number of elements of a static shape."""
         return prod(self.static_shape())
 
+    def static_bytes(self) -> int:
+        """Number of bytes of the elements of a static shape."""
+        return self.static_size() * numpy_dtype(self.dtype).itemsize
+
     def __str__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 

@@ -11,6 +11,7 @@ import onnx_ir
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.files import Scratch, reason
+from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.external import has_external
 from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_save import DataFile, save_with_data
@@ -38,10 +39,8 @@ class Staging:
     def __init__(
         self, model: onnx_ir.Model, given: str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
     ) -> None:
-        tensors = (value.const_value for value in model.graph.initializers.values())
-        size = sum(tensor.nbytes for tensor in tensors if tensor is not None)
         # In memory a model would have its external data looked for in the working directory.
-        self._in_files = size > _LARGE_BYTES or has_external(model)
+        self._in_files = constant_bytes(model) > _LARGE_BYTES or has_external(model)
         self._close = ExitStack()
         self._scratch: Scratch | None = None
         self._data: DataFile | None = None
