@@ -121,10 +121,10 @@ _RACE_S = 10.0
 
 
 def _search_options(
-    options: Options, sizes: Mapping[str, int], deadline: Deadline
+    options: Options, objective: Mapping[str, float], sizes: Mapping[str, int], deadline: Deadline
 ) -> SearchOptions:
     return SearchOptions(
-        Objective(with_ties_broken(objective_weights(options.objective))),
+        Objective(with_ties_broken(objective)),
         Budget(nodes=options.nodes),
         sizes,
         measure=options.measure,
@@ -199,6 +199,7 @@ def optimise(
         ModelError, OptionError, CheckFailed: see :func:`eqsat_opt.api.run`.
     """
     stages = Stages(progress)
+    objective = objective_weights(options.objective)
     rules = load_rules(options.rules, Numerics.parse(options.numerics))
     with stages("load"):
         model = load_model(given)
@@ -211,14 +212,13 @@ def optimise(
             imported = import_model(model, exact=options.numerics == "bitexact")
             clean = normalise(imported, numerics=options.numerics)
         sizes = size_sets(imported, options.shape_sets)
-        search = _search_options(options, sizes[0].all, deadline)
+        search = _search_options(options, objective, sizes[0].all, deadline)
         if search.deadline.left_s < _NODE_S * len(clean.nodes):
-            objective = objective_weights(options.objective)
             report = unsearched_report(name, model, stages.seconds, options, objective)
             return Outcome(model, None, report, None)
         terms = _terms(options, search, sizes, deadline)
         clear = _nothing
-        if options.check or options.race:
+        if terms.runs_models:
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
             terms, clear = replace(terms, open_session=box.open), box.reset
         pricer = stack.enter_context(open_pricer(options))
@@ -232,8 +232,6 @@ def optimise(
             terms,
             pricer,
             staging,
-            examine=bool(options.check) or options.race,
-            race=options.race,
             strict=options.strict,
             selection=options.rules,
             stage=stages,
@@ -242,16 +240,11 @@ def optimise(
         found, warnings = find_candidates(job, rules, deadline)
         stages.seconds.update(found.stages_s)
         origin = cache(lambda: origin_of(model, rules, options.numerics))
-        joined = Joined(found)
-        place = None if destination is None else destination.earlier
-        if place is not None and terms.race_s and not terms.by_cost:
-            with stages("previous"):
-                joined = join_previous(found, place, model, origin, staging.original, terms)
-                found = joined.found
+        joined = _joined(job, found, destination, model, origin, stages)
         clear()  # what the sandbox holds would only lie in the way of those that race
         contest = _contest(job, joined, stages)
     verdict = contest.verdict
-    chosen = _with_settings(model, found, verdict)
+    chosen = _with_settings(model, joined.found, verdict)
     is_written = joined.is_written(verdict)
     if destination is not None and verdict.winner != ORIGINAL and not is_written:
         assert chosen is not None
@@ -260,29 +253,49 @@ def optimise(
             chosen.metadata_props[RECORD] = record_of(origin(), status)
     report = report_of(
         name,
-        found,
+        joined.found,
         (model, model if chosen is None else chosen),
         imported,
         contest,
         stages.seconds,
         pricer.n_measured,
         options,
-        objective_weights(options.objective),
+        objective,
     )
-    notes = [joined.note] if joined.note else []
-    if lacking and not contest.obstacle:
-        notes.append(f"the original does not run in onnxruntime, so nothing was checked: {lacking}")
     report = replace(
         report,
         warnings=(*warnings, *store_warning(pricer)),
         sizes=tuple(one.to_json() for one in sizes),
-        notes=(*report.notes, *notes),
+        notes=(*report.notes, *_notes(joined, contest, lacking)),
     )
-    return Outcome(model, chosen, report, found.plan, is_written)
+    return Outcome(model, chosen, report, joined.found.plan, is_written)
 
 
 def _nothing() -> None:
     pass
+
+
+def _joined(
+    job: Job,
+    found: Found,
+    destination: Destination | None,
+    model: onnx_ir.Model,
+    origin: Callable[[], str],
+    stages: Stages,
+) -> Joined:
+    """What was found, and the earlier result at its place, if there will be a race."""
+    place = None if destination is None else destination.earlier
+    if place is None or not job.terms.race_s or job.terms.by_cost:
+        return Joined(found)
+    with stages("previous"):
+        return join_previous(found, place, model, origin, job.staging.original, job.terms)
+
+
+def _notes(joined: Joined, contest: Contest, lacking: str) -> Iterator[str]:
+    if joined.note:
+        yield joined.note
+    if lacking and not contest.obstacle:
+        yield f"the original does not run in onnxruntime, so nothing was checked: {lacking}"
 
 
 def _contest(job: Job, joined: Joined, stages: Stages) -> Contest:

@@ -80,6 +80,11 @@ class Terms:
     custom_ops: tuple[str, ...] = ()
     open_session: OpenSession = OrtSession
 
+    @property
+    def runs_models(self) -> bool:
+        """Whether anything is run at all, to be compared or to race."""
+        return bool(self.seeds) or bool(self.race_s)
+
     def session(self, level: OptimizationLevel = "all") -> OrtOptions:
         """How the runtime runs a model here."""
         return OrtOptions(self.threads, level, custom_ops=self.custom_ops)

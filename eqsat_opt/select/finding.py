@@ -52,8 +52,6 @@ class Job:
         terms: how to compare.
         pricer: knows prices.
         staging: of the model.
-        examine: whether candidates are run at all.
-        race: whether there will be a race.
         strict: whether a wrong candidate is an error.
         selection: of the rules, as the user wrote it.
         stage: times the stage of a name.
@@ -66,8 +64,6 @@ class Job:
     terms: Terms
     pricer: Pricer
     staging: Staging
-    examine: bool
-    race: bool
     strict: bool
     selection: str
     stage: Callable[[str], AbstractContextManager[None]]
@@ -148,13 +144,15 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
         job.clean,
         job.imported,
         job.search.objective.weights,
-        by_cost=job.terms.by_cost or not job.race,
+        by_cost=job.terms.by_cost or not job.terms.race_s,
     )
     with job.stage("export"):
         exported = {label: export_model(graph) for label, graph in entrants.items()}
     models: dict[str, ModelSource] = {}
     examined = None
-    if job.examine and (entrants or (job.race and has_session_variants(job.clean))):
+    if job.terms.runs_models and (
+        entrants or (job.terms.race_s and has_session_variants(job.clean))
+    ):
         with job.stage("check"):
             models = {label: job.staging.of(value) for label, value in exported.items()}
             examined = examine(models, job.staging.original, job.terms)
