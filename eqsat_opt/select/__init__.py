@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from eqsat_opt.select.candidates import Candidate, Candidates, tile
+from eqsat_opt.select.candidates import Candidate, Candidates
 from eqsat_opt.select.choose import ChoiceResult, Selection, choose
+from eqsat_opt.select.constants import spoilt_constants
 from eqsat_opt.select.pricing import PricedCandidates
-from eqsat_opt.select.raising import raise_graph, rules_used, spoilt_constants
+from eqsat_opt.select.raising import raise_graph, rules_used
+from eqsat_opt.select.tiling import tile
 
 __all__ = [
     "Candidate",

@@ -17,10 +17,12 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.patterns import KernelPattern, ort_patterns
-from eqsat_opt.select.candidates import Candidates, tile
+from eqsat_opt.select.candidates import Candidates
 from eqsat_opt.select.choose import ChoiceResult, choose
+from eqsat_opt.select.constants import spoilt_constants
 from eqsat_opt.select.pricing import PricedCandidates
-from eqsat_opt.select.raising import raise_graph, spoilt_constants
+from eqsat_opt.select.raising import raise_graph
+from eqsat_opt.select.tiling import tile
 
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule

@@ -6,138 +6,18 @@ compute on load; every new node records the rules that made it.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from eqsat_opt.egraph import EClasses, Lowered
-from eqsat_opt.egraph.lowering import LEAF
-from eqsat_opt.errors import EqsatError, ExtractionError
-from eqsat_opt.ir.extraordinary import spoils
-from eqsat_opt.ir.folding import evaluate, is_exact
 from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, attributes
-from eqsat_opt.ir.onnx_export import SPLIT, export_model, model_proto
+from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.onnx_import import identity_node
-from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType, ValueType
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.ir.types import ValueType
 from eqsat_opt.select.candidates import Candidate, OperandRef
 from eqsat_opt.select.choose import Selection
+from eqsat_opt.select.constants import Constants, reshaped
 
-__all__ = ["raise_graph", "rules_used", "spoilt_constants"]
-
-_AS_IT_STANDS = OrtOptions(threads=1, level="disabled")
-
-
-def _loader(
-    op: str, attrs: Attrs, operands: list[Constant], type_: TensorType
-) -> Callable[[], npt.NDArray[Any]]:
-    """Folds when it is first called."""
-    memo: list[npt.NDArray[Any]] = []
-    node = Node(op, tuple(f"x{i}" for i in range(len(operands))), ("y",), attrs)
-
-    def load() -> npt.NDArray[Any]:
-        if not memo:
-            memo.append(np.ascontiguousarray(_folded_as_run(node, operands, type_)))
-        return memo[0]
-
-    return load
-
-
-def _folded_as_run(node: Node, operands: list[Constant], type_: TensorType) -> npt.NDArray[Any]:
-    """By the runtime where libraries round otherwise than we do: bit for bit what it would do."""
-    arrays = [np.asarray(o.load()) for o in operands]
-    if is_exact(node) or not operands:
-        return evaluate(node, arrays, type_)
-    types = {"y": type_, **{n: o.type for n, o in zip(node.inputs, operands, strict=True)}}
-    graph = Graph(node.inputs, ("y",), (node,), {}, types)
-    try:
-        session = OrtSession(model_proto(export_model(graph)), _AS_IT_STANDS)
-        (result,) = session.run(dict(zip(node.inputs, arrays, strict=True)))
-    except EqsatError:
-        return evaluate(node, arrays, type_)
-    return np.asarray(result)
-
-
-@dataclass
-class _Constants:
-    """Handles for constant classes: the model's own if there is one, else a folded expression."""
-
-    lowered: Lowered
-    eclasses: EClasses
-    memo: dict[int, Constant] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
-    ranks: dict[int, int] = field(default_factory=dict)
-    spoilt: set[int] = field(default_factory=set)
-    """Folded classes that are extraordinary though what they are folded from is not."""
-
-    def __post_init__(self) -> None:
-        # Cheapest expression first: its number of operators, settled bottom up, which also excludes
-        # cycles.
-        eclasses = self.eclasses
-        pending = [n for n in range(eclasses.n_nodes) if eclasses.is_const[eclasses.class_of[n]]]
-        changed = True
-        while changed:
-            changed = False
-            for node in pending:
-                children = eclasses.children(node)
-                if all(c in self.ranks for c in children):
-                    rank = (
-                        0 if eclasses.op[node] == LEAF else 1 + sum(self.ranks[c] for c in children)
-                    )
-                    cls = int(eclasses.class_of[node])
-                    if rank < self.ranks.get(cls, rank + 1):
-                        self.ranks[cls], changed = rank, True
-
-    def handle(self, cls: int) -> Constant:
-        if cls in self.memo:
-            return self.memo[cls]
-        eclasses = self.eclasses
-        for node in eclasses.nodes_of[cls]:
-            children = eclasses.children(node)
-            if eclasses.op[node] == LEAF:
-                name = self.lowered.leaf_names[int(eclasses.attrs[node][0][1])]  # type: ignore[arg-type]
-                self.memo[cls], self.names[cls] = self.lowered.constants[name], name
-                return self.memo[cls]
-            ranks = [self.ranks.get(c) for c in children]
-            if None not in ranks and 1 + sum(r for r in ranks if r is not None) == self.ranks.get(
-                cls
-            ):
-                self.memo[cls] = self.folded(node, [self.handle(c) for c in children])
-                if self.spoilt.intersection(children) or self._spoils(node):
-                    self.spoilt.add(cls)
-                return self.memo[cls]
-        raise ExtractionError(f"constant class {cls} cannot be folded; please report this model")
-
-    def _spoils(self, node: int) -> bool:
-        """Whether folding makes extraordinary numbers, unless the model itself does so."""
-        eclasses = self.eclasses
-        op, cls = eclasses.op[node], int(eclasses.class_of[node])
-        if eclasses.origin[node] == 0 or get_op(op).kind == "movement":
-            return False
-        operands = [np.asarray(self.memo[c].load()) for c in eclasses.children(node)]
-        return spoils(op, dict(eclasses.attrs[node]), operands, self.memo[cls].load())
-
-    def folded(self, node: int, operands: list[Constant]) -> Constant:
-        op, attrs = self.eclasses.op[node], self.eclasses.attrs[node]
-        type_ = self.eclasses.types[int(self.eclasses.class_of[node])]
-        assert isinstance(type_, TensorType)
-        text = f"{op}{attrs}{[o.digest for o in operands]}"
-        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        return Constant(type_, digest, _loader(op, attrs, operands, type_))
-
-
-def _reshaped(handle: Constant, shape: tuple[int, ...]) -> Constant:
-    if handle.type.shape == shape:
-        return handle
-    type_ = TensorType(handle.type.dtype, shape)
-    return Constant(
-        type_, f"{handle.digest}:{shape}", lambda: np.asarray(handle.load()).reshape(shape)
-    )
+__all__ = ["raise_graph", "rules_used"]
 
 
 class _Raiser:
@@ -148,7 +28,7 @@ class _Raiser:
         self.eclasses = eclasses
         self.selection = selection
         self.graph = lowered.graph
-        self.constants = _Constants(lowered, eclasses)
+        self.constants = Constants(lowered, eclasses)
         self.used_constants: dict[str, Constant] = {}
         self.constant_names: dict[OperandRef, str] = {}
         self.taken = {*self.graph.types}
@@ -212,7 +92,7 @@ class _Raiser:
                 if base is not None:
                     own, handle = base, self.graph.constants[base]
                 else:
-                    own, handle = None, _reshaped(handle, ref.shape)
+                    own, handle = None, reshaped(handle, ref.shape)
             name = (
                 own
                 if own in self.graph.constants
@@ -391,15 +271,6 @@ class _Raiser:
             self.graph.model,
         )
         return raised.with_nodes(tuple(raised.live_nodes()))
-
-
-def spoilt_constants(lowered: Lowered, eclasses: EClasses, selection: Selection) -> set[int]:
-    """Constant classes of a selection whose folding leaves the ordinary range of numbers."""
-    constants = _Constants(lowered, eclasses)
-    chosen = [cls for cls, item in selection.items() if item.kind == "const"]
-    for cls in chosen:
-        constants.handle(cls)
-    return constants.spoilt.intersection(chosen)
 
 
 def raise_graph(lowered: Lowered, eclasses: EClasses, selection: Selection) -> Graph:

@@ -31,9 +31,10 @@ from eqsat_opt.options import Options
 from eqsat_opt.rules import default_rules
 from eqsat_opt.runtime.patterns import ort_patterns
 from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
-from eqsat_opt.select.candidates import Candidate, Candidates, tile
+from eqsat_opt.select.candidates import Candidate, Candidates
 from eqsat_opt.select.contest import Terms, affordable, examine
 from eqsat_opt.select.pipeline import SearchOptions, make_plan
+from eqsat_opt.select.tiling import tile
 
 BY_TIME = Objective(with_ties_broken({"time_us": 1.0}))
 

@@ -1,0 +1,125 @@
+"""Flat concatenations and splits: chains of Concat and neighbouring Slices as one kernel each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from eqsat_opt.egraph import EClasses
+from eqsat_opt.ir.kernel import Step
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.select.candidates import Candidate, OperandRef
+
+__all__ = ["concatenations", "splits"]
+
+_VARIANTS = 3
+_OPERANDS = 256
+_ROOM, _ROOM_PER_NODE = 4_096, 4
+"""Operands of all flat concatenations together: some, and some more for each e-node."""
+
+
+def _flat_operands(
+    eclasses: EClasses, node: int, depth: int = 0
+) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Ways to flatten a nested concatenation: operand classes and covered nodes; deepest first."""
+    left, right = eclasses.children(node)
+    found = 0
+    if not eclasses.is_const[left] and depth < _OPERANDS:
+        for inner in eclasses.nodes_of[left]:
+            if eclasses.op[inner] == "Concat" and eclasses.attrs[inner] == eclasses.attrs[node]:
+                for operands, nodes in _flat_operands(eclasses, inner, depth + 1):
+                    yield (*operands, right), (*nodes, node)
+                    found += 1
+                    if found >= _VARIANTS:
+                        break
+            if found >= _VARIANTS:
+                break
+    yield (left, right), (node,)
+
+
+def _concat(
+    eclasses: EClasses, node: int, operands: tuple[int, ...], nodes: tuple[int, ...]
+) -> Candidate:
+    refs = {cls: i for i, cls in enumerate(dict.fromkeys(operands))}
+    step = Step("Concat", eclasses.attrs[node], tuple(refs[c] for c in operands))
+    return Candidate(
+        int(eclasses.class_of[node]), "concat", nodes, tuple(refs),
+        tuple(OperandRef(c) for c in refs), (step,), (len(refs),),
+    )  # fmt: skip
+
+
+def concatenations(eclasses: EClasses, pairs: Sequence[int]) -> Iterator[Candidate]:
+    """Concatenations of two as they are, and flat ones as far as there is room for operands.
+
+    A concatenation of n is n - 1 pairs, and to flatten each of them would take n² operands. So the
+    outermost, which no other one continues, come first, and each once before any in another way.
+    """
+    room = _ROOM + _ROOM_PER_NODE * eclasses.n_nodes
+    attrs, classes = eclasses.attrs, eclasses.class_of
+    continued = {(eclasses.children(node)[0], attrs[node]) for node in pairs}
+    outermost = [node for node in pairs if (int(classes[node]), attrs[node]) not in continued]
+    pending, whole = [*reversed(pairs), *reversed(outermost)], set(pairs)
+    other_ways: dict[int, Iterator[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+    while pending:
+        node = pending.pop()
+        if node in other_ways:
+            continue
+        ways = other_ways[node] = _flat_operands(eclasses, node)
+        operands, nodes = next(ways) if room > 0 else (eclasses.children(node), (node,))
+        yield _concat(eclasses, node, operands, nodes)
+        room -= len(operands)
+        if len(nodes) >= _OPERANDS:  # the rest of it is a concatenation of its own
+            pending += [n for n in eclasses.nodes_of[operands[0]] if n in whole]
+    for node, ways in other_ways.items():
+        for operands, nodes in ways if room > 0 else ():
+            yield _concat(eclasses, node, operands, nodes)
+            room -= len(operands)
+        yield _concat(eclasses, node, eclasses.children(node), (node,))
+
+
+def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]]:
+    """Covers of ``[0, size)`` by neighbouring slices: those of shortest and longest steps."""
+    by_start: dict[int, list[int]] = defaultdict(list)
+    for lo, hi in slices:
+        by_start[lo].append(hi)
+    covers: dict[tuple[int, ...], None] = {}
+    for pick in (min, max):
+        position, cover = 0, []
+        while position < size:
+            ends = [hi for hi in by_start.get(position, ()) if hi - position < size]
+            if not ends:
+                break
+            end = pick(ends)
+            cover.append(slices[(position, end)])
+            position = end
+        else:
+            if len(cover) > 1:
+                covers[tuple(cover)] = None
+    return [list(cover) for cover in covers]
+
+
+def splits(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
+    """One Split for adjacent Slices: a pseudo-class computes all parts, and each part is free."""
+    pseudo = first_pseudo
+    by_source: dict[tuple[int, int], dict[tuple[int, int], int]] = defaultdict(dict)
+    for node, op in enumerate(eclasses.op):
+        if op == "Slice" and not eclasses.is_const[eclasses.class_of[node]]:
+            attrs: dict[str, Any] = dict(eclasses.attrs[node])
+            slices_of = by_source[(eclasses.children(node)[0], attrs["axis"])]
+            slices_of[(attrs["lo"], attrs["hi"])] = node
+    for (source, axis), slices in by_source.items():
+        type_ = eclasses.types[source]
+        if not isinstance(type_, TensorType) or not isinstance(size := type_.shape[axis], int):
+            continue
+        for cover in _partitions(slices, size):
+            steps = tuple(Step("Slice", eclasses.attrs[node], (0,)) for node in cover)
+            outputs = tuple(range(1, len(cover) + 1))
+            yield Candidate(
+                pseudo, "split", tuple(cover), (source,), (OperandRef(source),), steps, outputs
+            )
+            for index, node in enumerate(cover):
+                yield Candidate(
+                    int(eclasses.class_of[node]), "part", (node,), (pseudo,), index=index
+                )
+            pseudo += 1

@@ -1,0 +1,198 @@
+"""Tiling: all candidates of an e-graph, from single operators, patterns and concatenations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.egraph import EClasses
+from eqsat_opt.egraph.lowering import LEAF, OUT
+from eqsat_opt.ir.dims import literal
+from eqsat_opt.ir.graph import OPAQUE
+from eqsat_opt.ir.kernel import Step
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.patterns import KernelPattern
+from eqsat_opt.select.candidates import Candidate, Candidates, OperandRef
+from eqsat_opt.select.concatenations import concatenations, splits
+from eqsat_opt.select.matching import Match, match_at
+
+__all__ = ["tile"]
+
+_BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max"})
+
+
+@dataclass
+class _Body:
+    """Collects the steps of one candidate."""
+
+    eclasses: EClasses
+    covered: dict[int, int]
+    operands: list[OperandRef] = field(default_factory=list)
+    pending: list[tuple[str, tuple[object, ...], list[tuple[bool, int]]]] = field(
+        default_factory=list
+    )
+    nodes: list[int] = field(default_factory=list)
+    done: dict[int, tuple[bool, int]] = field(default_factory=dict)
+
+    def operand(self, cls: int, node: int) -> tuple[bool, int]:
+        ref = OperandRef(cls, _stripped(self.eclasses, cls, node))
+        if ref not in self.operands:
+            self.operands.append(ref)
+        return False, self.operands.index(ref)
+
+    def emit(self, cls: int) -> tuple[bool, int]:
+        if cls in self.done:
+            return self.done[cls]
+        node = self.covered[cls]
+        refs = [
+            self.emit(child) if child in self.covered else self.operand(child, node)
+            for child in self._operands(node)
+        ]
+        self.pending.append((self.eclasses.op[node], self.eclasses.attrs[node], refs))
+        self.nodes.append(node)
+        self.done[cls] = (True, len(self.pending) - 1)
+        return self.done[cls]
+
+    def _operands(self, node: int) -> tuple[int, ...]:
+        """Operand classes; in one order if commutative, so that mirror images are one kernel."""
+        children = self.eclasses.children(node)
+        if not get_op(self.eclasses.op[node]).commutative:
+            return children
+        return tuple(
+            sorted(
+                children, key=lambda c: (c not in self.covered, bool(self.eclasses.is_const[c]), c)
+            )
+        )
+
+    def steps(self) -> tuple[Step, ...]:
+        base = len(self.operands)
+        return tuple(
+            Step(op, attrs, tuple(base + i if is_step else i for is_step, i in refs))  # type: ignore[arg-type]
+            for op, attrs, refs in self.pending
+        )
+
+
+def _stripped(eclasses: EClasses, cls: int, node: int) -> tuple[int, ...] | None:
+    """A broadcast constant without its leading axes of size 1, as models spell it.
+
+    ``None`` where it stays as it is: the rank of the result may be that of the constant.
+    """
+    type_ = eclasses.types[cls]
+    if not eclasses.is_const[cls] or not isinstance(type_, TensorType) or not type_.is_static:
+        return None
+    if eclasses.op[node] not in _BROADCASTING or not any(
+        _rank(eclasses, other) >= type_.rank for other in eclasses.children(node) if other != cls
+    ):
+        return None
+    shape = type_.static_shape()
+    start = next((i for i, d in enumerate(shape) if d != 1), len(shape))
+    return shape[start:] if start else None
+
+
+def _rank(eclasses: EClasses, cls: int) -> int:
+    type_ = eclasses.types[cls]
+    return type_.rank if isinstance(type_, TensorType) else -1
+
+
+def _absorb_bias(body: _Body) -> None:
+    """Conv followed by a channel bias is one Conv with three operands."""
+    if len(body.pending) < 2 or body.pending[0][0] != "Conv" or body.pending[1][0] != "Add":
+        return
+    sides = body.pending[1][2]
+    bias = [i for is_step, i in sides if not is_step]
+    if not bias or (True, 0) not in sides:
+        return
+    if any((False, bias[0]) in refs for _, _, refs in (body.pending[0], *body.pending[2:])):
+        return  # another step reads the same constant in its own shape
+    ref = body.operands[bias[0]]
+    if not body.eclasses.is_const[ref.cls]:
+        return
+    conv, conv_attrs, conv_refs = body.pending[0]
+    out = body.eclasses.types[int(body.eclasses.class_of[body.nodes[0]])]
+    assert isinstance(out, TensorType)
+    full = body.eclasses.types[ref.cls]
+    assert isinstance(full, TensorType)
+    if full.shape != (1, out.shape[1], *(1,) * (out.rank - 2)):
+        return
+    body.operands[bias[0]] = OperandRef(ref.cls, (literal(full.shape[1]),))
+    body.pending[:2] = [(conv, conv_attrs, [*conv_refs, (False, bias[0])])]
+    for _, _, refs in body.pending[1:]:
+        refs[:] = [(is_step, max(i - 1, 0)) if is_step else (is_step, i) for is_step, i in refs]
+
+
+def _candidate(eclasses: EClasses, kind: str, match: Match) -> Candidate:
+    body = _Body(eclasses, match.covered)
+    body.emit(match.root)
+    _absorb_bias(body)
+    steps = body.steps()
+    reads = tuple(dict.fromkeys(ref.cls for ref in body.operands))
+    last = len(body.operands) + len(steps) - 1
+    return Candidate(
+        match.root, kind, tuple(body.nodes), reads, tuple(body.operands), steps, (last,)
+    )
+
+
+def _single(eclasses: EClasses, node: int) -> Candidate:
+    cls, op = int(eclasses.class_of[node]), eclasses.op[node]
+    children = tuple(dict.fromkeys(eclasses.children(node)))
+    if op == LEAF:
+        return Candidate(cls, "leaf", (node,), ())
+    if op in (OPAQUE, OUT):
+        return Candidate(cls, "opaque" if op == OPAQUE else "out", (node,), children)
+    return _candidate(eclasses, "op", Match(cls, {cls: node}))
+
+
+def tile(
+    eclasses: EClasses, patterns: Sequence[KernelPattern], deadline: Deadline | None = None
+) -> Candidates:
+    """All candidates: single operators, pattern matches, flat concatenations and splits.
+
+    A constant class has one candidate that costs nothing but bytes; how it is folded is decided
+    when raising. The number of candidates is linear in that of e-nodes.
+
+    Args:
+        eclasses: the e-graph.
+        patterns: kernels that compute several operators at once.
+        deadline: when to leave out the e-nodes that are not tiled yet; those of the model never
+            are.
+    """
+    by_root: dict[str, list[KernelPattern]] = defaultdict(list)
+    for pattern in patterns:
+        for op in pattern.pattern.ops:
+            by_root[op].append(pattern)
+    items: dict[object, Candidate] = {}
+
+    def add(candidate: Candidate) -> None:
+        # The same kernel on the same operands may cover different spellings; the first one stands
+        # for all.
+        body = (candidate.operands, candidate.steps) if candidate.steps else candidate.nodes
+        items.setdefault((candidate.cls, body, candidate.reads, candidate.index), candidate)
+
+    constants: set[int] = set()
+    pairs: list[int] = []
+    for node in sorted(range(eclasses.n_nodes), key=lambda n: bool(eclasses.origin[n])):
+        if deadline is not None and eclasses.origin[node] and deadline.expired:
+            break
+        cls, op = int(eclasses.class_of[node]), eclasses.op[node]
+        if eclasses.is_const[cls]:
+            if cls not in constants:
+                constants.add(cls)
+                add(Candidate(cls, "const", (node,), ()))
+            continue
+        if op == "Concat" and len(eclasses.children(node)) == 2:
+            pairs.append(node)
+            continue
+        add(_single(eclasses, node))
+        for pattern in by_root.get(op, ()):
+            for match in match_at(eclasses, pattern, node):
+                add(_candidate(eclasses, pattern.name, match))
+    for candidate in concatenations(eclasses, pairs):
+        add(candidate)
+    for candidate in splits(eclasses, eclasses.n_classes):
+        add(candidate)
+    ordered = sorted(items.values(), key=lambda c: c.cls)
+    count = max((c.cls for c in ordered), default=-1) + 1
+    return Candidates(eclasses, tuple(ordered), max(count, eclasses.n_classes))
