@@ -9,7 +9,6 @@ from typing import BinaryIO
 import onnx_ir
 
 from eqsat_opt.errors import ModelError, OptionError
-from eqsat_opt.files import obstacle, real_path, same_file
 from eqsat_opt.ir.external import external_files
 from eqsat_opt.ir.onnx_load import LEFT_OUT
 from eqsat_opt.ir.onnx_save import (
@@ -19,6 +18,7 @@ from eqsat_opt.ir.onnx_save import (
     serialised,
     target_obstacle,
 )
+from eqsat_opt.paths import obstacle, real_path, same_file
 
 __all__ = ["Destination", "Output"]
 

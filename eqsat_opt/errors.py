@@ -16,6 +16,7 @@ __all__ = [
     "StoreError",
     "escaped",
     "printable",
+    "reason",
 ]
 
 
@@ -29,6 +30,11 @@ def escaped(text: str) -> str:
 def printable(text: str) -> str:
     """The same on one line."""
     return escaped(" ".join(text.split()))
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in the words of the system."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 class EqsatError(Exception):

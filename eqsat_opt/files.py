@@ -22,7 +22,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import BinaryIO
 
-from eqsat_opt.errors import EqsatError
+from eqsat_opt.errors import EqsatError, reason
+from eqsat_opt.paths import real_path, short_name, shown
 
 try:
     import fcntl
@@ -34,19 +35,11 @@ __all__ = [
     "Scratch",
     "abandoned_parts",
     "folder_lock",
-    "obstacle",
     "part_of",
-    "real_path",
-    "reason",
     "remove_unfinished",
     "replacing",
-    "same_file",
-    "short_name",
     "write_whole",
 ]
-
-_NAME_BYTES = 255
-"""What file systems allow a name, nearly everywhere."""
 
 _FOREIGN_AGE_S = 24 * 3600.0
 """Locks of another machine may be invisible here: what it left is kept for a day."""
@@ -57,71 +50,6 @@ _NO_SURPRISE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 _unfinished: dict[str, int] = {}
 """Temporary files and folders to the process that made them, for an end that skips clean-up."""
-
-
-# ** where to **
-
-
-def real_path(path: str | os.PathLike[str]) -> str:
-    """The file that a path names at the end of all links: a link stays, its target is replaced."""
-    return os.path.realpath(os.fspath(path))
-
-
-def same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
-    """Whether two paths name one file: by spelling, by symbolic or by hard links."""
-    if real_path(first) == real_path(second):
-        return True
-    try:
-        return os.path.samefile(first, second)
-    except (OSError, ValueError):
-        return False
-
-
-def obstacle(path: str | os.PathLike[str]) -> str:
-    """Why a file cannot be written there, as a sentence; empty if nothing is known to be wrong."""
-    given = os.fspath(path)
-    if not given:
-        return "the file name is empty; give one"
-    status = None
-    try:
-        target = real_path(path)
-        folder = os.path.dirname(target)
-        if not os.path.isdir(folder):
-            return f"the folder {os.path.dirname(given) or folder} does not exist; create it first"
-        with suppress(FileNotFoundError):
-            status = os.stat(target)
-    except (OSError, ValueError) as error:
-        return f"cannot write {_shown(given)}: {reason(error)}; give another name"
-    if status is not None and stat.S_ISDIR(status.st_mode):
-        return f"{given} is a folder; give a file name"
-    if status is not None and not stat.S_ISREG(status.st_mode):
-        return f"{given} is no ordinary file and would be replaced; give another name"
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return (
-            f"no permission to write in {os.path.dirname(given) or folder}; choose another folder"
-        )
-    if status is not None and not os.access(target, os.W_OK):
-        return f"{given} is write-protected; give another name"
-    return ""
-
-
-def reason(error: BaseException) -> str:
-    """What went wrong, in the words of the system."""
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-def _shown(name: str) -> str:
-    return name if len(name) <= 80 else f"{name[:60]}…{name[-16:]}"
-
-
-def short_name(name: str, extra: int) -> str:
-    """``name``, or what stands for it where a name ``extra`` bytes longer would be too long."""
-    data = os.fsencode(name)
-    if len(data) + extra <= _NAME_BYTES:
-        return name
-    mark = hashlib.sha256(data).hexdigest()[:12]
-    room = _NAME_BYTES - extra - len(mark) - 1
-    return f"{data[:room].decode(errors='ignore')}~{mark}"
 
 
 # ** writing **
@@ -201,8 +129,8 @@ def write_whole(
         with replacing(path) as file:
             file.write(data.encode() if isinstance(data, str) else data)
     except (OSError, ValueError) as cause:
-        shown = _shown(os.fspath(path))
-        raise error(f"cannot write {shown}: {reason(cause)}; choose another place") from cause
+        name = shown(os.fspath(path))
+        raise error(f"cannot write {name}: {reason(cause)}; choose another place") from cause
 
 
 def _new_part(target: str, note: str) -> Part:

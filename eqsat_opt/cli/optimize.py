@@ -19,8 +19,8 @@ from eqsat_opt.cli.session import (
     write_json,
 )
 from eqsat_opt.errors import OptionError
-from eqsat_opt.files import same_file
 from eqsat_opt.options import Options
+from eqsat_opt.paths import same_file
 
 __all__ = ["optimize_model"]
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.errors import OptionError
-from eqsat_opt.files import obstacle, write_whole
+from eqsat_opt.files import write_whole
+from eqsat_opt.paths import obstacle
 
 if TYPE_CHECKING:
     from rich.console import Console

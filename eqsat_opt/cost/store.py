@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from platformdirs import user_cache_dir
 
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow, StoreStats
-from eqsat_opt.errors import StoreError
-from eqsat_opt.files import reason, write_whole
+from eqsat_opt.errors import StoreError, reason
+from eqsat_opt.files import write_whole
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["CACHE_VARIABLE", "ProfileStore", "store_path"]
@@ -193,7 +193,7 @@ class ProfileStore:
                     os.replace(f"{self.path}{suffix}", f"{target}{suffix}")
         except OSError as error:
             raise StoreError(
-                f"cannot rename the profile store {self.path} ({error.strerror}); "
+                f"cannot rename the profile store {self.path} ({reason(error)}); "
                 f"check the permissions, or choose another folder by {CACHE_VARIABLE}"
             ) from error
         return target
@@ -232,7 +232,7 @@ class ProfileStore:
                 raise ValueError("another format or version")
             records = [_record(row) for row in data["rows"]]
         except OSError as error:
-            raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+            raise StoreError(f"cannot read {path}: {reason(error)}") from error
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
                 f"{path} is not an export of a profile store ({error}); "

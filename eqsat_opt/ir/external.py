@@ -15,8 +15,7 @@ from typing import Any
 import onnx
 import onnx_ir
 
-from eqsat_opt.errors import ModelError
-from eqsat_opt.files import reason
+from eqsat_opt.errors import ModelError, reason
 
 __all__ = [
     "BITS",

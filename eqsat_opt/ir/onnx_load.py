@@ -14,7 +14,7 @@ import onnx
 import onnx_ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from eqsat_opt.errors import ModelError
+from eqsat_opt.errors import ModelError, reason
 from eqsat_opt.ir.external import (
     BITS,
     by_real_place,
@@ -62,10 +62,8 @@ def _read(path: str) -> onnx.ModelProto:
     try:
         return onnx.load(path, load_external_data=False)
     except OSError as error:
-        reason = (
-            "no such file" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
-        )
-        raise ModelError(f"cannot read {path!r}: {reason}") from error
+        why = "no such file" if isinstance(error, FileNotFoundError) else reason(error)
+        raise ModelError(f"cannot read {path!r}: {why}") from error
     except (DecodeError, ValueError, UnicodeDecodeError) as error:
         raise ModelError(f"{path} is truncated or not an ONNX model") from error
     except Exception as error:  # text and JSON formats raise parser errors of their own

@@ -18,17 +18,8 @@ from typing import Any, BinaryIO
 
 import onnx_ir
 
-from eqsat_opt.errors import ModelError
-from eqsat_opt.files import (
-    abandoned_parts,
-    folder_lock,
-    obstacle,
-    part_of,
-    real_path,
-    reason,
-    same_file,
-    short_name,
-)
+from eqsat_opt.errors import ModelError, reason
+from eqsat_opt.files import abandoned_parts, folder_lock, part_of
 from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.external import (
     TensorSlot,
@@ -38,6 +29,7 @@ from eqsat_opt.ir.external import (
     tensor_slots,
 )
 from eqsat_opt.ir.onnx_export import model_proto
+from eqsat_opt.paths import obstacle, real_path, same_file, short_name
 
 __all__ = [
     "DataFile",

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import IO, Any, TypeAlias
 
 from eqsat_opt.children import end_with_parent
-from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.errors import RuntimeFailed, reason
 
 __all__ = ["Child", "Message", "answer_requests"]
 
@@ -56,7 +56,7 @@ class Child:
             )
         except OSError as error:
             raise RuntimeFailed(
-                f"cannot start a process {purpose} ({error.strerror or error}); "
+                f"cannot start a process {purpose} ({reason(error)}); "
                 "free some memory or processes and try again"
             ) from error
 

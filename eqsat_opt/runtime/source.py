@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import onnx
 
-from eqsat_opt.errors import ModelError
+from eqsat_opt.errors import ModelError, reason
 
 __all__ = ["Feeds", "ModelSource", "Runner", "read_structure"]
 
@@ -48,6 +48,6 @@ def read_structure(source: ModelSource) -> onnx.ModelProto:
             return onnx.load_model_from_string(source)
         return onnx.load_model(os.fspath(source), load_external_data=False)
     except OSError as error:
-        raise ModelError(f"cannot read {what}: {error.strerror or error}") from error
+        raise ModelError(f"cannot read {what}: {reason(error)}") from error
     except Exception as error:  # protobuf's DecodeError has no public base class
         raise ModelError(f"not an ONNX model, or cut short: {what}") from error

@@ -9,8 +9,8 @@ from pathlib import Path
 import onnx
 import onnx_ir
 
-from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.files import Scratch, reason
+from eqsat_opt.errors import RuntimeFailed, reason
+from eqsat_opt.files import Scratch
 from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.external import has_external
 from eqsat_opt.ir.onnx_export import model_proto

@@ -11,8 +11,9 @@ from typing import BinaryIO
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from eqsat_opt.errors import ModelError
-from eqsat_opt.files import obstacle, part_of, real_path, reason
+from eqsat_opt.errors import ModelError, reason
+from eqsat_opt.files import part_of
+from eqsat_opt.paths import obstacle, real_path
 from eqsat_opt.zoo._evaluate import IR_VERSION, OPSET
 from eqsat_opt.zoo._tracer import Array
 

@@ -19,15 +19,12 @@ from eqsat_opt.files import (
     Scratch,
     abandoned_parts,
     folder_lock,
-    obstacle,
     part_of,
-    real_path,
     remove_unfinished,
     replacing,
-    same_file,
-    short_name,
     write_whole,
 )
+from eqsat_opt.paths import obstacle, real_path, same_file, short_name
 
 
 def names(folder: Path) -> list[str]:
@@ -163,8 +160,8 @@ def test_files_are_the_same_by_any_name(tmp_path: Path, monkeypatch: pytest.Monk
 
 _KILLED = """
 import os, signal, sys
-from eqsat_opt import files
-target, note = files.real_path(sys.argv[1]), sys.argv[2]
+from eqsat_opt import files, paths
+target, note = paths.real_path(sys.argv[1]), sys.argv[2]
 scratch = files.Scratch()
 open(os.path.join(scratch.path, "large"), "w").close()
 with files.part_of(target, note) as part:

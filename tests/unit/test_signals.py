@@ -128,7 +128,7 @@ def test_other_threads_leave_signals_alone() -> None:
 
 _LOST = """
 import os, signal, sys
-from eqsat_opt import files
+from eqsat_opt import files, paths
 from eqsat_opt.cli import signals
 from eqsat_opt.cli.session import Session
 
@@ -140,7 +140,7 @@ class Swallows:
 
 sys.unraisablehook = lambda _: None
 with signals.ending_signals(Session(), owns_process=True):
-    with files.part_of(files.real_path(sys.argv[1])):
+    with files.part_of(paths.real_path(sys.argv[1])):
         Swallows()
         while True:
             signal.pause()
@@ -158,7 +158,7 @@ def test_an_interruption_that_is_lost_ends_the_process_all_the_same(tmp_path: Pa
 
 _BETWEEN = """
 import os, signal
-from eqsat_opt import files
+from eqsat_opt import files, paths
 from eqsat_opt.cli import signals
 from eqsat_opt.cli.session import Session
 
@@ -188,7 +188,7 @@ def test_what_nobody_owns_yet_is_removed_too() -> None:
 
 _AFTER = """
 import os, signal, sys
-from eqsat_opt import files
+from eqsat_opt import files, paths
 from eqsat_opt.cli import signals
 from eqsat_opt.cli.session import Session
 

@@ -14,8 +14,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from eqsat_opt.errors import CertificateError
-from eqsat_opt.files import reason, write_whole
+from eqsat_opt.errors import CertificateError, reason
+from eqsat_opt.files import write_whole
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.verify.semantics import fingerprint
 

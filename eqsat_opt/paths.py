@@ -1,0 +1,73 @@
+"""What paths name, and why a file cannot be written there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from contextlib import suppress
+
+from eqsat_opt.errors import reason
+
+__all__ = ["obstacle", "real_path", "same_file", "short_name", "shown"]
+
+_NAME_BYTES = 255
+"""What file systems allow a name, nearly everywhere."""
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """The file that a path names at the end of all links: a link stays, its target is replaced."""
+    return os.path.realpath(os.fspath(path))
+
+
+def same_file(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> bool:
+    """Whether two paths name one file: by spelling, by symbolic or by hard links."""
+    if real_path(first) == real_path(second):
+        return True
+    try:
+        return os.path.samefile(first, second)
+    except (OSError, ValueError):
+        return False
+
+
+def obstacle(path: str | os.PathLike[str]) -> str:
+    """Why a file cannot be written there, as a sentence; empty if nothing is known to be wrong."""
+    given = os.fspath(path)
+    if not given:
+        return "the file name is empty; give one"
+    status = None
+    try:
+        target = real_path(path)
+        folder = os.path.dirname(target)
+        if not os.path.isdir(folder):
+            return f"the folder {os.path.dirname(given) or folder} does not exist; create it first"
+        with suppress(FileNotFoundError):
+            status = os.stat(target)
+    except (OSError, ValueError) as error:
+        return f"cannot write {shown(given)}: {reason(error)}; give another name"
+    if status is not None and stat.S_ISDIR(status.st_mode):
+        return f"{given} is a folder; give a file name"
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        return f"{given} is no ordinary file and would be replaced; give another name"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return (
+            f"no permission to write in {os.path.dirname(given) or folder}; choose another folder"
+        )
+    if status is not None and not os.access(target, os.W_OK):
+        return f"{given} is write-protected; give another name"
+    return ""
+
+
+def shown(name: str) -> str:
+    """A name as messages give it: what is longer than a line loses its middle."""
+    return name if len(name) <= 80 else f"{name[:60]}…{name[-16:]}"
+
+
+def short_name(name: str, extra: int) -> str:
+    """``name``, or what stands for it where a name ``extra`` bytes longer would be too long."""
+    data = os.fsencode(name)
+    if len(data) + extra <= _NAME_BYTES:
+        return name
+    mark = hashlib.sha256(data).hexdigest()[:12]
+    room = _NAME_BYTES - extra - len(mark) - 1
+    return f"{data[:room].decode(errors='ignore')}~{mark}"
