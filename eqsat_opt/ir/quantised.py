@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir
 
+from eqsat_opt.ir.moving import MOVING
+
 __all__ = ["ROUNDING", "may_fold", "quantised_units"]
 
 _QUANTISERS = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
@@ -29,11 +31,7 @@ _INTEGER_PRODUCTS = frozenset({"MatMulInteger", "ConvInteger"})
 _CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """They have integer kernels also where their result stays a float."""
 
-_CARRIERS = frozenset(
-    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "Identity",
-     "MaxPool", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
-     "Transpose", "Unsqueeze"}
-)  # fmt: skip
+_CARRIERS = MOVING | {"MaxPool", "Resize"}
 """Operators that hand quantised values on as they are."""
 
 _BOUNDS = frozenset({"Clip", "Relu"})

@@ -16,7 +16,7 @@ from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.types import TensorType
 
-__all__ = ["Sizes", "assumed_size", "size_sets", "symbol_sizes_of"]
+__all__ = ["Sizes", "assumed_size", "size_sets"]
 
 _SCALES = (1, 2, 4, 8, 16, 32)
 """Times the plain assumptions: up to images of 1024 by 1024."""
@@ -102,7 +102,7 @@ def size_sets(
     Raises:
         OptionError: a name is unknown, or a shape does not fit its input.
     """
-    sets = [symbol_sizes_of(graph, one) for one in given] or [{}]
+    sets = [_symbol_sizes_of(graph, one) for one in given] or [{}]
     return tuple(Sizes.of(graph, one) for one in sets)
 
 
@@ -156,7 +156,7 @@ def _accepts(graph: Graph, number: int, sizes: Mapping[str, int]) -> bool:
     return True
 
 
-def symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -> dict[str, int]:
+def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -> dict[str, int]:
     """Symbol to size.
 
     Args:

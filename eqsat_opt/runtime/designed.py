@@ -16,6 +16,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
+from eqsat_opt.ir.moving import MOVING
 from eqsat_opt.runtime.inputs import InputSpec, integer_ends, random_inputs
 from eqsat_opt.runtime.source import Feeds
 from eqsat_opt.runtime.trials import Draft
@@ -177,13 +178,11 @@ def _least(dtype: Any) -> float:
 
 # What becomes of inputs --------------------------------------------------------------------------
 
-_PASSES_INFINITIES = {
-    "Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose", "Slice", "Split",
-    "Concat", "Flatten", "Tile", "Pad", "Gather", "DepthToSpace", "SpaceToDepth", "Where",
-    "Add", "Sub", "Sum", "Neg", "Abs", "Max", "Min", "Clip", "Relu", "LeakyRelu", "PRelu",
-    "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "TopK", "Exp",
-    "Sigmoid", "Tanh", "Erf", "Softmax", "LogSoftmax", "IsInf", "IsNaN", "Greater", "Less",
-    "GreaterOrEqual", "LessOrEqual", "Equal", "Sign", "Not",
+_PASSES_INFINITIES = MOVING | {
+    "Cast", "Pad", "Where", "Add", "Sub", "Sum", "Neg", "Abs", "Max", "Min", "Clip", "Relu",
+    "LeakyRelu", "PRelu", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin",
+    "TopK", "Exp", "Sigmoid", "Tanh", "Erf", "Softmax", "LogSoftmax", "IsInf", "IsNaN", "Greater",
+    "Less", "GreaterOrEqual", "LessOrEqual", "Equal", "Sign", "Not",
 }  # fmt: skip
 """Operators after which an infinity has one meaning, in whatever order they are computed."""
 

@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from eqsat_opt.ir.moving import MOVING
+
 __all__ = ["noisy"]
 
 _EPSILON: Mapping[int, float] = {
@@ -40,13 +42,11 @@ _SINGLE = {
     "Softmax", "LogSoftmax", "Softplus", "Swish", "Elu", "Selu", "Celu", "HardSigmoid",
     "HardSwish", "Mish", "Softsign", "Sin", "Cos",
 }  # fmt: skip
-_EXACT_OPS = {
-    "Relu", "LeakyRelu", "PRelu", "Neg", "Abs", "Max", "Min", "Clip", "Identity", "Reshape",
-    "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Concat", "Slice", "Split", "Gather", "Expand",
-    "Tile", "Pad", "Where", "Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And",
-    "Or", "Not", "Xor", "Cast", "Shape", "Constant", "ConstantOfShape", "Range", "MaxPool",
-    "GlobalMaxPool", "ReduceMax", "ReduceMin", "Sign", "Size", "DepthToSpace", "SpaceToDepth",
-    "IsNaN", "IsInf", "GatherElements", "GatherND", "ArgMax", "ArgMin", "TopK", "NonZero", "OneHot",
+_EXACT_OPS = MOVING | {
+    "Relu", "LeakyRelu", "PRelu", "Neg", "Abs", "Max", "Min", "Clip", "Pad", "Where", "Equal",
+    "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Not", "Xor", "Cast", "Shape",
+    "Constant", "ConstantOfShape", "Range", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin",
+    "Sign", "Size", "IsNaN", "IsInf", "GatherND", "ArgMax", "ArgMin", "TopK", "NonZero", "OneHot",
     "Trilu", "Dropout",
 }  # fmt: skip
 

@@ -45,7 +45,6 @@ class Breach:
         root: which of its equations.
         index: of an element that shows it.
         left, right: both values of the root.
-        excess: how many times the allowed error it is; infinite for special values.
         domain: arithmetic of both sides.
     """
 
@@ -56,7 +55,6 @@ class Breach:
     index: tuple[int, ...]
     left: Array
     right: Array
-    excess: float
     domain: FloatDomain
 
     @property
@@ -239,4 +237,4 @@ def _worst(
         away = np.abs(wide - other) / (bounds[root] if bounds is not None else 1.0)
         away = np.where(bad, np.where(np.isnan(away), np.inf, away), -1.0)
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(away)), away.shape))
-        yield Breach(found, one, dtype, root, index, left, right, float(away[index]), domain)
+        yield Breach(found, one, dtype, root, index, left, right, domain)
