@@ -133,6 +133,7 @@ def _search_options(
         saturation_limit_s=options.deadline_s,
         gap=options.gap,
         seed=options.seed,
+        exact=options.numerics == "bitexact",
     )
 
 

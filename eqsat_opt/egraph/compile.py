@@ -13,6 +13,7 @@ from eqsat_opt.egraph.expressions import Expressions, vector_of
 from eqsat_opt.egraph.schema import Schema, key_of, want_table
 from eqsat_opt.egraph.typing import TYPED_OPS, on_integers
 from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.folding import rounds_alike
 from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.rules.rule import Phase, Rule
@@ -59,6 +60,12 @@ def _literal(rule: Rule) -> set[str]:
     return found
 
 
+def _moves(rule: Rule) -> bool:
+    """Whether elements change their places in memory, which a reshape leaves them."""
+    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
+    return any(isinstance(term, Apply) and term.op not in (MAP, "Reshape") for term in terms)
+
+
 class _Compiler:
     """Collects the body facts and head actions of one directed rule."""
 
@@ -82,7 +89,10 @@ class _Compiler:
         assert isinstance(term, Apply)
         operands = [self.match(arg) for arg in term.args]
         if term.op == MAP:
-            return f"(Map {self.match_attr(term.attrs['f'], 'str')} {operands[0]})"
+            function = self.match_attr(term.attrs["f"], "str")
+            if self.schema.exact and _moves(self.rule):
+                self.body.append(f"(rounds-alike {function})")
+            return f"(Map {function} {operands[0]})"
         if self.schema.is_function(term.op):
             return f'(Map "{self.function_key(term)}" {operands[0]})'
         kinds = self.schema.attr_kinds(term.op)
@@ -125,6 +135,8 @@ class _Compiler:
         key = key_of(term.op, attrs).replace('"', "'")
         if on_integers(term.op):
             self.facts.append(f'(on-integers "{key}")')
+        if self.schema.exact and rounds_alike(term.op):
+            self.facts.append(f'(rounds-alike "{key}")')
         return key
 
     # Right side -----------------------------------------------------------------------------------

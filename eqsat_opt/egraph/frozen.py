@@ -26,6 +26,7 @@ from eqsat_opt.egraph.lowering import LEAF, OUT, Lowered
 from eqsat_opt.egraph.schema import Schema, want_table
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.dims import SymDim, literal
+from eqsat_opt.ir.folding import is_exact
 from eqsat_opt.ir.graph import OPAQUE, Attrs
 from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.ops import get_op
@@ -339,6 +340,7 @@ def freeze(
             {numbers[c] for c in constant if c in numbers},
             by_class,
             folding_room(lowered.constants.values()),
+            lowered.exact,
         )
     ] = True
     eclasses = EClasses(
@@ -365,8 +367,12 @@ def _computable(
     constant: set[int],
     types: Mapping[int, ValueType],
     room_bytes: int,
+    exact: bool,
 ) -> list[int]:
     """Constant classes that can be computed at compile time: not at an open size, nor by way of it.
+
+    Where every bit counts they are only what IEEE 754 fixes: libraries compute a product with a
+    weight by another routine than one with what was just computed.
 
     Constness itself knows no sizes: a literal that is expanded to a symbolic extent counts too,
     and so does what no machine holds, which is neither computed nor read to compute something else.
@@ -375,7 +381,7 @@ def _computable(
     large = {
         c for c in static if isinstance(t := types[c], TensorType) and literal(t.bytes) > room_bytes
     }
-    if static == constant and not large:
+    if static == constant and not large and not exact:
         return sorted(constant)
     known: set[int] = set()
     found = -1
@@ -388,7 +394,10 @@ def _computable(
             and all(numbers[c] in known for c in row.children)
             and (
                 row.op == LEAF
-                or large.isdisjoint(map(numbers.__getitem__, (row.cls, *row.children)))
+                or (
+                    (is_exact(row.op) or not exact)
+                    and large.isdisjoint(map(numbers.__getitem__, (row.cls, *row.children)))
+                )
             )
         }
     return sorted(known)

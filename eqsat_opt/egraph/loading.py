@@ -13,6 +13,7 @@ from eqsat_opt.egraph.schema import SORTS, Schema, key_of
 from eqsat_opt.egraph.siblings import Seeds
 from eqsat_opt.egraph.typing import on_integers
 from eqsat_opt.ir.dims import Dim
+from eqsat_opt.ir.folding import rounds_alike
 from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.ir.types import FLOATS, TensorType
 
@@ -72,6 +73,10 @@ class _Row:
         dtype = self.column("String", type_.dtype)
         self.actions += [f"(set (shape (Orig a0)) {shape})", f"(set (dtype (Orig a0)) {dtype})"]
 
+    def rounds_alike(self, term: TermNode) -> None:
+        """The function may be moved where every bit counts."""
+        self.actions.append(f"(rounds-alike {self.column('String', generic_key(term))})")
+
     def is_on_integers(self, term: TermNode) -> None:
         """The function is met on what is no float."""
         self.actions.append(f"(on-integers {self.column('String', generic_key(term))})")
@@ -98,10 +103,13 @@ def load(
         row.insert(schema, term, 0 if is_own else seeded_by[number - len(lowered.terms)])
         if isinstance(term.type, TensorType):
             row.type(term.type)
-        if schema.constructor(term.op, len(term.children)) == "Map" and on_integers(term.op):
+        if schema.constructor(term.op, len(term.children)) == "Map":
             operand = terms[term.children[0]].type
-            if isinstance(operand, TensorType) and operand.dtype not in FLOATS:
+            is_float = isinstance(operand, TensorType) and operand.dtype in FLOATS
+            if on_integers(term.op) and isinstance(operand, TensorType) and not is_float:
                 row.is_on_integers(term)
+            if schema.exact and rounds_alike(term.op):
+                row.rounds_alike(term)
         is_leaf = is_own and (lowered.constant(number) is not None or term.op == "Scalar")
         if is_leaf or number in seeds.constant:
             row.actions.append("(const (Orig a0))")

@@ -62,6 +62,7 @@ class Lowered:
         constants: constant handles by name, the ones made here too.
         opaque: opaque index to node.
         view_of: constants made here that only give one of the model's another shape, to that one.
+        exact: whether every bit counts.
     """
 
     graph: Graph
@@ -71,6 +72,7 @@ class Lowered:
     constants: Mapping[str, Constant]
     opaque: tuple[Node, ...]
     view_of: Mapping[str, str] = field(default_factory=dict)
+    exact: bool = False
 
     def constant(self, term: int) -> Constant | None:
         """The handle of a constant leaf."""
@@ -254,7 +256,7 @@ class _Lowering:
         self.value[node.output] = term
 
 
-def lower(graph: Graph) -> Lowered:
+def lower(graph: Graph, *, exact: bool = False) -> Lowered:
     """Decompose ``graph`` into terms; equal terms become one."""
     state = _Lowering(graph)
     for name in graph.inputs:
@@ -274,5 +276,5 @@ def lower(graph: Graph) -> Lowered:
             ) from error
     return Lowered(
         graph, tuple(state.terms), MappingProxyType(state.value), tuple(state.leaf_names),
-        MappingProxyType(state.constants), tuple(state.opaque),
+        MappingProxyType(state.constants), tuple(state.opaque), exact=exact,
     )  # fmt: skip

@@ -33,21 +33,28 @@ class Program:
     phases: frozenset[Phase]
 
 
-def program_for(rules: Sequence[Rule], terms: Iterable[TermNode]) -> Program:
+def program_for(
+    rules: Sequence[Rule], terms: Iterable[TermNode], *, exact: bool = False
+) -> Program:
     """The program in which ``rules``, read both ways where they are equations, meet ``terms``.
+
+    Args:
+        rules: of any direction.
+        terms: what the e-graph will hold.
+        exact: whether every bit counts.
 
     Raises:
         RuleError: if a rule cannot be compiled.
     """
     held = frozenset((term.op, len(term.children)) for term in terms)
-    return _program(tuple(rules), held)
+    return _program(tuple(rules), held, exact)
 
 
 @lru_cache(maxsize=16)
-def _program(rules: tuple[Rule, ...], held: frozenset[tuple[str, int]]) -> Program:
+def _program(rules: tuple[Rule, ...], held: frozenset[tuple[str, int]], exact: bool) -> Program:
     one_way = relevant(_directed(rules), {op for op, _ in held})
     numbers = rule_numbers(one_way)
-    schema = Schema.of(one_way, held)
+    schema = Schema.of(one_way, held, exact=exact)
     compiled = [compile_rule(rule, numbers[rule.name], schema) for rule in one_way]
     commands = (*schema.declarations(), *typing_rules(schema), *compiled, "(set (now) 0)")
     return Program(schema, commands, numbers, frozenset(rule.phase for rule in one_way))

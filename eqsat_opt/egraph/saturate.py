@@ -80,9 +80,18 @@ def saturate(
     rules: Sequence[Rule],
     budget: Budget | None = None,
     *,
+    exact: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Saturation:
     """Load ``graph``, apply ``rules`` and read the e-graph out.
+
+    Args:
+        graph: what is to be improved.
+        rules: read both ways where they are equations.
+        budget: where to stop.
+        exact: whether every bit counts: then only what IEEE 754 fixes is computed ahead of time,
+            and functions that round by position stay where they are.
+        progress: told of every round.
 
     Raises:
         RuleError: if a rule cannot be compiled.
@@ -90,7 +99,7 @@ def saturate(
             different type.
     """
     start = time.perf_counter()
-    lowered = lower(graph)
+    lowered = lower(graph, exact=exact)
     seconds = time.perf_counter() - start
     eclasses, report = saturate_terms(lowered, rules, budget or Budget(), progress)
     report.time_s["lower"] = seconds
@@ -115,7 +124,9 @@ def saturate_terms(
     # Two-root rules over siblings are for searches on graphs; here the seeds and the slice laws do
     # their work. General equations are for derivations of other rules.
     chosen = [rule for rule in rules if rule.phase not in _ELSEWHERE]
-    prepared = program_for(chosen, (*lowered.terms, *seeds.terms, *found.terms))
+    prepared = program_for(
+        chosen, (*lowered.terms, *seeds.terms, *found.terms), exact=lowered.exact
+    )
     numbers = {**prepared.numbers, SEED_RULE: len(prepared.numbers) + 1}
     for rule in dict.fromkeys(found.rules):
         numbers[rule] = len(numbers) + 1

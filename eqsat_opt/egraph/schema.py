@@ -69,14 +69,19 @@ class Schema:
         typed: operators with a constructor of their own, in order.
         generic: numbers of operands that generic nodes have, in order.
         roots: numbers of roots that rules have, in order.
+        exact: whether every bit counts. Then rules about any function, which move elements, read
+            only what ``rounds-alike`` lists.
     """
 
     typed: tuple[str, ...]
     generic: tuple[int, ...]
     roots: tuple[int, ...] = (1,)
+    exact: bool = False
 
     @classmethod
-    def of(cls, rules: Iterable[Rule], held: Iterable[tuple[str, int]]) -> Schema:
+    def of(
+        cls, rules: Iterable[Rule], held: Iterable[tuple[str, int]], *, exact: bool = False
+    ) -> Schema:
         """The schema for ``rules`` and for terms of ``held``: operators with operand counts."""
         held, rules = set(held), tuple(rules)
         mentioned = {
@@ -88,7 +93,7 @@ class Schema:
         }
         typed = mentioned | {op for op, _ in held if op in _TYPED_IN_MODELS}
         roots = tuple(sorted({1, *(len(rule.lhs) for rule in rules)}))
-        schema = cls(tuple(sorted(typed)), (), roots)
+        schema = cls(tuple(sorted(typed)), (), roots, exact)
         generic = {count for op, count in held if schema.constructor(op, count) == _node(count)}
         return replace(schema, generic=tuple(sorted(generic)))
 
@@ -149,6 +154,7 @@ class Schema:
             "(relation is-float (String))",
             *(f'(is-float "{dtype}")' for dtype in sorted(FLOATS)),
             "(relation on-integers (String))",
+            *(["(relation rounds-alike (String))"] if self.exact else []),
             "(relation const (T))",
             *(f"(relation {want_table(n)} ({'T T ' * n}i64))" for n in self.roots),
             "(function now () i64 :merge (max old new))",

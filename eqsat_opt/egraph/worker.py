@@ -41,8 +41,9 @@ def _serve(pipe: Connection, folder: str) -> None:
     end_with_parent()
     tempfile.tempdir = folder
     try:
-        terms, leaf_names, constants, rules, budget = pipe.recv()
-        lowered = Lowered(Graph((), (), (), {}, {}), terms, {}, leaf_names, constants, ())
+        terms, leaf_names, constants, exact, rules, budget = pipe.recv()
+        empty = Graph((), (), (), {}, {})
+        lowered = Lowered(empty, terms, {}, leaf_names, constants, (), exact=exact)
         result: object = saturate_terms(lowered, rules, budget)
     except EqsatError as error:
         result = error
@@ -86,7 +87,12 @@ def _main_hidden() -> Iterator[None]:
 
 
 def saturate_isolated(
-    graph: Graph, rules: Sequence[Rule], budget: Budget, deadline_s: float
+    graph: Graph,
+    rules: Sequence[Rule],
+    budget: Budget,
+    deadline_s: float,
+    *,
+    exact: bool = False,
 ) -> Saturation:
     """As :func:`~eqsat_opt.egraph.saturate.saturate`, but never longer than ``deadline_s`` seconds.
 
@@ -98,7 +104,7 @@ def saturate_isolated(
             "a hard deadline needs a child process, and a daemonic process, such as one of "
             "multiprocessing.Pool, may have none; set no deadline, or use concurrent.futures"
         )
-    lowered = lower(graph)
+    lowered = lower(graph, exact=exact)
     constants = {
         name: Constant(
             c.type, c.digest, _no_bytes, c.source if isinstance(c.source, Splat) else None
@@ -112,7 +118,7 @@ def saturate_isolated(
     try:
         with _interrupts_deferred(), _main_hidden():
             child.start()
-        ours.send((lowered.terms, lowered.leaf_names, constants, list(rules), budget))
+        ours.send((lowered.terms, lowered.leaf_names, constants, exact, list(rules), budget))
         theirs.close()
         if not ours.poll(deadline_s):
             raise SaturationError(

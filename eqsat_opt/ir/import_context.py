@@ -181,7 +181,7 @@ class ImportContext:
     def _evaluate(self, node: Node, type_: TensorType) -> bool:
         """Fold small integer tensors, which may be shapes, at once. True if the node is gone."""
         if type_.dtype not in ("int64", "int32", "bool"):
-            if type_.shape not in ((), (1,)) or not is_exact(node):
+            if type_.shape not in ((), (1,)) or not is_exact(node.op):
                 return False
         elif not type_.is_static or type_.static_size() > SMALL_ELEMENTS:
             return False

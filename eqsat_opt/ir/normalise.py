@@ -276,7 +276,7 @@ class _Pass:
         if node.op == "Where" and operands[0] is not None and self._fold_where(node, type_):
             return True
         constants = [c for c in operands if c is not None]
-        if len(constants) != len(operands) or (self.exact_only and not is_exact(node)):
+        if len(constants) != len(operands) or (self.exact_only and not is_exact(node.op)):
             return False
         constant = fold(node, constants, type_, FOLDED_BYTES)
         if constant is None:

@@ -45,7 +45,7 @@ def _loader(
 def _folded_as_run(node: Node, operands: list[Constant], type_: TensorType) -> npt.NDArray[Any]:
     """By the runtime where libraries round otherwise than we do: bit for bit what it would do."""
     arrays = [np.asarray(o.load()) for o in operands]
-    if is_exact(node) or not operands:
+    if is_exact(node.op) or not operands:
         return evaluate(node, arrays, type_)
     types = {"y": type_, **{n: o.type for n, o in zip(node.inputs, operands, strict=True)}}
     graph = Graph(node.inputs, ("y",), (node,), {}, types)

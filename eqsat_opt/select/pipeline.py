@@ -66,6 +66,7 @@ class SearchOptions:
         saturation_limit_s: hard limit on saturation in a child process; 0 for none.
         gap: where the proof of the last answer may stop.
         seed: of the extraction.
+        exact: whether every bit counts.
     """
 
     objective: Objective
@@ -77,6 +78,7 @@ class SearchOptions:
     saturation_limit_s: float = 0.0
     gap: float = 0.0
     seed: int = 0
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,17 +198,23 @@ def make_plan(
     progress("saturate", "")
     budget = replace(options.budget, deadline=options.deadline.share(_SATURATION))
     if options.saturation_limit_s:
-        saturation = saturate_isolated(graph, rules, budget, options.saturation_limit_s)
+        saturation = saturate_isolated(
+            graph, rules, budget, options.saturation_limit_s, exact=options.exact
+        )
     else:
         saturation = saturate(
-            graph, rules, budget, progress=lambda text: progress("saturate", text)
+            graph,
+            rules,
+            budget,
+            exact=options.exact,
+            progress=lambda text: progress("saturate", text),
         )
     stages["saturate"] = clock() - start
 
     start = clock()
     progress("tile", "")
     used = ort_patterns() if patterns is None else patterns
-    loaded = saturate(graph, (), options.budget)
+    loaded = saturate(graph, (), options.budget, exact=options.exact)
     room = folding_room(graph.constants.values())
     sizes = Sizes.of(graph, options.sizes).all
     own_start = options.deadline.clock()

@@ -12,12 +12,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.api import run
+from eqsat_opt.egraph import saturate
 from eqsat_opt.ir.affine import fold_affine
+from eqsat_opt.ir.dims import sym
 from eqsat_opt.ir.extraordinary import is_representable, spoils
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
+from eqsat_opt.rules import Numerics, default_rules
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.testing import GraphMaker
 
@@ -316,3 +319,64 @@ def test_what_spoils_and_what_does_not() -> None:
 )  # fmt: skip
 def test_what_literals_a_type_can_hold(value: float, dtype: str, wanted: bool) -> None:
     assert is_representable(value, dtype) == wanted
+
+
+# What no rule may make of empty extents ----------------------------------------------------------
+
+
+def matched(graph: Graph, family: str, *, exact: bool = False) -> set[str]:
+    rules = [one for one in default_rules(Numerics.RELAXED) if one.name.startswith(family)]
+    return set(saturate(graph, rules, exact=exact).report.matches)
+
+
+@pytest.mark.parametrize("beta", [0.75, 0.5])
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [((1, 2, 2, 3), 2), ((1, 2, 0, 3), 0), ((1, 0, 2, 3), 0), ((1, 2, sym("H"), 3), 0)],
+)
+def test_a_local_normalisation_of_nothing_is_not_pooled(
+    beta: float, sizes: tuple[Any, ...], wanted: int
+) -> None:
+    g = GraphMaker()
+    graph = g.graph(g("LRN", g.input("x", *sizes), size=3, alpha=0.1, beta=beta, bias=1.0))
+    assert len(matched(graph, "lrn/")) == wanted * (2 if beta == 0.75 else 1)
+
+
+# Where every bit counts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("function", "moves"), [("Relu", True), ("Sqrt", True), ("Log", False)])
+@pytest.mark.parametrize("movement", ["Slice", "Transpose", "Expand", "Reshape"])
+def test_functions_that_round_by_position_keep_it(
+    function: str, moves: bool, movement: str
+) -> None:
+    g = GraphMaker()
+    attributes: dict[str, dict[str, Any]] = {
+        "Slice": {"axis": 0, "lo": 0, "hi": 2},
+        "Transpose": {"perm": (1, 0)},
+        "Expand": {"shape": (3, 4)},
+        "Reshape": {"shape": (4, 3)},
+    }
+    x = g.input("x", 1 if movement == "Expand" else 3, 4)
+    graph = g.graph(g(function, g(movement, x, **attributes[movement])))
+    rule = {"Slice": "concat/map-slice", "Transpose": "transpose/map",
+            "Expand": "reshape/expand-map", "Reshape": "reshape/map"}[movement]  # fmt: skip
+    assert matched(graph, rule)
+    assert bool(matched(graph, rule, exact=True)) == (moves or movement == "Reshape")
+
+
+def test_products_of_constants_are_computed_where_they_were() -> None:
+    nodes = [
+        N("Add", ["a", "a"], ["b"]),
+        N("MatMul", ["b", "w"], ["c"]),
+        N("Add", ["c", "w"], ["d"]),
+        N("Add", ["x", "d"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": [4, 4]}, {"a": of((4, 4)), "w": of((4, 4))})
+    counts = {
+        numerics: [n.op_type for n in optimised(model, numerics).graph.node]
+        for numerics in ("bitexact", "reassociate")
+    }
+    assert counts["bitexact"].count("MatMul") == 1
+    assert counts["bitexact"].count("Add") == 2
+    assert "MatMul" not in counts["reassociate"]

@@ -6,9 +6,15 @@ Runtimes run both far faster than the operator; which is faster depends on the p
 from __future__ import annotations
 
 from eqsat_opt.rules.rule import Float, Int, Numerics, Sides, Tensor, rule
-from eqsat_opt.rules.term import Expr, Term, Var, is_float, ops
+from eqsat_opt.rules.term import Condition, Expr, Term, Var, is_float, ops
 
 __all__: list[str] = []
+
+
+def _planes(x: Var) -> tuple[Condition, ...]:
+    """What the operand is: runtimes normalise planes without elements, but do not pool them."""
+    sizes = ((x.dim(i) >= 1).because("runtimes refuse to pool nothing") for i in range(1, 4))
+    return x.rank == 4, is_float(x), *sizes
 
 
 def _base(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
@@ -46,8 +52,7 @@ def three_quarters_banded(x: Tensor, n: Int, a: Float, k: Float) -> Sides:
     return (
         ops.LRN(x, size=n, alpha=a, beta=0.75, bias=k),
         x / (root * ops.Sqrt(root)),
-        x.rank == 4,
-        is_float(x),
+        *_planes(x),
     )
 
 
@@ -58,8 +63,7 @@ def three_quarters(x: Tensor, n: Int, a: Float, k: Float) -> Sides:
     return (
         ops.LRN(x, size=n, alpha=a, beta=0.75, bias=k),
         x / (root * ops.Sqrt(root)),
-        x.rank == 4,
-        is_float(x),
+        *_planes(x),
     )
 
 
@@ -70,8 +74,7 @@ def power(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
     return (
         ops.LRN(x, size=n, alpha=a, beta=e, bias=k),
         x / ops.Pow(_base(x, n, a, k), exponent),
-        x.rank == 4,
-        is_float(x),
+        *_planes(x),
     )
 
 
@@ -85,6 +88,5 @@ def power_banded(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
     return (
         ops.LRN(x, size=n, alpha=a, beta=e, bias=k),
         x / ops.Pow(_banded(x, n, a, k), exponent),
-        x.rank == 4,
-        is_float(x),
+        *_planes(x),
     )
