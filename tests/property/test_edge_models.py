@@ -12,10 +12,10 @@ import onnx
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from tests.property.edges.allowed import NUMERICS, differences
-from tests.property.edges.draft import Impossible
+from tests.property.edges.draft import Impossible, runs
 from tests.property.edges.models import draw_model, draw_operator
 from tests.property.edges.optimised import wrong_in, wrong_in_mappings
 
@@ -95,3 +95,53 @@ def test_the_judge(node: onnx.NodeProto, allowed: tuple[str, ...]) -> None:
     for numerics in NUMERICS:
         found = differences(before, after, FEEDS, numerics)
         assert (not found) == (numerics in allowed), (numerics, found)
+
+
+def _chain(identities: int) -> onnx.ModelProto:
+    """Two float16 products in a row, with so many Identities between them."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float16), name)
+        for name in ("v", "w")
+    ]
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["t0"])]
+    nodes += [helper.make_node("Identity", [f"t{i}"], [f"t{i + 1}"]) for i in range(identities)]
+    nodes.append(helper.make_node("MatMul", [f"t{identities}", "w"], ["y"]))
+    values = [helper.make_tensor_value_info(name, 10, [8, 8]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def test_roundings_that_the_runtime_leaves_out_are_not_judged() -> None:
+    feed = {"x": np.random.default_rng(1).standard_normal((8, 8)).astype(np.float16)}
+    plain, apart = _chain(0), _chain(2)
+    assert not np.array_equal(runs(plain, feed)[0], runs(apart, feed)[0])
+    assert not differences(plain, apart, [feed], "bitexact")
+
+
+def test_what_onnx_leaves_open_is_not_judged() -> None:
+    """A Concat of operands that do not fit, one of which is empty."""
+    values = [
+        helper.make_tensor_value_info("x", 1, ["N", 4]),
+        helper.make_empty_tensor_value_info("y"),
+    ]
+    empty = helper.make_tensor("empty", 1, [2, 0], [])
+    size = helper.make_tensor("size", 7, [2], [2, 4])
+    nodes = [helper.make_node("Concat", ["x", "empty"], ["c"], axis=1),
+             helper.make_node("Shape", ["c"], ["y"])]  # fmt: skip
+    before, after = (
+        helper.make_model(
+            helper.make_graph(one, "g", values[:1], values[1:], [empty, size]),
+            opset_imports=[helper.make_opsetid("", 13)],
+            ir_version=8,
+        )
+        for one in (nodes, [helper.make_node("Identity", ["size"], ["y"])])
+    )
+    feeds = [{"x": np.ones((n, 4), np.float32)} for n in (2, 3)]
+    assert runs(before, feeds[1])[0].tolist() == [3, 4]
+    assert not differences(before, after, feeds, "bitexact")
+    wrong = [{"x": np.ones((3, 4), np.float32)}]
+    joined = onnx.ModelProto.FromString(before.SerializeToString())
+    del joined.graph.node[0]
+    joined.graph.node[0].input[0] = "x"
+    assert differences(joined, after, wrong, "bitexact")
