@@ -53,7 +53,7 @@ def _parse(value: str) -> dict[str, Any]:
     """What is no configuration asks for nothing."""
     try:
         config = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(config, dict) or not isinstance(config.get(_OPTIONS, {}), dict):
         return {}

@@ -193,6 +193,6 @@ def _is_same(one: onnx_ir.Model, other: onnx_ir.Model) -> bool:
 def _parse(text: str) -> dict[str, object]:
     try:
         record = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}

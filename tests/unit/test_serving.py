@@ -82,7 +82,8 @@ def test_errors_are_typed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "config",
     ["", "no json", "[]", "3", '{"session_options": 7}', '{"session_options": {}}',
-     '{"session_options": {"graph_optimization_level": 55}}'],
+     '{"session_options": {"graph_optimization_level": 55}}', "[" * 100_000],
+    ids=lambda text: text[:60],
 )  # fmt: skip
 def test_what_is_no_level_asks_for_none(config: str) -> None:
     assert level_in(relu(config)) == "all"
