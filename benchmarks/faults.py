@@ -39,6 +39,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -436,10 +437,7 @@ def store(yard: Yard, times: int, seed: int, processes: int = 8) -> list[Outcome
     writers = Outcome(f"{processes} writers on one store, half of them killed")
     for _ in range(max(1, times // 10)):
         yard.store.unlink(missing_ok=True)
-        children = [
-            _forked(lambda n=n: _write_rows(yard.store, n))  # type: ignore[misc]
-            for n in range(processes)
-        ]
+        children = [_forked(partial(_write_rows, yard.store, n)) for n in range(processes)]
         for child in children[: processes // 2]:
             time.sleep(chance.random() * 0.2)
             os.kill(child, signal.SIGKILL)

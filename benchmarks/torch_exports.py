@@ -121,7 +121,7 @@ def build(
             record[key] = _build_one(folder, name, variant)
             table.add_row(*_build_row(key, record[key]))
             console.print(f"{key}: {record[key].get('failure', 'done')}", markup=False)
-            _write_text(folder / _EXPORT_RECORD, json.dumps(record, indent=1) + "\n")
+            write_whole(folder / _EXPORT_RECORD, json.dumps(record, indent=1) + "\n")
     console.print(table)
     for line in _missing(record):
         console.print(line, markup=False)
@@ -244,7 +244,7 @@ def compare(
         comparisons[path.stem] = comparison
         console.print(f"{path.stem}: {summary(comparison)}", markup=False)
         if json_path:
-            _write_text(json_path, json.dumps(as_json(comparisons, threads), indent=1) + "\n")
+            write_whole(json_path, json.dumps(as_json(comparisons, threads), indent=1) + "\n")
     header, rows = table_rows(comparisons)
     table = Table(*header)
     for row in rows:
@@ -254,7 +254,7 @@ def compare(
     for line in notes:
         console.print(line, markup=False)
     if markdown:
-        _write_text(markdown, as_markdown(header, rows, notes))
+        write_whole(markdown, as_markdown(header, rows, notes))
 
 
 def _compare_one(
@@ -351,10 +351,6 @@ def _node_count(path: str | os.PathLike[str]) -> int:
 
 def _cores() -> int:
     return os.cpu_count() or 1
-
-
-def _write_text(path: Path, text: str) -> None:
-    write_whole(path, text)
 
 
 if __name__ == "__main__":
