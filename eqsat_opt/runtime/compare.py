@@ -6,7 +6,6 @@ How much outputs may differ is a matter of :mod:`eqsat_opt.runtime.tolerances`; 
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -136,10 +135,8 @@ def _trials(session: Runner, drafts: Iterable[Draft], deadline: Deadline) -> Ite
 def _noisy_session(
     model: ModelSource, options: OrtOptions, open_session: OpenSession
 ) -> Runner | None:
-    if isinstance(model, str | os.PathLike):
-        options = replace(options, data_folder=os.path.dirname(os.path.abspath(os.fspath(model))))
     changed = noisy(read_structure(model))
-    return None if changed is None else open_session(changed, options)
+    return None if changed is None else open_session(changed, options.beside(model))
 
 
 def differences(

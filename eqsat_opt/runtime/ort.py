@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -87,6 +87,12 @@ class OrtOptions:
             levels = ", ".join(get_args(OptimizationLevel))
             raise OptionError(f"no optimisation level {self.level!r}; choose one of {levels}")
 
+    def beside(self, model: ModelSource) -> OrtOptions:
+        """The options with which a changed copy of a model finds the data of the model's file."""
+        if isinstance(model, onnx.ModelProto | bytes):
+            return self
+        return replace(self, data_folder=os.path.dirname(os.path.abspath(os.fspath(model))))
+
 
 class OrtSession:
     """A model loaded into onnxruntime.
@@ -104,7 +110,6 @@ class OrtSession:
         self._session = _load(model, options, _session_options(options))
         self._input_types = {value.name: value.type for value in self._session.get_inputs()}
         self._output_types = {value.name: value.type for value in self._session.get_outputs()}
-        self._bound: Callable[[], None] | None = None
 
     @property
     def native(self) -> onnxruntime.InferenceSession:
@@ -144,27 +149,15 @@ class OrtSession:
         Strings, sequences and optionals cannot be bound; such a model is run the plain way.
 
         Returns:
-            The same as `run_bound`, with one Python call less.
+            Runs on these inputs; a kernel that fails is a `RuntimeFailed`.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit.
         """
         types = (*self._input_types.values(), *self._output_types.values())
         if all(type_.startswith("tensor(") and type_ != "tensor(string)" for type_ in types):
-            self._bound = self._bind_memory(feeds)
-        else:
-            self._bound = partial(self._run_and_drop, dict(feeds))
-        return self._bound
-
-    def run_bound(self) -> None:
-        """Run on the inputs of the last `bind`.
-
-        Raises:
-            RuntimeFailed: nothing was bound, or a kernel failed.
-        """
-        if self._bound is None:
-            raise RuntimeFailed("no inputs are bound; call bind(feeds) first")
-        self._bound()
+            return self._bind_memory(feeds)
+        return partial(self._run_and_drop, dict(feeds))
 
     def _run_and_drop(self, feeds: Feeds) -> None:
         self.run(feeds)

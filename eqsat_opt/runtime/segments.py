@@ -11,9 +11,8 @@ the same step or, on the border between two, to its neighbour: one step of what 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -140,8 +139,8 @@ def cut_at_quantisations(
     compared = {name: name for name in given if name not in results} | operands
     inputs = {value.name for value in first.graph.input}
     exposed = _exposed(first, [n for n in (*operands, *results) if n not in {*given, *inputs}])
-    part = _Part(open_session(exposed, _beside(original, options)), compared)
-    fed = _Fed(part, second, results, _beside(other, options), open_session)
+    part = _Part(open_session(exposed, options.beside(original)), compared)
+    fed = _Fed(part, second, results, options.beside(other), open_session)
     return Segments(part, fed)
 
 
@@ -226,10 +225,3 @@ def _without(
         shape = [None] * value.ndim
         graph.input.append(onnx.helper.make_tensor_value_info(name, code, shape))
     return result
-
-
-def _beside(source: ModelSource, options: OrtOptions) -> OrtOptions:
-    """Options with which a changed copy of a model finds the weights of the model's file."""
-    if isinstance(source, onnx.ModelProto | bytes):
-        return options
-    return replace(options, data_folder=os.path.dirname(os.path.abspath(os.fspath(source))))

@@ -76,16 +76,10 @@ def test_numpy_scalars_are_tensors() -> None:
 def test_binding_reads_the_memory_it_was_given() -> None:
     session = OrtSession(relu(), ONE_THREAD)
     # A transposed view has to be copied, and the copy has to outlive this function's names.
-    session.bind({"x": np.ascontiguousarray(X.T).T})
+    call = session.bind({"x": np.ascontiguousarray(X.T).T})
     for _ in range(3):
-        session.run_bound()
-    call = session.bind({"x": X})
-    call()
-
-
-def test_running_before_binding_is_an_error() -> None:
-    with pytest.raises(RuntimeFailed, match="call bind"):
-        OrtSession(relu(), ONE_THREAD).run_bound()
+        call()
+    session.bind({"x": X})()
 
 
 @pytest.mark.parametrize(
@@ -199,8 +193,7 @@ def test_strings_run_bound_the_plain_way() -> None:
     session = OrtSession(concat, ONE_THREAD)
     feeds = {"x": np.array(["a", "bc"], dtype=object)}
     assert session.run(feeds)[0].tolist() == ["aa", "bcbc"]
-    session.bind(feeds)
-    session.run_bound()
+    session.bind(feeds)()
 
 
 def test_sequences_and_optionals() -> None:
