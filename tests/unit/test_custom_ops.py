@@ -66,12 +66,13 @@ static const Op twice = {8, create, name, provider, type, one, type, one, comput
 void *RegisterCustomOps(void *options, const ApiBase *base) {
   void *domain;
   api = base->get_api(8);
-  ((void *(*)(const char *, void **))api[CREATE_DOMAIN])("own", &domain);
+  ((void *(*)(const char *, void **))api[CREATE_DOMAIN])("test.custom", &domain);
   ((void *(*)(void *, const Op *))api[ADD_OP])(domain, &twice);
   return ((void *(*)(void *, void *))api[ADD_DOMAIN])(options, domain);
 }
 """
-"""own:Twice doubles a tensor of 2 x 3 floats. No package brings onnxruntime's header along."""
+"""test.custom:Twice doubles a tensor of 2 x 3 floats. onnxruntime knows its domain until the process
+ends, so no other test may use it. No package brings onnxruntime's header along."""
 
 FAST = {"threads": 1, "measure": False, "store": "", "budget": 600}
 
@@ -95,17 +96,17 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> onnx.ModelProto:
     weights = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)
     graph = helper.make_graph(
         [
-            helper.make_node("Twice", ["x"], ["a"], domain="own"),
+            helper.make_node("Twice", ["x"], ["a"], domain="test.custom"),
             helper.make_node("MatMul", ["a", "v"], ["b"]),
             helper.make_node("MatMul", ["b", "w"], ["y"]),
         ],
-        "own",
+        "test.custom",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
         [numpy_helper.from_array(w, name) for w, name in zip(weights, "vw", strict=True)],
         value_info=[helper.make_tensor_value_info("a", TensorProto.FLOAT, [2, 3])],
     )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("test.custom", 1)]
     result = helper.make_model(graph, opset_imports=opsets, ir_version=9)
     monkeypatch.chdir(tmp_path)
     onnx.save_model(result, "model.onnx")
@@ -128,14 +129,14 @@ def test_without_it_the_original_stays_and_nothing_is_claimed(model: onnx.ModelP
     found = eqsat_opt.optimize(model, report=True, **FAST)
     assert found.report.status == "unchanged"
     assert found.report.latency == {}
-    assert any("own:Twice" in note for note in found.report.notes)
+    assert any("test.custom:Twice" in note for note in found.report.notes)
 
 
 def test_the_race_loads_it_too(library: str, model: onnx.ModelProto) -> None:
     found, differences = api.bench(model, model, custom_ops=[library], threads=1, budget=1)
     assert all(math.isfinite(one.time_us) for one in found.entries.values())
     assert not any(one.why for one in differences)
-    with pytest.raises(RuntimeFailed, match="own:Twice"):
+    with pytest.raises(RuntimeFailed, match="test.custom:Twice"):
         api.bench(model, model, threads=1, budget=1)
 
 
