@@ -71,8 +71,8 @@ void *RegisterCustomOps(void *options, const ApiBase *base) {
   return ((void *(*)(void *, void *))api[ADD_DOMAIN])(options, domain);
 }
 """
-"""test.custom:Twice doubles a tensor of 2 x 3 floats. onnxruntime knows its domain until the process
-ends, so no other test may use it. No package brings onnxruntime's header along."""
+"""test.custom:Twice doubles a tensor of 2 x 3 floats. onnxruntime knows its domain until the
+process ends, so no other test may use it. No package brings onnxruntime's header along."""
 
 FAST = {"threads": 1, "measure": False, "store": "", "budget": 600}
 
@@ -136,7 +136,7 @@ def test_the_race_loads_it_too(library: str, model: onnx.ModelProto) -> None:
     found, differences = api.bench(model, model, custom_ops=[library], threads=1, budget=1)
     assert all(math.isfinite(one.time_us) for one in found.entries.values())
     assert not any(one.why for one in differences)
-    with pytest.raises(RuntimeFailed, match="test.custom:Twice"):
+    with pytest.raises(RuntimeFailed, match=r"test\.custom:Twice"):
         api.bench(model, model, threads=1, budget=1)
 
 
