@@ -221,7 +221,7 @@ def optimise(
         clear = _nothing
         if terms.runs_models:
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
-            terms, clear = replace(terms, open_session=box.open), box.reset
+            terms, clear = replace(terms, open_session=box.open, wait=box.wait), box.reset
         pricer = stack.enter_context(open_pricer(options))
         if search.measure and not terms.by_cost:
             with stages("calibrate"):

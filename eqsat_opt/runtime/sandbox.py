@@ -65,11 +65,11 @@ class Sandbox:
         """
         return SandboxSession(self, model, options)
 
-    def request(self, what: str, header: Mapping[str, Any], blobs: Sequence[Any]) -> Message:
-        """Send a request and wait for its reply.
+    def wait(self) -> None:
+        """Wait until the process is there, so that what follows is not taken for slow.
 
         Raises:
-            RuntimeFailed: the reply is an error, or there is none.
+            RuntimeFailed: it does not start.
         """
         if not self._child.is_alive:
             self.close()
@@ -77,6 +77,14 @@ class Sandbox:
         if not self._child.is_ready(_START_UP_S):
             self.close()
             raise self._child.not_ready()
+
+    def request(self, what: str, header: Mapping[str, Any], blobs: Sequence[Any]) -> Message:
+        """Send a request and wait for its reply.
+
+        Raises:
+            RuntimeFailed: the reply is an error, or there is none.
+        """
+        self.wait()
         start, known = time.monotonic(), self._longest_s
         limit_s = max(_LEAST_LIMIT_S, _LIMIT_FACTOR * known) if known else _FIRST_LIMIT_S
         reply = self._child.ask(header, blobs, limit_s)

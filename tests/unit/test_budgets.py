@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import onnx
@@ -27,10 +28,13 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.options import Options
 from eqsat_opt.rules import default_rules
+from eqsat_opt.runtime import compare
 from eqsat_opt.runtime.patterns import ort_patterns
 from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
+from eqsat_opt.select import contest
 from eqsat_opt.select.candidates import Candidate, Candidates
 from eqsat_opt.select.contest import Terms, affordable, examine
 from eqsat_opt.select.pipeline import SearchOptions, make_plan
@@ -172,6 +176,22 @@ def test_as_many_race_as_can_be_built_twice_beside_the_twin(left_s: float, expec
 
 def test_everybody_races_where_nothing_presses() -> None:
     assert affordable(1.0, Deadline.never()) > 100
+
+
+def test_what_starts_slowly_is_not_taken_for_a_slow_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, clock = build("sums@3").SerializeToString(), Clock()
+
+    def start() -> None:
+        clock.now_s += 60.0
+
+    for module in (contest, compare):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
+    terms = Terms(
+        1, "reassociate", (0,), (Sizes(),), 1.0, deadline=Deadline.after(61.0, clock), wait=start
+    )
+    examined = examine({"best": model}, model, terms)
+    assert examined.is_sound("best")
+    assert examined.seconds == 60.0
 
 
 def test_a_late_check_claims_nothing() -> None:
