@@ -17,7 +17,7 @@ import onnx_ir
 from eqsat_opt.comparison import CompareSettings, Comparison, check, compare_methods
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
-from eqsat_opt.errors import OptionError
+from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.external import files_read_by
@@ -77,7 +77,12 @@ def _silent(_stage: str, _detail: str) -> None:
 
 
 def resolve(model: AnyModel) -> AnyModel:
-    """``zoo:name`` builds a benchmark model; everything else stays what it is."""
+    """``zoo:name`` builds a benchmark model; every other model stays what it is.
+
+    Raises:
+        ModelError: it is no model at all.
+        OptionError: the zoo has no such model.
+    """
     if isinstance(model, str) and model.startswith("zoo:"):
         from eqsat_opt import zoo
 
@@ -87,6 +92,11 @@ def resolve(model: AnyModel) -> AnyModel:
                 f"unknown scale {scale!r} in {model!r}; write zoo:{name} or zoo:{name}@tiny"
             )
         return zoo.build(name, scale="tiny" if scale == "tiny" else "full")
+    if not isinstance(model, str | os.PathLike | onnx.ModelProto | onnx_ir.Model):
+        raise ModelError(
+            f"a value of type {type(model).__name__} is no model; give a path, zoo:NAME, an "
+            "onnx.ModelProto or an onnx_ir.Model"
+        )
     return model
 
 

@@ -54,6 +54,8 @@ class Destination:
             OptionError: it is the model itself.
         """
         if not isinstance(self.output, str | os.PathLike):
+            if not callable(getattr(self.output, "write", None)):
+                raise OptionError(f"output is {self.output!r}; give a path")
             return
         if why := obstacle(self.output):
             raise ModelError(why)

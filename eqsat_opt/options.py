@@ -36,6 +36,9 @@ _EFFORTS: Mapping[str, _Defaults] = {
     "normal": _Defaults(30.0, measure=True, check=3, race=True, alternatives=2, gap=1e-2),
     "max": _Defaults(300.0, measure=True, check=3, race=True, alternatives=2, gap=0.0),
 }
+_THREADS_PER_CORE = 16
+"""More make a session's start take seconds, and can only be a slip."""
+
 _BY_EFFORT: Any = None
 """Default of the fields that the effort decides; gone once the options are made."""
 
@@ -53,7 +56,7 @@ def _wrong(name: str, value: object, wanted: str) -> OptionError:
 
 
 def _whole(name: str, value: object) -> int:
-    if not isinstance(value, Integral):
+    if not isinstance(value, Integral) or isinstance(value, bool):
         raise _wrong(name, value, "a whole number")
     return int(value)
 
@@ -240,6 +243,11 @@ class Options:
         if self.nodes < 1:
             raise OptionError(
                 f"the limit of {self.nodes} e-nodes leaves no room; give a positive number"
+            )
+        if self.threads > (most := _THREADS_PER_CORE * _usable_cores()):
+            raise OptionError(
+                f"{self.threads} threads are too many for {_usable_cores()} usable cores; give at "
+                f"most {most}, or 0 for one per core"
             )
         if self.threads == 0:
             object.__setattr__(self, "threads", _usable_cores())

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import onnx
 import onnxruntime
 
+from eqsat_opt.errors import ModelError
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.runtime.ort_config import level_in
+from eqsat_opt.runtime.source import ModelSource
+
+if TYPE_CHECKING:
+    import onnx_ir
 
 __all__ = ["session"]
 
 
 def session(
-    model: str | os.PathLike[str] | onnx.ModelProto,
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model,
     *,
     threads: int = 0,
     custom_ops: tuple[str, ...] = (),
@@ -26,15 +32,31 @@ def session(
     session does not look at; operators run one after another, on the CPU.
 
     Args:
-        model: a file, or a model in memory.
+        model: a file, a model in memory, or its serialised bytes.
         threads: within an operator; 0 means all usable cores.
         custom_ops: libraries of operators of your own.
 
     Raises:
-        ModelError: there is no such file, or it is not ONNX.
+        ModelError: there is no such file, or it is no model.
         OptionError: the number of threads has no meaning, or a library cannot be loaded.
         RuntimeFailed: onnxruntime refuses the model.
     """
     options = Options(threads=threads, custom_ops=custom_ops)
+    if isinstance(model, str | os.PathLike | bytes | onnx.ModelProto):
+        return _opened(model, options)
+    import onnx_ir
+
+    from eqsat_opt.runtime.staging import Staging
+
+    if not isinstance(model, onnx_ir.Model):
+        raise ModelError(
+            f"a value of type {type(model).__name__} is no model; give a path, an onnx.ModelProto "
+            "or an onnx_ir.Model"
+        )
+    with Staging(model, model) as staging:  # what the session maps outlives the files' names
+        return _opened(staging.original, options)
+
+
+def _opened(model: ModelSource, options: Options) -> onnxruntime.InferenceSession:
     settings = OrtOptions(options.threads, level_in(model), custom_ops=options.custom_ops)
     return OrtSession(model, settings).native

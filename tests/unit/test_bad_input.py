@@ -167,6 +167,12 @@ def test_no_model(content: bytes, expected: str, folder: Path, fails: Callable[.
     assert expected in fails(*optimise("bad.onnx"))
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_pipe_cannot_be_read_twice(folder: Path, fails: Callable[..., str]) -> None:
+    os.mkfifo(folder / "pipe.onnx")
+    assert "no ordinary file" in fails("optimize", "pipe.onnx")
+
+
 def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
     (folder / "a_folder.onnx").mkdir()
     assert "no such file" in fails(*optimise("missing.onnx"))

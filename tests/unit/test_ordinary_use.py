@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat_opt
-from eqsat_opt.errors import OptionError
+from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.options import Options, chosen_options
 
 LIMIT_S = 600
@@ -159,6 +159,8 @@ def test_options_are_options(model: onnx.ModelProto) -> None:
         ({"budget": "fast"}, "budget is 'fast'; give a number"),
         ({"budget": 10**400}, "give a number"),
         ({"threads": 1.5}, "threads is 1.5; give a whole number"),
+        ({"threads": True}, "threads is True; give a whole number"),
+        ({"threads": 10**6}, "1000000 threads are too many"),
         ({"threads": "2"}, "threads is '2'"),
         ({"check": "all"}, "check is 'all'"),
         ({"effort": 3}, "effort is 3; give a text"),
@@ -189,6 +191,21 @@ def test_a_wrong_type_is_a_sentence(keywords: dict[str, Any], expected: str) -> 
     with pytest.raises(OptionError, match=expected) as caught:
         eqsat_opt.optimize("model.onnx", **keywords)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("what", [None, 3, b"", ["model.onnx"]], ids=str)
+@pytest.mark.parametrize("call", ["optimize", "explain", "bench", "session"])
+def test_what_is_no_model_is_told(call: str, what: Any) -> None:
+    if call == "session" and isinstance(what, bytes):
+        pytest.skip("a session is opened from bytes too")
+    arguments = (what, what) if call == "bench" else (what,)
+    with pytest.raises(ModelError, match="is no model; give a path"):
+        getattr(eqsat_opt, call)(*arguments)
+
+
+def test_what_is_no_output_is_told_at_once(model: onnx.ModelProto) -> None:
+    with pytest.raises(OptionError, match="output is 3; give a path"):
+        eqsat_opt.optimize(model, output=3)  # type: ignore[call-overload]
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir
 import onnxruntime
 import pytest
 
@@ -31,12 +32,12 @@ def relu(config: str | None = None) -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("kind", ["proto", "path", "string"])
+@pytest.mark.parametrize("kind", ["proto", "path", "string", "ir"])
 def test_a_session_runs_at_the_level_that_the_model_asks_for(kind: str, tmp_path: Path) -> None:
     model, path = relu(with_level("basic")), tmp_path / "relu.onnx"
     onnx.save(model, path)
-    given: dict[str, onnx.ModelProto | Path | str]
-    given = {"proto": model, "path": path, "string": str(path)}
+    given: dict[str, onnx.ModelProto | onnx_ir.Model | Path | str]
+    given = {"proto": model, "path": path, "string": str(path), "ir": onnx_ir.load(path)}
     session = eqsat_opt.session(given[kind], threads=1)
     assert isinstance(session, onnxruntime.InferenceSession)
     options = session.get_session_options()
