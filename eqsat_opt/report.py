@@ -235,7 +235,7 @@ class Report:
 
     @property
     def max_rel_error(self) -> float:
-        """Largest relative error over all outputs."""
+        """Largest error beyond rounding, per standard deviation, over all outputs."""
         return max((e.max_rel for e in self.errors), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
@@ -382,8 +382,7 @@ class Report:
         if changes:
             facts.append(("changed", changes))
         if self.errors:
-            errors = f"max abs {self.max_abs_error:.1e}, max rel {self.max_rel_error:.1e}"
-            facts.append(("outputs", f"agree: {errors}"))
+            facts.append(("outputs", f"agree: {self._errors_text()}"))
         race = race_text(self.race, decides=self._by_time)
         if race:
             facts.append(("race", f"{race}; {counted(self.threads, 'thread')}"))
@@ -393,6 +392,17 @@ class Report:
         stages = ", ".join(f"{n} {s:.2f}" for n, s in self.stages_s.items() if s >= 0.005)
         facts.append(("seconds", f"{total:.2f}: {stages}" if stages else f"{total:.2f}"))
         return facts
+
+    def _errors_text(self) -> str:
+        worst = max(self.errors, key=lambda one: (one.max_rel, one.max_abs))
+        if worst.max_rel:
+            return (
+                f"a difference of {worst.max_abs:.1e}; {worst.max_rel:.1e} beyond rounding, where "
+                f"{worst.tolerance:.1e} is allowed"
+            )
+        if self.max_abs_error:
+            return f"a difference of {self.max_abs_error:.1e}, all of it rounding"
+        return "no difference"
 
     def _cost(self, value: float) -> str:
         return time_text(value) if set(self.objective) == {"time_us"} else f"{value:.6g}"

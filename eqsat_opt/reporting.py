@@ -40,7 +40,7 @@ def unsearched_report(
         kernels_unmeasured=0, errors=(), result_cost=0.0, objective=objective,
         stages_s={key: round(value, 4) for key, value in stages_s.items()},
         notes=(
-            f"a budget of {options.budget_s:g} s leaves no time to search a model of this size; "
+            f"loading left no time to search within a budget of {options.budget_s:g} s; "
             "allow more with --budget",
         ),
     )  # fmt: skip

@@ -33,8 +33,8 @@ _UNKNOWN = re.compile(r"(?:^|: )([^\s:]*):([^\s:(]*)\(-?\d+\) is not a registere
 _ATTRIBUTE = re.compile(r"Unrecognized attribute: (\S+) for operator (\S+)")
 _TYPED = re.compile(r"(?:Optype|of operator) \((\w+)\)")
 _LACKING = re.compile(
-    r"not implemented|not supported|unsupported|only supports?\b|under development"
-    r"|bad_alloc|failed to allocate|construct locale",
+    r"not implemented|not supported|registered or supported|unsupported|only supports?\b"
+    r"|under development|bad_alloc|failed to allocate|construct locale",
     re.IGNORECASE,
 )
 
@@ -50,7 +50,7 @@ def require_valid(model: ModelSource, options: OrtOptions) -> str:
         OptionError: a library of operators cannot be loaded.
     """
     try:
-        OrtSession(model, replace(options, level="disabled", prepacking=False))
+        OrtSession(model, replace(options, threads=1, level="disabled", prepacking=False))
     except RuntimeFailed as error:
         text = _reason(error)
         if not _is_lacking(error, text, model):

@@ -101,7 +101,7 @@ class RaceResult:
         if not self.is_busy:
             return ""
         return (
-            f"the machine was busy: two sessions of the original differed by {self.spread:.0%}; "
+            f"the machine was busy: sessions of the original spread by {self.spread:.0%}; "
             "measure again on a quiet machine"
         )
 

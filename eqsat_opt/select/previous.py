@@ -173,7 +173,7 @@ def find_previous(
         if "origin" not in record:
             if _is_same(model, given):
                 return None, ""
-            return None, f"{name} was there before; it is no result of an earlier run"
+            return None, f"{name} was there before; it carries no record of an earlier run"
         if record["origin"] != origin():
             why = "another model, other rules or another numerics class"
             return None, f"{name} was there before; it is a result for {why}"

@@ -141,6 +141,7 @@ def test_what_the_runtime_lacks_is_no_fault_of_the_model(what: str) -> None:
         ("Type parameter (T) of Optype (Add) bound to different types", True),
         ("Type parameter (T) of Optype (Softmax) bound to different types", False),
         ("Could not find an implementation: not implemented", True),
+        ("tensor(complex64) is not currently registered or supported", True),
         ("Failed to construct locale with name:en_US", True),
         ("Incompatible dimensions", False),
     ],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from eqsat_opt.report import Latency, Report
+from eqsat_opt.report import Latency, OutputError, Report
 
 TIME = {"time_us": 1.0}
 FLOPS = {"flops": 1.0}
@@ -194,6 +194,19 @@ race       best 0.800 of the original's time; a win is below 0.952 (noise 5.0%) 
 sessions of the original in 3 of 3 builds; 2 threads
 seconds    1.00: search 1.00"""
     )
+
+
+@pytest.mark.parametrize(
+    ("max_abs", "beyond", "expected"),
+    [
+        (0.0, 0.0, "agree: no difference"),
+        (1.5, 0.0, "agree: a difference of 1.5e+00, all of it rounding"),
+        (0.1, 2e-4, "agree: a difference of 1.0e-01; 2.0e-04 beyond rounding, where 1.0e-03 is "),
+    ],
+)
+def test_the_text_of_differences(max_abs: float, beyond: float, expected: str) -> None:
+    errors = (OutputError("y", max_abs, beyond, 1e-3), OutputError("z", 0.0, 0.0, 1e-3))
+    assert expected in printed(replace(REPORT, errors=errors))
 
 
 def test_the_text_of_a_race_that_the_original_won() -> None:
