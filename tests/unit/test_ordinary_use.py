@@ -205,7 +205,7 @@ def test_what_is_no_model_is_told(call: str, what: Any) -> None:
 
 def test_what_is_no_output_is_told_at_once(model: onnx.ModelProto) -> None:
     with pytest.raises(OptionError, match="output is 3; give a path"):
-        eqsat_opt.optimize(model, output=3)  # type: ignore[call-overload]
+        eqsat_opt.optimize(model, output=3)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
