@@ -55,7 +55,7 @@ class Destination:
         """
         if not isinstance(self.output, str | os.PathLike):
             if not callable(getattr(self.output, "write", None)):
-                raise OptionError(f"output is {self.output!r}; give a path")
+                raise OptionError(f"output is {self.output!r}; give a path, or a binary stream")
             return
         if why := obstacle(self.output):
             raise ModelError(why)
