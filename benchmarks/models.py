@@ -37,7 +37,7 @@ def row(name: str, report: Report) -> list[str]:
     """One line of the table."""
     original, result = report.latency.get("original"), report.latency.get("result")
     measured = (
-        f"{original.time_us / 1e3:.2f} -> {result.time_us / 1e3:.2f}"
+        f"{original.median_us / 1e3:.2f} -> {result.median_us / 1e3:.2f}"
         if original and result
         else "-"
     )
@@ -47,7 +47,8 @@ def row(name: str, report: Report) -> list[str]:
         f"{sum(report.operators_before.values())} -> {sum(report.operators_after.values())}",
         f"{report.enodes} ({report.stopped_by})",
         measured,
-        f"{report.speedup:.2f}" + (f" ({setting})" if setting else ""),
+        f"{report.speedup:.2f}"
+        + (f" ({report.session_speedup:.2f} with {setting})" if setting else ""),
         f"{report.original_cost / report.cost:.2f}" if report.cost else "-",
         f"{report.gap:.1%}",
         f"{report.max_rel_error:.0e}" if report.errors else "-",

@@ -9,12 +9,11 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import onnx
 import onnx_ir
 
-from eqsat_opt.comparison import CompareSettings, Comparison, check, compare_methods
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
 from eqsat_opt.errors import ModelError, OptionError
@@ -37,22 +36,25 @@ from eqsat_opt.optimising import (
 )
 from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.report import Report
-from eqsat_opt.reporting import left_out_note, store_warning
+from eqsat_opt.reporting import rule_notes, store_warning
 from eqsat_opt.rules import Numerics, load_rules
+from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import require_custom_ops
 from eqsat_opt.runtime.ort_config import default_level, level_in
 from eqsat_opt.runtime.race import race
 from eqsat_opt.runtime.race_result import RaceResult
-from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.entrants import ORIGINAL
 from eqsat_opt.select.pipeline import Plan
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
 
+if TYPE_CHECKING:
+    from eqsat_opt.comparison import CompareSettings, Comparison
+
 __all__ = [
-    "CompareSettings", "Comparison", "Difference", "RaceResult", "Result", "bench", "compare",
-    "default_output", "explain", "files_of", "left_out_note", "optimize", "run",
+    "Difference", "RaceResult", "Result", "bench", "compare", "default_output", "explain",
+    "files_of", "optimize", "rule_notes", "run",
 ]  # fmt: skip
 
 
@@ -229,20 +231,21 @@ def bench(
 
     Raises:
         ModelError: a model cannot be read.
-        OptionError: an option has no meaning.
+        OptionError: an option has no meaning, or the models have different inputs.
         RuntimeFailed: a model does not run.
     """
     options = chosen_options(options, keywords)
     require_custom_ops(options.custom_ops)
     session = session_options(options)
     with ExitStack() as stack:
-        staged: list[ModelSource] = []
-        sizes: dict[str, int] = {}
-        for given in (resolve(first), resolve(second)):
-            model = load_model(given)
-            if not staged:
-                sizes = size_sets(import_model(model), options.shape_sets)[0].inputs
-            staged.append(stack.enter_context(Staging(model, given)).original)
+        sources = resolve(first), resolve(second)
+        models = [load_model(source) for source in sources]
+        _require_same_inputs(*models)
+        sizes = size_sets(import_model(models[0]), options.shape_sets)[0].inputs
+        staged = [
+            stack.enter_context(Staging(model, source)).original
+            for model, source in zip(models, sources, strict=True)
+        ]
         seeds = [options.seed + i for i in range(max(1, options.check))]
         reference = Reference.of(staged[0], session, seeds, sizes)
         found = differences(reference, staged[1], session, options.numerics)
@@ -264,6 +267,19 @@ def bench(
             extension_s=options.budget_s / 2,
         )
     return result, found
+
+
+def _require_same_inputs(first: onnx_ir.Model, second: onnx_ir.Model) -> None:
+    one, other = ({str(value.name) for value in model.graph.inputs} for model in (first, second))
+    if one != other:
+        raise OptionError(
+            f"the models have different inputs ({', '.join(sorted(one))}; "
+            f"{', '.join(sorted(other))}), so they cannot run on the same data; rename them"
+        )
+
+
+_MISSES_S = 2.0
+"""Seconds for finding where rules would have applied but for one thing."""
 
 
 def explain(
@@ -294,7 +310,9 @@ def explain(
     progress("explain", "")
     objective = Objective(objective_weights(chosen.objective))
     fates = rule_fates(plan, objective, time_limit_s=deadline.left_s, seed=chosen.seed)
-    return Explanation(result.report, plan, fates, rewrites(plan.best), kernel_uses(plan))
+    graphs = (plan.saturation.lowered.graph, plan.best)
+    misses = near_misses(graphs, plan.rules, time_limit_s=min(_MISSES_S, deadline.left_s))
+    return Explanation(result.report, plan, fates, misses, rewrites(plan.best), kernel_uses(plan))
 
 
 def compare(
@@ -316,6 +334,8 @@ def compare(
         ModelError, OptionError, RuleError: see :func:`run`.
         RuntimeFailed: the model or a result does not run.
     """
+    from eqsat_opt.comparison import CompareSettings, check, compare_methods
+
     options, settings = chosen_options(options, {}), settings or CompareSettings()
     require_custom_ops(options.custom_ops)
     given = resolve(model)
@@ -343,5 +363,5 @@ def compare(
                 sizes=sizes.inputs,
                 session=session_options(options),
             )
-    notes = (*store_warning(pricer), *filter(None, [left_out_note()]))
+    notes = (*store_warning(pricer), *rule_notes())
     return replace(found, notes=notes) if notes else found

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from eqsat_opt.errors import RuleError, RuleRefuted
@@ -21,11 +22,12 @@ from eqsat_opt.rules.library import (
 )
 from eqsat_opt.rules.rule import Phase, Rule, directed
 from eqsat_opt.rules.verify.certificate import Certificate, why_invalid, write_certificates
+from eqsat_opt.rules.verify.foundations import write_manifest
 
 __all__ = ["LEVELS", "Outcome", "SerialExecutor", "verify", "write_book"]
 
 LEVELS = (1, 2, 3)
-_PROOF_LIMIT_S = 20.0
+_PROOF_LIMIT_S = 3.0
 T = TypeVar("T")
 Progress = Callable[[int, int, str], None]
 """Called with the number of finished steps, of all steps so far, and what was finished."""
@@ -168,7 +170,7 @@ def verify(
         known: certificates from before; their proofs count where z3 is missing or level is 1.
         axioms: what level 3 may use; by default the given rules that reached level 2.
         seed: of instances and values.
-        proof_limit_s: seconds per proof.
+        proof_limit_s: work per scenario of a proof, as seconds of an idle core.
 
     Returns:
         One outcome per rule, in the order given.
@@ -211,13 +213,15 @@ def _to_level_2(
     limit_s: float,
 ) -> None:
     tried = [rule for rule in rules if certificates[rule.name].level >= 1]
+    by_name = {rule.name: rule for rule in tried}
     found = steps("proved", {rule.name: (_prove, (rule, limit_s)) for rule in tried})
     for name, (status, scope, reason, taken) in found.items():
         times[name] += taken
         if status == "missing":
             notes[name].append(reason)
         elif status == "proven":
-            certificates[name] = replace(certificates[name], level=2, scope=scope).sealed()
+            rule = by_name[name]
+            certificates[name] = certificates[name].raised(rule, 2, scope=scope)
         else:
             certificates[name] = replace(certificates[name], unproven=reason).sealed()
 
@@ -263,10 +267,9 @@ def _keep_proofs(
         if before is None or before.level <= 1 or why_invalid(rule, before) or now.level < 1:
             continue
         if now.level == 1:
-            certificates[rule.name] = replace(
-                now, level=before.level, scope=before.scope, unproven=before.unproven,
-                axioms=before.axioms,
-            ).sealed()  # fmt: skip
+            certificates[rule.name] = now.raised(
+                rule, before.level, before.scope, before.unproven, before.axioms
+            )
             notes[rule.name].append(f"level {before.level} as certified before, not redone")
 
 
@@ -278,20 +281,23 @@ def _to_level_3(
     times: dict[str, float],
 ) -> None:
     open_ = [rule for rule in rules if certificates[rule.name].level == 1]
+    by_name = {rule.name: rule for rule in open_}
     found = steps("derived", {rule.name: (_derive, (rule, axioms)) for rule in open_})
     for name, (used, scope, taken) in found.items():
         times[name] += taken
         if used is not None:
-            certificates[name] = replace(
-                certificates[name], level=3, scope=scope, axioms=used
-            ).sealed()
+            certificates[name] = certificates[name].raised(
+                by_name[name], 3, scope, certificates[name].unproven, used
+            )
 
 
 def write_book(outcomes: Iterable[Outcome]) -> list[str]:
     """Write the certificates of rules of the book beside it; others of a family stay as they are.
 
+    The manifest of what they rest on is written anew beside them.
+
     Returns:
-        The files that were written.
+        The files of certificates that were written.
 
     Raises:
         CertificateError: a file cannot be written.
@@ -306,4 +312,6 @@ def write_book(outcomes: Iterable[Outcome]) -> list[str]:
         path = certificate_path(family)
         write_certificates(path, [one for one in kept.values() if one is not None])
         written.append(str(path))
+    if written:
+        write_manifest(Path(written[0]).parent)
     return written

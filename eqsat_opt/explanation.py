@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
 
+    from eqsat_opt.rules.near_misses import NearMiss
     from eqsat_opt.select.pipeline import Plan
     from eqsat_opt.select.why import KernelUse, Rewrite, RuleFate
 
 __all__ = ["Explanation"]
+
+_MOST_MISSES = 20
+"""Rows of near misses that a terminal shows."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class Explanation:
         report: all numbers of the search; nothing was raced or checked.
         plan: the e-graph, candidates and choices, for a closer look.
         rules: what became of every rule that did anything, chosen ones first.
+        misses: where rules would have applied but for one thing, in the model and in the result.
         rewrites: the nodes of the result that rules made.
         kernels: kernels of original and result with their prices, the dearest first.
     """
@@ -34,6 +39,7 @@ class Explanation:
     report: Report
     plan: Plan
     rules: tuple[RuleFate, ...]
+    misses: tuple[NearMiss, ...]
     rewrites: tuple[Rewrite, ...]
     kernels: tuple[KernelUse, ...]
 
@@ -42,6 +48,7 @@ class Explanation:
         return {
             "report": self.report.to_json(),
             "rules": [asdict(rule) for rule in self.rules],
+            "near_misses": [_miss_json(miss) for miss in self.misses],
             "rewrites": [asdict(rewrite) for rewrite in self.rewrites],
             "kernels": [asdict(kernel) for kernel in self.kernels],
         }
@@ -49,7 +56,7 @@ class Explanation:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """The search, its rules and the rewrites; :meth:`kernel_table` is extra."""
+        """The search, its rules, near misses and rewrites; :meth:`kernel_table` is extra."""
         from rich.text import Text
 
         yield Text(self.report.model, style="bold")
@@ -58,6 +65,9 @@ class Explanation:
         yield ""
         yield self.rule_table()
         yield ""
+        if self.misses:
+            yield self.miss_table()
+            yield ""
         yield self.rewrite_table() if self.rewrites else "no rewrite was chosen"
 
     def rule_table(self) -> Table:
@@ -72,6 +82,18 @@ class Explanation:
             _add(table, rule.rule, *counts, rule.reason, style=style)
         if not self.rules:
             _add(table, "(none matched)")
+        return table
+
+    def miss_table(self) -> Table:
+        """What kept rules from applying where their left sides were there."""
+        table = _table("not applied", "times", "at", "because this does not hold")
+        table.columns[1].justify = "right"
+        for miss in self.misses[:_MOST_MISSES]:
+            more = ", …" if miss.count > len(miss.places) else ""
+            places = f"{', '.join(place.node for place in miss.places)}{more}"
+            _add(table, miss.rule, count_text(miss.count), places, str(miss))
+        if len(self.misses) > _MOST_MISSES:
+            _add(table, f"(and {len(self.misses) - _MOST_MISSES} more: --json lists them)")
         return table
 
     def rewrite_table(self) -> Table:
@@ -98,6 +120,11 @@ class Explanation:
                 "measured" if use.measured else "bound",
             )
         return table
+
+
+def _miss_json(miss: NearMiss) -> dict[str, Any]:
+    places = [{"node": place.node, "values": dict(place.values)} for place in miss.places]
+    return {**asdict(miss), "places": places}
 
 
 def _table(*titles: str) -> Table:

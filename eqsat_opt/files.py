@@ -82,14 +82,15 @@ class Part:
 
 
 @contextmanager
-def part_of(target: str, note: str = "") -> Iterator[Part]:
+def part_of(target: str, note: str = "", mode: int = 0o666) -> Iterator[Part]:
     """A file that is gone at the end of the block unless it has become another.
 
     Args:
         target: as :func:`real_path` gives it.
         note: a word that its temporary name carries, for whoever finds it.
+        mode: permissions of a new file; one that is replaced keeps its own.
     """
-    part = _new_part(target, note)
+    part = _new_part(target, note, mode)
     try:
         yield part
     finally:
@@ -100,7 +101,7 @@ def part_of(target: str, note: str = "") -> Iterator[Part]:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[BinaryIO]:
     """Write a file that replaces ``path`` when the block ends, and is gone if the block fails.
 
     A link stays a link. What killed processes left of earlier attempts is removed.
@@ -111,29 +112,32 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     target = real_path(path)
     for _ in abandoned_parts(target, ""):
         pass
-    with part_of(target) as part:
+    with part_of(target, mode=mode) as part:
         yield part.file
         part.finish()
         part.become(target)
 
 
 def write_whole(
-    path: str | os.PathLike[str], data: bytes | str, error: type[EqsatError] = EqsatError
+    path: str | os.PathLike[str],
+    data: bytes | str,
+    error: type[EqsatError] = EqsatError,
+    mode: int = 0o666,
 ) -> None:
-    """Write a file whole or not at all.
+    """Write a file whole or not at all; ``mode`` are the permissions of a new one.
 
     Raises:
         EqsatError: of the type ``error``: it cannot be written; nothing is left behind.
     """
     try:
-        with replacing(path) as file:
+        with replacing(path, mode) as file:
             file.write(data.encode() if isinstance(data, str) else data)
     except (OSError, ValueError) as cause:
         name = shown(os.fspath(path))
         raise error(f"cannot write {name}: {reason(cause)}; choose another place") from cause
 
 
-def _new_part(target: str, note: str) -> Part:
+def _new_part(target: str, note: str, mode: int) -> Part:
     folder, name = os.path.split(target)
     ending = f"-{note}.tmp" if note else ".tmp"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -141,7 +145,7 @@ def _new_part(target: str, note: str) -> Part:
         path = os.path.join(folder, f"{_part_start(name)}{_host()}-{secrets.token_hex(6)}{ending}")
         _unfinished[path] = os.getpid()
         try:
-            handle = os.open(path, flags, 0o666)
+            handle = os.open(path, flags, mode)
         except BaseException as error:
             _unfinished.pop(path, None)
             if isinstance(error, FileExistsError):

@@ -12,14 +12,14 @@ from eqsat_opt.ir.content import constant_bytes, operator_counts
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
 from eqsat_opt.report import Latency, OutputError, Report
-from eqsat_opt.rules.library import excluded_rules
+from eqsat_opt.rules.library import excluded_rules, notes_on_rules
 from eqsat_opt.runtime.compare import Difference
 from eqsat_opt.select import rules_used
 from eqsat_opt.select.contest import Contest, Examination
 from eqsat_opt.select.entrants import BEST, ORIGINAL, metrics_of
 from eqsat_opt.select.finding import Found
 
-__all__ = ["left_out_note", "report_of", "store_warning", "unsearched_report"]
+__all__ = ["report_of", "rule_notes", "store_warning", "unsearched_report"]
 
 
 def unsearched_report(
@@ -61,9 +61,7 @@ def _notes(contest: Contest, examined: Examination | None = None) -> tuple[str, 
         notes.append(f"there was no time to compare {names}; allow more with --budget")
     if contest.race is not None and contest.race.is_busy:
         notes.append(contest.race.busy_text)
-    if left_out := left_out_note():
-        notes.append(left_out)
-    return tuple(notes)
+    return (*notes, *rule_notes())
 
 
 def _flips(differences: Sequence[Difference]) -> Iterator[str]:
@@ -75,8 +73,12 @@ def _flips(differences: Sequence[Difference]) -> Iterator[str]:
             )
 
 
-def left_out_note() -> str:
-    """Which rules of the book lack a valid certificate, in one line; empty if none does."""
+def rule_notes() -> tuple[str, ...]:
+    """What certificates of the book or of the user's rulebooks are not valid, a line each."""
+    return (*filter(None, [_left_out()]), *notes_on_rules())
+
+
+def _left_out() -> str:
     excluded = excluded_rules()
     if not excluded:
         return ""

@@ -11,7 +11,7 @@ from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.session import (
     check_writable,
     output_console,
-    print_left_out,
+    print_rule_notes,
     stage_progress,
     write_json,
 )
@@ -112,8 +112,9 @@ def compare_methods(
     if json not in (None, "-"):
         check_writable(json)
     from eqsat_opt import api
+    from eqsat_opt.comparison import CompareSettings
 
-    settings = api.CompareSettings(
+    settings = CompareSettings(
         tuple(name.strip() for name in methods.split(",") if name.strip()),
         alpha=alpha,
         hash=hash,
@@ -135,7 +136,7 @@ def compare_methods(
         console.print(_table(found))
         if found.assumed_sizes:
             console.print(_assumption(found), style="yellow", markup=False)
-    print_left_out(tables=tables)
+    print_rule_notes(tables=tables)
     wrong = next((result for result in found.results if result.why), None)
     if wrong is not None:
         raise CheckFailed(

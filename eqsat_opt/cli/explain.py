@@ -10,7 +10,7 @@ from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.session import (
     check_writable,
     output_console,
-    print_left_out,
+    print_rule_notes,
     stage_progress,
     write_json,
 )
@@ -72,4 +72,4 @@ def explain_model(
         if kernels:
             console.print()
             console.print(explanation.kernel_table())
-    print_left_out(tables=tables)
+    print_rule_notes(tables=tables)

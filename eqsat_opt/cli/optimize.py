@@ -13,7 +13,7 @@ from eqsat_opt.cli.session import (
     check_writable,
     output_console,
     print_advice,
-    print_left_out,
+    print_rule_notes,
     print_warnings,
     stage_progress,
     write_json,
@@ -120,7 +120,7 @@ def optimize_model(
     else:
         print_warnings(report.warnings)
         print_advice(report.advice)
-        print_left_out(tables=False)
+        print_rule_notes(tables=False)
 
 
 def _check_stream(json: str | None) -> None:

@@ -267,6 +267,14 @@ def _import(
             metavar="FILE", help="A rulebook (.py) or TASO's rules (.pb).", show_default=False
         ),
     ],
+    level: Annotated[
+        int | None,
+        typer.Option(
+            metavar="1|2",
+            help="Exact at instances (the default for .py), or proven for all sizes where it can.",
+            show_default=False,
+        ),
+    ] = None,
     write: Annotated[
         bool,
         typer.Option("--write", help="Keep the certificates of a .py rulebook beside it."),
@@ -279,9 +287,13 @@ def _import(
     debug: a.Debug = False,
 ) -> None:
     """Print each rule of a file and what the gate says; exit code 1 if it refuses one."""
+    from eqsat_opt.rules.admission import check_claims, claims_beside
     from eqsat_opt.rules.library import read_users_rules
     from eqsat_opt.rules.verify.certificate import certificates_beside, write_certificates
+    from eqsat_opt.rules.verify.kept import keep
 
+    if level not in (None, 1, 2):
+        raise OptionError(f"--level {level} does not exist; give 1 or 2")
     if json not in (None, "-"):
         check_writable(json)
     path = Path(file)
@@ -290,16 +302,28 @@ def _import(
     if path.suffix.lower() == ".pb":
         if write:
             raise OptionError("--write keeps certificates of .py rulebooks only; leave it out")
+        if level is not None:
+            raise OptionError(
+                "--level is for .py rulebooks; TASO's rules are derived; leave it out"
+            )
         _classify(path, json, quiet)
         return
     rules = read_users_rules(file)
     beside = certificates_beside(path)
     if write:
         check_writable(str(beside))
-    outcomes = _run(rules, 1, jobs, quiet or json == "-")
-    written = [str(beside)] if write and all(one.passed for one in outcomes) else []
+    # What is written anew need not be read; otherwise it is a claim, to be compared below.
+    claims = {} if write else claims_beside(beside, rules)
+    claimed = max((one.level for one in claims.values()), default=1)
+    outcomes = _run(rules, min(max(level or 1, claimed), 2), jobs, quiet or json == "-")
+    earned = [o.certificate for o in outcomes if o.passed and o.certificate is not None]
+    for outcome in outcomes:
+        if outcome.passed and outcome.certificate is not None:
+            keep(outcome.rule, outcome.certificate)
+    all_passed = len(earned) == len(outcomes)
+    written = [str(beside)] if write and all_passed else []
     if written:
-        write_certificates(beside, [o.certificate for o in outcomes if o.certificate is not None])
+        write_certificates(beside, earned)
     if json is not None:
         write_json(outcomes_json(outcomes, sum(o.time_s for o in outcomes), written), json)
     if not quiet and json != "-":
@@ -307,6 +331,9 @@ def _import(
         for name in written:
             typer.echo(f"certificates written to {name}")
     _fail_if_refused(outcomes)
+    note = "" if write else check_claims(beside, claims, rules, earned)
+    if note:
+        output_console(stderr=True).print(f"note: {note}", style="yellow", markup=False)
 
 
 def _classify(path: Path, json: str | None, quiet: bool) -> None:

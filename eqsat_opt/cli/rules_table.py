@@ -231,6 +231,10 @@ def print_imported(outcomes: Sequence[Outcome]) -> None:
                 f"accepted: level {one.certificate.level}, {'; '.join(one.certificate.methods)}"
             )
             console.print(f"  {verdict}, {one.certificate.instances} instances", markup=False)
+            if one.certificate.scope:
+                console.print(f"  proven for {one.certificate.scope}", markup=False)
+            if one.certificate.unproven:
+                console.print(f"  not proven: {one.certificate.unproven}", markup=False)
         else:
             why = str(one.error) if one.error else "only floating point accepts it"
             console.print(f"  refused: {why}", markup=False, style="red")

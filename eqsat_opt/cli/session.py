@@ -22,7 +22,7 @@ __all__ = [
     "check_writable",
     "output_console",
     "print_advice",
-    "print_left_out",
+    "print_rule_notes",
     "print_warnings",
     "stage_progress",
     "write_json",
@@ -84,15 +84,12 @@ def print_advice(advice: str) -> None:
         console.print(advice, markup=False, soft_wrap=True)
 
 
-def print_left_out(*, tables: bool) -> None:
-    """A note on the rules that were left out because their certificates are not valid.
-
-    It goes below the tables, or to standard error where there are none.
-    """
-    from eqsat_opt.api import left_out_note
+def print_rule_notes(*, tables: bool) -> None:
+    """Which rules lack a valid certificate, below the tables or, without them, as an error."""
+    from eqsat_opt.api import rule_notes
     from eqsat_opt.cli.console import SafeConsole
 
-    if note := left_out_note():
+    for note in rule_notes():
         console = output_console() if tables else SafeConsole(stderr=True)
         console.print(f"note: {note}", style="yellow", markup=False, soft_wrap=not tables)
 

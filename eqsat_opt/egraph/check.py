@@ -101,19 +101,27 @@ class _Evaluator:
         assert isinstance(type_, TensorType)
         shape = tuple(evaluate_dim(d, self.sizes) for d in type_.shape)
         lowered = self.saturation.lowered
-        handle = lowered.constants.get(lowered.leaf_names[leaf]) if leaf is not None else None
+        name = lowered.leaf_names[leaf] if leaf is not None else ""
+        handle = lowered.constants.get(name)
         if handle is not None and type_.dtype not in FLOATS:
             return np.asarray(handle.load())  # Indices, masks and shapes mean what they are.
+        if handle is not None:
+            # A view has the values of what it shows.
+            base = lowered.view_of.get(name, name)
+            return self._weight(base, lowered.constants[base].type).reshape(shape)
         rng = np.random.default_rng([self.seed, eclass])
         if type_.dtype in FLOATS:
-            drawn = rng.standard_normal(shape)
-            if handle is not None and len(shape) > 1:
-                fan_in = shape[0] if len(shape) == 2 else math.prod(shape[1:])
-                drawn /= math.sqrt(max(fan_in, 1))
-            return drawn
+            return rng.standard_normal(shape)
         if type_.dtype == "bool":
             return rng.random(shape) < 0.5
         return rng.integers(0, self._bound(eclass), size=shape).astype(numpy_dtype(type_.dtype))
+
+    def _weight(self, name: str, type_: TensorType) -> Array:
+        shape = tuple(evaluate_dim(d, self.sizes) for d in type_.shape)
+        drawn = np.random.default_rng([self.seed, *name.encode()]).standard_normal(shape)
+        if len(shape) > 1:
+            drawn /= math.sqrt(max(shape[0] if len(shape) == 2 else math.prod(shape[1:]), 1))
+        return drawn
 
     def _bound(self, eclass: int) -> int:
         """Integers are drawn below the extents that they index."""

@@ -6,11 +6,11 @@ import importlib.util
 import logging
 import os
 import shutil
+import sys
 import tempfile
+from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
-
-import egglog.bindings
 
 from eqsat_opt.errors import SaturationError
 from eqsat_opt.files import Scratch
@@ -21,7 +21,9 @@ __all__ = ["engine_library"]
 if (_log := logging.getLogger("egglog")).level == logging.NOTSET:
     _log.setLevel(logging.WARNING)
 
-_library: ModuleType | None = egglog.bindings
+_NAME = "egglog.bindings"
+_library: ModuleType | None = None
+_forked = False
 
 
 def engine_library() -> Any:
@@ -31,35 +33,52 @@ def engine_library() -> Any:
     them along, so that the child would wait forever.
 
     Raises:
-        SaturationError: the copy cannot be made.
+        SaturationError: the library is not there, or the copy cannot be made.
     """
     global _library
     if _library is None:
-        _library = _load_copy()
+        _library = _load_copy() if _forked else _load_file(_path())
     return _library
 
 
+def _path() -> str:
+    package = importlib.util.find_spec(_NAME.partition(".")[0])
+    spec = package and PathFinder.find_spec(_NAME, package.submodule_search_locations)
+    if spec is None or spec.origin is None:
+        raise SaturationError("the e-graph engine is not installed; run: pip install egglog")
+    return spec.origin
+
+
 def _load_copy() -> ModuleType:
-    name, path = egglog.bindings.__name__, egglog.bindings.__file__
     try:
         with Scratch() as folder:
             # The loader knows a file by its inode: a link would give the old library again.
-            spec = importlib.util.spec_from_file_location(name, shutil.copy(path, folder))
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
+            return _load_file(shutil.copy(_path(), folder))
     except (OSError, ImportError) as error:
         raise SaturationError(
             f"the e-graph engine cannot be loaded anew after a fork ({error}); free some space in "
             f"{tempfile.gettempdir()}, or start processes with 'spawn' instead of 'fork'"
         ) from error
+
+
+def _load_file(path: str) -> ModuleType:
+    """Without the package around it, whose imports take longer than the search of a small model.
+
+    It comes under another name: under its own, the package would not find it missing.
+    """
+    spec = importlib.util.spec_from_file_location(f"{__package__}.bindings", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
 def _forget() -> None:
-    global _library
-    _library = None
+    global _library, _forked
+    # What a parent never loaded is loaded as in any process.
+    loaded = _library is not None or _NAME in sys.modules
+    _library, _forked = None, _forked or loaded
 
 
 if hasattr(os, "register_at_fork"):

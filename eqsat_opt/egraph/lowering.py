@@ -156,7 +156,7 @@ class _Lowering:
         name = f"{base}:{'x'.join(map(str, shape))}"
         while name in self.graph.types or name in self.constants:
             name += "_"
-        self.view_of[name] = base
+        self.view_of[name] = self.view_of.get(base, base)
         static = tuple(literal(d) for d in shape)
         reshaped = Constant(
             TensorType(type_.dtype, shape),
@@ -276,5 +276,6 @@ def lower(graph: Graph, *, exact: bool = False) -> Lowered:
             ) from error
     return Lowered(
         graph, tuple(state.terms), MappingProxyType(state.value), tuple(state.leaf_names),
-        MappingProxyType(state.constants), tuple(state.opaque), exact=exact,
+        MappingProxyType(state.constants), tuple(state.opaque),
+        view_of=MappingProxyType(state.view_of), exact=exact,
     )  # fmt: skip

@@ -30,9 +30,10 @@ _NO_STRING = '(!= t "string")'
 _FLOAT = "(is-float t)"
 _AXIS = "(>= c0 0) (< c0 (vec-length a))"
 _SAME = {
-    "LRN": (4, "(>= (vec-length a) 2)"), "Scale": (1, _FLOAT), "Shift": (1, _FLOAT),
-    "Square": (0, _FLOAT), "Rsqrt": (0, _FLOAT), "Reciprocal": (0, _FLOAT), "Softmax": (1, _AXIS),
-    "LogSoftmax": (1, _AXIS), "Swish": (1, _FLOAT), "Clip": (2, _NO_STRING),
+    "LRN": (4, f"(>= (vec-length a) 2) {_FLOAT}"), "Scale": (1, _FLOAT), "Shift": (1, _FLOAT),
+    "Square": (0, _FLOAT), "Rsqrt": (0, _FLOAT), "Reciprocal": (0, _FLOAT),
+    "Softmax": (1, f"{_AXIS} {_FLOAT}"), "LogSoftmax": (1, f"{_AXIS} {_FLOAT}"),
+    "Swish": (1, _FLOAT), "Clip": (2, _NO_STRING),
 }  # fmt: skip
 """Operators whose result has the type of their operand: number of attributes, demands."""
 
@@ -242,7 +243,7 @@ def _reductions(op: str) -> Callable[[], list[str]]:
 def _normalisation_rules(op: str, parameters: str) -> list[str]:
     """Parameters are vectors along the last axis, which is the one that is normalised."""
     body = (
-        f"(= r ({op} x {parameters} i e)) (= a (shape x)) (= t (dtype x))"
+        f"(= r ({op} x {parameters} i e)) (= a (shape x)) (= t (dtype x)) {_FLOAT}"
         " (= p (vec-of (vec-get a i))) (= (+ i 1) (vec-length a))"
     )
     for parameter in parameters.split():

@@ -176,6 +176,8 @@ def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -
             sizes.update(_sizes_of_input(graph, name, value))
         elif name in symbols:
             sizes[name] = value
+        elif name in graph.inputs:
+            sizes.update(_sizes_of_input(graph, name, (value,)))
         else:
             known = ", ".join(sorted(symbols)) or "none"
             raise OptionError(

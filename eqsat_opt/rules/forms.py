@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat_opt.rules.blockwise import Blockwise
-from eqsat_opt.rules.term import Expr, Function, Term, ops
+from eqsat_opt.rules.term import Condition, Expr, Function, Term, Var, is_float, ops
 
 __all__ = [
     "AVERAGE_POOL",
@@ -168,12 +168,20 @@ TRANSPOSED = Blockwise(
 
 
 def reduced(op: str) -> Blockwise:
-    """A reduction over one axis, which stays with extent 1; blocks lie along another."""
+    """A reduction over one axis, which stays with extent 1; blocks lie along another.
+
+    A mean of integers is rounded, so its laws are for floats only.
+    """
+
+    def alike(x: Var, i: Expr, axis: Expr) -> tuple[Condition, ...]:
+        apart = (axis != i).because(_UNITED)
+        return (apart, is_float(x)) if op == "ReduceMean" else (apart,)
+
     return Blockwise(
         apply=lambda x, i: getattr(ops, op)(x, axes=(i,), keepdims=1),
         others={"i": "Int"},
         inner=lambda i, axis: axis,
         outer=lambda i, axis: axis,
-        alike=lambda x, i, axis: ((axis != i).because(_UNITED),),
+        alike=alike,
         free_axis=True,
     )

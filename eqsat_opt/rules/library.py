@@ -9,16 +9,17 @@ import importlib
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 from eqsat_opt.errors import RuleError, RuleRefuted
+from eqsat_opt.rules.admission import admit
 from eqsat_opt.rules.rule import Numerics, Phase, Rule, directed
 from eqsat_opt.rules.rulebooks import (
-    admit,
     installed_rulebooks,
     read_installed,
     read_rulebook,
@@ -42,6 +43,7 @@ __all__ = [
     "families",
     "load_rules",
     "named_rules",
+    "notes_on_rules",
     "read_users_rules",
     "standings",
 ]
@@ -55,6 +57,7 @@ FAMILIES = (
 _BOOKS = "eqsat_opt.rules.books"
 _TAKEN = (*FAMILIES, "default", "none")
 _LOG = logging.getLogger(__name__)
+_NOTES: ContextVar[tuple[str, ...]] = ContextVar("notes on the rules loaded last", default=())
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,18 @@ def _standings() -> Mapping[str, Standing]:
         for rule in rules:
             certificate = certificates.get(rule.name)
             result[rule.name] = Standing(rule, certificate, why_invalid(rule, certificate))
-    return result
+    return {name: _derived(one, result) for name, one in result.items()}
+
+
+def _derived(one: Standing, known: Mapping[str, Standing]) -> Standing:
+    """What is derived stands as long as all stands that it is derived from."""
+    if one.obstacle or one.certificate is None:
+        return one
+    for name in one.certificate.axioms:
+        axiom = known.get(name)
+        if axiom is None or axiom.obstacle or axiom.certificate is None:
+            return replace(one, obstacle=f"it is derived from {name}, which is not certified")
+    return one
 
 
 def standings() -> Mapping[str, Standing]:
@@ -210,11 +224,17 @@ def _selected(name: str, numerics: Numerics) -> list[Rule]:
     if path is None and name in standings():
         # Whoever names a rule wants it, so one without a certificate earns it now or is refused.
         one = standings()[name]
-        return [one.rule] if not one.obstacle else admit([one.rule])
+        if one.obstacle:
+            admit([one.rule])
+        return [one.rule]
+    rules = read_users_rules(name)
     try:
-        return admit(read_users_rules(name), certificates_beside(path) if path else None)
+        note = admit(rules, certificates_beside(path) if path else None)
     except RuleRefuted as error:
         raise RuleRefuted(f"{name}: {error}", error.refutation) from error
+    if note:
+        _NOTES.set((*_NOTES.get(), note))
+    return rules
 
 
 def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]:
@@ -232,6 +252,7 @@ def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]
     parts = [part.strip() for part in given if part.strip()]
     if not parts:
         raise RuleError("--rules is empty; give none for no rules, default for those of the book")
+    _NOTES.set(())
     chosen: dict[str, Rule] = {}
     if parts[0].startswith("-"):
         parts = ["default", *parts]
@@ -250,6 +271,11 @@ def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]
             elif not _is_way_of(rule, other):
                 raise RuleError(f"rule {rule.name!r} is defined twice; rename one")
     return list(chosen.values())
+
+
+def notes_on_rules() -> tuple[str, ...]:
+    """What the user should know of the rules that :func:`load_rules` loaded last, a line each."""
+    return _NOTES.get()
 
 
 def _is_way_of(way: Rule, rule: Rule) -> bool:

@@ -20,12 +20,13 @@ from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules.bindings import Bindings, Undefined, bind_attr, holds, type_of
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Term, Var
 
 __all__ = [
     "Deferred",
     "Match",
     "Matcher",
+    "Refusal",
     "bind_or_defer",
     "is_renamable",
     "matches",
@@ -70,6 +71,21 @@ class Match:
     attrs: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """Why a match of all left sides does not apply.
+
+    Attributes:
+        number: how many conditions hold before this one; all of them where it is none.
+        condition: that does not hold; ``None`` where the right side is to blame.
+        text: what is wrong with the right side.
+    """
+
+    number: int
+    condition: Condition | None
+    text: str = ""
+
+
 @dataclass
 class _Trial:
     """A match in the making; attributes that are computed from others wait for those."""
@@ -111,9 +127,19 @@ class Matcher:
 
     def matches(self, rule: Rule) -> Iterator[Match]:
         """Every place where ``rule`` applies, in order of its first root."""
-        for trial, roots in self._join(rule, 0, _Trial(), ()):
-            if self._applies(rule, trial, roots):
+        for trial, roots in self._found(rule):
+            if self._refusal(rule, trial, roots) is None:
                 yield Match(rule, roots, tuple(trial.nodes), trial.values, trial.bindings.attrs)
+
+    def tries(self, rule: Rule) -> Iterator[tuple[tuple[str, ...], Bindings, Refusal | None]]:
+        """Every match of the left sides: its roots, what it binds, and why it does not apply."""
+        for trial, roots in self._found(rule):
+            yield roots, trial.bindings, self._refusal(rule, trial, roots)
+
+    def _found(self, rule: Rule) -> Iterator[tuple[_Trial, tuple[str, ...]]]:
+        for trial, roots in self._join(rule, 0, _Trial(), ()):
+            if all(bind_attr(p, value, trial.bindings) for p, value in trial.deferred):
+                yield trial, roots
 
     # The left side -------------------------------------------------------------------------------
 
@@ -212,24 +238,29 @@ class Matcher:
 
     # Conditions ----------------------------------------------------------------------------------
 
-    def _applies(self, rule: Rule, trial: _Trial, roots: tuple[str, ...]) -> bool:
+    def _refusal(self, rule: Rule, trial: _Trial, roots: tuple[str, ...]) -> Refusal | None:
+        """What keeps a match of all left sides from applying, the first of many; else ``None``."""
+
         def related(kind: str, first: str, second: str) -> bool:
             a, b = trial.values[first], trial.values[second]
             return a != b if kind == "distinct" else self._position[a] < self._position[b]
 
-        if not all(bind_attr(p, value, trial.bindings) for p, value in trial.deferred):
-            return False
-        if not all(holds(condition, trial.bindings, related) for condition in rule.when):
-            return False
+        for number, condition in enumerate(rule.when):
+            if not holds(condition, trial.bindings, related):
+                return Refusal(number, condition)
+        past = len(rule.when)
         for root, term in zip(roots, rule.rhs, strict=True):
             try:
-                if type_of(term, trial.bindings) != self.graph.tensor_type(root):
-                    return False
-            except (IllTyped, Undefined):
-                return False
+                made, known = type_of(term, trial.bindings), self.graph.tensor_type(root)
+            except (IllTyped, Undefined) as error:
+                return Refusal(past, None, f"the right side has no type: {error}")
+            if made != known:
+                return Refusal(past, None, f"the right side is {made}, the left side {known}")
             if isinstance(term, Var) and not self._may_vanish(root, trial.values[term.name]):
-                return False
-        return len(roots) == 1 or not self._depends(trial.values.values(), roots)
+                return Refusal(past, None, "a graph inside this one reads the result by its name")
+        if len(roots) > 1 and self._depends(trial.values.values(), roots):
+            return Refusal(past, None, "an operand is computed from a result")
+        return None
 
     def _may_vanish(self, root: str, value: str) -> bool:
         """A captured value keeps its name, so something must define it."""

@@ -1,12 +1,10 @@
 """Rulebooks of users: Python files and installed packages, through the same gate as the book.
 
-A rule is verified at level 1 when it is loaded. Its certificate is then kept, beside the file if
-`eqsat-opt rules import` wrote it there, otherwise in the user's cache.
+What others say of their rules counts for nothing: see `admission`.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -16,19 +14,11 @@ from threading import RLock
 from traceback import walk_tb
 from types import ModuleType
 
-from eqsat_opt.errors import CertificateError, RuleError
+from eqsat_opt.errors import RuleError
 from eqsat_opt.rules.rule import Rule, made_in
-from eqsat_opt.rules.verify.certificate import (
-    Certificate,
-    read_certificates,
-    why_invalid,
-    write_certificates,
-)
-from eqsat_opt.rules.verify.semantics import fingerprint
 
 __all__ = [
     "GROUP",
-    "admit",
     "installed_rulebooks",
     "read_installed",
     "read_rulebook",
@@ -37,7 +27,6 @@ __all__ = [
 
 GROUP = "eqsat_opt.rulebooks"
 """Entry points of this group name a module with rules, or a list of rules."""
-_CACHE_VARIABLE = "EQSAT_OPT_CACHE"
 _LOADING = RLock()
 """Standard output is the process's; two threads that redirect it must not restore it crosswise."""
 
@@ -133,57 +122,3 @@ def _read(point: EntryPoint) -> list[Rule]:
             f"rulebook {point.name!r} holds no rules; it must name a module of rules or a list"
         )
     return list(rules)
-
-
-def admit(rules: Sequence[Rule], beside: Path | None = None) -> list[Rule]:
-    """``rules`` if each of them has a valid certificate or earns one of level 1 now.
-
-    Args:
-        rules: of one rulebook.
-        beside: file of certificates to look into first.
-
-    Raises:
-        RuleRefuted: a rule is wrong or could not be verified; none is admitted.
-        CertificateError: a certificate beside the file was edited.
-    """
-    known = read_certificates(beside) if beside is not None else {}
-    for rule in rules:
-        certificate = known.get(rule.name)
-        if certificate is None or why_invalid(rule, certificate):
-            _verify(rule)
-    return list(rules)
-
-
-def _verify(rule: Rule) -> Certificate:
-    path = _cached(rule)
-    if path is not None:
-        for certificate in read_certificates(path, strict=False).values():
-            if certificate.rule == rule.name and not why_invalid(rule, certificate):
-                return certificate
-    from eqsat_opt.errors import RuleRefuted
-    from eqsat_opt.rules.verify.gate import certify_exact
-
-    certificate = certify_exact(rule)
-    if certificate.level < 1:
-        raise RuleRefuted(
-            f"rule {rule.name} holds in floating point, but no exact method confirms it; "
-            "spell it with functions whose properties the verifier knows"
-        )
-    if path is not None:
-        _store(path, [certificate])
-    return certificate
-
-
-def _cached(rule: Rule) -> Path | None:
-    from platformdirs import user_cache_dir
-
-    key = fingerprint(rule)
-    folder = os.environ.get(_CACHE_VARIABLE) or user_cache_dir("eqsat-opt", appauthor=False)
-    return Path(folder).expanduser() / "certificates" / f"{key}.json" if key else None
-
-
-def _store(path: Path, certificates: Sequence[Certificate]) -> None:
-    try:
-        write_certificates(path, certificates)
-    except CertificateError:
-        return  # the cache saves time and nothing else

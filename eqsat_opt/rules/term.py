@@ -16,6 +16,7 @@ from eqsat_opt.ir.ops import get_op, is_known
 __all__ = [
     "MAP",
     "Apply",
+    "AttrPattern",
     "Condition",
     "Expr",
     "Function",
@@ -78,6 +79,18 @@ class Expr:
 
     def __floordiv__(self, other: Size) -> Expr:
         return Expr("//", (self, expr(other)))
+
+    def __rfloordiv__(self, other: Size) -> Expr:
+        return Expr("//", (expr(other), self))
+
+    def __mod__(self, other: Size) -> Expr:
+        return self - self // other * other
+
+    def __rmod__(self, other: Size) -> Expr:
+        return expr(other) % self
+
+    def __neg__(self) -> Expr:
+        return 0 - self
 
     def __getitem__(self, index: Size) -> Expr:
         """Element ``index`` of a list attribute."""

@@ -92,6 +92,7 @@ class Plan:
         best: the graph of the best selection.
         original: the graph of the original selection: only normalised.
         alternatives: graphs of further selections.
+        rules: that it was allowed.
         stages_s: seconds per stage.
     """
 
@@ -101,6 +102,7 @@ class Plan:
     best: Graph
     original: Graph
     alternatives: tuple[Graph, ...]
+    rules: tuple[Rule, ...]
     stages_s: Mapping[str, float]
 
 
@@ -239,4 +241,4 @@ def make_plan(
     original = raise_graph(loaded.lowered, loaded.eclasses, choice.original)
     others = tuple(raise_graph(lowered, eclasses, selection) for selection in choice.alternatives)
     stages["raise"] = clock() - start
-    return Plan(saturation, priced.candidates, choice, best, original, others, stages)
+    return Plan(saturation, priced.candidates, choice, best, original, others, tuple(rules), stages)

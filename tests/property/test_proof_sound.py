@@ -23,6 +23,7 @@ from eqsat_opt.rules.term import Apply, Condition, Term, Var, concat, ops, slice
 from eqsat_opt.rules.verify.instances import find_instances
 from eqsat_opt.rules.verify.proof import prove
 from eqsat_opt.rules.verify.proof.scenario import Scenario, scenarios
+from eqsat_opt.rules.verify.proof.uneven import HIGHEST_RANK
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 
@@ -302,6 +303,11 @@ def _chosen(scenario: Scenario, bindings: Bindings) -> bool:
     return all(_choice(name, bindings) == value for name, value in scenario.choices.items())
 
 
+def _highest_rank(bindings: Bindings) -> int:
+    lists = (value for value in bindings.attrs.values() if isinstance(value, tuple))
+    return max(len(one) for one in (*(t.shape for t in bindings.types.values()), *lists))
+
+
 def _satisfied(scenario: Scenario, bindings: Bindings) -> bool:
     """Whether the extents and premises agree, for some share of outputs per group."""
     known = _known_sizes(bindings)
@@ -313,7 +319,7 @@ def _satisfied(scenario: Scenario, bindings: Bindings) -> bool:
     symbols = {s for premise in scenario.premises for s in premise.symbols()}
     symbols |= {s for extent, _ in extents for s in extent.symbols()}
     open_ = sorted(symbols - set(known))
-    for values in itertools.product(range(1, 9), repeat=len(open_)):
+    for values in itertools.product(range(1, 33), repeat=len(open_)):
         sizes = {**known, **dict(zip(open_, values, strict=True))}
         if all(poly_value(extent, sizes) == size for extent, size in extents):
             return all(formula_value(premise, sizes) for premise in scenario.premises)
@@ -323,10 +329,11 @@ def _satisfied(scenario: Scenario, bindings: Bindings) -> bool:
 @pytest.mark.parametrize("name", COVERED)
 def test_every_instance_of_a_rule_lies_in_a_scenario(name: str) -> None:
     (found,) = (one for rules in families().values() for one in rules if one.name == name)
-    known = list(scenarios(found, None))
+    known = list(scenarios(found))
     instances = find_instances(found, limit=12).points
-    assert instances
-    for bindings in instances:
+    tried = [one for one in instances if _highest_rank(one) <= HIGHEST_RANK]
+    assert tried
+    for bindings in tried:
         matching = [scenario for scenario in known if _chosen(scenario, bindings)]
         assert len(matching) == 1, str(bindings)
         assert _satisfied(matching[0], bindings), str(bindings)

@@ -204,6 +204,7 @@ def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
         (["--input-shape", "z:2,3"], "no input 'z'"),
         (["--input-shape", "x:2,3,4"], "does not fit"),
         (["--input-shape", "x:5,3"], "does not fit"),
+        (["--input-shape", "x:3"], "does not fit the shape [3]"),
         (["--input-shape", "N:8"], "symbolic dimension 'N'"),
         (["--nonsense"], "No such option"),
         (["--json", "missing/report.json"], "does not exist"),

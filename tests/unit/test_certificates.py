@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -25,11 +24,9 @@ from eqsat_opt.rules.describe import certificate_text
 from eqsat_opt.rules.library import book_certificates, excluded_rules, standings
 from eqsat_opt.rules.rule import Numerics as NumericsClass
 from eqsat_opt.rules.rule import Sides, Tensor
-from eqsat_opt.rules.term import is_float, ops
-from eqsat_opt.rules.verify import gate, semantics
+from eqsat_opt.rules.term import Apply, Term, Var, is_float, ops
 from eqsat_opt.rules.verify.certificate import (
     Certificate,
-    certificates_beside,
     read_certificates,
     why_invalid,
     write_certificates,
@@ -95,7 +92,7 @@ def test_certificates_say_what_they_cover() -> None:
         assert certificate is not None
         ways = 2 if one.rule.bidirectional else 1
         assert len(certificate.directions) == ways
-        assert 0.0 <= certificate.float32 < 1e-5, one.rule.name
+        assert 0.0 <= certificate.float32 < 1e-3, one.rule.name
         assert 0.0 <= certificate.float16 < 1e-1, one.rule.name
         for direction in certificate.directions:
             assert direction.instances >= 20
@@ -129,7 +126,7 @@ def test_check_at_load_is_cheap() -> None:
                           check=True, cwd=Path(__file__).parents[2])  # fmt: skip
     per_rule = float(done.stdout)
     print(f"a certificate of the book is checked in {per_rule:.0f} calls")
-    assert per_rule < 600  # to verify a rule takes hundreds of thousands
+    assert per_rule < 400  # to verify a rule takes hundreds of thousands
 
 
 # What a certificate rests on ---------------------------------------------------------------------
@@ -158,63 +155,17 @@ def test_fingerprint_sees_attributes_of_infix_operators() -> None:
     assert rule_text(rule("test/a")(zero)) != rule_text(rule("test/a")(one))
 
 
-@pytest.fixture
-def fresh_semantics() -> Iterator[None]:
-    caches = (semantics._module, semantics._module_digest, semantics._operator_digest)
-    for one in caches:
-        one.cache_clear()
-    yield
-    for one in caches:
-        one.cache_clear()
+def test_no_name_makes_one_rule_read_as_another() -> None:
+    """What is kept for a right rule must not serve a wrong one."""
 
+    def product(left: Term, *right: Term) -> Sides:
+        return Apply("Mul", (left, *right), {}), Var("x")
 
-def test_fingerprint_follows_the_operators(
-    monkeypatch: pytest.MonkeyPatch, fresh_semantics: None
-) -> None:
-    matmul, relu = BOOK["matmul/assoc"], BOOK["elementwise/relu-idempotent"]
-    before = fingerprint(matmul), fingerprint(relu)
-    real = semantics._source
-
-    def edited(name: str) -> str | None:
-        source = real(name)
-        if name.endswith("ops.linear"):
-            assert source is not None
-            return source.replace("inner sizes differ", "the inner sizes differ")
-        return source
-
-    monkeypatch.setattr(semantics, "_source", edited)
-    for cached in (semantics._module, semantics._module_digest, semantics._operator_digest):
-        cached.cache_clear()
-    after = fingerprint(matmul), fingerprint(relu)
-    assert after[0] != before[0]
-    assert after[1] == before[1]
-
-
-def test_comments_change_nothing(monkeypatch: pytest.MonkeyPatch, fresh_semantics: None) -> None:
-    one = BOOK["conv/block-sum"]
-    before = fingerprint(one)
-    real = semantics._source
-
-    def commented(name: str) -> str | None:
-        source = real(name)
-        if source is None:
-            return None
-        described = re.sub(r'^( +""")(\w)', r"\1Other words. \2", source, flags=re.MULTILINE)
-        return re.sub(r"^( *# )", r"\1Other words. ", described, flags=re.MULTILINE)
-
-    monkeypatch.setattr(semantics, "_source", commented)
-    for cached in (semantics._module, semantics._module_digest, semantics._operator_digest):
-        cached.cache_clear()
-    assert fingerprint(one) == before
-
-
-def test_without_sources_certificates_are_taken_as_they_are(
-    monkeypatch: pytest.MonkeyPatch, fresh_semantics: None
-) -> None:
-    monkeypatch.setattr(semantics, "_source", lambda _name: None)
-    one = standings()["matmul/assoc"]
-    assert fingerprint(one.rule) is None
-    assert why_invalid(one.rule, one.certificate) == ""
+    two = rule("test/a")(lambda: product(Var("x"), Var("y")))
+    one = rule("test/a")(lambda: product(Var("x'; tensor 'y"), Var("x")))
+    other = rule("test/a")(lambda: product(Var("x, tensor y"), Var("x")))
+    assert len({rule_text(each) for each in (two, one, other)}) == 3
+    assert "tensor 'x, tensor y'" in rule_text(other)
 
 
 # Stale, missing, edited --------------------------------------------------------------------------
@@ -251,12 +202,12 @@ def test_missing_certificate_takes_a_rule_out(
 def test_reports_of_runs_name_what_is_left_out(
     monkeypatch: pytest.MonkeyPatch, fresh_library: None
 ) -> None:
-    from eqsat_opt.reporting import left_out_note
+    from eqsat_opt.reporting import rule_notes
 
-    assert left_out_note() == ""
+    assert rule_notes() == ()
     library._standings.cache_clear()
     books_without(monkeypatch, "matmul/assoc", None)
-    note = left_out_note()
+    (note,) = rule_notes()
     assert "matmul/assoc left out of the default set: it has no certificate" in note
 
 
@@ -273,6 +224,21 @@ def test_stale_certificate_takes_a_rule_out(
     assert [one.name for one in load_rules("transpose/compose-3d", Numerics.RELAXED)] == [
         "transpose/compose-3d"
     ]
+
+
+def test_what_is_derived_needs_what_it_is_derived_from(
+    monkeypatch: pytest.MonkeyPatch, fresh_library: None
+) -> None:
+    one, axiom = BOOK["elementwise/factor"], BOOK["elementwise/mul-commute"]
+    known = book_certificates("elementwise")
+    derived = known[one.name].raised(one, 3, "derived", axioms=(axiom.name,))
+    monkeypatch.setattr(library, "book_certificates", lambda *_: {**known, one.name: derived})
+    assert standings()[one.name].obstacle == ""
+    library._standings.cache_clear()
+    stale = replace(known[axiom.name], fingerprint="0" * 32).sealed()
+    known = {**known, axiom.name: stale}
+    obstacle = standings()[one.name].obstacle
+    assert obstacle == f"it is derived from {axiom.name}, which is not certified"
 
 
 def test_level_0_is_not_enough() -> None:
@@ -307,7 +273,7 @@ def test_edited_certificate_is_an_error(tmp_path: Path, key: str) -> None:
         ("{}", "not of format 2"),
         ('{"format": 99, "certificates": []}', "not of format 2"),
         ('{"format": 2, "certificates": {}}', "lists no certificates"),
-        ('{"format": 2, "certificates": [{"rule": "a"}]}', "missing"),
+        ('{"format": 2, "certificates": [{"rule": "a"}]}', "lacks the key 'axioms'"),
     ],
     ids=lambda value: value[:40],
 )
@@ -339,30 +305,6 @@ def test_certificates_survive_the_file(tmp_path: Path) -> None:
 
 
 # Rulebooks of users ------------------------------------------------------------------------------
-
-
-def test_rulebook_passes_the_gate_once(
-    tmp_path: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(RIGHT)
-    assert [one.name for one in load_rules(str(path), Numerics.RELAXED)] == ["mine/abs"]
-    (cached,) = (cache_folder / "certificates").iterdir()
-    (certificate,) = read_certificates(cached).values()
-    assert (certificate.rule, certificate.level) == ("mine/abs", 1)
-    monkeypatch.setattr(gate, "certify_exact", None)
-    assert len(load_rules(str(path), Numerics.RELAXED)) == 1
-
-
-def test_damaged_cache_is_verified_again(tmp_path: Path, cache_folder: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(RIGHT)
-    load_rules(str(path), Numerics.RELAXED)
-    (cached,) = (cache_folder / "certificates").iterdir()
-    good = cached.read_text()
-    cached.write_text("nonsense")
-    load_rules(str(path), Numerics.RELAXED)
-    assert cached.read_text() == good
 
 
 def test_wrong_rule_in_a_rulebook_loads_nothing(tmp_path: Path) -> None:
@@ -407,24 +349,15 @@ def test_file_that_is_no_python(tmp_path: Path) -> None:
 
 def test_rule_that_only_floating_point_accepts_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
-    path.write_text(
-        RIGHT.replace("ops.Abs(ops.Abs(x)), ops.Abs(x)", "ops.Sin(ops.Neg(x)), ops.Neg(ops.Sin(x))")
-        .replace("import ops", "import is_float, ops")
-        .replace("ops.Neg(ops.Sin(x))", "ops.Neg(ops.Sin(x)), is_float(x)")
-    )
+    path.write_text("""
+from eqsat_opt.rules import *
+
+@rule("mine/double-angle", numerics=Numerics.RELAXED)
+def double(x: Tensor):
+    product = ops.Sin(x) * ops.Cos(x)
+    return ops.Sin(ops.Scale(x, factor=2.0)), ops.Scale(product, factor=2.0), is_float(x)
+""")
     with pytest.raises(RuleRefuted, match="no exact method confirms it"):
-        load_rules(str(path), Numerics.RELAXED)
-
-
-def test_edited_certificate_beside_a_rulebook(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(RIGHT)
-    (mine,) = load_rules(str(path), Numerics.RELAXED)
-    beside = certificates_beside(path)
-    write_certificates(beside, [certify_exact(mine)])
-    load_rules(str(path), Numerics.RELAXED)
-    beside.write_text(beside.read_text().replace('"level": 1', '"level": 2'))
-    with pytest.raises(CertificateError, match=r"edited by hand.* import \S*mine\.py --write$"):
         load_rules(str(path), Numerics.RELAXED)
 
 
@@ -535,6 +468,7 @@ def test_books_are_written_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = read_certificates(Path(written))
     assert list(found) == [one.name for one in families()["transpose"]]
     assert found["transpose/map"] == book_certificates("transpose")["transpose/map"]
+    assert (tmp_path / "sources.json").is_file()  # and what certificates rest on, for quick starts
 
 
 def test_certificates_of_an_earlier_version_are_none(tmp_path: Path) -> None:

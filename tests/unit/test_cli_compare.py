@@ -270,7 +270,7 @@ def test_a_wrong_result_is_noticed(
         swapped = replace(first.graph, constants=_negated(first.graph))  # type: ignore[type-var, arg-type]
         return replace(found, results=(replace(first, graph=swapped), *others))
 
-    monkeypatch.setattr(api, "compare_methods", broken)
+    monkeypatch.setattr("eqsat_opt.comparison.compare_methods", broken)
     assert main(["compare", MODEL, "--threads", "1"]) == 2
     output, errors = capsys.readouterr()
     assert "the result of eqsat computes something else" in errors

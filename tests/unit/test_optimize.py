@@ -201,7 +201,7 @@ def wrong_rules(tmp_path: Path) -> Path:
 @pytest.fixture
 def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let unverified rules in, as a defect of the verifier would."""
-    monkeypatch.setattr(library, "admit", lambda rules, beside=None: list(rules))
+    monkeypatch.setattr(library, "admit", lambda _rules, _beside=None: "")
 
 
 def test_a_wrong_rule_does_not_get_in(wrong_rules: Path, tmp_path: Path) -> None:
@@ -502,6 +502,19 @@ def test_a_fused_kernel_does_not_read_its_own_inner_value() -> None:
     model = build(nodes, [weight("W", 3, 3, 1, 1), weight("b", 3)], [1, 3, 4, 4])
     for objective in ("launches", "flops", "time"):
         assert_agree(model, run(model, replace(FAST, objective=objective, check=0)).model)
+
+
+def test_a_bias_that_nothing_touched_keeps_its_name() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Relu", ["r"], ["s"]),
+        helper.make_node("Conv", ["s", "W", "b"], ["c"]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    model = build(nodes, [weight("W", 3, 3, 1, 1), weight("b", 3)], [1, 3, 4, 4])
+    result = run(model, replace(FAST, objective="launches", check=0)).model
+    assert len(result.graph.node) < len(model.graph.node)
+    assert {one.name: tuple(one.dims) for one in result.graph.initializer}["b"] == (3,)
 
 
 # The zoo -----------------------------------------------------------------------------------------

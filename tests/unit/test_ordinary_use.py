@@ -146,6 +146,18 @@ def test_bench_takes_the_keywords_of_optimize(model: onnx.ModelProto) -> None:
         eqsat_opt.bench(model, model, speed="high")
 
 
+def test_models_of_other_inputs_cannot_be_raced(model: onnx.ModelProto) -> None:
+    other = onnx.ModelProto()
+    other.CopyFrom(model)
+    other.graph.input[0].name += "_renamed"
+    for node in other.graph.node:
+        node.input[:] = [
+            f"{n}_renamed" if n == model.graph.input[0].name else n for n in node.input
+        ]
+    with pytest.raises(OptionError, match="the models have different inputs"):
+        eqsat_opt.bench(model, other)
+
+
 def test_options_are_options(model: onnx.ModelProto) -> None:
     with pytest.raises(OptionError, match=r"give eqsat_opt\.Options"):
         eqsat_opt.explain(model, {"threads": 1})  # type: ignore[arg-type]
@@ -225,3 +237,18 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert type(options.threads) is int
     assert type(options.budget_s) is float
     assert chosen_options(options, {"budget": 1}).budget_s == 1.0
+
+
+def test_the_engine_is_loaded_without_the_package_around_it() -> None:
+    """Its imports take longer than a small search; who imports it shares the engine."""
+    program = """
+    import sys
+    from eqsat_opt.egraph.library import engine_library
+
+    engine = engine_library().EGraph()
+    assert "egglog" not in sys.modules
+    import egglog.bindings
+
+    assert isinstance(engine, egglog.bindings.EGraph)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)

@@ -16,7 +16,7 @@ import pytest
 from eqsat_opt.errors import RuleRefuted
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Float, Int, Ints, Sides, Tensor, Weight, rule
-from eqsat_opt.rules.term import Condition, Expr, Term, far, near, ops, real
+from eqsat_opt.rules.term import Condition, Expr, Term, far, is_float, near, ops, real
 from eqsat_opt.rules.verify.gate import certify_exact
 from eqsat_opt.rules.verify.proof import prove
 from eqsat_opt.rules.verify.semantics import fingerprint, rule_text
@@ -122,13 +122,13 @@ GUARDED = [value for value in list(globals().values()) if isinstance(value, Rule
 @rule("new/zero-by-zero")
 def zero_by_zero(x: Tensor, w: Tensor) -> Sides:
     """0 / 0 at every input."""
-    return x * w, x * w + (w - w) / (w - w), x.shape == w.shape
+    return x * w, x * w + (w - w) / (w - w), x.shape == w.shape, is_float(x)
 
 
 @rule("new/half-of-all")
 def half_of_all(x: Tensor) -> Sides:
     """0 / 0 for every x <= 0."""
-    return ops.Relu(x), ops.Relu(x) * ops.Relu(x) / ops.Relu(x)
+    return ops.Relu(x), ops.Relu(x) * ops.Relu(x) / ops.Relu(x), is_float(x)
 
 
 @rule("new/times-nothing")
@@ -140,7 +140,7 @@ def times_nothing(x: Tensor) -> Sides:
 @rule("new/operand-that-may-be-rectified")
 def operand(x: Tensor, y: Tensor) -> Sides:
     """A pole at a single y is one at half of all z where y = relu(z)."""
-    return x + y, x * y / y + y, x.shape == y.shape
+    return x + y, x * y / y + y, x.shape == y.shape, is_float(x)
 
 
 @rule("new/root-of-what-is-negative-far-out")
@@ -184,7 +184,7 @@ def other_branch(c: Tensor, x: Tensor, y: Tensor) -> Sides:
 @rule("new/reverse", bidirectional=True)
 def reverse(x: Tensor, y: Tensor) -> Sides:
     """Right from left to right only."""
-    return x * y / y + y, x + y, x.shape == y.shape
+    return x * y / y + y, x + y, x.shape == y.shape, is_float(x)
 
 
 @rule("new/empty-windows")
@@ -192,9 +192,8 @@ def empty_windows(x: Tensor, k: Ints, s: Ints, d: Ints, p: Ints) -> Sides:
     """A window that lies in the padding counts nothing."""
     at = {"kernel": k, "strides": s, "dilations": d, "pads": p, "ceil": 0}
     counted = ops.AveragePool(x, **at, count_include_pad=0)
-    return ops.AveragePool(x, **at, count_include_pad=1), (
-        ops.AveragePool(x, **at, count_include_pad=1) + (counted - counted)
-    )
+    pooled = ops.AveragePool(x, **at, count_include_pad=1)
+    return pooled, pooled + (counted - counted), x.rank == 3
 
 
 NEW = [one for one in list(globals().values()) if isinstance(one, Rule) and one not in GUARDED]
@@ -296,7 +295,43 @@ def no_six(x: Tensor) -> Sides:
     return ops.Softmax(x, axis=0), ops.Softmax(x, axis=x.rank - x.rank), x.rank != 6
 
 
-RANKS = [rank_six, axis_five, polynomial, five_or_more, far_apart, as_a_number, no_six]
+@rule("ranks/period")
+def period(x: Tensor, p: Ints, i: Int) -> Sides:
+    """The sixtieth power of a permutation is the identity up to rank 6."""
+    place: Expr = i
+    for _ in range(60):
+        place = p[place]
+    turned = ops.ReduceSum(ops.Transpose(x, perm=p), axes=(i,), keepdims=1)
+    return turned, ops.ReduceSum(ops.Transpose(x, perm=p), axes=(place,), keepdims=1)
+
+
+RANKS = [period, rank_six, axis_five, polynomial, five_or_more, far_apart, as_a_number, no_six]
+
+# Wrong: strides above those of any list ----------------------------------------------------------
+
+
+def _moved(x: Term, s: Expr, step: int) -> tuple[Term, Term]:
+    """Windows of three, and the same moved by a step where the stride is at least ``step``."""
+    window: dict[str, Any] = {"kernel": (3,), "strides": s, "dilations": (1,), "ceil": 0}
+    shift = s[0] // step
+    return ops.MaxPool(x, pads=(1, 1), **window), ops.MaxPool(
+        x, pads=(1 + shift, 1 - shift), **window
+    )
+
+
+@rule("strides/seven")
+def stride_seven(x: Tensor, s: Ints) -> Sides:
+    """Strides up to 6 tell nothing of 7."""
+    return *_moved(x, s, 7), x.rank == 3
+
+
+@rule("strides/unequal")
+def strides_unequal(x: Tensor, s: Ints) -> Sides:
+    """Strides that are all equal tell nothing of others."""
+    window: dict[str, Any] = {"kernel": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+    left = ops.MaxPool(x, strides=s, ceil=0, **window)
+    return left, ops.MaxPool(x, strides=(s[1], s[0]), ceil=0, **window), x.rank == 4
+
 
 # Wrong: other -------------------------------------------------------------------------------------
 
@@ -313,7 +348,7 @@ def order_of_axes(x: Tensor, s: Ints) -> Sides:
     both: dict[str, Any] = {"axes": (0, 1), "keepdims": 1}
     left = ops.ReduceMax(ops.ReduceSum(x, axes=s, keepdims=1), **both)
     right = ops.ReduceMax(ops.ReduceSum(x, axes=(1,), keepdims=1), **both)
-    return left, right, s[0] == 1, x.rank == 2
+    return left, right, s[0] == 1, x.rank == 2, is_float(x)
 
 
 @pytest.mark.parametrize("wrong", [*GUARDED, *NEW, *WHOLE, *RANKS], ids=lambda one: one.name)
@@ -324,18 +359,22 @@ def test_what_is_not_shown_is_not_taken_for_granted(wrong: Rule) -> None:
         "guarded": "the left side",
         "new": "the right side",
         "whole": "whole number",
-        "ranks": "up to",
+        "ranks": "rank",
     }
     assert reasons[wrong.family] in proof.reason
 
 
-@pytest.mark.parametrize("wrong", [rank_six, polynomial, no_six], ids=lambda one: one.name)
+@pytest.mark.parametrize("wrong", [period, rank_six, polynomial, no_six], ids=lambda one: one.name)
 def test_no_certificate_comes_of_ranks_that_show_nothing(wrong: Rule) -> None:
-    with pytest.raises(RuleRefuted, match=r"cannot be verified: .* are tried up to 5"):
+    with pytest.raises(RuleRefuted, match=r"cannot be verified: .* up to 5|is wrong: x"):
         certify_exact(wrong, max_points=64)
 
 
-@pytest.mark.parametrize("wrong", [name_of_a_constant, order_of_axes], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "wrong",
+    [name_of_a_constant, order_of_axes, stride_seven, strides_unequal],
+    ids=lambda one: one.name,
+)
 def test_other_wrong_rule_is_not_proved(wrong: Rule) -> None:
     assert prove(wrong).status == "unknown"
 
@@ -380,7 +419,7 @@ def root_of_absolute(x: Tensor) -> Sides:
 @rule("right/cancelled")
 def cancelled(x: Tensor) -> Sides:
     """Where relu(x) is 0 the left side has no value."""
-    return ops.Relu(x) * x / ops.Relu(x) + ops.Relu(x), x + ops.Relu(x)
+    return ops.Relu(x) * x / ops.Relu(x) + ops.Relu(x), x + ops.Relu(x), is_float(x)
 
 
 @rule("right/inverse-in-a-sum", bidirectional=True)

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from eqsat_opt.ir.ops.index_eval import evaluate, formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom
 from eqsat_opt.ir.ops.scalars import Unindexed
 from eqsat_opt.rules import Rule, families
-from eqsat_opt.rules.term import Apply, Expr, Term, Var, expr
+from eqsat_opt.rules.term import Apply, Condition, Expr, Term, Var, expr
 from eqsat_opt.rules.verify.proof import prove
 from eqsat_opt.rules.verify.proof.definitions import PI
 from eqsat_opt.rules.verify.proof.scenario import Scenario, scenarios
@@ -35,6 +35,16 @@ REAL = frozenset(
 """Operators whose properties the prover uses, so that a random function refutes too much."""
 
 
+EXCHANGED = {
+    "Relu": "Tanh", "Max": "Min", "Min": "Max", "ReduceSum": "ReduceMean", "ReduceMax": "ReduceMin",
+    "ReduceMean": "ReduceSum", "Softmax": "LogSoftmax", "Sqrt": "Rsqrt", "Rsqrt": "Sqrt",
+    "Exp": "Sigmoid", "Center": "Relu",
+}  # fmt: skip
+"""Operators of the same attributes."""
+WEAKER: dict[str, Literal["<="]] = {"<": "<=", "==": "<=", "!=": "<="}
+"""Conditions that admit more, or other cases."""
+
+
 def _edited(value: Any, names: list[str]) -> Iterator[Any]:
     if isinstance(value, tuple):
         for i, part in enumerate(value):
@@ -45,8 +55,14 @@ def _edited(value: Any, names: list[str]) -> Iterator[Any]:
             yield expr(value.args[0] - 1)
     elif value.kind == "attr":
         yield from (Expr("attr", (name,)) for name in names if name != value.args[0])
+        if names:
+            yield value + value // 3  # differs from 3 on
     elif value.kind != "literal":
         yield value + 1
+        yield value - value // 5
+        if value.kind in ("+", "-", "*", "/"):
+            yield Expr("-" if value.kind == "+" else "+", value.args)
+            yield value.args[0]
 
 
 def _mutants(term: Term, variables: list[str], kinds: dict[str, list[str]]) -> Iterator[Term]:
@@ -57,8 +73,8 @@ def _mutants(term: Term, variables: list[str], kinds: dict[str, list[str]]) -> I
     assert isinstance(term, Apply)
     if term.op in ("Add", "Sub", "Mul"):
         yield from (replace(term, op=op) for op in ("Add", "Sub", "Mul") if op != term.op)
-    if term.op == "Relu":
-        yield replace(term, op="Tanh")
+    if term.op in EXCHANGED:
+        yield replace(term, op=EXCHANGED[term.op])
     if len(term.args) == 2:
         yield replace(term, args=term.args[::-1])
     yield from term.args
@@ -76,12 +92,16 @@ def mutants(one: Rule) -> Iterator[Rule]:
     variables = sorted({name for root in one.lhs for name in root.variables()})
     integers = [name for name, kind in one.kinds if kind == "Int"]
     lists = [name for name, kind in one.kinds if kind == "Ints" and name in ("s", "d")]
-    kinds = {"strides": lists, "dilations": lists, **dict.fromkeys(("lo", "hi", "group"), integers)}
+    free = ("lo", "hi", "group", "axis", "axes", "repeats")
+    kinds = {"strides": lists, "dilations": lists, **dict.fromkeys(free, integers)}
     for i, root in enumerate(one.rhs):
         for new in _mutants(root, variables, kinds):
             yield replace(one, rhs=(*one.rhs[:i], new, *one.rhs[i + 1 :]))
-    for i in range(len(one.when)):
+    for i, condition in enumerate(one.when):
         yield replace(one, when=one.when[:i] + one.when[i + 1 :])
+        if condition.kind in WEAKER:
+            weaker = Condition(WEAKER[condition.kind], condition.args)
+            yield replace(one, when=(*one.when[:i], weaker, *one.when[i + 1 :]))
 
 
 def _sizes(scenario: Scenario, draw: random.Random) -> dict[Atom, int] | None:
@@ -99,7 +119,7 @@ def differs(one: Rule, draw: random.Random) -> bool | None:
     """Whether both sides differ at some small instance; ``None`` if none was found."""
     terms = [t for root in (*one.lhs, *one.rhs) for t in root.walk() if isinstance(t, Apply)]
     real = bool({term.op for term in terms} & REAL)
-    found = list(scenarios(one, None))
+    found = list(scenarios(one))
     draw.shuffle(found)
     verdict = None
     for scenario in found[:12]:

@@ -169,13 +169,25 @@ def test_the_rulebook_of_the_page_passes_the_gate(
 ) -> None:
     assert run(["rules", "import", str(rulebook), "--jobs", "1", "--write"]) == 0
     printed = _words(capsys.readouterr().out)
-    accepted, _ = _blocks("text")
+    accepted, *_ = _blocks("text")
     for line in accepted.splitlines():
         assert _words(line.removesuffix("…")) in printed
     assert rulebook.with_name("my_rules.certificates.json").is_file()
     loaded = load_rules(str(rulebook), Numerics.BITEXACT)  # a named file is used whole
     assert [one.name for one in loaded] == re.findall(r"^mine/[\w-]+", accepted, re.MULTILINE)
-    assert not (rulebook.parent / "cache").exists()
+    kept = list((rulebook.parent / "cache" / "certificates").glob("*.json"))
+    assert len(kept) == len(loaded)
+
+
+def test_what_the_page_says_of_proofs_is_printed(
+    rulebook: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
+    assert run(["rules", "import", str(rulebook), "--jobs", "1", "--level", "2"]) == 0
+    printed = _words(capsys.readouterr().out)
+    _, _, proven, *_ = _blocks("text")
+    for line in proven.splitlines():
+        assert _words(line.removesuffix("…")) in printed
 
 
 def test_the_wrong_rule_of_the_page_is_refused(
@@ -187,7 +199,7 @@ def test_the_wrong_rule_of_the_page_is_refused(
     rulebook.write_text(code.replace(needed, ""), encoding="utf-8")
     assert run(["rules", "import", str(rulebook), "--jobs", "1"]) == 1
     printed = _words(capsys.readouterr().out)
-    _, refused = _blocks("text")
+    _, refused, *_ = _blocks("text")
     for part in refused.split("…"):
         assert _words(part) in printed
 

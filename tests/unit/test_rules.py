@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eqsat_opt.errors import RuleError
 from eqsat_opt.rules import Numerics, default_rules, families, load_rules
+from eqsat_opt.rules.bindings import Bindings, size
 from eqsat_opt.rules.describe import describe, rulebook_markdown
 from eqsat_opt.rules.rule import Float, Phase, Sides, Tensor, directed, rule
-from eqsat_opt.rules.term import near, ops
+from eqsat_opt.rules.term import Expr, near, ops
 from eqsat_opt.rules.verify import check_rule
 
 BOOK = {one.name: one for one in directed([r for rules in families().values() for r in rules])}
@@ -96,6 +98,17 @@ def test_conditions_are_symbolic() -> None:
     with pytest.raises(RuleError, match="symbolic"):
         bool(condition)
     assert str(condition) == "hi <= x.dim(axis)"
+
+
+def computed(n: Any) -> list[Any]:
+    return [60 // n, n // 3, n % 3, 7 % n, -n, 10 - n * 2 + 1]
+
+
+@pytest.mark.parametrize("extent", range(1, 9))
+def test_sizes_compute_as_python_does(extent: int) -> None:
+    bindings = Bindings({}, {"n": extent})
+    symbolic = computed(Expr("attr", ("n",)))
+    assert [size(one, bindings) for one in symbolic] == computed(extent)
 
 
 def test_directed_names_the_reverse() -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "IllTyped",
     "Op",
     "Trait",
+    "TypeFn",
     "broadcast_shapes",
     "get_op",
     "is_known",

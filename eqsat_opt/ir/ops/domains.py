@@ -27,7 +27,8 @@ def _sigmoid(x: Array) -> Array:
 
 def _gelu(x: Array, approximate: str) -> Array:
     if approximate == "tanh":
-        return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+        # (1 + tanh(z)) / 2 = sigmoid(2 z), which cancels nowhere.
+        return x * _sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))
     return 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))
 
 
@@ -69,7 +70,7 @@ _WITH_ATTRS: dict[str, Callable[[Array, AttrMap], Array]] = {
 def _clip(x: Array, low: float, high: float) -> Array:
     if x.dtype.kind in "iu":
         info = np.iinfo(x.dtype)
-        low, high = max(low, info.min), min(high, info.max)
+        low, high = (min(max(bound, info.min), info.max) for bound in (low, high))
         return np.clip(x, x.dtype.type(low), x.dtype.type(high))
     return np.minimum(np.maximum(x, low), high)
 
@@ -106,6 +107,13 @@ def _wide(a: Array) -> Array:
     return a.astype(np.float32) if a.dtype.itemsize == 2 and a.dtype.kind not in "iub" else a
 
 
+def _truncated(a: Array, b: Array) -> Array:
+    """Quotient of integers, rounded towards 0; 0 for a divisor of 0."""
+    floor = np.where(b == 0, a.dtype.type(0), a // np.where(b == 0, b.dtype.type(1), b))
+    up = (floor * b != a) & ((a < 0) != (b < 0)) & (b != 0)
+    return np.asarray((floor + up).astype(a.dtype))
+
+
 class FloatDomain:
     """IEEE arithmetic with NumPy; integers use their own wrapping arithmetic."""
 
@@ -127,11 +135,7 @@ class FloatDomain:
         """Elementwise quotient; integers truncate towards zero, as in ONNX."""
         with np.errstate(divide="ignore", invalid="ignore"):
             if a.dtype.kind in "iu":
-                return np.asarray(
-                    (np.sign(a) * np.sign(b) * (np.abs(a) // np.maximum(np.abs(b), 1))).astype(
-                        a.dtype
-                    )
-                )
+                return _truncated(a, b)
             return np.asarray(a / b)
 
     def matmul(self, a: Array, b: Array) -> Array:

@@ -189,6 +189,7 @@ def _deconv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     x, w = inputs[:2]
     n_axes = _check_conv(inputs, attrs)
     require(x.shape[1] == w.shape[0], f"channels of {x} do not fit {w}")
+    require(0 not in x.shape[2:], f"nothing to stretch in {x}")
     sizes = [
         (x.shape[2 + i] - 1) * attrs["strides"][i] + attrs["output_padding"][i]
         + (w.shape[2 + i] - 1) * attrs["dilations"][i] + 1

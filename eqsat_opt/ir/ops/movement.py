@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -134,6 +135,8 @@ def _pad_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 def _pad(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
     pads, rank = attrs["pads"], x.ndim
+    if rank == 0:
+        return x
     cropped = x[
         tuple(slice(max(-pads[i], 0), x.shape[i] - max(-pads[rank + i], 0)) for i in range(rank))
     ]
@@ -163,11 +166,24 @@ def _gather_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
         0 <= axis < data.rank and indices.dtype in ("int32", "int64"),
         f"gather {indices} from {data}",
     )
+    require(data.shape[axis] != 0, "a gather from nothing")
     return TensorType(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
 
 
 def _gather(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    return np.take(operands[0], operands[1], axis=attrs["axis"])
+    """Indices beyond the ends, which ONNX leaves undefined, are taken modulo the extent."""
+    data, indices = operands
+    axis = attrs["axis"]
+    return np.take(data, _whole(indices) % data.shape[axis], axis=axis)  # type: ignore[no-any-return]
+
+
+def _whole(numbers: Array) -> Array:
+    """Indices as integers, whatever numbers they were computed in."""
+    if numbers.dtype.kind in "iu":
+        return numbers
+    if numbers.dtype == object:
+        return np.asarray(np.frompyfunc(math.floor, 1, 1)(numbers)).astype(np.int64)
+    return np.nan_to_num(np.floor(numbers.astype(np.float64)), posinf=0, neginf=0).astype(np.int64)
 
 
 register(Op("Gather", (2, 2), {"axis": "int"}, "movement", _gather_type, _gather, _no_flops))

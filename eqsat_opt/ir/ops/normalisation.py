@@ -19,13 +19,14 @@ from eqsat_opt.ir.ops._base import (
     register,
     require,
 )
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import FLOATS, TensorType
 
 __all__ = ["inverse_deviation", "mean"]
 
 
 def _layer_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     x = inputs[0]
+    require(x.dtype in FLOATS, f"a normalisation of {x}")
     require(0 <= attrs["axis"] < x.rank, f"axis {attrs['axis']} of {x}")
     for parameter in inputs[1:]:
         require(parameter.dtype == x.dtype, f"parameter {parameter} of {x}")
@@ -103,6 +104,7 @@ def _instance(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arra
 
 def _channel_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     x = inputs[0]
+    require(x.dtype in FLOATS, f"a normalisation of {x}")
     require(
         x.rank >= 2 and all(p.dtype == x.dtype and p.shape == (x.shape[1],) for p in inputs[1:]),
         f"parameters do not fit {x}",

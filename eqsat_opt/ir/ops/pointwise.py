@@ -16,6 +16,7 @@ from eqsat_opt.ir.ops._base import (
     FlopsFn,
     Op,
     Trait,
+    TypeFn,
     broadcast_shapes,
     elements,
     register,
@@ -54,8 +55,33 @@ def _same(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return inputs[0]
 
 
-def _boolean(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+def _signed(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    require(not inputs[0].dtype.startswith(("uint", "bool")), f"the opposite of {inputs[0]}")
+    return _same(inputs, attrs)
+
+
+def _truths(inputs: Sequence[TensorType]) -> TensorType:
     return TensorType("bool", broadcast_shapes(*(i.shape for i in inputs)))
+
+
+def _logical(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    require(all(i.dtype == "bool" for i in inputs), f"truth values, not {inputs}")
+    return _truths(inputs)
+
+
+def _compared(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    require(all(i.dtype == inputs[0].dtype for i in inputs), f"element types differ: {inputs}")
+    return _truths(inputs)
+
+
+def _ordered(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    require(inputs[0].dtype not in ("bool", "string"), f"an order of {inputs[0]}")
+    return _compared(inputs, attrs)
+
+
+def _nan(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    require(inputs[0].dtype in FLOATS, f"a test for NaN of {inputs[0]}")
+    return _truths(inputs)
 
 
 def _broadcast(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
@@ -109,7 +135,7 @@ _TRAITS: dict[str, frozenset[Trait]] = {
         ("Relu", "Abs", "Floor", "Ceil", "Round", "Sign", "Clip", "ThresholdedRelu", "Min", "Max"),
         frozenset[Trait]({"exact"}),
     ),
-    **dict.fromkeys(("Div", "Reciprocal"), frozenset[Trait]({"pole"})),
+    "Div": frozenset({"pole"}),
     **dict.fromkeys(("Exp", "Sigmoid", "Softplus"), frozenset[Trait]({"vanishing"})),
     "Sqrt": frozenset({"nonnegative"}),
     "Log": frozenset({"nonnegative", "pole"}),
@@ -141,9 +167,9 @@ for _name, (_attrs, _since) in UNARY_FUNCTIONS.items():
     )
 
 _EXACT = frozenset[Trait]({"exact"})
-for _name in ("Not", "IsNaN"):
+for _name, _operand_fn in (("Not", _logical), ("IsNaN", _nan)):
     register(
-        Op(_name, (1, 1), {}, "pointwise", _boolean, _applied(_name), _flops(_name),
+        Op(_name, (1, 1), {}, "pointwise", _operand_fn, _applied(_name), _flops(_name),
            index_fn=called(_name), traits=_EXACT)
     )  # fmt: skip
 
@@ -177,7 +203,7 @@ for _name, _evaluate in _ARITHMETIC.items():
     )
 
 register(
-    Op("Neg", (1, 1), {}, "pointwise", _same, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
+    Op("Neg", (1, 1), {}, "pointwise", _signed, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
        _flops("Neg"), onnx_since=6, traits=_EXACT,
        index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
 )  # fmt: skip
@@ -185,7 +211,7 @@ register(
     Op("Reciprocal", (1, 1), {}, "pointwise", _float,
        lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
        _flops("Reciprocal"), onnx_since=6, index_fn=elementwise(lambda x, _a: Inverse(x[0])),
-       traits=_TRAITS["Reciprocal"])
+       traits=frozenset[Trait]({"pole"}))
 )  # fmt: skip
 
 for _name in ("Min", "Max"):
@@ -200,16 +226,19 @@ for _name, _type_fn in (("Pow", _pow), ("PRelu", _prelu)):
     )  # fmt: skip
 
 COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
-for _name, _since in zip(
-    (*COMPARISONS, "And", "Or", "Xor"), (7, 7, 7, 12, 12, 7, 7, 7), strict=True
-):
+_TRUTHS: tuple[tuple[str, TypeFn, int], ...] = (
+    ("Equal", _compared, 7),
+    *((name, _ordered, 12 if "Or" in name else 7) for name in COMPARISONS[1:]),
+    *((name, _logical, 7) for name in ("And", "Or", "Xor")),
+)
+for _name, _truth_fn, _since in _TRUTHS:
     register(
         Op(
             _name,
             (2, 2),
             {},
             "pointwise",
-            _boolean,
+            _truth_fn,
             _applied(_name),
             _flops(_name),
             onnx_since=_since,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 
 from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.ops import index_reduction
 from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Domain, Op, register, require
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import FLOATS, TensorType
 
 __all__ = ["REDUCTIONS"]
 
@@ -62,9 +63,15 @@ def _min(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     return _finish(x, x.min(axis=attrs["axes"], keepdims=True), attrs)
 
 
-def _prod(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
+def _prod(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
-    return _finish(x, x.prod(axis=attrs["axes"], keepdims=True, dtype=x.dtype), attrs)
+    if domain.name == "float":
+        return _finish(x, x.prod(axis=attrs["axes"], keepdims=True, dtype=x.dtype), attrs)
+    kept = [axis for axis in range(x.ndim) if axis not in attrs["axes"]]
+    shape = tuple(1 if axis in attrs["axes"] else size for axis, size in enumerate(x.shape))
+    factors = x.transpose(*attrs["axes"], *kept).reshape(-1, *(x.shape[axis] for axis in kept))
+    one = np.broadcast_to(domain.constant(1, x), factors.shape[1:])
+    return _finish(x, reduce(domain.mul, factors, one).reshape(shape), attrs)
 
 
 def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
@@ -93,6 +100,7 @@ for _name, _evaluate in REDUCTIONS.items():
 
 
 def _softmax_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
+    require(inputs[0].dtype in FLOATS, f"a function of floats of {inputs[0]}")
     require(0 <= attrs["axis"] < inputs[0].rank, f"axis {attrs['axis']} of {inputs[0]}")
     return inputs[0]
 

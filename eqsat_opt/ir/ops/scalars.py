@@ -203,8 +203,8 @@ _fresh = itertools.count()
 
 
 def bound(name: str) -> Atom:
-    """A new index variable."""
-    return Atom(f"{name}'{next(_fresh)}")
+    """A new index variable; names are in the order of their making, whenever it begins."""
+    return Atom(f"{name}'{next(_fresh):09}")
 
 
 def literal(value: Poly) -> int:

@@ -126,6 +126,8 @@ register(
 def _lrn(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     """X / (bias + alpha/size * sum of squares over neighbouring channels)^beta."""
     (x,) = operands
+    if not x.size:
+        return x
     size = attrs["size"]
     before = (size - 1) // 2
     squares = domain.mul(x, x)
@@ -143,6 +145,7 @@ def _lrn(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 
 def _lrn_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
+    require(inputs[0].dtype in FLOATS, f"a normalisation of {inputs[0]}")
     require(inputs[0].rank >= 2, "LRN needs a channel axis")
     return inputs[0]
 

@@ -242,7 +242,7 @@ max_translated, min_translated = _translated("Max"), _translated("Min")
 @rule("elementwise/max-plus-min", phase=Phase.SIMPLIFY, numerics=Numerics.REASSOCIATE)
 def max_plus_min(x: Tensor, y: Tensor) -> Sides:
     """The maximum and the minimum of two tensors add up to the sum of the tensors."""
-    return ops.Max(x, y) + ops.Min(x, y), x + y
+    return ops.Max(x, y) + ops.Min(x, y), x + y, is_float(x)
 
 
 @rule("elementwise/max-of-zero", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)

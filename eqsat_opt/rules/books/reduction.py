@@ -65,7 +65,8 @@ sum_twice_back, mean_twice_back, max_twice_back = (_twice(kind, ascending=False)
 
 def _of_one(kind: str) -> Rule:
     def sides(v: Mapping[str, Any]) -> Sides:
-        return _reduce(kind, v["x"], (v["i"],)), v["x"], v["x"].dim(v["i"]) == 1
+        x, i = v["x"], v["i"]
+        return _reduce(kind, x, (i,)), x, x.dim(i) == 1, *_divides(kind, x)
 
     return declared(
         f"reduction/{kind}-of-one",
@@ -289,7 +290,8 @@ def _of_transpose(kind: str) -> Rule:
     def sides(v: Mapping[str, Any]) -> Sides:
         x, p, i = v["x"], v["p"], v["i"]
         moved = ops.Transpose(x, perm=p)
-        return _reduce(kind, moved, (i,)), ops.Transpose(_reduce(kind, x, (p[i],)), perm=p)
+        turned = ops.Transpose(_reduce(kind, x, (p[i],)), perm=p)
+        return _reduce(kind, moved, (i,)), turned, *_divides(kind, x)
 
     return declared(
         f"reduction/{kind}-of-transpose",
@@ -305,7 +307,8 @@ def _of_transpose_over_two(kind: str) -> Rule:
         x, p, i, j = v["x"], v["p"], v["i"], v["j"]
         first = _reduce(kind, x, (p[i], p[j]))
         moved = _reduce(kind, ops.Transpose(x, perm=p), (i, j))
-        return moved, ops.Transpose(first, perm=p), x.rank == 4, p[i] < p[j]
+        turned = ops.Transpose(first, perm=p)
+        return moved, turned, x.rank == 4, p[i] < p[j], *_divides(kind, x)
 
     return declared(
         f"reduction/{kind}-of-transpose-over-two",

@@ -228,6 +228,11 @@ class _BoundedDomain(Records):
         error = self.closed(x) + (np.abs(value - x.value) if to.kind == "f" else 0.0)
         return self._made(value, error, (x.value,), x.left, x.spread)
 
+    def gather(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
+        """Numbers in other places; indices are no codes of numbers but numbers."""
+        x, indices = operands
+        return get_op("Gather").eval_fn(self, (x, self.rows(indices).value[..., 0]), attrs)
+
     def minimum(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
         """The least element over axes."""
         made = self._extremum(self.rows(operands[0]), tuple(attrs["axes"]), np.min)
@@ -249,6 +254,7 @@ class _BoundedDomain(Records):
 _OWN: Mapping[str, Any] = {
     "Where": _BoundedDomain.where,
     "Cast": _BoundedDomain.cast,
+    "Gather": _BoundedDomain.gather,
     "ReduceMin": _BoundedDomain.minimum,
     "ReduceProd": _BoundedDomain.product,
 }

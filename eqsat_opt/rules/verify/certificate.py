@@ -8,30 +8,40 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from eqsat_opt.errors import CertificateError, reason
 from eqsat_opt.files import write_whole
+from eqsat_opt.paths import shown
 from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.verify.plain import check_fields
 from eqsat_opt.rules.verify.semantics import fingerprint
 
 __all__ = [
     "FORMAT",
     "Certificate",
     "Direction",
+    "certificate_command",
     "certificates_beside",
+    "content_of",
     "read_certificates",
     "why_invalid",
     "write_certificates",
 ]
 
 FORMAT = 2
+_HIGHEST_LEVEL = 3
 _BESIDE = ".certificates.json"
 """How the certificates of a rulebook file are called, after its stem."""
+_MOST_BYTES = 1 << 26
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,15 @@ class Certificate:
         """Methods of all directions, each once."""
         return tuple(dict.fromkeys(direction.method for direction in self.directions))
 
+    def raised(
+        self, rule: Rule, level: int, scope: str, unproven: str = "", axioms: tuple[str, ...] = ()
+    ) -> Certificate:
+        """The same at a higher level, which rests on more."""
+        mark = fingerprint(rule, level) or ""
+        return replace(
+            self, level=level, fingerprint=mark, scope=scope, unproven=unproven, axioms=axioms
+        ).sealed()
+
     def sealed(self) -> Certificate:
         """The same with its digest."""
         return replace(self, digest=self._digest())
@@ -124,67 +143,110 @@ class Certificate:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Certificate:
+    def from_json(value: Any) -> Certificate:
         """From a parsed JSON object.
 
         Raises:
-            TypeError: a key is missing or unknown.
+            ValueError: it is none, or a key is missing, unknown or has another kind of value.
         """
-        directions = tuple(Direction(**direction) for direction in value.get("directions", ()))
-        axioms = tuple(value.get("axioms", ()))
-        return Certificate(**{**value, "directions": directions, "axioms": axioms})
+        check_fields(value, Certificate, "a certificate")
+        for direction in value["directions"]:
+            check_fields(direction, Direction, "a direction")
+        if value["level"] > _HIGHEST_LEVEL:
+            raise ValueError(f"there is no level {value['level']}")
+        directions = tuple(Direction(**direction) for direction in value["directions"])
+        return Certificate(**{**value, "directions": directions, "axioms": tuple(value["axioms"])})
 
 
 def why_invalid(rule: Rule, certificate: Certificate | None) -> str:
     """Why a rule may not be trusted; empty if it may.
 
-    Where the operators' sources cannot be read, a certificate is taken as it is.
+    Where the package's sources cannot be read, a certificate is taken as it is.
     """
     if certificate is None:
         return "it has no certificate"
     if certificate.level < 1:
         return "it was only sampled in floating point"
-    now = fingerprint(rule)
+    now = fingerprint(rule, certificate.level)
     if now is not None and now != certificate.fingerprint:
         return "its certificate is stale: the rule, an operator or the verifier has changed"
     return ""
 
 
 def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[str, Certificate]:
-    """Rule name to certificate; empty if there is no file.
+    """Rule name to certificate; empty if there is no file, or one of an earlier version.
 
     Args:
         path: of the JSON file.
-        strict: whether a certificate with a wrong digest is an error; otherwise it is left out.
+        strict: whether a damaged file and a certificate with a wrong digest are errors; otherwise
+            they are left out.
 
     Raises:
         CertificateError: the file is no list of certificates, or one was edited.
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(data, dict) and data.get("format") in range(1, FORMAT):
-            return {}  # of an earlier version, which measured less
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise ValueError(f"it is not of format {FORMAT}, the one that this version reads")
-        if not isinstance(data.get("certificates"), list):
-            raise ValueError("it lists no certificates")
-        found = [Certificate.from_json(value) for value in data["certificates"]]
-        sealed = {one.rule: one for one in found if one.is_sealed}
-        edited = [one.rule for one in found if one.rule not in sealed]
+        found = _parsed(content_of(path))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         if not strict:
             return {}
         raise CertificateError(
-            f"{path} is no file of certificates ({error}); write it again with {_command(path)}"
+            f"{path} is no file of certificates ({shown(reason(error))}); "
+            f"write it again with {certificate_command(path)}"
         ) from error
+    sealed = {one.rule: one for one in found if one.is_sealed}
+    edited = [one.rule for one in found if one.rule not in sealed]
     if edited and strict:
         raise CertificateError(
             f"the certificate of {edited[0]} in {path} was edited by hand: its digest does not "
-            f"fit; verify it again with {_command(path)}"
+            f"fit; verify it again with {certificate_command(path)}"
         )
     return sealed
+
+
+def content_of(path: Path | Traversable) -> bytes:
+    """All of an ordinary file; what stands in its place is not waited for."""
+    if not isinstance(path, Path):
+        return path.read_bytes()
+    with open(path, "rb", opener=_opened) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is no ordinary file")
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
+    return content
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | _NO_WAITING)
+
+
+def _parsed(content: bytes) -> list[Certificate]:
+    data = json.loads(content.decode(), parse_constant=_refuse)
+    if isinstance(data, dict) and _is_earlier(data.get("format")):
+        return []  # an earlier version measured less
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f"it is not of format {FORMAT}, the one that this version reads")
+    if not isinstance(data.get("certificates"), list):
+        raise ValueError("it lists no certificates")
+    found = [Certificate.from_json(value) for value in data["certificates"]]
+    name, count = max(Counter(one.rule for one in found).items(), key=_count, default=("", 0))
+    if count > 1:
+        raise ValueError(f"it has {count} certificates of {name!r}")
+    return found
+
+
+def _count(item: tuple[str, int]) -> int:
+    return item[1]
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+def _is_earlier(version: Any) -> bool:
+    return type(version) is int and 1 <= version < FORMAT
 
 
 def certificates_beside(path: Path) -> Path:
@@ -192,7 +254,7 @@ def certificates_beside(path: Path) -> Path:
     return path.with_name(f"{path.stem}{_BESIDE}")
 
 
-def _command(path: Path | Traversable) -> str:
+def certificate_command(path: Path | Traversable) -> str:
     """What writes a file of certificates anew."""
     if path.name.endswith(_BESIDE):
         return f"eqsat-opt rules import {str(path).removesuffix(_BESIDE)}.py --write"

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from itertools import permutations
+from math import factorial
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-__all__ = ["Chooser", "Decisions", "Drawing"]
+__all__ = ["Chooser", "Decisions", "Drawing", "orders"]
 
 T = TypeVar("T")
 _Result = TypeVar("_Result")
@@ -176,3 +178,47 @@ def _next_path(way: _Way[_Result]) -> list[int] | None:
     while way and way[-1][1] + 1 >= way[-1][0].core:
         way = way[:-1]
     return [*(index for _, index in way[:-1]), way[-1][1] + 1] if way else None
+
+
+_LISTED = 5
+"""Axes of which all orders are listed."""
+
+
+class _Orders(Sequence[tuple[int, ...]]):
+    """Orders of many axes, none of them listed: those of one cycle first, then all."""
+
+    def __init__(self, axes: int) -> None:
+        self._axes = axes
+        self.cycles = factorial(axes - 1)
+
+    def __len__(self) -> int:
+        return self.cycles + factorial(self._axes)
+
+    def __getitem__(self, index: int) -> tuple[int, ...]:  # type: ignore[override]
+        if index >= self.cycles:
+            return _numbered(index - self.cycles, self._axes)
+        cycle = (self._axes - 1, *_numbered(index, self._axes - 1))
+        follows = dict(zip(cycle, (*cycle[1:], cycle[0]), strict=True))
+        return tuple(follows[axis] for axis in range(self._axes))
+
+
+def _numbered(index: int, count: int) -> tuple[int, ...]:
+    """The order of ``count`` axes with that number, in lexicographic order."""
+    left, order = list(range(count)), []
+    for remaining in range(count - 1, -1, -1):
+        place, index = divmod(index, factorial(remaining))
+        order.append(left.pop(place))
+    return tuple(order)
+
+
+@lru_cache(maxsize=16)
+def orders(axes: int) -> tuple[Sequence[tuple[int, ...]], int]:
+    """The orders of some axes, and how many of them, from the first, are to be likelier; or 0.
+
+    An order that is one cycle comes back after as many steps as there are axes, which no order of
+    fewer axes needs.
+    """
+    if axes <= _LISTED:
+        return list(permutations(range(axes))), 0
+    many = _Orders(axes)
+    return many, many.cycles

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.ir.ops import OPS, Array
 from eqsat_opt.ir.ops.domains import FLOAT, FloatDomain
-from eqsat_opt.rules.bindings import Bindings
+from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.rules.bindings import Bindings, type_of
 from eqsat_opt.rules.rule import Numerics, Rule
 from eqsat_opt.rules.verify.bounds import bounded_results
 from eqsat_opt.rules.verify.counterexample import Refutation, refutation_at
 from eqsat_opt.rules.verify.designed import ORDINARY, Designed, designed_values
 from eqsat_opt.rules.verify.evaluation import Program, Values, program
-from eqsat_opt.rules.verify.instances import Found, find_instances
+from eqsat_opt.rules.verify.instances import USUAL_POINTS, Found, find_instances, varied
 from eqsat_opt.rules.verify.rounding import InOrderDomain
 
 __all__ = ["DTYPES", "Breach", "breach", "refutation_of"]
 
 DTYPES = ("float32", "float16")
-_INSTANCES = 24
-"""Looked for; some of each size are kept."""
 _KEPT = {"float32": 6, "float16": 3}
+"""Instances."""
 _MOST_ELEMENTS = 400
-"""Of the operands together."""
+"""Of the operands together, and of a result, which may be larger than they are."""
 MOST = 16.0
 """Error of the right side as a multiple of what rounding may do to the left side."""
 _DIGITS = 64.0
@@ -67,36 +68,45 @@ class Breach:
     def line(self) -> str:
         """With the instance, in one line."""
         shapes = ", ".join(
-            f"{name}: {replace(type_, dtype=self.dtype) if type_.dtype != 'bool' else type_}"
+            f"{name}: {replace(type_, dtype=self.dtype) if type_.dtype in FLOATS else type_}"
             for name, type_ in self.found.types.items()
         )
         attrs = "".join(f", {name}={value}" for name, value in self.found.attrs.items())
         return f"{shapes}{attrs}: {self.change}"
 
 
-def _points(rule: Rule, seed: int, dtype: str) -> list[Found]:
+def _results(rule: Rule, found: Found) -> int:
+    """Elements of the largest result on the way."""
+    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
+    return max(prod(type_of(term, found).static_shape()) for term in terms)
+
+
+def _points(rule: Rule, seed: int, dtype: str, max_points: int) -> list[Found]:
     """A few instances, of every size, the smallest first."""
-    drawn = find_instances(rule, limit=_INSTANCES, seed=seed).points
+    drawn = find_instances(rule, limit=max_points, seed=seed).points
     real = [
         b for b in drawn
-        if all(t.dtype not in ("int64", "int32") for t in b.types.values())
+        if not b.whole
         and b.origin.elements <= _MOST_ELEMENTS
+        and _results(rule, b) <= _MOST_ELEMENTS
     ]  # fmt: skip
-    step = max(1, len(real) // _KEPT[dtype])
-    return real[step - 1 :: step] if len(real) > step else real
+    return varied(real, _KEPT[dtype])
 
 
-def breach(rule: Rule, numerics: Numerics, *, seed: int = 0) -> Breach | None:
+def breach(
+    rule: Rule, numerics: Numerics, *, seed: int = 0, max_points: int = USUAL_POINTS
+) -> Breach | None:
     """The smallest of some instances at which a directed rule breaks what a class promises.
 
     Args:
         rule: one direction; it holds over the reals.
         numerics: the class.
         seed: of instances and values.
+        max_points: instances that some are taken of.
     """
     with np.errstate(all="ignore"):
         for dtype in DTYPES:
-            for found in _points(rule, seed, dtype):
+            for found in _points(rule, seed, dtype, max_points):
                 sides = program(rule, found, dtype)
                 draws = list(designed_values(found, dtype, seed))
                 for one in _breaches(sides, draws, dtype, numerics, found):
@@ -216,7 +226,7 @@ def refutation_of(rule: Rule, shown: Breach) -> Refutation | None:
         shown: what it found.
     """
     types = {
-        n: t if t.dtype == "bool" else replace(t, dtype=shown.dtype)
+        n: replace(t, dtype=shown.dtype) if t.dtype in FLOATS else t
         for n, t in shown.found.types.items()
     }
     numbers = _Shown(f"{shown.dtype}, {shown.designed.kind}", shown.dtype, shown.domain)

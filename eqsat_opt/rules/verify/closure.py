@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Condition, Expr
@@ -17,6 +18,7 @@ from eqsat_opt.rules.term import Condition, Expr
 __all__ = ["closure", "tolerance"]
 
 
+@lru_cache(maxsize=64)
 def closure(rule: Rule) -> Rule:
     """The rule with every approximate condition exact.
 

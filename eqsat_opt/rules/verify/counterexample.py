@@ -10,7 +10,7 @@ import numpy as np
 
 from eqsat_opt.ir.ops import OPS, Array
 from eqsat_opt.ir.ops.domains import FLOAT
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
 from eqsat_opt.rules.bindings import Bindings
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply, Term, Var
@@ -166,7 +166,8 @@ def _small(bindings: Bindings, seed: int, integer: bool) -> dict[str, Array]:
             values[name] = rng.integers(0, 2, shape).astype(bool)
             continue
         drawn = rng.integers(-1 if seed % 2 else 0, 2 + seed % 3, shape)
-        values[name] = np.asarray(drawn, np.int64 if integer else np.float64)
+        own = integer or type_.dtype not in FLOATS
+        values[name] = np.asarray(drawn).astype(numpy_dtype(type_.dtype) if own else np.float64)
     return values
 
 

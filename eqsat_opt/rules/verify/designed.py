@@ -13,7 +13,9 @@ from itertools import combinations
 import numpy as np
 
 from eqsat_opt.ir.ops import Array
+from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.bindings import Bindings
+from eqsat_opt.rules.verify.draws import MOST_INDEX
 from eqsat_opt.rules.verify.evaluation import Values
 
 __all__ = ["ORDINARY", "Designed", "designed_values"]
@@ -61,14 +63,20 @@ def designed_values(bindings: Bindings, dtype: str, seed: int = 0) -> Iterator[D
     """Operands of every kind, each rounded to ``dtype``; truth values stay random.
 
     Args:
-        bindings: an instance without operands of integers.
+        bindings: an instance with operands of floating point; integers beside them are indices.
         dtype: an element type of floating point.
         seed: of what is drawn.
     """
     rng = np.random.default_rng(seed)
     shapes = {n: t.static_shape() for n, t in bindings.types.items()}
     truths = {n for n, t in bindings.types.items() if t.dtype == "bool"}
-    names = [name for name in shapes if name not in truths]
+    # The same in all draws, so that what is gathered is gathered from the same places.
+    whole = {
+        n: rng.integers(0, MOST_INDEX, shapes[n]).astype(t.dtype)
+        for n, t in bindings.types.items()
+        if t.dtype not in FLOATS and n not in truths
+    }
+    names = [name for name in shapes if name not in truths and name not in whole]
 
     def normal(scale: float = 1.0) -> dict[str, Array]:
         values = {n: rng.standard_normal(shape) * scale for n, shape in shapes.items()}
@@ -78,7 +86,7 @@ def designed_values(bindings: Bindings, dtype: str, seed: int = 0) -> Iterator[D
         drawn = {**values, **changed}
         with np.errstate(all="ignore"):
             rounded = {n: v if n in truths else v.astype(dtype) for n, v in drawn.items()}
-        return Designed(kind, rounded)
+        return Designed(kind, {**rounded, **whole})
 
     def gate(shape: tuple[int, ...]) -> Array:
         return rng.integers(0, 2, shape).astype(np.float64)
@@ -125,3 +133,9 @@ def designed_values(bindings: Bindings, dtype: str, seed: int = 0) -> Iterator[D
         edge = normal(float(info.max) ** 0.5 / 4)
         yield designed("the edge of the range", normal(), **{name: edge[name]})
     yield designed("the edge of the range", edge)
+    # The sum of two of these is out of the range, their mean is not.
+    end = {
+        n: np.copysign(float(info.max) * rng.uniform(0.4, 1.0, v.shape), v)
+        for n, v in normal().items()
+    }
+    yield designed("the end of the range", normal(), **{n: end[n] for n in names})

@@ -37,7 +37,7 @@ _Compared = list[npt.NDArray[np.bool_]]
 
 def _compared(numbers: Numbers, left: Array, right: Array) -> npt.NDArray[np.bool_]:
     if isinstance(numbers, TwoFieldNumbers):
-        return numbers.domain.defined(left) & numbers.domain.defined(right)
+        return numbers.domain.comparable(left, right)
     if isinstance(numbers, RealNumbers):
         return numbers.compared(left)
     return np.ones(left.shape, dtype=bool)
@@ -103,8 +103,7 @@ def smallest(rule: Rule, wrong: Wrong, seed: int) -> Wrong:
 def _smaller(rule: Rule, wrong: Wrong, found: Found, seed: int) -> Wrong | None:
     """The same difference at ``found``, if it is there and that is smaller."""
     numbers = wrong[1]
-    whole = any(t.dtype == "int64" for t in found.types.values())
-    if isinstance(numbers, IntegerNumbers) != whole:
+    if isinstance(numbers, IntegerNumbers) != found.whole:
         return None
     if found.origin.elements >= wrong[0].origin.elements:
         return None

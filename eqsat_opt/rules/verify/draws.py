@@ -8,22 +8,32 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from eqsat_opt.ir.ops import Array
+from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.bindings import Bindings
 
-__all__ = ["Fill", "beside", "drawn", "mingled"]
+__all__ = ["MOST_INDEX", "Fill", "beside", "drawn", "mingled"]
 
 Fill: TypeAlias = "Callable[[np.random.Generator, tuple[int, ...]], Any]"
 """Numbers of a shape."""
 
 
+MOST_INDEX = 12
+"""Integers beside floating point numbers, which may be indices, are below this."""
+
+
 def drawn(bindings: Bindings, seed: int, fill: Fill) -> dict[str, Array]:
-    """A value for each operand: ``fill`` makes all but the truth values."""
+    """A value for each operand: ``fill`` makes all but truth values, and integers beside floats."""
     rng = np.random.default_rng(seed)
     values = {}
+    mixed = any(type_.dtype in FLOATS for type_ in bindings.types.values())
     for name, type_ in bindings.types.items():
         shape = type_.static_shape()
-        is_bool = type_.dtype == "bool"
-        values[name] = np.asarray(rng.integers(0, 2, shape) if is_bool else fill(rng, shape))
+        if type_.dtype == "bool":
+            values[name] = np.asarray(rng.integers(0, 2, shape).astype(bool))
+        elif mixed and type_.dtype not in FLOATS:
+            values[name] = np.asarray(rng.integers(0, MOST_INDEX, shape)).astype(type_.dtype)
+        else:
+            values[name] = np.asarray(fill(rng, shape))
     return values
 
 

@@ -10,26 +10,33 @@ from eqsat_opt.rules.rule import Numerics, Rule
 from eqsat_opt.rules.verify.counterexample import Refutation, refutation_at
 from eqsat_opt.rules.verify.evaluation import FloatNumbers, IntegerNumbers
 from eqsat_opt.rules.verify.exact import first_mistyped
-from eqsat_opt.rules.verify.instances import Found, empty_instances, find_instances
+from eqsat_opt.rules.verify.instances import (
+    USUAL_POINTS,
+    Found,
+    empty_instances,
+    find_instances,
+    varied,
+)
 
 __all__ = ["empty_difference"]
 
-_INSTANCES = 24
-"""Of which some are emptied."""
 _EMPTIED = 8
+"""Instances of which some are emptied."""
 _MOST = 60
 """Empty instances of one direction."""
 
 
-def empty_difference(rule: Rule, *, seed: int = 0) -> Refutation | None:
+def empty_difference(
+    rule: Rule, *, seed: int = 0, max_points: int = USUAL_POINTS
+) -> Refutation | None:
     """An empty instance at which both sides of a directed rule differ; ``None`` if none does.
 
     Args:
         rule: one direction. One of class relaxed has to keep types only.
         seed: of instances and values.
+        max_points: instances that some are taken of.
     """
-    points = find_instances(rule, limit=_INSTANCES, seed=seed).points
-    some = points[:: max(1, len(points) // _EMPTIED)]
+    some = varied(find_instances(rule, limit=max_points, seed=seed).points, _EMPTIED)
     empty: dict[object, Found] = {one.origin.key: one for one in empty_instances(rule, some)}
     tried = list(islice(empty.values(), _MOST))
     mistyped = first_mistyped(rule, tried)
@@ -37,8 +44,7 @@ def empty_difference(rule: Rule, *, seed: int = 0) -> Refutation | None:
         return mistyped
     with np.errstate(all="ignore"):
         for one in tried:
-            whole = any(t.dtype.startswith(("int", "uint")) for t in one.types.values())
-            numbers = IntegerNumbers(seed) if whole else FloatNumbers(seed)
+            numbers = IntegerNumbers(seed) if one.whole else FloatNumbers(seed)
             found = refutation_at(rule, one, numbers, numbers.draw(one, seed))
             if found is not None:
                 return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -22,6 +22,7 @@ from eqsat_opt.rules.verify.rationals import RationalDomain
 from eqsat_opt.rules.verify.twofield import ORDER, TwoFieldDomain
 
 __all__ = [
+    "WHOLE_DRAWS",
     "FieldNumbers",
     "FloatNumbers",
     "IntegerNumbers",
@@ -39,6 +40,10 @@ __all__ = [
 Values = Mapping[str, Array]
 _TOLERANCE = 1e-9
 _INT32 = 2**31
+WHOLE_DRAWS = 3
+"""Kinds of integers: small ones, larger ones, those of any size."""
+_SPECIAL = 0.25
+"""Share of the integers that are beside literals or at the ends of their type."""
 
 
 class Numbers(Protocol):
@@ -167,28 +172,46 @@ class FloatNumbers:
 
 @dataclass(frozen=True)
 class IntegerNumbers:
-    """The element type int64 with its own arithmetic: wrapping sums, truncating quotients."""
+    """Integers of the operands' own types: wrapping sums, truncating quotients."""
 
     seed: int
     literals: tuple[float, ...] = ()
-    name = "int64"
-    dtype = "int64"
+    name = "integers"
+    dtype = ""
     domain = FLOAT
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Small numbers, so that quotients are not all 0, large ones, and some beside literals."""
-        most = (5, 2000)[seed % 2]
+        """Small numbers, so that quotients are not all 0; larger ones; and those of any size.
+
+        Some are beside literals or at the ends of the type.
+        """
+        rng = np.random.default_rng(seed)
         near = [round(number) for number in beside(self.literals) if abs(number) < _INT32]
-        values = drawn(
-            bindings,
-            seed,
-            partial(mingled, lambda rng, shape: rng.integers(-most, most + 1, shape), near),
-        )
-        return {n: a.astype(numpy_dtype(bindings.types[n].dtype)) for n, a in values.items()}
+        values = {}
+        for name, type_ in bindings.types.items():
+            to, shape = numpy_dtype(type_.dtype), type_.static_shape()
+            if to.kind not in "iu":
+                drawn = rng.integers(0, 2, shape) if to.kind == "b" else rng.standard_normal(shape)
+                values[name] = np.asarray(drawn).astype(to)
+                continue
+            info = np.iinfo(to)
+            most = (5, 2000, int(info.max))[self.seed % WHOLE_DRAWS]
+            low, high = max(-most, int(info.min)), min(most, int(info.max))
+            ends = [int(info.min), int(info.min) + 1, int(info.max) - 1, int(info.max)]
+            special = [*near, 0, 1, *((*ends, -1) if self.seed % WHOLE_DRAWS == 2 else ())]
+            usual = np.asarray(rng.integers(low, high, shape, to, endpoint=True))
+            values[name] = _among(usual, [n for n in special if low <= n <= high], rng)
+        return values
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
         """Elements that differ."""
-        return np.asarray(left != right)
+        return np.asarray((left != right) & ((left == left) | (right == right)))
+
+
+def _among(values: Array, special: Sequence[int], rng: np.random.Generator) -> Array:
+    """The same with some others in between."""
+    chosen = np.array(special, values.dtype)[rng.integers(len(special), size=values.shape)]
+    return np.where(rng.random(values.shape) < _SPECIAL, chosen, values)
 
 
 @dataclass(frozen=True)
@@ -233,14 +256,14 @@ class Program:
 
 
 def concrete(term: Apply, bindings: Bindings, dtype: str) -> tuple[str, AttrMap]:
-    """Operator and attributes of a pattern node; literals take the element type ``dtype``.
+    """Operator and attributes of a pattern node; literals take the element type ``dtype``, if any.
 
     In double precision so do casts to floating point, as they would in the real numbers.
     """
     op, attrs = operator(term, bindings)
     if dtype == "float64" and op == "Cast" and attrs["to"] in FLOATS:
         attrs["to"] = dtype
-    if "dtype" in attrs:
+    if dtype and "dtype" in attrs:
         attrs["dtype"] = dtype
     return op, attrs
 

@@ -14,7 +14,7 @@ is another one or none; and in the arithmetic of integers, where its operands ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,9 +32,11 @@ from eqsat_opt.rules.verify.counterexample import (
 from eqsat_opt.rules.verify.degrees import Degrees, FalseAcceptance, degree_of, false_acceptance
 from eqsat_opt.rules.verify.differences import Wrong, first_wrong, smallest
 from eqsat_opt.rules.verify.evaluation import (
+    WHOLE_DRAWS,
     FieldNumbers,
     FloatNumbers,
     IntegerNumbers,
+    Numbers,
     program,
 )
 from eqsat_opt.rules.verify.instances import Found, find_instances
@@ -182,10 +184,12 @@ def _over_the_reals(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict:
 def _elsewhere(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict | None:
     """What refutes a rule that an exact method accepts, or keeps it from level 1."""
     numbers = literals(rule)
-    whole, real = _by_type(points)
-    wrong = first_wrong(rule, whole, partial(IntegerNumbers, literals=numbers), (seed, seed + 1))
+    whole = [point for point in points if point.whole]
+    real = [point for point in points if not point.whole]
+    kind: Callable[[int], Numbers] = partial(IntegerNumbers, literals=numbers)
+    wrong = first_wrong(rule, whole, kind, range(seed, seed + WHOLE_DRAWS))
     if not isinstance(wrong, bool):
-        return _Verdict(wrong[1].name, 2, None, wrong)
+        return _Verdict(wrong[1].name, WHOLE_DRAWS, None, wrong)
     kind = partial(RealNumbers, literals=numbers)
     wrong = first_wrong(rule, real[:_REAL_POINTS], kind, range(seed, seed + DRAWS))
     if wrong is False and real:
@@ -198,16 +202,6 @@ def _elsewhere(rule: Rule, points: Sequence[Found], seed: int) -> _Verdict | Non
         return _Verdict(_FLOAT, 1, None, wrong)
     moved = first_moved(rule, real, seed)
     return None if moved is None else _Verdict(_FLOAT, 1, None, moved, moved=True)
-
-
-def _by_type(points: Sequence[Found]) -> tuple[list[Found], list[Found]]:
-    """Instances with operands of integers, and those without."""
-    whole: list[Found] = []
-    real: list[Found] = []
-    for point in points:
-        integer = any(t.dtype == "int64" for t in point.types.values())
-        (whole if integer else real).append(point)
-    return whole, real
 
 
 def _refutation(rule: Rule, verdict: _Verdict, seed: int, minimise: bool) -> Refutation | None:

@@ -7,11 +7,19 @@ from typing import Any
 
 from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
 from eqsat_opt.rules.term import Apply, Condition, Expr, Term, expr
+from eqsat_opt.rules.verify.element_types import demanded, literal_types
 from eqsat_opt.rules.verify.extents import Shape
+from eqsat_opt.rules.verify.landmarks import Landmarks
 
 __all__ = ["Hints"]
 
 _SPATIAL = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LRN", *GLOBAL_POOLS})
+
+_FLOATS = ("float32", "float64")
+_WHOLE = ("int64", "uint8", "int8", "int32", "uint8", "int8")
+"""Narrow ones wrap soonest, and unsigned ones have no negative numbers."""
+_HIGH = (7, 7, 6)
+"""Ranks beyond those of most models. Permutations of seven axes have orders that six have not."""
 
 
 class Hints:
@@ -22,9 +30,20 @@ class Hints:
         same: variable to those of equal shape.
         spatial: whether there are windows, so that operands have channels.
         dtypes: element types to choose from.
+        marks: numbers to try attributes at.
+        high: whether ranks are to be higher than usual, where they are open.
+        demanded: element types of truth values and indices, by variable.
     """
 
-    def __init__(self, lhs: Sequence[Term], when: Sequence[Condition]) -> None:
+    def __init__(
+        self,
+        lhs: Sequence[Term],
+        when: Sequence[Condition],
+        marks: Landmarks | None = None,
+        high: bool = False,
+    ) -> None:
+        self.marks = marks or Landmarks()
+        self.high = high
         self._leader: dict[str, str] = {}
         self._fixed: dict[str, int] = {}
         self._least: dict[str, int] = {}
@@ -34,9 +53,12 @@ class Hints:
         self.equations = [
             (c, frozenset(_variables(c))) for c in when if c.kind in ("==", "same-shape")
         ]
-        self.dtypes: tuple[str, ...] = ("float32", "float64", "int64")
+        self.dtypes: tuple[str, ...] = (*_FLOATS, *_WHOLE)
         if any(condition.kind == "is-float" for condition in when):
-            self.dtypes = ("float32", "float64")
+            self.dtypes = _FLOATS
+        self.demanded = demanded(lhs)
+        others = (one for one in literal_types(lhs) if one not in (*self.dtypes, "bool"))
+        self.dtypes = (*self.dtypes, *others)  # whatever meets a literal has its type
         for condition in when:
             self._read(condition)
 
@@ -69,6 +91,10 @@ class Hints:
         while self._leader.get(name, name) != name:
             name = self._leader[name]
         return name
+
+    def usual(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        """Ranks of an operand that are tried; of a single one, all that it may have."""
+        return (*_HIGH, *self.marks.ranks) if self.high and len(ranks) > 1 else ranks
 
     def options(self, name: str, usual: tuple[int, ...], shapes: Mapping[str, Shape]) -> list[int]:
         """Ranks that ``name`` may have, out of ``usual`` where the conditions leave it open."""

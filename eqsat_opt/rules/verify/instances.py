@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
+from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.bindings import Bindings, type_of
 from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.verify.closure import closure
 from eqsat_opt.rules.verify.left_side import REFUSED, Found, LeftSide, Sizes, left_side
 
 __all__ = [
+    "USUAL_POINTS",
     "Found",
     "Instances",
     "empty_instances",
     "find_instances",
+    "long_instances",
     "shrunk_instances",
     "smaller_instances",
+    "varied",
 ]
+
+USUAL_POINTS = 64
+"""Instances per direction where nothing else is said; all checks of a rule share one drawing."""
 
 _IN_VAIN = 1_500
 """Draws in a row without a new instance after which there are taken to be no more."""
@@ -29,18 +38,35 @@ _HOPELESS = 800
 """The same where no instance was found at all."""
 _MISGUIDED = 60
 """Draws in a row with a guide that finds nothing, after which it is left."""
+_SCARCE = 24
+"""Fewer drawn instances than this, and z3 is asked for others."""
+_MODELS = 96
+"""How many others."""
 _SURPLUS = 3
 """Instances drawn for each that is kept."""
 _SMALLER = 6_000
 """Small instances drawn to make a counterexample smaller."""
 _SIZES = Sizes(3, 5)
 """Extents that are drawn."""
-_LONG_SIZES = Sizes(2, 5, longest=12)
-"""The same for a few instances with one extent that is larger than all others."""
-_LONG_SHARE = 0.1
+_LONG_SIZES = Sizes(1, 2, long=True)
+"""The same for some instances with a few extents that are larger than all others."""
+_LONG_SHARE = 0.12
 """How many these are, as a share of the limit."""
-_LONG_TRIES = 10
-"""Draws for each of them."""
+_LEAST = 30
+"""Where there are few instances with small extents, so many of all are looked for."""
+_LONG_EACH = 2
+"""How many more for each number beyond the usual ones that the rule may treat in its own way."""
+_HIGH_SIZES = Sizes(3, 3, high=True)
+"""The same for some instances of high rank."""
+_HIGH_SHARE = 0.1
+_HIGH = 6
+"""Ranks from here on are high."""
+_TRIES = 10
+"""Draws for each instance of one of these kinds."""
+_OF_EACH_TYPE = 3
+"""Instances, at least, of each element type that the rule is open to."""
+_MORE_TYPES = 400
+"""Draws to find them."""
 _SMALL_SIZES = Sizes(2, 3)
 """The same for smaller counterexamples."""
 
@@ -123,8 +149,9 @@ class _Search:
     def __init__(self, rule: Rule, side: LeftSide, seed: int, sizes: Sizes) -> None:
         self._rule = rule
         self._drawn = side.drawn(seed, sizes)
-        self._long = side.drawn(seed, _LONG_SIZES)
+        self._special = {sizes: side.drawn(seed, sizes) for sizes in (_LONG_SIZES, _HIGH_SIZES)}
         self._guided = side.guided(rule.rhs, seed, sizes)
+        self._guided_long = side.guided(rule.rhs, seed, _LONG_SIZES)
         self._seen: set[Any] = set()
         self._draws = self._misguided = 0
         self.typed = self.guarded = 0
@@ -149,26 +176,76 @@ class _Search:
             self._misguided = self._misguided + 1 if found is None else 0
         return found if found is not None and self.add(found) else None
 
-    def next_long(self) -> Found | None:
-        """The next new instance of those with a long extent."""
-        found = next(self._long)
+    def next_special(self, sizes: Sizes) -> Found | None:
+        """The next new instance of those with long extents, or of those of high rank."""
+        self._draws += 1
+        drawn = self._special[sizes]
+        if sizes.long and self.guarded > self.typed and self._draws % 2:
+            drawn = self._guided_long
+        found = next(drawn)
         return found if found is not None and self.add(found) else None
 
 
-def _long(search: _Search, count: int) -> list[Found]:
-    """Up to ``count`` new instances with one long extent."""
-    drawn = (search.next_long() for _ in range(_LONG_TRIES * count))
-    return list(itertools.islice((found for found in drawn if found is not None), count))
+def _special(search: _Search, sizes: Sizes, count: int) -> Iterator[Found]:
+    """Up to ``count`` new instances of a kind, unless there seem to be none.
+
+    Not much more than half of those of high rank have the same.
+    """
+    met = 0
+    ranks: Counter[int] = Counter()
+    for tried in range(_TRIES * count):
+        found = search.next_special(sizes)
+        rank = _rank(found) if found is not None and sizes.high else _HIGH
+        if found is not None and rank >= _HIGH and (not sizes.high or 2 * ranks[rank] <= count):
+            yield found
+            met += 1
+            ranks[rank] += 1
+        if met == count or (tried > _TRIES * 4 and not met):
+            return
 
 
-@lru_cache(maxsize=4)
+def _rank(found: Found) -> int:
+    return max((type_.rank for type_ in found.types.values()), default=0)
+
+
+def _missing(search: _Search, kept: Sequence[Found], dtypes: Sequence[str]) -> Iterator[Found]:
+    """Instances of the element types of which there are too few."""
+    met = Counter(dtype for one in kept for dtype in {t.dtype for t in one.types.values()})
+    wanted = {dtype for dtype in dtypes if met[dtype] < _OF_EACH_TYPE}
+    if not any(one.whole for one in kept):
+        wanted &= FLOATS
+    for _ in range(_MORE_TYPES if wanted else 0):
+        found = search.next()
+        of = {type_.dtype for type_ in found.types.values()} & wanted if found is not None else None
+        if found is not None and of:
+            yield found
+            met.update(of)
+            wanted -= {dtype for dtype in of if met[dtype] >= _OF_EACH_TYPE}
+        if not wanted:
+            return
+
+
+def varied(points: Sequence[Found], count: int) -> list[Found]:
+    """Up to ``count`` of some instances: of every size, and of attributes as unlike as can be."""
+    chosen: list[Found] = []
+    seen: set[tuple[str, Any]] = set()
+    for part in range(min(count, len(points))):
+        several = points[part * len(points) // count : (part + 1) * len(points) // count]
+        features = [{*_features(point)} for point in several or points[part : part + 1]]
+        most = max(range(len(features)), key=lambda i: len(features[i] - seen))
+        chosen.append((several or points[part : part + 1])[most])
+        seen |= features[most]
+    return chosen
+
+
+@lru_cache(maxsize=8)
 def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> Instances:
     """About ``limit`` instances: all up to the greatest feasible extent, and drawn ones.
 
     Args:
         rule: one direction of it.
         limit: how many, about; a tenth more have one long extent, and where all small ones are
-            among them, there are two thirds more.
+            among them, there is half as many more.
         seed: of what is drawn.
         bound: greatest extent to enumerate to.
     """
@@ -182,7 +259,7 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
         met, complete = every, extent
     search = _Search(rule, side, seed, _SIZES)
     kept = [found for found in met.values() if search.add(found)]
-    limit = max(limit, len(kept) + 2 * limit // 3)
+    limit = max(limit, len(kept) + limit // 2)
     coverage = _Coverage()
     spare: list[Found] = []
     in_vain = stale = 0
@@ -202,7 +279,16 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
         (kept if grows else spare).append(found)
         stale = 0 if grows else stale + 1
     kept += spare[: max(0, limit - len(kept))]
-    kept += _long(search, round(_LONG_SHARE * limit)) if kept else []
+    if len(kept) < min(limit, _SCARCE):
+        modelled = side.modelled(closure(rule), seed)
+        new = (one for one in modelled if one is not None and search.add(one))
+        kept += islice(new, min(limit, _MODELS))
+    if kept:
+        long = max(round(_LONG_SHARE * limit), _LEAST - len(kept))
+        long += _LONG_EACH * sum(count > _SIZES.some for count in side.marks.counts)
+        kept += [*_special(search, _LONG_SIZES, long)]
+        kept += [*_special(search, _HIGH_SIZES, round(_HIGH_SHARE * limit))]
+        kept += [*_missing(search, kept, side.dtypes)]
     points = tuple(sorted(kept, key=_size))
     largest = max(
         (d for b in points for t in b.types.values() for d in t.static_shape()), default=0
@@ -226,6 +312,19 @@ def smaller_instances(rule: Rule, than: Found, *, seed: int = 0) -> Iterator[Fou
 def shrunk_instances(rule: Rule, than: Found) -> Iterator[Found]:
     """Instances with one or two smaller extents than ``than``, all else equal."""
     return (found for found in left_side(rule).shrunk(than) if _right_types(rule, found))
+
+
+def long_instances(rule: Rule, like: Sequence[Found], extent: int) -> Iterator[Found]:
+    """Instances with one extent as long as given and small ones else, typed like some of ``like``.
+
+    No two have the same types and attributes.
+    """
+    side = left_side(rule)
+    seen: set[Any] = set()
+    for found in (found for one in like for found in side.stretched(one, extent)):
+        if found.origin.key not in seen and _right_types(rule, found):
+            seen.add(found.origin.key)
+            yield found
 
 
 def empty_instances(rule: Rule, like: Sequence[Found]) -> Iterator[Found]:

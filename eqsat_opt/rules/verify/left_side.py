@@ -9,23 +9,30 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.types import DTYPE_CODES, FLOATS
 from eqsat_opt.rules.bindings import Bindings, Undefined, holds, type_of
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Condition, Term
 from eqsat_opt.rules.verify.choices import Chooser, Decisions, Drawing
 from eqsat_opt.rules.verify.closure import closure
 from eqsat_opt.rules.verify.hints import Hints
+from eqsat_opt.rules.verify.landmarks import Landmarks, landmarks
 from eqsat_opt.rules.verify.schemes import scheme_of
 from eqsat_opt.rules.verify.templates import Instance, Template
 from eqsat_opt.rules.verify.typing import Typing
 
-__all__ = ["REFUSED", "Found", "LeftSide", "Sizes", "left_side"]
+if TYPE_CHECKING:
+    from eqsat_opt.rules.verify.models_z3 import Model
+
+__all__ = ["INTEGERS", "REFUSED", "Found", "LeftSide", "Sizes", "left_side"]
 
 _TOO_MANY = 3_000
 """Assignments to try before an enumeration up to a bound is given up."""
@@ -35,10 +42,20 @@ _BARREN = 5
 """Times that a typing is drawn before it is given up, should none of its assignments fit."""
 _MOST_ELEMENTS = 3_000
 """Larger instances cost time and find nothing that smaller ones do not."""
+_TIMES = 6
+"""An instance with a long extent has at most so many times as many elements, if that is more."""
+_OTHERS = 2
+"""Extents beside one that is very long."""
+_LOOKED_AT = 30
+"""Typings, and instances of each, among which one of floats is looked for."""
 _NEGATIVE = 0.3
 """Share of the assignments in which an unknown that may be negative is."""
 _REMEMBERED = 4
 """Left sides."""
+INTEGERS = frozenset(d for d in DTYPE_CODES if d.startswith(("int", "uint")))
+"""Element types."""
+_FEW = (1, 2, 2, 3)
+"""Extents of operands of many axes."""
 REFUSED = (IllTyped, Undefined, ZeroDivisionError)
 """What says that an instance does not type."""
 _CONFUSED = (*REFUSED, ArithmeticError, LookupError, TypeError, ValueError)
@@ -50,25 +67,34 @@ class Found(Bindings):
     """An instance at which the left side types and the conditions hold.
 
     Attributes:
-        origin: the typing and the extents that gave it.
+        origin: the typing and the extents that gave it, or the formulas and their model.
     """
 
-    origin: Instance = field(kw_only=True, compare=False, repr=False)
+    origin: Instance | Model = field(kw_only=True, compare=False, repr=False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether operands have integers and none has floating point numbers."""
+        dtypes = {type_.dtype for type_ in self.types.values()}
+        return not dtypes.isdisjoint(INTEGERS) and dtypes.isdisjoint(FLOATS)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bounds of the extents that are drawn.
+    """The extents that are drawn.
 
     Attributes:
-        most: in six assignments out of ten.
-        some: in the others.
-        longest: of one extent, which is then greater than ``some``; 0 if none is.
+        most: greatest in six assignments out of ten.
+        some: greatest in the others.
+        long: whether up to three extents are larger than these: beside or beyond the numbers of the
+            rule, or a few times as large as the attributes of the instance.
+        high: whether ranks are high.
     """
 
     most: int
     some: int
-    longest: int = 0
+    long: bool = False
+    high: bool = False
 
 
 class _Replayed:
@@ -102,25 +128,52 @@ class _Enumeration:
 class LeftSide:
     """What was found so far of a left side under the conditions of its rule."""
 
-    def __init__(self, lhs: tuple[Term, ...], when: tuple[Condition, ...]) -> None:
+    def __init__(
+        self, lhs: tuple[Term, ...], when: tuple[Condition, ...], marks: Landmarks
+    ) -> None:
         """Find nothing yet."""
         self._lhs, self._when = lhs, when
-        self._hints = Hints(lhs, when)
-        self._decisions = Decisions(self._typed)
+        self.marks = marks
         self._known: dict[Any, Bindings | None] = {}
+        self._dtypes = self._admitted()
+        self.dtypes = tuple(dict.fromkeys(self._dtypes))
+        self._decisions = Decisions(partial(self._typed, self._hints()))
+        self._high = Decisions(partial(self._typed, self._hints(high=True)))
         self._enumerated: dict[int, _Enumeration] = {}
         self._sequences: dict[Any, _Replayed] = {}
 
-    def _typed(self, chooser: Chooser) -> Template | None:
-        typing = Typing(self._when, self._hints, chooser, scheme_of)
+    def _hints(self, high: bool = False) -> Hints:
+        hints = Hints(self._lhs, self._when, self.marks, high)
+        hints.dtypes = self._dtypes
+        return hints
+
+    def _admitted(self) -> tuple[str, ...]:
+        """Element types to draw: not those that operators refuse where they take floats."""
+        hints = Hints(self._lhs, self._when, self.marks)
+        every, floats = hints.dtypes, tuple(d for d in hints.dtypes if d in FLOATS)
+        if not floats or len(floats) == len(every):
+            return every
+        hints.dtypes = floats
+        for template in islice(Decisions(partial(self._typed, hints)).core(), _LOOKED_AT):
+            for instance in islice(template.all(3), _LOOKED_AT) if template is not None else ():
+                found = self._accepted(instance)
+                if found is not None:
+                    fit = {d: self._fits(_retyped(found, floats[0], d)) for d in every}
+                    return tuple(d for d in every if d in floats or fit[d])
+        return every
+
+    def _typed(self, hints: Hints, chooser: Chooser) -> Template | None:
+        typing = Typing(self._when, hints, chooser, scheme_of)
         try:
             typing.run(self._lhs)
         except REFUSED:
             return None
         return Template(typing)
 
-    def _accepted(self, instance: Instance | None) -> Found | None:
-        if instance is None or instance.elements > _MOST_ELEMENTS:
+    def _accepted(
+        self, instance: Instance | Model | None, most: int = _MOST_ELEMENTS
+    ) -> Found | None:
+        if instance is None or instance.elements > most:
             return None
         key = instance.key
         if key not in self._known:
@@ -137,15 +190,39 @@ class LeftSide:
             return False
         return all(holds(c, bindings, lambda *_: True) for c in self._when)
 
+    def modelled(self, rule: Rule, seed: int) -> Iterator[Found | None]:
+        """Instances that z3 finds, of a rule with this left side, and attempts in vain.
+
+        Args:
+            rule: at the limit of its tolerances.
+            seed: of what is drawn.
+
+        Returns:
+            None of either where z3 is not installed.
+        """
+        if find_spec("z3") is None:
+            return iter(())
+        from eqsat_opt.rules.verify.models_z3 import models  # proofs are slow to import
+
+        found = models(rule, Hints(self._lhs, self._when), seed=seed)
+        return (self._accepted(one) for one in found)
+
     def shrunk(self, found: Found) -> Iterator[Found]:
         """Smaller instances of the same typing."""
-        smaller = map(self._accepted, found.origin.shrunk())
+        smaller = (self._accepted(one) for one in found.origin.shrunk())
         return (one for one in smaller if one is not None)
 
     def emptied(self, found: Found) -> Iterator[Found]:
         """Instances of the same typing with an extent of 0."""
-        empty = map(self._accepted, found.origin.emptied())
+        empty = (self._accepted(one) for one in found.origin.emptied())
         return (one for one in empty if one is not None)
+
+    def stretched(self, found: Found, extent: int) -> Iterator[Found]:
+        """Instances of the same typing with one long extent, and small ones else."""
+        most = _TIMES * _OTHERS**3 * extent
+        for instance in found.origin.stretched(extent, _OTHERS):
+            if (one := self._accepted(instance, most)) is not None:
+                yield one
 
     def every(self, bound: int, most: int) -> dict[Any, Found] | None:
         """All instances with extents up to ``bound``; ``None`` if they are more than ``most``."""
@@ -177,7 +254,8 @@ class LeftSide:
         """
         key = seed, sizes
         if key not in self._sequences:
-            source = self._draw(self._decisions, random.Random(seed), sizes)
+            decisions = self._high if sizes.high else self._decisions
+            source = self._draw(decisions, random.Random(seed), sizes)
             self._sequences[key] = _Replayed(source)
         return iter(self._sequences[key])
 
@@ -186,9 +264,10 @@ class LeftSide:
 
         No scheme knows all that types, so these are to be mixed with those.
         """
+        hints = self._hints()
 
         def typed(chooser: Chooser) -> Template | None:
-            typing = Typing(self._when, self._hints, chooser, scheme_of)
+            typing = Typing(self._when, hints, chooser, scheme_of)
             try:
                 typing.run(self._lhs)
                 typing.run_right(rhs)
@@ -211,17 +290,11 @@ class LeftSide:
                 yield None
                 continue
             for _ in range(_ASSIGNMENTS):
-                most = sizes.most if uniform() < 0.6 else sizes.some
-                count = int(uniform() * 3) + 1
-                pool = [int(uniform() * (most + 1)) for _ in range(count)]
-                values = [
-                    low if low < 0 and uniform() < _NEGATIVE else pool[int(uniform() * count)]
-                    for low in template.lows
-                ]
-                if sizes.longest and values:
-                    longer = sizes.some + 1 + int(uniform() * (sizes.longest - sizes.some))
-                    values[int(uniform() * len(values))] = longer
-                found = self._accepted(template.at(values))
+                values = _small(template, sizes, uniform)
+                most = _MOST_ELEMENTS
+                if sizes.long and values:
+                    most = max(most, _TIMES * self._lengthen(values, template, uniform))
+                found = self._accepted(template.at(values), most)
                 yield found
                 if found is not None:
                     fertile.add(template)
@@ -231,10 +304,44 @@ class LeftSide:
                 if vain[template] >= _BARREN and template not in fertile:
                     drawing.give_up()
 
+    def _lengthen(self, values: list[int], template: Template, uniform: Callable[[], float]) -> int:
+        """Make some extents long; the longest of them."""
+        reach = template.reach
+        anywhere = (6 + int(uniform() * 15), 3 + int(uniform() * 6))
+        steps = (reach, reach + 1, 2 * reach + 1, 3 * reach + 2, *anywhere)
+        longest = 0
+        for _ in range(1 + int(uniform() * 1.5) + int(uniform() * 1.3)):
+            pool = steps if uniform() < 0.5 else self.marks.counts or steps
+            value = pool[int(uniform() * len(pool))]
+            values[int(uniform() * len(values))] = value
+            longest = max(longest, value)
+        return longest
+
+
+def _retyped(bindings: Bindings, dtype: str, to: str) -> Bindings:
+    """The same with another element type in the place of one."""
+    types = {n: replace(t, dtype=to) if t.dtype == dtype else t for n, t in bindings.types.items()}
+    return Bindings(types, {n: to if v == dtype else v for n, v in bindings.attrs.items()})
+
+
+def _small(template: Template, sizes: Sizes, uniform: Callable[[], float]) -> list[int]:
+    """Extents from a pool of one to three sizes; of many axes, few are long."""
+    if sizes.high:
+        return [_FEW[int(uniform() * len(_FEW))] if low >= 0 else low for low in template.lows]
+    most = sizes.most if uniform() < 0.6 else sizes.some
+    count = int(uniform() * 3) + 1
+    pool = [int(uniform() * (most + 1)) for _ in range(count)]
+    return [
+        low if low < 0 and uniform() < _NEGATIVE else pool[int(uniform() * count)]
+        for low in template.lows
+    ]
+
 
 @lru_cache(_REMEMBERED)
-def _remembered(lhs: tuple[Term, ...], when: tuple[Condition, ...], _thread: int) -> LeftSide:
-    return LeftSide(lhs, when)
+def _remembered(
+    lhs: tuple[Term, ...], when: tuple[Condition, ...], marks: Landmarks, _thread: int
+) -> LeftSide:
+    return LeftSide(lhs, when, marks)
 
 
 def left_side(rule: Rule) -> LeftSide:
@@ -243,4 +350,4 @@ def left_side(rule: Rule) -> LeftSide:
     Threads share none, because a sequence is computed by whoever reads it.
     """
     limit = closure(rule)
-    return _remembered(limit.lhs, limit.when, threading.get_ident())
+    return _remembered(limit.lhs, limit.when, landmarks(rule), threading.get_ident())

@@ -2,13 +2,15 @@
 
 Such a rule is an equation at the targets (:mod:`eqsat_opt.rules.verify.closure`). Elsewhere within
 its tolerance it may move a result by a few times the tolerance, but not by more: a constant less
-its target, times a large number, would move it anywhere.
+its target, times a large number, would move it anywhere. So would what is summed up or multiplied
+along an axis, however small it is, so instances with one very long extent are looked at, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Condition, Expr
 from eqsat_opt.rules.verify.differences import Wrong
 from eqsat_opt.rules.verify.evaluation import Values, program
-from eqsat_opt.rules.verify.instances import Found
+from eqsat_opt.rules.verify.instances import Found, long_instances
 from eqsat_opt.rules.verify.left_side import REFUSED
 from eqsat_opt.rules.verify.reals import RealNumbers
 
@@ -29,6 +31,11 @@ _MOST = 16.0
 """Movement of a result as a multiple of the tolerance, relative to the values it is made from."""
 _WITHIN = 0.9
 """Share of the tolerance by which constants are moved."""
+_LONG = 4_096
+"""A long extent; a channel, a row and a window of large models are no longer."""
+_STRETCHED = 8
+"""Instances whose extents are made so long, one after the other."""
+_MOST_LONG = 32
 _DRAWS = (0, 1)
 """Kinds of real values whose exponentials do not magnify what moves their argument."""
 
@@ -42,15 +49,29 @@ def first_moved(rule: Rule, points: Sequence[Found], seed: int) -> Wrong | None:
         seed: of the values.
     """
     near = [condition for condition in rule.when if condition.kind == "near"]
-    for point in points[:: max(1, len(points) // _POINTS)] if near else ():
+    if not near:
+        return None
+    some = points[:: max(1, len(points) // _POINTS)]
+    long = long_instances(rule, points[:: max(1, len(points) // _STRETCHED)], _LONG)
+    for point in (*some, *islice(long, _MOST_LONG)):
         for condition in near:
             for found in _within(rule, condition, point):
-                for draw in _DRAWS:
-                    numbers = RealNumbers(draw)
-                    values = numbers.draw(found, seed + draw)
+                for numbers, values in _drawn(found, seed):
                     if _moves(rule, found, numbers, values, condition.args[2]):
                         return found, numbers, values
     return None
+
+
+def _drawn(found: Found, seed: int) -> Iterator[tuple[RealNumbers, Values]]:
+    """Real values of some kinds, and ones of both signs, of which products stay in the range."""
+    for draw in _DRAWS:
+        numbers = RealNumbers(draw)
+        yield numbers, numbers.draw(found, seed + draw)
+    numbers = RealNumbers(0)
+    yield (
+        numbers,
+        {n: v if v.dtype == bool else np.sign(v) for n, v in numbers.draw(found, seed).items()},
+    )
 
 
 def _moves(
@@ -58,6 +79,7 @@ def _moves(
 ) -> bool:
     # What the right side makes on its way is no measure: it may be what is too large.
     left_only = program(replace(rule, rhs=rule.lhs), found, numbers.dtype)
+    numbers.domain.restart(list(values.values()))
     exact = [left for left, _ in left_only.run(values, numbers.domain)]
     allowed = _MOST * tolerance * numbers.domain.greatest
     results = program(rule, found, numbers.dtype).run(values, numbers.domain)

@@ -17,6 +17,7 @@ from eqsat_opt.rules.verify.evaluation import (
 )
 from eqsat_opt.rules.verify.rationals import EXACT
 from eqsat_opt.rules.verify.reals import literals
+from eqsat_opt.rules.verify.shapes import SHAPED
 from eqsat_opt.rules.verify.twofield import (
     HOMOMORPHIC,
     LOGARITHMIC,
@@ -48,12 +49,28 @@ def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
     methods: list[Callable[[int], Numbers]] = []
     if not chosen and not operators & (_EXTREMES | {"ReduceMax", "GlobalMaxPool"}):
         methods.append(FieldNumbers)
-    if operators & EXACT:
-        methods.append(partial(RationalNumbers, literals=literals(rule)))
+    rational = partial(RationalNumbers, literals=literals(rule))
+    if operators & EXACT or _computes_numbers(rule):
+        methods.append(rational)
     if operators & HOMOMORPHIC and not chosen and not operators & _EXTREMES:
         order = LOGARITHMIC_ORDER if operators & LOGARITHMIC else ORDER
         methods.append(partial(TwoFieldNumbers, order=order))
+    if operators & set(SHAPED) and rational not in methods:
+        methods.append(rational)
     return methods
+
+
+def _computes_numbers(rule: Rule) -> bool:
+    """Whether some number is a quotient or a root, which was rounded."""
+    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
+    values = (value for t in terms if isinstance(t, Apply) for value in t.attrs.values())
+    return any(_divides(value) for value in values)
+
+
+def _divides(value: object) -> bool:
+    if not isinstance(value, Expr):
+        return False
+    return value.kind in ("/", "sqrt") or any(map(_divides, value.args))
 
 
 def _casts_to_integers(rule: Rule) -> bool:

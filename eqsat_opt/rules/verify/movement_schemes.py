@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator as python
 from collections.abc import Sequence
-from itertools import permutations
 from math import prod
 
+from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.term import Apply
+from eqsat_opt.rules.verify.choices import orders
 from eqsat_opt.rules.verify.extents import Extent, Shape, Unknown, apply, resolve
 from eqsat_opt.rules.verify.open_attributes import (
     SIGNED,
@@ -19,6 +20,10 @@ from eqsat_opt.rules.verify.open_attributes import (
 from eqsat_opt.rules.verify.typing import Fresh, Known, Scheme, Typing
 
 __all__ = ["MOVEMENT"]
+
+
+_ODD = range(1, 6, 2)
+"""Extents of kernels with a centre."""
 
 
 def _concat(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
@@ -69,7 +74,8 @@ def _transpose(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[
     x = operands[0]
     if isinstance(x, Fresh):
         x = t.fresh(x, (2, 3, 4) if perm is None else (len(perm),), core=2)
-    perm = attribute(t, term, "perm", list(permutations(range(len(x)))))
+    options, likely = orders(len(x))
+    perm = attribute(t, term, "perm", options, core=likely)
     t.require(len(perm) == len(x) and all(isinstance(p, int) and p < len(x) for p in perm))
     return [x], tuple(x[p] for p in perm)
 
@@ -113,7 +119,7 @@ def _pad(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape]
         x = t.any_shape(x) if pads is None else t.fresh(x, (len(pads) // 2,))
     rank = len(x)
     pads = numbers(t, term, "pads", 2 * rank, repeated(2 * rank, 1, 0), (0, 1, 2, -1), low=-1)
-    attribute(t, term, "value", (0.0, 2.0), core=1)
+    attribute(t, term, "value", (0.0, 2.0, *SIGNED), core=1)
     t.require(len(pads) == 2 * rank)
     return [x], tuple(apply(_sum, d, pads[i], pads[rank + i]) for i, d in enumerate(x))
 
@@ -131,9 +137,16 @@ def _repeat(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
     return [x], (*x[:axis], apply(python.mul, x[axis], repeats), *x[axis + 1 :])
 
 
-def _fill(t: Typing, _operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    attribute(t, term, "value", SIGNED, core=2)
+def _value(t: Typing, term: Apply) -> None:
+    """A number of the type of the operands; one of integers is whole."""
     t.require(attribute(t, term, "dtype", (t.dtype,)) == t.dtype)
+    options = SIGNED if t.dtype in FLOATS else tuple(v for v in SIGNED if v.is_integer())
+    value = attribute(t, term, "value", options, core=2)
+    t.require(t.dtype in FLOATS or float(value).is_integer())
+
+
+def _fill(t: Typing, _operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    _value(t, term)
     pattern = term.attrs["shape"]
     if isinstance(pattern, tuple):
         return [], extents_of(t, pattern)
@@ -141,8 +154,7 @@ def _fill(t: Typing, _operands: Sequence[Known], term: Apply) -> tuple[list[Shap
 
 
 def _scalar(t: Typing, _operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    attribute(t, term, "value", SIGNED, core=2)
-    t.require(attribute(t, term, "dtype", (t.dtype,)) == t.dtype)
+    _value(t, term)
     return [], ()
 
 
@@ -150,15 +162,25 @@ def _identity(t: Typing, _operands: Sequence[Known], term: Apply) -> tuple[list[
     channels = t.value(term.attrs["channels"])
     if channels is None:
         t.bind(term.attrs["channels"], channels := t.extents.new())
-    height = attribute(t, term, "height", (3, 1), core=1)
-    width = attribute(t, term, "width", (3, 1), core=1)
+    height = attribute(t, term, "height", _ODD, core=2)
+    width = attribute(t, term, "width", _ODD, core=2)
     attribute(t, term, "dtype", (t.dtype,))
     return [], (channels, channels, height, width)
+
+
+def _gather(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    axis = t.value(term.attrs["axis"])
+    x = t.at_least(operands[0], 1 if axis is None else axis + 1)
+    axis = attribute(t, term, "axis", range(len(x)))
+    t.require(isinstance(axis, int) and axis < len(x))
+    indices = operands[1]
+    k = t.fresh(indices, (1, 2, 0), core=2) if isinstance(indices, Fresh) else indices
+    return [x, k], (*x[:axis], *k, *x[axis + 1 :])
 
 
 MOVEMENT: dict[str, Scheme] = {
     "Concat": _concat, "Slice": _slice, "Transpose": _transpose, "Reshape": _reshape,
     "Expand": _expand, "Pad": _pad, "Repeat": _repeat, "Fill": _fill, "Scalar": _scalar,
-    "IdentityKernel": _identity,
+    "IdentityKernel": _identity, "Gather": _gather,
 }  # fmt: skip
 """Operator to scheme."""

@@ -30,15 +30,41 @@ SIGNED = (0.5, -1.0, 2.0, -2.0, 1.0, 4.0, 0.25, -0.5, 0.0)
 
 
 def attribute(t: Typing, term: Apply, key: str, options: Sequence[Any], core: int = 0) -> Any:
-    """The value of an attribute; where it is open, one of ``options``."""
+    """The value of an attribute; where it is open, one of ``options``, or a like one.
+
+    Floats are also drawn for the rule, as are whole numbers beyond 1, and both are taken beside and
+    beyond those that the rule names. Options that are a ``range`` are all there are.
+    """
     pattern = term.attrs[key]
     value = t.value(pattern)
     if value is None:
         value = t.solved(pattern)
         if value is None:
-            value = t.choose(options, core=core)
+            value = _like(t, options, core)
         t.bind(pattern, value)
     return value
+
+
+def _like(t: Typing, options: Sequence[Any], core: int) -> Any:
+    if isinstance(options, range):
+        return t.choose(options, core=core)
+    if all(isinstance(option, float) for option in options):
+        marks = t.hints.marks
+        more = marks.reals if min(options) <= 0 else marks.positive
+        return t.choose((*options, *more), core=core or len(options))
+    if all(type(option) is int for option in options) and max(options) > 1:
+        return _count(t, options, core)
+    return t.choose(options, core=core)
+
+
+def _count(t: Typing, options: Sequence[int], core: int = 0) -> int:
+    """One of ``options``, or now and then a number that is beyond them or beside the rule's."""
+    marks = t.hints.marks
+    more = tuple(n for n in (*marks.counts, *marks.drawn) if n not in options)
+    if not more:
+        return t.choose(options, core=core)
+    value = t.choose((*options, *options, None), core=core or len(options))
+    return t.choose(more) if value is None else value
 
 
 def extents_of(t: Typing, pattern: tuple[Any, ...]) -> Shape:
@@ -75,7 +101,7 @@ def numbers(
         if value is None:
             value = t.choose((*usual, None), core=len(usual))
             if value is None:
-                value = tuple(t.choose(each) for _ in range(count))
+                value = tuple(_count(t, each) for _ in range(count))
             t.bind(pattern, value)
         return value
     values = []

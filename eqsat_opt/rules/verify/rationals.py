@@ -1,7 +1,9 @@
 """Exact rational numbers, on which piecewise functions keep their properties.
 
 A relu is idempotent and a maximum is monotone here, because both are the real ones. Functions that
-leave the rationals (tanh, exp) are random ones, as in the prime field.
+leave the rationals are random ones, as in the prime field, but of the shape that they have: an
+exponential is positive and increasing, a hyperbolic tangent odd, increasing and less than 1
+(:mod:`eqsat_opt.rules.verify.shapes`).
 """
 
 from __future__ import annotations
@@ -16,14 +18,17 @@ import numpy as np
 from eqsat_opt.ir.ops import Array, AttrMap
 from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.verify.literals import exact_literal
+from eqsat_opt.rules.verify.shapes import SHAPED
 
 __all__ = ["EXACT", "RationalDomain"]
 
 _INFINITE = float("inf")
+_EXACT_IN_ALL = 256
+"""Integers up to this are numbers of bfloat16."""
 
 
 def _round(x: Any) -> Any:
-    return x if x in (_INFINITE, -_INFINITE) else round(x)
+    return round(x) if abs(x) < _INFINITE else x
 
 
 def _whole(x: Fraction) -> int | Fraction:
@@ -47,10 +52,22 @@ def _cast(x: Any, attrs: AttrMap) -> Any:
     return bool(x) if attrs["to"] == "bool" else int(x)
 
 
+def _is_small(x: Any) -> bool:
+    """Whether every type of floating point holds a number."""
+    return isinstance(x, np.bool_) or (isinstance(x, int) and abs(x) <= _EXACT_IN_ALL)
+
+
+def _is_exact(function: str, attrs: AttrMap, operand: Array) -> bool:
+    """Whether a function is computed as it is; a cast to floating point rounds, or may do so."""
+    if function not in _ONE:
+        return False
+    return attrs.get("to") not in FLOATS or all(_is_small(x) for x in operand.flat)
+
+
 _ONE: dict[str, Callable[[Any, AttrMap], Any]] = {
     "Relu": lambda x, _a: max(x, 0),
     "Abs": lambda x, _a: abs(x),
-    "Sign": lambda x, _a: (x > 0) - (x < 0),
+    "Sign": lambda x, _a: (x > 0) - (x < 0) if x == x else x,
     "Floor": lambda x, _a: x // 1,
     "Ceil": lambda x, _a: -(-x // 1),
     "Round": lambda x, _a: _round(x),
@@ -61,7 +78,7 @@ _ONE: dict[str, Callable[[Any, AttrMap], Any]] = {
     "HardSwish": lambda x, _a: x * _between(Fraction(x) / 6 + Fraction(1, 2), 0, 1),
     "Softsign": lambda x, _a: Fraction(x) / (1 + abs(x)),
     "Not": lambda x, _a: not x,
-    "IsNaN": lambda _x, _a: False,
+    "IsNaN": lambda x, _a: bool(x != x),
     "Cast": _cast,
 }
 _TWO: dict[str, Callable[[Any, Any], Any]] = {
@@ -113,7 +130,7 @@ class RationalDomain:
         Raises:
             ZeroDivisionError: a divisor is 0; draw other values.
         """
-        return np.asarray(a * _map(lambda y: 1 / Fraction(y), b), dtype=object)
+        return np.asarray(a * _map(_inverse, b), dtype=object)
 
     def matmul(self, a: Array, b: Array) -> Array:
         """Matrix product over the last two axes."""
@@ -132,11 +149,14 @@ class RationalDomain:
 
         A cast to floating point rounds, which is a random function, too.
         """
-        if function in _ONE and attrs.get("to") not in FLOATS:
+        if _is_exact(function, attrs, operands[0]):
             one = _ONE[function]
             return _map(lambda x: one(x, attrs), operands[0])
         if function in _TWO:
             return _map(_TWO[function], *operands)
+        if function in SHAPED:
+            shaped = SHAPED[function]
+            return _map(lambda x: shaped(x, attrs, self.seed), operands[0])
         text = f"{function}{sorted(attrs.items())}{self.seed}"
         return _map(lambda *values: _hashed(text, values), *operands)
 
@@ -146,7 +166,12 @@ class RationalDomain:
 
 
 def _map(function: Callable[..., Any], *operands: Array) -> Array:
+    """Elementwise."""
     return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
+
+
+def _inverse(y: Any) -> Any:
+    return 1 / Fraction(y) if abs(y) < _INFINITE else 1 / y
 
 
 def _hashed(text: str, values: tuple[Any, ...]) -> int | Fraction:

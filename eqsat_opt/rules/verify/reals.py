@@ -99,8 +99,13 @@ class MeasuredDomain(FloatDomain):
         return self._measured(result, *(() if function in _POLES else operands))
 
 
+_HALVES = (-2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+"""Exponents that keep, lose or ask for a sign."""
+
+
 def _mixed(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return np.asarray(rng.standard_normal(shape) * 10.0 ** rng.uniform(-3.0, 1.5, shape))
+    values = rng.standard_normal(shape) * 10.0 ** rng.uniform(-3.0, 1.5, shape)
+    return np.where(rng.random(shape) < 0.5, rng.choice(_HALVES, shape), values)
 
 
 def _positive(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

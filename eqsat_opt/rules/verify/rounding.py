@@ -82,7 +82,7 @@ class InOrderNumbers:
         """Normal values of both signs at several scales; no zeros, for poles are not covered."""
         scale = _SCALES[self.seed % len(_SCALES)]
         return {
-            name: a if a.dtype.kind == "b" else (a * scale).astype(np.float32)
+            name: a if a.dtype.kind in "biu" else (a * scale).astype(np.float32)
             for name, a in normal_values(bindings, seed).items()
         }
 
@@ -120,6 +120,10 @@ def _uneven(rule: Rule, found: Found, names: Sequence[str]) -> Found | None:
 
     Instances have powers of two there, since all numbers hold these exactly.
     """
+    # What is computed from whole numbers rounds as it is.
+    names = [name for name in names if isinstance(found.attrs[name], float)]
+    if not names:
+        return found
     for factors in _factors(rule, len(names)):
         if all(factor == 1.0 for factor in factors):
             continue
@@ -148,8 +152,8 @@ def rounding_difference(rule: Rule, *, max_points: int, seed: int = 0) -> Refuta
         RuleRefuted: its conditions admit no real attribute that rounds, so nothing could be seen.
     """
     points = find_instances(rule, limit=max_points, seed=seed).points
-    real = [b for b in points if all(t.dtype != "int64" for t in b.types.values())]
-    if names := _real_attributes(rule):
+    real = [point for point in points if not point.whole]
+    if real and (names := _real_attributes(rule)):
         real = [one for found in real if (one := _uneven(rule, found, names)) is not None]
         if not real:
             raise RuleRefuted(

@@ -47,18 +47,21 @@ def _elementwise(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[lis
     return shapes, result
 
 
+def _slope(t: Typing, operands: Sequence[Known], _term: Apply) -> tuple[list[Shape], Shape]:
+    x, slope = operands
+    x = t.any_shape(x) if isinstance(x, Fresh) else x
+    if isinstance(slope, Fresh):
+        slope = x[t.choose(range(len(x) + 1)) :]
+    t.equal(t.broadcast(x, slope), x)
+    return [x, slope], x
+
+
 def _affine(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
     for key in get_op(term.op).attrs:
         attribute(t, term, key, SIGNED, core=3)
     x = operands[0]
     shape = t.any_shape(x) if isinstance(x, Fresh) else x
     return [shape], shape
-
-
-def _where(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    if isinstance(operands[0], Fresh):
-        t.dtypes[operands[0]] = "bool"
-    return _elementwise(t, operands, term)
 
 
 def _matmul(t: Typing, operands: Sequence[Known], _term: Apply) -> tuple[list[Shape], Shape]:
@@ -153,7 +156,7 @@ _SCHEMES: dict[str, Scheme] = {
     **dict.fromkeys(("Scale", "Shift", "Clip"), _affine),
     **dict.fromkeys(("Center", "RmsN"), _kept),
     **dict.fromkeys(("Attention", "MaskedAttention"), _attention),
-    "MatMul": _matmul, "Where": _where, **MOVEMENT, **WINDOWS,
+    "MatMul": _matmul, "PRelu": _slope, **MOVEMENT, **WINDOWS,
 }  # fmt: skip
 
 

@@ -64,12 +64,26 @@ class Instance:
             if instance is not None:
                 yield instance
 
+    def stretched(self, extent: int, others: int) -> Iterator[Instance]:
+        """Instances of the same typing with one extent as given, and at most ``others`` else."""
+        lows = self._template.lows
+        for place in range(len(self._values)):
+            values = [extent if i == place else min(v, others) for i, v in enumerate(self._values)]
+            instance = self._template.at(values) if lows[place] >= 0 else None
+            if instance is not None:
+                yield instance
+
 
 class Template:
     """A straight-line program from values of the open extents to shapes and attributes."""
 
     def __init__(self, typing: Typing) -> None:
-        """Flatten what a run of ``typing`` found."""
+        """Flatten what a run of ``typing`` found.
+
+        Attributes:
+            lows: least values of the open extents.
+            reach: greatest whole number among the attributes that have a value; at least 1.
+        """
         free = typing.extents.free()
         self.lows = tuple(unknown.low for unknown in free)
         self._slots: list[Any] = list(self.lows)
@@ -80,6 +94,7 @@ class Template:
         self._dtypes = tuple(typing.dtypes.get(name, typing.dtype) for name in tensors)
         self._shapes = tuple(self._list(typing.shapes[name]) for name in tensors)
         self._attrs = tuple(self._of(typing.attrs[name]) for name in attributes)
+        self.reach = max((n for a in typing.attrs.values() for n in _whole(a)), default=1)
         self._equations = [self._list(pair) for pair in typing.extents.equations]
         self._least = [(self._of(e), low) for e, low in typing.extents.derived_bounds()]
 
@@ -129,6 +144,14 @@ class Template:
             return None
         attrs = tuple([slots[a] if isinstance(a, int) else _read(a, slots) for a in self._attrs])
         return Instance(self, slots[: len(values)], (self._dtypes, shapes, attrs))
+
+
+def _whole(value: Any) -> Iterator[int]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _whole(part)
+    elif type(value) is int:
+        yield max(1, value)
 
 
 def _read(places: _Slot, slots: list[Any]) -> Any:

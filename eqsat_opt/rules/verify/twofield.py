@@ -2,7 +2,8 @@
 
 A number is carried modulo p and modulo q with p = 2q + 1, both prime. The squares modulo p form a
 group of order q, which stands for the positive numbers: exp(x) is g to the power of x modulo q, and
-a square root, or a power with a rational exponent, is unique in it. Mirage introduced the method
+a square root, or a power with a rational exponent, is unique in it. A logarithm is known modulo q
+only, where it is a homomorphism, too. Mirage introduced the method
 for exponentials (Wu et al., OSDI 2025). What is not defined (the root of a non-square, a second
 exponential on one path, a quotient by 0) is carried along as undefined and not compared.
 
@@ -39,10 +40,11 @@ _SMALL = 64
 """Exponents up to this are powers of any number, not only of squares."""
 _FEW = 16
 """Elements up to which Python's own powers are faster than NumPy's."""
-LOGARITHMIC = frozenset({"Log", "LogSoftmax"})
+LOGARITHMIC = frozenset({"Log", "LogSoftmax", "Softplus"})
 """Operators that take logarithms."""
 HOMOMORPHIC = LOGARITHMIC | {
-    "Exp", "Sqrt", "Rsqrt", "Pow", "Sigmoid", "Tanh", "Mish", "Gelu", "Swish", "Erf", "Softmax",
+    "Exp", "Sqrt", "Rsqrt", "Pow", "Sigmoid", "Tanh", "Mish", "Gelu", "Swish", "Erf", "Sin", "Cos",
+    "Softmax",
     "LayerNormalization", "RMSNormalization", "RmsN", "BatchNormalization",
     "InstanceNormalization", "LRN", "Attention", "MaskedAttention",
 }  # fmt: skip
@@ -53,7 +55,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class _Pair:
-    """Residues modulo p and q, and where they are undefined."""
+    """Residues modulo p and q, and where they are undefined, each for itself."""
 
     p: Integers
     q: Integers
@@ -111,11 +113,12 @@ class TwoFieldDomain:
         low, high = packed & _UNDEFINED, packed >> _BITS
         no_p, no_q = low == _UNDEFINED, high == _UNDEFINED
         p = np.where(no_p, 0, low)
-        q = np.where(no_q | no_p, 0, (high + p) % self._q.prime)
-        return _Pair(p, q, no_p, no_q | no_p)
+        q = np.where(no_q, 0, (high + p) % self._q.prime)
+        return _Pair(p, q, no_p, no_q)
 
     def _pack(self, pair: _Pair) -> Array:
         p, q, no_p, no_q = np.broadcast_arrays(pair.p, pair.q, pair.no_p, pair.no_q)
+        p = np.where(no_p, 0, p)
         high = np.where(no_q, _UNDEFINED, (q - p) % self._q.prime)
         return np.asarray((high << _BITS) | np.where(no_p, _UNDEFINED, p), dtype=np.int64)
 
@@ -123,15 +126,16 @@ class TwoFieldDomain:
         no = np.zeros(np.shape(p), dtype=bool)
         return self._pack(_Pair(p, q, no, no))
 
-    def defined(self, packed: Array) -> npt.NDArray[np.bool_]:
-        """Where the residue modulo p is known."""
-        return np.logical_not(self._unpack(packed).no_p)
+    def comparable(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
+        """Where both are known modulo the same prime."""
+        a, b = self._unpack(left), self._unpack(right)
+        return np.asarray(~(a.no_p | b.no_p) | ~(a.no_q | b.no_q))
 
     def same(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
         """Where both are equal, as far as both are defined."""
         a, b = self._unpack(left), self._unpack(right)
-        equal_q = (a.q == b.q) | a.no_q | b.no_q
-        return np.asarray(((a.p == b.p) & equal_q) | a.no_p | b.no_p)
+        equal_p = (a.p == b.p) | a.no_p | b.no_p
+        return np.asarray(equal_p & ((a.q == b.q) | a.no_q | b.no_q))
 
     def _both(self, name: str, a: Array, b: Array) -> Array:
         x, y = self._unpack(a), self._unpack(b)
@@ -153,9 +157,10 @@ class TwoFieldDomain:
     def div(self, a: Array, b: Array) -> Array:
         """Elementwise quotient, undefined by 0."""
         x, y = self._unpack(a), self._unpack(b)
-        no_p, no_q = y.no_p | (y.p == 0), y.no_q | (y.q == 0)
+        nothing = (y.p == 0) & ~y.no_p
+        no_p, no_q = y.no_p | nothing, y.no_q | (y.q == 0) | nothing
         p, q = self._p.div(x.p, y.p), self._q.div(x.q, y.q)
-        return self._pack(_Pair(p, q, x.no_p | no_p, x.no_q | no_q | no_p))
+        return self._pack(_Pair(p, q, x.no_p | no_p, x.no_q | no_q))
 
     def matmul(self, a: Array, b: Array) -> Array:
         """Matrix product over the last two axes; one undefined addend spoils the sum."""
@@ -210,16 +215,35 @@ class TwoFieldDomain:
             case "Swish":
                 inner = self.mul(self.constant(attrs["alpha"], x), x)
                 return self.mul(x, self.apply("Sigmoid", {}, inner))
-            case "Erf":
+            case "Erf" | "Sin":
                 return self._odd(function, x)
+            case "Cos":
+                return self._random(function, attrs, self._magnitude(x))
+            case "Abs":
+                return self._magnitude(x)
             case "Log":
                 return self._log(x)
+            case "Softplus":
+                return self._log(self.add(self.constant(1, x), self._exp(x)))
+        return self._random(function, attrs, *operands)
+
+    def _random(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
+        """A random function; of a logarithm, of what is known of it."""
         parts = [self._unpack(operand) for operand in operands]
-        no = np.broadcast_arrays(*(part.no_p for part in parts))
+        no = np.broadcast_arrays(*(part.no_p & part.no_q for part in parts))
         spoilt = np.logical_or.reduce(no)
-        p = self._p.apply(function, attrs, *(part.p for part in parts))
-        q = self._q.apply(f"{function} modulo q", attrs, *(part.p for part in parts))
+        known = [np.where(part.no_p, part.q + self._p.prime, part.p) for part in parts]
+        p = self._p.apply(function, attrs, *known)
+        q = self._q.apply(f"{function} modulo q", attrs, *known)
         return self._pack(_Pair(p, q, spoilt, spoilt))
+
+    def _magnitude(self, x: Array) -> Array:
+        """The number or its opposite: whichever is a square modulo p."""
+        a = self._unpack(x)
+        positive = self._is_square(a.p)
+        p = np.where(positive, a.p, (self._p.prime - a.p) % self._p.prime)
+        q = np.where(positive, a.q, (self._q.prime - a.q) % self._q.prime)
+        return self._pack(_Pair(p, q, a.no_p, a.no_q | a.no_p))
 
     def _odd(self, function: str, x: Array) -> Array:
         """A random function with f(-x) = -f(x)."""
@@ -259,23 +283,23 @@ class TwoFieldDomain:
         return table
 
     def _log(self, x: Array) -> Array:
-        """Defined for squares; as a number modulo p it is a random function of its argument."""
+        """Defined for squares, modulo q; nothing is known of it modulo p."""
         a = self._unpack(x)
         if self.prime > LOGARITHMIC_ORDER:
             raise ValueError("this order is too large for logarithms")
         undefined = a.no_p | ~self._is_square(a.p)
-        random = self._p.apply("Log", {}, a.p)
-        return self._pack(_Pair(random, self._logarithms[a.p], undefined, undefined))
+        unknown = np.ones_like(undefined)
+        return self._pack(_Pair(np.zeros_like(a.p), self._logarithms[a.p], unknown, undefined))
 
     def _power(self, base: Array, exponent: Array) -> Array:
         """Any exponent for squares, small integers for every number."""
         x, e = (self._unpack(np.asarray(o)) for o in np.broadcast_arrays(base, exponent))
-        whole = (e.p == e.q) & (e.p < _SMALL)
+        whole = (e.p == e.q) & (e.p < _SMALL) & ~e.no_p & ~e.no_q
         square = whole if whole.all() else self._is_square(x.p)
         p = _powers(x.p, np.where(whole, e.p, e.q), self._p.prime)
         q = _powers(x.q, np.where(whole, e.p, 0), self._q.prime)
         no_p = x.no_p | e.no_q | ~(whole | square)
-        return self._pack(_Pair(p, q, no_p, no_p | x.no_q | ~whole))
+        return self._pack(_Pair(p, q, no_p, x.no_q | ~whole))
 
     def constant(self, value: float, like: Array) -> Array:
         """The residues of the number that a literal is a rounding of."""

@@ -28,14 +28,15 @@ from eqsat_opt.rules.verify.extents import (
 )
 from eqsat_opt.rules.verify.hints import Hints
 
-__all__ = ["Fresh", "Known", "Scheme", "Typing"]
+__all__ = ["FUNCTIONS", "Fresh", "Known", "Scheme", "Typing"]
 
-_FUNCTIONS = (
+FUNCTIONS = (
     ("Relu", attributes()),
     ("Tanh", attributes()),
     ("LeakyRelu", attributes(alpha=0.25)),
     ("HardSwish", attributes()),
 )
+"""What stands for any elementwise function."""
 _ARITHMETIC = {
     "+": python.add,
     "-": python.sub,
@@ -86,9 +87,10 @@ class Typing:
         self.prefer = chooser.prefer
         self.shapes: dict[str, Shape] = {}
         self.attrs: dict[str, Any] = {}
-        self.dtypes: dict[str, str] = {}
+        self.dtypes: dict[str, str] = dict(hints.demanded)
         self._dtype = ""
-        self.axes = self.choose((2, 1, 3), core=1) if hints.spatial else 2
+        axes = (4, 5) if hints.high else (2, 1, 3)
+        self.axes = self.choose(axes, core=1) if hints.spatial else 2
 
     @property
     def dtype(self) -> str:
@@ -129,7 +131,7 @@ class Typing:
         """A shape for a variable: that of a variable of equal shape, or all unknowns."""
         shape = self._given(name)
         if shape is None:
-            ranks = self.hints.options(name, usual, self.shapes)
+            ranks = self.hints.options(name, self.hints.usual(usual), self.shapes)
             rank = self.choose(ranks, core=min(core, len(ranks)))
             shape = tuple(self.extents.new() for _ in range(rank))
         self.shapes[name] = shape
@@ -147,7 +149,8 @@ class Typing:
             self.require(len(operand) >= rank)
             return operand
         first = max(rank, self.axes + 2 if self.hints.spatial else 1)
-        return self.fresh(operand, tuple(r for r in (2, 1, 3, 4, 5) if r >= first), core=2)
+        usual = tuple(r for r in (2, 1, 3, 4, 5) if r >= first) or (first, first + 1)
+        return self.fresh(operand, usual, core=2)
 
     def broadcast(self, a: Shape, b: Shape) -> Shape:
         """ONNX broadcasting of two shapes; which side stretches is a decision per axis."""
@@ -342,7 +345,7 @@ class Typing:
             function = term.attrs["f"]
             assert isinstance(function, Expr)
             if function.args[0] not in self.attrs:
-                self.attrs[function.args[0]] = self.choose(_FUNCTIONS, core=1)
+                self.attrs[function.args[0]] = self.choose(FUNCTIONS, core=1)
             x = operands[0]
             shape = self.any_shape(x) if isinstance(x, Fresh) else x
             shapes, result = [shape], shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator as python
 from collections.abc import Sequence
 
 from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
@@ -71,6 +72,44 @@ def _conv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape
     return [x, w, *bias], (x[0], w[0], *positions)
 
 
+def _stretched(
+    size: int, kernel: int, stride: int, before: int, after: int, dilation: int, extra: int
+) -> int:
+    return (size - 1) * stride + extra + (kernel - 1) * dilation + 1 - before - after
+
+
+def _deconv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    x = _spatial(t, operands[0], term, operands[1])
+    weight = operands[1]
+    w = t.fresh(weight, (len(x),)) if isinstance(weight, Fresh) else weight
+    t.require(len(w) == len(x) >= 3)
+    t.equal(x[1], w[0])
+    group = attribute(t, term, "group", (1, 2, 3), core=2)
+    t.require(isinstance(group, int))
+    multiple(t, x[1], group, t.extents.new())
+    n = len(x) - 2
+    # Results grow with strides, by each axis.
+    strides = numbers(t, term, "strides", n, repeated(n, 1, 2), (1, 2, 3) if n < 3 else (1, 1, 2))
+    dilations = numbers(t, term, "dilations", n, repeated(n, 1), (1, 2))
+    t.require(len(dilations) == n)
+    half = tuple(apply(_half, w[2 + i], dilations[i]) for i in range(n))
+    pads = numbers(t, term, "pads", 2 * n, [(0,) * 2 * n, half * 2], (0, 0, 0, 1))
+    t.require(len(strides) == n and len(pads) == 2 * n)
+    extra = numbers(t, term, "output_padding", n, repeated(n, 0, 1), (0, 1))
+    t.require(len(extra) == n)
+    positions = tuple(
+        apply(
+            _stretched, x[2 + i], w[2 + i], strides[i], pads[i], pads[n + i], dilations[i], extra[i]
+        )
+        for i in range(n)
+    )
+    channels = apply(python.mul, w[1], group)
+    bias = [operand if not isinstance(operand, Fresh) else (channels,) for operand in operands[2:]]
+    for shape in bias:
+        t.equal(shape, (channels,))
+    return [x, w, *bias], (x[0], channels, *positions)
+
+
 def _pool(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
     x = _spatial(t, operands[0], term)
     n = len(x) - 2
@@ -110,7 +149,7 @@ def _channelwise(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[lis
 
 
 WINDOWS: dict[str, Scheme] = {
-    "Conv": _conv, "MaxPool": _pool, "AveragePool": _pool, "LRN": _lrn,
+    "Conv": _conv, "ConvTranspose": _deconv, "MaxPool": _pool, "AveragePool": _pool, "LRN": _lrn,
     **dict.fromkeys(GLOBAL_POOLS, _global),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channelwise),
 }  # fmt: skip

@@ -138,7 +138,9 @@ def _difference(x: Array, y: Array, moved: Sequence[Array], numerics: str, way: 
     with np.errstate(all="ignore"):
         spread = np.max([np.abs(m - a) for m in others], axis=0)
         scale = finfo(x.dtype)
-        unit = float(scale.eps) * np.abs(a) + float(scale.smallest_subnormal)
+        # A product that fell below the range may meet a large factor later, or sooner.
+        smallest = float(scale.smallest_subnormal) * max(1.0, way.largest)
+        unit = float(scale.eps) * np.abs(a) + smallest
         far = np.abs(a - b) > 8 * spread + _UNITS[numerics] * unit
         if not strict:
             far &= np.abs(a - b) > _UNITS[numerics] * float(scale.eps) * way.largest

@@ -1,11 +1,12 @@
 """Scalar functions that are made of others: sigmoids and gates by exponentials, clips by extrema.
 
-Everything holds over the real numbers; no real number is NaN.
+Truth values are the numbers 0 and 1, and their operators polynomials; a comparison asks whether a
+difference is positive. Everything holds over the real numbers; no real number is NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -22,12 +23,16 @@ from eqsat_opt.ir.ops.scalars import (
     Times,
 )
 
-__all__ = ["PI", "defined", "square_root"]
+__all__ = ["PI", "TRUTH", "as_truth", "defined", "square_root"]
 
 PI = Parameter("the constant π", "positive")
 """No variable of a rule has blanks in its name."""
 
+TRUTH = "Truth"
+"""The function that is 0 or 1 for whatever is false or true."""
+
 Definition = Callable[[Scalar, Mapping[str, Any]], Scalar]
+Relation = Callable[[Sequence[Scalar]], Scalar]
 
 _HALF = Constant(Fraction(1, 2))
 _TWO = Constant(Fraction(2))
@@ -68,6 +73,77 @@ def _gelu(x: Scalar, attrs: Mapping[str, Any]) -> Scalar:
     return Times((_HALF, x, Plus((ONE, gate))))
 
 
+def _negative(x: Scalar) -> Scalar:
+    return Times((MINUS_ONE, x))
+
+
+def _relu(x: Scalar) -> Scalar:
+    return Call("Relu", (), (x,))
+
+
+def _leaky(x: Scalar, slope: Scalar) -> Scalar:
+    """The slope times x, and the rest of x where it is positive."""
+    return Plus((Times((slope, x)), Times((Plus((ONE, _negative(slope))), _relu(x)))))
+
+
+def _elu(x: Scalar, alpha: Scalar) -> Scalar:
+    below = Plus((x, _negative(_relu(x))))  # the lesser of x and 0
+    return Plus((_relu(x), Times((alpha, Plus((Call("Exp", (), (below,)), MINUS_ONE))))))
+
+
+def _softplus(x: Scalar) -> Scalar:
+    return Call("Log", (), (Plus((ONE, Call("Exp", (), (x,)))),))
+
+
+# Truth values --------------------------------------------------------------------------------
+
+
+def _is_truth(term: Scalar) -> bool:
+    if not isinstance(term, Call):
+        return False
+    made = dict(term.attrs).get("to") == "bool"
+    return made or term.function in (TRUTH, "Not", "IsNaN", *_RELATIONS)
+
+
+def as_truth(term: Scalar) -> Scalar:
+    """A condition as 0 or 1."""
+    return term if _is_truth(term) else Call(TRUTH, (), (term,))
+
+
+def _positive(x: Scalar) -> Scalar:
+    """1 where a number is greater than 0."""
+    return Call(TRUTH, (), (Call("Positive", (), (x,)),))
+
+
+def _greater(x: Scalar, y: Scalar) -> Scalar:
+    return _positive(Plus((x, _negative(y))))
+
+
+def _not(a: Scalar) -> Scalar:
+    return Plus((ONE, _negative(as_truth(a))))
+
+
+def _product(*args: Scalar) -> Scalar:
+    return Times(tuple(map(as_truth, args)))
+
+
+def _sum(*args: Scalar) -> Scalar:
+    return Plus(tuple(map(as_truth, args)))
+
+
+_RELATIONS: dict[str, Relation] = {
+    "Greater": lambda x: _greater(x[0], x[1]),
+    "Less": lambda x: _greater(x[1], x[0]),
+    "GreaterOrEqual": lambda x: _not(_greater(x[1], x[0])),
+    "LessOrEqual": lambda x: _not(_greater(x[0], x[1])),
+    "Equal": lambda x: Plus(
+        (ONE, _negative(_greater(x[0], x[1])), _negative(_greater(x[1], x[0])))
+    ),
+    "And": lambda x: _product(*x),
+    "Or": lambda x: Plus((_sum(*x), _negative(_product(*x)))),
+    "Xor": lambda x: Plus((_sum(*x), Times((Constant(Fraction(-2)), _product(*x))))),
+}
+"""Of two operands."""
 _DEFINITIONS: dict[str, Definition] = {
     "Sigmoid": lambda x, _a: _sigmoid(x),
     "Tanh": lambda x, _a: _tanh(x),
@@ -78,10 +154,25 @@ _DEFINITIONS: dict[str, Definition] = {
     "Gelu": _gelu,
     "Abs": lambda x, _a: Call("Max", (), (x, Times((MINUS_ONE, x)))),
     "IsNaN": lambda _x, _a: ZERO,
+    "Not": lambda x, _a: _not(x),
+    "Sign": lambda x, _a: Plus((_positive(x), _negative(_positive(_negative(x))))),
+    "LeakyRelu": lambda x, a: _leaky(x, a["alpha"]),
+    "Elu": lambda x, a: _elu(x, a["alpha"]),
+    "Selu": lambda x, a: Times((a["gamma"], _elu(x, a["alpha"]))),
+    "Softplus": lambda x, _a: _softplus(x),
+    "Mish": lambda x, _a: Times((x, _tanh(_softplus(x)))),
+    "Softsign": lambda x, _a: Times((x, Inverse(Plus((ONE, Call("Abs", (), (x,))))))),
+    "ThresholdedRelu": lambda x, a: Times((x, _greater(x, a["alpha"]))),
 }
 
 
 def defined(call: Call) -> Scalar | None:
-    """What a function of one number means, or ``None`` where it is taken as unknown."""
+    """What a function means, or ``None`` where it is taken as unknown."""
+    if call.function in _RELATIONS:
+        return _RELATIONS[call.function](call.args)
+    if call.function == "PRelu":
+        return _leaky(*call.args)
+    if call.function == "Cast":  # 0 and 1 are themselves in every type
+        return call.args[0] if _is_truth(call.args[0]) else None
     definition = _DEFINITIONS.get(call.function)
     return definition(call.args[0], dict(call.attrs)) if definition else None

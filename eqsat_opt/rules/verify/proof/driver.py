@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.ops.index_eval import formula_value
@@ -15,14 +15,16 @@ from eqsat_opt.ir.ops.integers import atom, within
 from eqsat_opt.ir.ops.scalars import Unindexed, bound
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply
+from eqsat_opt.rules.verify.proof.budget import Budget, OutOfWork
 from eqsat_opt.rules.verify.proof.definedness import undefined
+from eqsat_opt.rules.verify.proof.elements import Rounded, elements_of
 from eqsat_opt.rules.verify.proof.equality import vanishes
 from eqsat_opt.rules.verify.proof.from_terms import normalise
-from eqsat_opt.rules.verify.proof.integers_z3 import Context, OutOfTime
+from eqsat_opt.rules.verify.proof.integers_z3 import Context
 from eqsat_opt.rules.verify.proof.normal import negative
 from eqsat_opt.rules.verify.proof.obligations import Key, Obligation, obligation
-from eqsat_opt.rules.verify.proof.reach import HIGHEST_RANK, out_of_reach, pinned_ranks
-from eqsat_opt.rules.verify.proof.scenario import Scenario, Strides, scenarios
+from eqsat_opt.rules.verify.proof.reach import Reach, Uneven, reach_of
+from eqsat_opt.rules.verify.proof.scenario import Scenario, scenarios
 
 __all__ = ["Proof", "Status", "prove"]
 
@@ -30,7 +32,10 @@ Status = Literal["proven", "unknown", "unsupported"]
 
 _SYMBOLIC = ("strides", "pads", "dilations", "kernel", "group")
 _TRIES = 12
-_LITERAL_STRIDES: tuple[Strides, ...] = (1, 2, 3)
+_LEAST_RANK = 3
+"""Ranks up to this are tried also where fewer would do."""
+LIMIT_S = 3.0
+"""Work that a scenario may take, as seconds of an idle core."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +69,14 @@ class _Known:
 
 @dataclass
 class _Attempt:
-    """The scenarios of a rule for one family of strides."""
+    """The scenarios of a rule up to the first that is not proved."""
 
-    strides: Strides
     proved: list[Scenario]
     failed: Scenario | None = None
     doubt: str = ""
 
 
-def prove(rule: Rule, *, time_limit_s: float = 20.0) -> Proof:
+def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
     """Prove that both sides of ``rule`` agree at all sizes, over the real numbers.
 
     Assumed are the conditions of the rule, that both sides are well typed, and that their types are
@@ -82,14 +86,17 @@ def prove(rule: Rule, *, time_limit_s: float = 20.0) -> Proof:
     gates and clips are made of these, and roots, powers, logarithms and quotients combine where
     both sides are defined. Where the side that is replaced has no value (a pole, the root of a
     negative number) nothing is claimed; where it has one the other side is shown to have one too,
-    save at single poles of what a branch, an extremum or a function hides. Overflow is left out,
-    of whole numbers too, and the ranks that are tried must tell of those that are not. Float
-    literals stand for the numbers that they were rounded from, and constants that are near a target
-    for the target.
+    save at single poles of what a branch, an extremum or a function hides. Overflow of floating
+    point is left out; rules that whole numbers could wrap around or be rounded in are not proved
+    (:mod:`~eqsat_opt.rules.verify.proof.elements`), nor those of which the ranks that are tried do
+    not tell of others (:mod:`~eqsat_opt.rules.verify.proof.reach`). Float literals stand for the
+    numbers that they were rounded from, and constants that are near a target for the target.
 
     Args:
         rule: a rule with any number of roots.
-        time_limit_s: processor time after which it gives up with ``unknown``.
+        time_limit_s: work on one combination of ranks, axes and flags after which it gives up with
+            ``unknown``, as seconds of an idle core; it is counted in steps, so that the answer is
+            the same on every machine.
 
     Raises:
         RuleError: if z3 is not installed.
@@ -105,32 +112,24 @@ def prove(rule: Rule, *, time_limit_s: float = 20.0) -> Proof:
     def done(status: Status, reason: str, scope: str = "", count: int = 0) -> Proof:
         return Proof(status, reason, scope, count, time.thread_time() - start)
 
-    reason = out_of_reach(rule)
-    if reason is not None:
-        return done("unsupported", reason)
     try:
-        attempts = _attempts(rule, start + time_limit_s)
-    except Unindexed as error:
+        elements, reach = elements_of(rule), reach_of(rule)
+        attempt = _attempt(rule, max(_LEAST_RANK, reach.highest), Budget(time_limit_s))
+    except Uneven as error:
+        return done("unsupported", f"higher ranks may differ from those that are tried: {error}")
+    except (Rounded, Unindexed) as error:
         return done("unsupported", str(error))
-    except OutOfTime:
-        return done("unknown", f"no proof within {time_limit_s:g} s")
+    except OutOfWork:
+        return done("unknown", f"no proof within the work of about {time_limit_s:g} s")
     except z3.Z3Exception as error:
         return done("unknown", f"z3 gave up: {error}")
-    failed = next((a for a in attempts if a.failed is not None), None)
-    if failed is not None:
-        doubt = f": {failed.doubt}" if failed.doubt else ""
-        return done("unknown", f"no proof at {_described(failed)}{doubt}")
-    proved = [scenario for a in attempts for scenario in a.proved]
+    if attempt.failed is not None:
+        doubt = f": {attempt.doubt}" if attempt.doubt else ""
+        return done("unknown", f"no proof at {_described(attempt.failed)}{doubt}")
+    proved = attempt.proved
     if not proved:
         return done("unknown", "no ranks and flags were found at which both sides type")
-    tight = _too_few_ranks(rule, proved)
-    if tight:
-        return done("unknown", f"no proof for higher ranks: {tight}")
-    return done("proven", "", _scope(rule, attempts), len(proved))
-
-
-def _has_strides(rule: Rule) -> bool:
-    return "strides" in _window_attributes(rule)
+    return done("proven", "", _scope(rule, proved, elements, reach), len(proved))
 
 
 def _window_attributes(rule: Rule) -> list[str]:
@@ -148,25 +147,12 @@ def _window_attributes(rule: Rule) -> list[str]:
     return sorted(found)
 
 
-def _attempts(rule: Rule, deadline: float) -> list[_Attempt]:
-    """All strides at once, or else a few literal ones until one fails."""
-    general = _attempt(rule, None, deadline)
-    if general.failed is None or not _has_strides(rule):
-        return [general]
-    attempts: list[_Attempt] = []
-    for strides in _LITERAL_STRIDES:
-        attempts.append(_attempt(rule, strides, deadline))
-        if attempts[-1].failed is not None:
-            break
-    return attempts
-
-
-def _attempt(rule: Rule, strides: Strides, deadline: float) -> _Attempt:
-    attempt = _Attempt(strides, [])
+def _attempt(rule: Rule, highest: int, budget: Budget) -> _Attempt:
+    attempt = _Attempt([])
     known = _Known()
-    for scenario in scenarios(rule, strides):
-        context = Context(scenario.premises, deadline)
-        context.check_time()
+    for scenario in scenarios(rule, highest):
+        budget.scenario()
+        context = Context(scenario.premises, budget)
         if not _occurs(scenario, context):
             continue
         doubt = _undefined(rule, scenario, context)
@@ -227,41 +213,28 @@ def _proved(wanted: Obligation, context: Context, known: _Known) -> bool:
             return True
         keys.append(key)
     bare, guarded = keys
-    if known.met[bare] == 1 and vanishes(wanted.sum, Context((), context.deadline)):
+    if known.met[bare] == 1 and vanishes(wanted.sum, Context((), context.budget)):
         known.statements.add(bare)
         return True
     known.met[bare] += 1
     # What is taken as known must not rest on an assumption that plays no part in it.
-    alone = Context(wanted.assumptions, context.deadline)
+    alone = Context(wanted.assumptions, context.budget)
     if not vanishes(wanted.sum, alone):
         return False
     known.statements.add(guarded if alone.used else bare)
     return True
 
 
-def _too_few_ranks(rule: Rule, proved: Sequence[Scenario]) -> str:
-    """Why the ranks that were tried say nothing of higher ones; empty if they do.
-
-    Two ranks with axes to spare must be among them, unless the rule types at no higher rank either.
-    """
-    pinned = {f"rank {name}" for name in pinned_ranks(rule)}
-    for name in {name for scenario in proved for name in scenario.choices}:
-        if name.startswith("rank ") and name not in pinned:
-            ranks = [s.choices[name] for s in proved if name in s.choices]
-            if min(ranks) > HIGHEST_RANK - 2 and max(ranks) >= HIGHEST_RANK:
-                return f"{name} is at least {min(ranks)}, and was tried up to {max(ranks)} only"
-    return ""
-
-
 # Words -------------------------------------------------------------------------------------------
 
 
-def _described(attempt: _Attempt) -> str:
-    assert attempt.failed is not None
-    made = [f"{name} = {value}" for name, value in attempt.failed.choices.items()]
-    if attempt.strides is not None:
-        made.append(f"strides {attempt.strides}")
+def _described(scenario: Scenario) -> str:
+    made = [f"{name} = {_shown(value)}" for name, value in scenario.choices.items()]
     return ", ".join(made) or "any sizes"
+
+
+def _shown(value: Any) -> str:
+    return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
 
 
 def _span(values: Iterable[int]) -> str:
@@ -271,25 +244,23 @@ def _span(values: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _scope(rule: Rule, attempts: list[_Attempt]) -> str:
-    proved = [scenario for attempt in attempts for scenario in attempt.proved]
+def _scope(rule: Rule, proved: Sequence[Scenario], elements: str, reach: Reach) -> str:
     names = list(dict.fromkeys(name for scenario in proved for name in scenario.choices))
     ranks: dict[str, list[str]] = {}
     others = []
     for name in names:
         values = [s.choices[name] for s in proved if name in s.choices]
-        if name.startswith("rank "):
-            ranks.setdefault(_span(values), []).append(name.removeprefix("rank "))
-        else:
-            others.append(f"all values of {name} at these ranks")
-    parts = [f"rank {span} of {', '.join(tensors)}" for span, tensors in ranks.items()]
-    parts += others
-    literal = [attempt.strides for attempt in attempts if attempt.strides is not None]
-    symbolic = [key for key in _window_attributes(rule) if key != "strides" or not literal]
+        if not name.startswith("rank "):
+            others.append(name)
+            continue
+        tensor = name.removeprefix("rank ")
+        ranks.setdefault(
+            "any rank" if tensor in reach.open else f"rank {_span(values)}", []
+        ).append(tensor)
+    parts = [f"{span} of {', '.join(tensors)}" for span, tensors in ranks.items()]
+    symbolic = [*others, *_window_attributes(rule)]
     if symbolic:
         parts.append(f"any {', '.join(symbolic)}")
-    if literal:
-        parts.append(f"strides {_span(literal)}, equal on all axes")
     if any(condition.kind == "near" for condition in rule.when):
         parts.append("constants within a tolerance are taken for their target")
-    return "; ".join(["all sizes over the real numbers", *parts])
+    return "; ".join([f"all sizes, {elements}", *parts])

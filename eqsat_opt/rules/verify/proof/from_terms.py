@@ -24,7 +24,7 @@ from eqsat_opt.ir.ops.scalars import (
     bound,
     conjunction,
 )
-from eqsat_opt.rules.verify.proof.definitions import defined
+from eqsat_opt.rules.verify.proof.definitions import as_truth, defined
 from eqsat_opt.rules.verify.proof.normal import (
     ONE,
     Case,
@@ -99,7 +99,7 @@ def _call(call: Call, names: Mapping[Atom, Poly]) -> Normal:
         case "Where" if (known := rational(args[0])) is not None:
             return args[1] if known else args[2]
         case "Where":
-            truth = single(Opaque("Truth", (), args[:1]))
+            truth = normalise(as_truth(call.args[0]), names)
             otherwise = multiply(truth, args[2])
             return multiply(renamed(truth), args[1]) + args[2] + negative(renamed(otherwise))
         case "Pow" if (exponent := rational(args[1])) is not None:

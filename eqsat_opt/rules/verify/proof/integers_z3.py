@@ -8,10 +8,10 @@ true products, what does not follow may still hold.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from eqsat_opt.ir.ops.integers import (
     FALSE,
@@ -35,8 +35,9 @@ from eqsat_opt.ir.ops.integers import (
     product,
 )
 from eqsat_opt.ir.ops.scalars import conjunction
+from eqsat_opt.rules.verify.proof.budget import Budget
 
-__all__ = ["Context", "OutOfTime", "definition", "products_facts"]
+__all__ = ["Context", "definition", "products_facts", "resources_used"]
 
 _QUERY_LIMIT = 2_000_000
 """z3's resource units for one question (a count of steps, so that it repeats)."""
@@ -54,21 +55,17 @@ class _Sentence:
     monomials: frozenset[Monomial]
 
 
-class OutOfTime(Exception):
-    """The time limit of the proof has passed."""
-
-
 class Context:
     """Assumptions about integers, and questions under them.
 
     Attributes:
         assumptions: what holds.
-        deadline: in thread time.
+        budget: of the proof.
         used: whether any answer may rest on an assumption.
     """
 
-    def __init__(self, assumptions: Iterable[Formula], deadline: float) -> None:
-        """Start from ``assumptions``; asking after ``deadline`` (thread time) raises OutOfTime."""
+    def __init__(self, assumptions: Iterable[Formula], budget: Budget) -> None:
+        """Start from ``assumptions``; asking beyond ``budget`` raises OutOfWork."""
         import z3
 
         self._z3 = z3
@@ -77,19 +74,23 @@ class Context:
         self._definitions: dict[Atom, Formula] = {}
         self._facts: dict[frozenset[Monomial], list[Formula]] = {}
         self._known: dict[tuple[frozenset[Formula], Formula], bool] = {}
-        self.assumptions = frozenset(conjunction(list(assumptions)))
-        self.deadline = deadline
+        # In order, so that z3 is asked the same in every process; as a set, to know it again.
+        self._ordered = conjunction(list(assumptions))
+        self.assumptions = frozenset(self._ordered)
+        self.budget = budget
         self.used = False
 
     @contextmanager
     def assuming(self, formulas: Sequence[Formula]) -> Iterator[None]:
         """Further assumptions for a while."""
-        before = self.assumptions
-        self.assumptions = before.union(conjunction(formulas))
+        before = self._ordered, self.assumptions
+        added = conjunction(formulas)
+        self._ordered = (*self._ordered, *(f for f in added if f not in self.assumptions))
+        self.assumptions = self.assumptions.union(added)
         try:
             yield
         finally:
-            self.assumptions = before
+            self._ordered, self.assumptions = before
 
     def entails(self, formula: Formula) -> bool:
         """Whether the assumptions imply ``formula``; ``False`` where that is not known."""
@@ -110,15 +111,6 @@ class Context:
         """Whether two integers are equal under the assumptions."""
         return left == right or self.entails(equal(left, right))
 
-    def check_time(self) -> None:
-        """Stop where the time is up.
-
-        Raises:
-            OutOfTime: after the deadline.
-        """
-        if time.thread_time() > self.deadline:
-            raise OutOfTime
-
     # Questions -----------------------------------------------------------------------------------
 
     def _impossible(self, formula: Formula) -> bool:
@@ -133,7 +125,6 @@ class Context:
         return self._known[key]
 
     def _unsatisfiable(self, formula: Formula) -> bool:
-        self.check_time()
         asked = [*self._relevant(formula), formula]
         asked += self._defining(asked)
         asked += self._products(asked)
@@ -141,14 +132,18 @@ class Context:
         names = sorted(set().union(*(sentence.names for sentence in sentences)))
         lines = [f"(declare-const {name} Int)" for name in names]
         lines += [f"(assert {sentence.text})" for sentence in sentences]
-        solver = self._z3.SimpleSolver()
+        solver = self._z3.SimpleSolver(ctx=self.budget.z3)
         solver.set("rlimit", _QUERY_LIMIT)
-        solver.from_string("\n".join(lines))
-        return bool(solver.check() == self._z3.unsat)
+        text = "\n".join(lines)
+        solver.from_string(text)
+        before = resources_used(solver)
+        found = bool(solver.check() == self._z3.unsat)
+        self.budget.question(len(text), resources_used(solver) - before)
+        return found
 
     def _relevant(self, formula: Formula) -> list[Formula]:
         """The assumptions that share symbols with ``formula``, directly or by others."""
-        rest = {f: frozenset(f.symbols()) for f in self.assumptions}
+        rest = {f: frozenset(f.symbols()) for f in self._ordered}
         reached = set(formula.symbols())
         if not reached:
             return list(rest)
@@ -217,9 +212,15 @@ class Context:
         return f"(+ 0 {' '.join(parts)})"
 
 
+def resources_used(solver: Any) -> int:
+    """z3's count of its steps so far."""
+    statistics = solver.statistics()
+    return int(statistics.get_key_value("rlimit count")) if len(statistics) else 0
+
+
 def _compound(formula: Formula) -> Iterator[Atom]:
     for value in polynomials(formula):
-        for part in value.atoms():
+        for part in sorted(value.atoms()):
             if part.kind != "symbol":
                 yield part
 

@@ -39,6 +39,10 @@ def merged(part: Summand, context: Context, same: Same) -> Normal | None:
                 continue
             if i < j and _is_truth(a) and _is_truth(b) and same(a.args[0], b.args[0], context):
                 return (replace(part, factors=rest),)
+            if i < j and (u := _positive(a)) is not None and (v := _positive(b)) is not None:
+                if same(u, negative(v), context):
+                    return ()  # no number and its opposite are both greater than 0
+                continue
             if i < j and _is_exponential(a) and _is_exponential(b):
                 if same(a.args[0], negative(b.args[0]), context):
                     rest = tuple(f for k, f in enumerate(part.factors) if k not in (i, j))
@@ -65,6 +69,17 @@ def _is_exponential(factor: Factor) -> TypeGuard[Opaque]:
 
 def _is_truth(factor: Factor) -> TypeGuard[Opaque]:
     return isinstance(factor, Opaque) and factor.function == "Truth"
+
+
+def _positive(factor: Factor) -> Normal | None:
+    """The e of a truth that e is greater than 0."""
+    if not _is_truth(factor) or len(factor.args[0]) != 1:
+        return None
+    inner = factor.args[0][0].factors
+    alone = factor.args[0] == single(inner[0]) if len(inner) == 1 else False
+    if not alone or not isinstance(inner[0], Opaque) or inner[0].function != "Positive":
+        return None
+    return inner[0].args[0]
 
 
 def _rectified(factor: Factor) -> Normal | None:

@@ -56,7 +56,7 @@ class Obligation:
         names = {old: Atom(f"c{i}") for i, old in enumerate(symbols)}
         sum_ = relabelled(self.sum, names)
         yield sum_, frozenset()
-        others = dict.fromkeys(s for fact in self.assumptions for s in fact.symbols())
+        others = dict.fromkeys(s for fact in self.assumptions for s in sorted(fact.symbols()))
         for symbol in others:
             names.setdefault(symbol, Atom(f"c{len(names)}"))
         values = {old: atom(new) for old, new in names.items()}

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
 
 from eqsat_opt.ir.ops.integers import at_least, atom
 from eqsat_opt.ir.ops.scalars import Parameter
-from eqsat_opt.rules.verify.proof.integers_z3 import Context
+from eqsat_opt.rules.verify.proof.budget import Budget
+from eqsat_opt.rules.verify.proof.integers_z3 import Context, resources_used
 from eqsat_opt.rules.verify.proof.normal import (
     Extremum,
     Factor,
@@ -96,14 +96,16 @@ def _number(value: Fraction) -> str:
     return f"({sign} 0 (/ {abs(value.numerator)} {value.denominator}))"
 
 
-@lru_cache(maxsize=1024)
-def _unsatisfiable(text: str) -> bool:
+def _unsatisfiable(text: str, budget: Budget) -> bool:
     import z3
 
-    solver = z3.SolverFor("QF_NRA")
+    solver = z3.SolverFor("QF_NRA", ctx=budget.z3)
     solver.set("rlimit", _QUERY_LIMIT)
     solver.from_string(text)
-    return bool(solver.check() == z3.unsat)
+    before = resources_used(solver)
+    found = bool(solver.check() == z3.unsat)
+    budget.question(len(text), resources_used(solver) - before)
+    return found
 
 
 def is_zero_by_cases(sum_: Normal, context: Context) -> bool:
@@ -118,7 +120,7 @@ def is_zero_by_cases(sum_: Normal, context: Context) -> bool:
     names = polynomials.names.values()
     if len(names) > _UNKNOWNS:
         return False
-    context.check_time()
     lines = [f"(declare-const {name} Real)" for name in names]
     lines += [f"(assert {fact})" for fact in polynomials.facts]
-    return _unsatisfiable("\n".join([*lines, f"(assert (not (= {text} 0)))"]))
+    question = "\n".join([*lines, f"(assert (not (= {text} 0)))"])
+    return _unsatisfiable(question, context.budget)

@@ -31,21 +31,20 @@ from eqsat_opt.ir.ops.scalars import (
 from eqsat_opt.rules.bindings import Undefined
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
+from eqsat_opt.rules.verify.element_types import demanded
 from eqsat_opt.rules.verify.proof.branching import Choices
+from eqsat_opt.rules.verify.proof.definitions import as_truth
 from eqsat_opt.rules.verify.proof.numbers import definitions, number
-from eqsat_opt.rules.verify.proof.reach import HIGHEST_RANK
+from eqsat_opt.rules.verify.proof.uneven import HIGHEST_RANK
 from eqsat_opt.rules.verify.proof.values import Values
 
-__all__ = ["Scenario", "Strides", "scenarios"]
+__all__ = ["Scenario", "scenarios"]
 
 _POSITIVE = frozenset({"strides", "dilations", "kernel", "group", "size", "channels", "repeats"})
 _CHOSEN = {"keepdims": (0, 1), "ceil": (0, 1), "count_include_pad": (0, 1)}
 _WINDOWS = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
 _ROUNDS = 8
 _MAX_SCENARIOS = 15_000
-
-Strides = int | None
-"""A literal stride for all windows, or ``None`` for symbols."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,7 @@ class Scenario:
         choices: what was chosen, by name (``rank x``, ``axis``, …).
         premises: what typing and conditions say of the symbols.
         shapes: tensor variable to its extents.
+        attrs: attribute variable to its value.
         sides: left and right side of every root, of equal shape.
         parameters: numbers that stand for any value of the sign that is known of them.
     """
@@ -63,19 +63,24 @@ class Scenario:
     choices: dict[str, Any]
     premises: tuple[Formula, ...]
     shapes: dict[str, tuple[Poly, ...]]
+    attrs: dict[str, Any]
     sides: tuple[tuple[IndexTensor, IndexTensor], ...]
     parameters: dict[str, Sign]
 
 
-def scenarios(rule: Rule, strides: Strides) -> Iterator[Scenario]:
+def scenarios(rule: Rule, highest: int = HIGHEST_RANK) -> Iterator[Scenario]:
     """All scenarios that are not ruled out by typing alone.
+
+    Args:
+        rule: in any direction.
+        highest: rank up to which tensors are tried, unless a condition gives theirs.
 
     Raises:
         Unindexed: if an operator of the rule has no index semantics, or there are too many.
     """
     path: list[int] | None = []
     while path is not None:
-        builder = _Builder(rule, strides=strides, choices=Choices(path))
+        builder = _Builder(rule, choices=Choices(path), highest=highest)
         with contextlib.suppress(IllTyped, Undefined):
             yield builder.scenario()
         if builder.choices.combinations > _MAX_SCENARIOS:
@@ -85,8 +90,8 @@ def scenarios(rule: Rule, strides: Strides) -> Iterator[Scenario]:
 
 @dataclass
 class _Builder(Values):
-    strides: Strides = None
     choices: Choices = field(default_factory=lambda: Choices([]))
+    highest: int = HIGHEST_RANK
 
     def scenario(self) -> Scenario:
         """Build, solve the equations of the typing, and build again until nothing is new."""
@@ -112,15 +117,16 @@ class _Builder(Values):
                 sides = tuple(zip(lefts, rights, strict=True))
                 shapes = {name: self.shape(name) for name in self.ranks}
                 return Scenario(
-                    dict(self.choices.made), tuple(facts), shapes, sides, dict(self.parameters)
-                )
+                    dict(self.choices.made), tuple(facts), shapes, dict(self.attrs), sides,
+                    dict(self.parameters),
+                )  # fmt: skip
         raise Unindexed("the equations of the typing do not settle")
 
     # Ranks and sizes -----------------------------------------------------------------------------
 
     def _choose_ranks(self) -> None:
         sides = (*self.rule.lhs, *self.rule.rhs)
-        highest = max(HIGHEST_RANK, *_literal_ranks(self.rule))
+        highest = max(self.highest, *_literal_ranks(self.rule))
         windowed = {
             arg.name
             for root in sides
@@ -156,6 +162,10 @@ class _Builder(Values):
     def _tensor(self, term: Term, premises: Premises) -> IndexTensor:
         if isinstance(term, Var):
             name = term.name
+            if demanded((*self.rule.lhs, *self.rule.rhs)).get(name) == "bool":
+                return IndexTensor(
+                    self.shape(name), lambda index: as_truth(Read(name, tuple(index)))
+                )
             return IndexTensor(self.shape(name), lambda index: Read(name, tuple(index)))
         assert isinstance(term, Apply)
         operands = [self._tensor(arg, premises) for arg in term.args]
@@ -192,9 +202,7 @@ class _Builder(Values):
 
     def _bind_part(self, key: str, name: str, operands: Sequence[IndexTensor]) -> None:
         """Bind a variable that is one entry of a list."""
-        if key == "strides" and self.strides is not None:
-            self.bind(name, poly(self.strides))
-        elif key == "axes":
+        if key == "axes":
             rank = operands[0].rank if operands else 0
             self.bind(name, poly(self.choices.pick(name, range(rank))))
         elif key == "shape":
@@ -223,8 +231,6 @@ class _Builder(Values):
         if kind == "int":
             return self.symbol(name, positive=key in _POSITIVE)
         length = self._length(op, key, name, rank)
-        if key == "strides" and self.strides is not None:
-            return (poly(self.strides),) * length
         positive = key in _POSITIVE or key == "shape"
         return tuple(self.symbol(f"{name}[{i}]", positive=positive) for i in range(length))
 
@@ -239,7 +245,7 @@ class _Builder(Values):
 
     def _length(self, op: str, key: str, name: str, rank: int) -> int:
         if key == "shape":
-            return int(self.choices.pick(f"rank {name}", range(HIGHEST_RANK + 1)))
+            return int(self.choices.pick(f"rank {name}", range(self.highest + 1)))
         if op == "Pad":
             return 2 * rank
         if rank < 3:

@@ -97,7 +97,7 @@ def _seam(part: Summand, v: Atom) -> Poly | None:
     """The d of floor(v / d), where a flattened index is taken apart."""
     for factor in part.factors:
         for place in places(factor):
-            for piece in place.atoms():
+            for piece in sorted(place.atoms()):
                 if piece.kind == "quotient" and piece.args[0] == atom(v):
                     width: Poly = piece.args[1]
                     return width
@@ -234,9 +234,9 @@ def _without_implied(part: Summand, context: Context) -> Summand:
 
 
 def _settled(part: Summand, scope: Sequence[Atom], context: Context, same: Same) -> Normal:
-    context.check_time()
+    context.budget.step()
     while (simpler := _unpinned(part)) is not None:
-        context.check_time()
+        context.budget.step()
         if len(simpler) != 1:
             return settle(simpler, scope, context, same)
         (part,) = simpler

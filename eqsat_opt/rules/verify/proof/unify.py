@@ -81,19 +81,19 @@ class Unifier:
         for sign in (1, -1):
             rest = equation * sign + 1
             if len(rest.terms) == 1 and is_positive(rest, self.positive):
-                for symbol in rest.symbols() & self.positive:
+                for symbol in sorted(rest.symbols() & self.positive):
                     self._set(symbol, poly(1))
                     found = True
         return found
 
     def _share(self, equation: Poly) -> bool:
         """Read floor(n/d) d = n as n = d q with a new size q."""
-        for part in equation.atoms():
+        for part in sorted(equation.atoms()):
             if part.kind != "quotient":
                 continue
             numerator, denominator = part.args
             exact = atom(part) * denominator - numerator
-            for symbol in numerator.atoms() if equation in (exact, -exact) else ():
+            for symbol in sorted(numerator.atoms()) if equation in (exact, -exact) else ():
                 share = Atom(f"({numerator})/({denominator})")
                 value = isolated(numerator - atom(share) * denominator, symbol)
                 if symbol.kind == "symbol" and value is not None:
@@ -127,7 +127,7 @@ class Unifier:
 
     def _shortened(self, equation: Poly) -> Poly:
         """The equation without common positive factors."""
-        for symbol in set(equation.atoms()):
+        for symbol in sorted(equation.atoms()):
             while (
                 symbol in self.positive
                 and len(equation.terms)

@@ -1,0 +1,194 @@
+"""Where a rule would have applied but for one thing: a condition, or the type of its right side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.ops import get_op, is_known
+from eqsat_opt.rules.bindings import Bindings, Undefined, size
+from eqsat_opt.rules.library import families
+from eqsat_opt.rules.matcher import Matcher, Refusal
+from eqsat_opt.rules.rule import Rule, directed
+from eqsat_opt.rules.term import Apply, Condition, Expr, Term
+
+__all__ = ["NearMiss", "Place", "near_misses"]
+
+_PLACES = 3
+"""Places that are named of each miss; the others are counted."""
+_TRIES = 2_000
+"""Matches of the left sides of one rule that are looked at: several roots may combine freely."""
+_VARIANTS = 8
+"""Orders of the operands of sums, products and the like in which a left side is looked for."""
+_UNTOLD = frozenset({"follows"})
+"""Conditions that choose one order of many, so that the others say nothing."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place.
+
+    Attributes:
+        node: name of the node at the root of the left side, or that of its output.
+        values: what the condition speaks of, by its spelling there.
+    """
+
+    node: str
+    values: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} = {value}" for name, value in self.values)
+
+
+@dataclass(frozen=True)
+class NearMiss:
+    """A left side that was there, and what kept its rule from applying.
+
+    Attributes:
+        rule: its name, that of a direction.
+        condition: that did not hold, or what was wrong with the right side.
+        reason: why the rule demands it; empty where it says no more than the condition.
+        count: at how many places.
+        places: the first of them.
+    """
+
+    rule: str
+    condition: str
+    reason: str
+    count: int
+    places: tuple[Place, ...]
+
+    def __str__(self) -> str:
+        values = f" ({self.places[0]})" if self.places[0].values else ""
+        return f"{self.condition}{values}{f': {self.reason}' if self.reason else ''}"
+
+
+def near_misses(
+    graphs: Iterable[Graph], rules: Sequence[Rule], *, time_limit_s: float = 2.0
+) -> tuple[NearMiss, ...]:
+    """What kept rules from applying in graphs; those of the book come last.
+
+    A place where a rule applies in one way is none where it misses in another; where it misses in
+    several ways, the one counts in which most of its conditions hold.
+
+    Args:
+        graphs: a value of one name is one place in all of them.
+        rules: read in all their directions, and in other orders of commuting operands.
+        time_limit_s: seconds; rules that are not reached are left out.
+    """
+    deadline = time.monotonic() + time_limit_s
+    matchers = [Matcher(graph) for graph in graphs]
+    book = {rule.name for family in families().values() for rule in family}
+    found: list[NearMiss] = []
+    for rule in directed(sorted(rules, key=lambda rule: rule.base in book)):
+        if time.monotonic() > deadline:
+            break
+        found += _of_rule(matchers, rule, deadline)
+    return tuple(found)
+
+
+_Nearest = tuple[Refusal, Bindings, str]
+
+
+def _of_rule(matchers: Sequence[Matcher], rule: Rule, deadline: float) -> list[NearMiss]:
+    nearest: dict[tuple[str, ...], _Nearest | None] = {}
+    for matcher in matchers:
+        tries = (one for variant in _variants(rule) for one in matcher.tries(variant))
+        for roots, bindings, refusal in islice(tries, _TRIES):
+            key = tuple(sorted(roots))
+            if refusal is None:
+                nearest[key] = None
+            elif _is_nearer(refusal, nearest.get(key, _FARTHEST)):
+                nearest[key] = refusal, bindings, _node(matcher.graph, roots[0])
+            if time.monotonic() > deadline:
+                break
+    misses: dict[str, list[_Nearest]] = {}
+    for one in nearest.values():
+        if one is not None and (one[0].condition is None or one[0].condition.kind not in _UNTOLD):
+            misses.setdefault(one[0].text or str(one[0].condition), []).append(one)
+    return [_miss(rule, text, ones) for text, ones in misses.items()]
+
+
+_FARTHEST: _Nearest = (Refusal(-1, None), Bindings(), "")
+
+
+def _is_nearer(refusal: Refusal, known: _Nearest | None) -> bool:
+    return known is not None and refusal.number > known[0].number
+
+
+def _miss(rule: Rule, text: str, ones: Sequence[_Nearest]) -> NearMiss:
+    condition = ones[0][0].condition
+    places = tuple(
+        Place(node, tuple(_values(refusal.condition, bindings)))
+        for refusal, bindings, node in ones[:_PLACES]
+    )
+    return NearMiss(
+        rule.name, text, "" if condition is None else condition.reason, len(ones), places
+    )
+
+
+def _node(graph: Graph, root: str) -> str:
+    node = graph.producers.get(root)
+    return (node.name if node is not None else "") or root
+
+
+def _values(condition: Condition | None, bindings: Bindings) -> Iterator[tuple[str, str]]:
+    """What the variables of a condition stand for, each once."""
+    if condition is None or condition.kind == "distinct":
+        return
+    for name in condition.args:
+        if isinstance(name, str):
+            yield name, str(bindings.types[name])
+    arguments = [arg for arg in condition.args if isinstance(arg, Expr)]
+    leaves = {str(leaf): leaf for arg in arguments for leaf in _leaves(arg)}
+    for text, leaf in leaves.items():
+        yield text, _value(leaf, bindings)
+
+
+def _leaves(expression: Expr) -> Iterator[Expr]:
+    """Attributes, extents and ranks, and what the axis of an extent is computed from."""
+    for leaf in expression.leaves():
+        if leaf.kind == "dim":
+            yield from _leaves(leaf.args[1])
+        yield leaf
+
+
+def _value(leaf: Expr, bindings: Bindings) -> str:
+    try:
+        value: Any = size(leaf, bindings)
+    except Undefined:
+        return "undefined"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _variants(rule: Rule) -> Iterator[Rule]:
+    """The rule with the operands of its left sides in other orders, where these do not matter."""
+    seen: set[str] = set()
+    for lhs in islice(_orders(rule.lhs), _VARIANTS):
+        text = ", ".join(map(str, lhs))
+        if text not in seen:
+            seen.add(text)
+            yield replace(rule, lhs=lhs)
+
+
+def _orders(terms: tuple[Term, ...]) -> Iterator[tuple[Term, ...]]:
+    if not terms:
+        yield ()
+        return
+    for rest in _orders(terms[1:]):
+        for first in _orders_of(terms[0]):
+            yield (first, *rest)
+
+
+def _orders_of(term: Term) -> Iterator[Term]:
+    if not isinstance(term, Apply):
+        yield term
+        return
+    for args in _orders(term.args):
+        yield replace(term, args=args)
+        if len(args) == 2 and is_known(term.op) and get_op(term.op).commutative:
+            yield replace(term, args=args[::-1])

@@ -1,0 +1,105 @@
+"""Every operator of the registry can stand in a rule: instances, meaning, and index functions."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from eqsat_opt.ir.ops import OPS, Op
+from eqsat_opt.rules.rule import Numerics, Phase, Rule
+from eqsat_opt.rules.term import Apply, AttrPattern, Expr, Var, expr
+from eqsat_opt.rules.verify.evaluation import (
+    FieldNumbers,
+    FloatNumbers,
+    IntegerNumbers,
+    Numbers,
+    RationalNumbers,
+    TwoFieldNumbers,
+    program,
+)
+from eqsat_opt.rules.verify.exact import MIN_POINTS
+from eqsat_opt.rules.verify.instances import find_instances
+from eqsat_opt.rules.verify.left_side import Sizes, left_side
+from eqsat_opt.rules.verify.twofield import LOGARITHMIC, LOGARITHMIC_ORDER, ORDER
+
+SIZES = Sizes(3, 5)
+LITERALS = {
+    ("Cast", "to"): "float64",
+    ("Gelu", "approximate"): "tanh",
+    ("Scalar", "dtype"): "float32",
+    ("Fill", "dtype"): "float32",
+    ("IdentityKernel", "dtype"): "float32",
+}
+"""Strings are no variables of rules."""
+WITHOUT_INDICES = {
+    "ReduceProd": "a product over an extent that is a symbol has no normal form",
+    "Gather": "an index that is an element is no polynomial of symbols",
+}
+"""Why no rule on these is proven for all sizes."""
+
+
+def _rule(op: Op, arity: int) -> Rule:
+    """The operator on variables, equal to itself."""
+    kinds: list[tuple[str, str]] = [(f"x{i}", "Tensor") for i in range(arity)]
+    attrs: dict[str, AttrPattern] = {}
+    for key, kind in op.attrs.items():
+        literal = LITERALS.get((op.name, key))
+        attrs[key] = expr(literal) if literal else Expr("attr", (f"a_{key}",))
+        if not literal:
+            kinds.append((f"a_{key}", {"int": "Int", "ints": "Ints", "float": "Float"}[kind]))
+    side = (Apply(op.name, tuple(Var(f"x{i}") for i in range(arity)), attrs),)
+    return Rule(
+        f"same/{op.name.lower()}", side, side, (), tuple(kinds), Numerics.BITEXACT, Phase.EXPLORE,
+        False, "",
+    )  # fmt: skip
+
+
+CASES = [
+    pytest.param(op, arity, id=f"{op.name}-{arity}")
+    for op in OPS.values()
+    for arity in range(op.arity[0], min(op.arity[1], 5) + 1)
+]
+
+
+@pytest.mark.parametrize(("op", "arity"), CASES)
+def test_instances_of_every_operator_are_found_without_a_solver(
+    op: Op, arity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eqsat_opt.rules.verify.left_side.find_spec", lambda _name: None)
+    rule = _rule(op, arity)
+    points = find_instances(rule, limit=2 * MIN_POINTS).points
+    # What has no operands has only as many instances as there are values of its attributes.
+    assert len(points) >= (MIN_POINTS if arity else MIN_POINTS // 2)
+    draws = list(islice(left_side(rule).drawn(7, SIZES), 200))
+    assert sum(one is not None for one in draws) >= 20, "hardly anything that is drawn has a type"
+
+
+@pytest.mark.parametrize(("op", "arity"), CASES)
+def test_every_operator_has_a_meaning_in_every_domain(op: Op, arity: int) -> None:
+    rule = _rule(op, arity)
+    order = LOGARITHMIC_ORDER if op.name in LOGARITHMIC else ORDER
+    compared: set[str] = set()
+    for found in find_instances(rule, limit=MIN_POINTS).points[::5]:
+        real: list[Numbers] = [
+            FieldNumbers(1),
+            RationalNumbers(1),
+            TwoFieldNumbers(1, order),
+            FloatNumbers(1),
+        ]
+        whole: list[Numbers] = [IntegerNumbers(1)]
+        for numbers in whole if found.whole else real:
+            values = numbers.draw(found, 1)
+            sides = program(rule, found, numbers.dtype)
+            with suppress(ZeroDivisionError), np.errstate(all="ignore"):
+                for left, right in sides.run(values, numbers.domain):
+                    assert not numbers.wrong(left, right).any(), (numbers.name, found)
+                    compared.add(numbers.name)
+    assert len(compared) >= 4
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_operator_has_an_index_function_or_a_reason(name: str) -> None:
+    assert (OPS[name].index_fn is None) == (name in WITHOUT_INDICES)
