@@ -75,9 +75,10 @@ class TensorType:
         Raises:
             ValueError: if a dimension is symbolic.
         """
-        if not self.is_static:
+        sizes = tuple([int(d) for d in self.shape if not isinstance(d, SymDim)])
+        if len(sizes) < len(self.shape):
             raise ValueError(f"{self} has symbolic dimensions; give sizes with --input-shape")
-        return tuple(int(d) for d in self.shape)  # type: ignore[arg-type]
+        return sizes
 
     def static_size(self) -> int:
         """Number of elements of a static shape."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.ir.dims import Dim, dim_product
@@ -27,6 +28,7 @@ __all__ = [
     "broadcast_shapes",
     "get_op",
     "is_known",
+    "padded",
     "register",
     "require",
 ]
@@ -126,10 +128,13 @@ def is_known(name: str) -> bool:
     return name in OPS
 
 
-def require(condition: bool, message: str) -> None:
-    """Raise :class:`IllTyped` unless ``condition`` holds."""
+def require(condition: bool, message: str, *shown: object) -> None:
+    """Raise :class:`IllTyped` unless ``condition`` holds; ``message`` has a place for each shown.
+
+    Most conditions hold, and to print types takes longer than to look at them.
+    """
     if not condition:
-        raise IllTyped(message)
+        raise IllTyped(message.format(*shown))
 
 
 def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -148,6 +153,20 @@ def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
                 raise IllTyped(f"shapes {shapes} do not broadcast")
         result.append(size)
     return tuple(result)
+
+
+def padded(x: Array, widths: Sequence[tuple[int, int]], fill: Any = 0) -> Array:
+    """``x`` with ``fill`` around it, as wide as given before and after it, by axis.
+
+    Small arrays, of which verification evaluates many, take a fraction of the time of `numpy.pad`.
+    """
+    if not any(map(any, widths)):
+        return x
+    sizes = [sum(width) + size for width, size in zip(widths, x.shape, strict=True)]
+    result = np.full(sizes, fill, x.dtype)
+    inside = zip(widths, x.shape, strict=True)
+    result[tuple(slice(before, before + size) for (before, _), size in inside)] = x
+    return result
 
 
 def elements(type_: TensorType) -> Dim:

@@ -34,22 +34,24 @@ def _type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     require(
         q.dtype in FLOATS and all(i.dtype == q.dtype for i in inputs), f"element types {inputs}"
     )
-    require(q.rank == k.rank == v.rank == 4, f"attention of {q}, {k}, {v}")
+    require(q.rank == k.rank == v.rank == 4, "attention of {}, {}, {}", q, k, v)
     require(q.shape[0] == k.shape[0] == v.shape[0], "batches differ")
-    require(q.shape[3] == k.shape[3] and k.shape[2] == v.shape[2], f"{q}, {k} and {v} do not fit")
+    require(
+        q.shape[3] == k.shape[3] and k.shape[2] == v.shape[2], "{}, {} and {} do not fit", q, k, v
+    )
     heads, groups = q.shape[1], k.shape[1]
     require(groups == v.shape[1], "keys and values have different heads")
     shared = (
         isinstance(heads, int) and isinstance(groups, int) and groups > 0 and heads % groups == 0
     )
-    require(heads == groups or shared, f"{heads} heads do not share {groups}")
+    require(heads == groups or shared, "{} heads do not share {}", heads, groups)
     if len(inputs) == 4:
         logits = (*q.shape[:3], k.shape[2])
         try:
             fits = broadcast_shapes(logits, inputs[3].shape) == logits
         except IllTyped:
             fits = False
-        require(fits, f"mask {inputs[3]} does not broadcast to {logits}")
+        require(fits, "mask {} does not broadcast to {}", inputs[3], logits)
     return TensorType(q.dtype, (*q.shape[:3], v.shape[3]))
 
 

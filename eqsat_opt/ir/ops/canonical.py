@@ -27,14 +27,14 @@ __all__: list[str] = []
 
 
 def _same(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
-    require(inputs[0].dtype in FLOATS, f"a number that is no float: {inputs[0]}")
+    require(inputs[0].dtype in FLOATS, "a number that is no float: {}", inputs[0])
     return inputs[0]
 
 
 def _along(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     axes = attrs["axes"]
-    require(bool(axes) and all(0 <= a < inputs[0].rank for a in axes), f"axes {axes}")
-    require(len(set(axes)) == len(axes), f"an axis is reduced once, not as in {axes}")
+    require(bool(axes) and all(0 <= a < inputs[0].rank for a in axes), "axes {}", axes)
+    require(len(set(axes)) == len(axes), "an axis is reduced once, not as in {}", axes)
     return _same(inputs, attrs)
 
 
@@ -127,7 +127,7 @@ register(
 
 def _repeat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     (x,), axis, repeats = inputs, attrs["axis"], attrs["repeats"]
-    require(0 <= axis < x.rank and repeats > 0, f"{repeats} times along axis {axis} of {x}")
+    require(0 <= axis < x.rank and repeats > 0, "{} times along axis {} of {}", repeats, axis, x)
     return TensorType(x.dtype, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
 
 

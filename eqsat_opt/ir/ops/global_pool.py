@@ -25,7 +25,7 @@ GLOBAL_POOLS = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
 
 def _type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     (x,) = inputs
-    require(x.rank >= 3 and x.dtype in FLOATS, f"a global pool of {x}")
+    require(x.rank >= 3 and x.dtype in FLOATS, "a global pool of {}", x)
     require(0 not in x.shape[1:], "a pool over nothing")
     return TensorType(x.dtype, (*x.shape[:2], *(1,) * (x.rank - 2)))
 

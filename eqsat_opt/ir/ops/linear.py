@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from eqsat_opt.ir.ops._base import (
     Domain,
     Op,
     broadcast_shapes,
+    padded,
     register,
     require,
 )
@@ -26,11 +28,11 @@ __all__ = ["check_window", "window_size", "window_view"]
 
 def _matmul_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     a, b = inputs
-    require(a.dtype == b.dtype and a.dtype not in ("string", "bool"), f"MatMul of {a} and {b}")
+    require(a.dtype == b.dtype and a.dtype not in ("string", "bool"), "MatMul of {} and {}", a, b)
     require(a.rank >= 1 and b.rank >= 1, "MatMul of a scalar")
     left = a.shape if a.rank > 1 else (1, *a.shape)
     right = b.shape if b.rank > 1 else (*b.shape, 1)
-    require(left[-1] == right[-2], f"inner sizes differ: {a} and {b}")
+    require(left[-1] == right[-2], "inner sizes differ: {} and {}", a, b)
     shape = list(broadcast_shapes(left[:-2], right[:-2]) if left[:-2] or right[:-2] else ())
     shape += [left[-2]] if a.rank > 1 else []
     shape += [right[-1]] if b.rank > 1 else []
@@ -72,7 +74,7 @@ def check_window(attrs: AttrMap, kernel: Sequence[Dim] = ()) -> None:
     positive = (*kernel, *attrs["strides"], *attrs["dilations"])
     for low, sizes in ((1, positive), (0, attrs["pads"])):
         known = [size for size in sizes if isinstance(size, int)]
-        require(min(known, default=low) >= low, f"a window {sizes}")
+        require(min(known, default=low) >= low, "a window {}", sizes)
 
 
 def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> Array:
@@ -91,11 +93,9 @@ def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> A
             after[i] += max(0, need - x.shape[2 + i] - pads[i] - after[i])
             counts.append(int(count))  # type: ignore[arg-type]
     widths = [(0, 0), (0, 0), *((pads[i], after[i]) for i in range(n_axes))]
-    padded = np.pad(x, widths, constant_values=fill)
+    data = padded(x, widths, fill)
     extents = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
-    view = np.lib.stride_tricks.sliding_window_view(
-        padded, extents, axis=tuple(range(2, 2 + n_axes))
-    )
+    view = np.lib.stride_tricks.sliding_window_view(data, extents, axis=tuple(range(2, 2 + n_axes)))
     index = (
         (slice(None),) * 2
         + tuple(slice(None, None, s) for s in strides)
@@ -117,14 +117,16 @@ _CONV_ATTRS: dict[str, AttrKind] = {
 def _check_conv(inputs: Sequence[TensorType], attrs: AttrMap) -> int:
     x, w = inputs[:2]
     n_axes = x.rank - 2
-    require(x.dtype == w.dtype and n_axes >= 1 and w.rank == x.rank, f"convolution of {x} with {w}")
+    require(
+        x.dtype == w.dtype and n_axes >= 1 and w.rank == x.rank, "convolution of {} with {}", x, w
+    )
     require(
         len(attrs["strides"]) == n_axes and len(attrs["pads"]) == 2 * n_axes,
         "attributes do not fit the rank",
     )
     require(len(attrs["dilations"]) == n_axes, "attributes do not fit the rank")
     group = attrs["group"]
-    require(isinstance(group, int) and group >= 1, f"a convolution in {group} groups")
+    require(isinstance(group, int) and group >= 1, "a convolution in {} groups", group)
     check_window(attrs, w.shape[2:])
     return n_axes
 
@@ -159,11 +161,11 @@ def _conv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     windows = window_view(x, w.shape[2:], attrs, 0)
     n, positions = x.shape[0], windows.shape[2 : 2 + n_axes]
     order = (0, 1, *range(2, 2 + n_axes), *range(2 + n_axes, 2 + 2 * n_axes))
-    window = int(np.prod(w.shape[2:]))
+    window = math.prod(w.shape[2:])
     inner = w.shape[1] * window
     # [N, G, positions, C/G * kernel] @ [G, C/G * kernel, O/G]
     data = windows.transpose(order).reshape(n, group, w.shape[1], *positions, window)
-    data = np.moveaxis(data, 2, -2).reshape(n, group, int(np.prod(positions)), inner)
+    data = np.moveaxis(data, 2, -2).reshape(n, group, math.prod(positions), inner)
     kernel = w.reshape(group, w.shape[0] // group, inner).transpose(0, 2, 1)
     result = domain.matmul(data, kernel[None])
     result = result.transpose(0, 1, 3, 2).reshape(n, w.shape[0], *positions)
@@ -188,8 +190,8 @@ register(
 def _deconv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     x, w = inputs[:2]
     n_axes = _check_conv(inputs, attrs)
-    require(x.shape[1] == w.shape[0], f"channels of {x} do not fit {w}")
-    require(0 not in x.shape[2:], f"nothing to stretch in {x}")
+    require(x.shape[1] == w.shape[0], "channels of {} do not fit {}", x, w)
+    require(0 not in x.shape[2:], "nothing to stretch in {}", x)
     sizes = [
         (x.shape[2 + i] - 1) * attrs["strides"][i] + attrs["output_padding"][i]
         + (w.shape[2 + i] - 1) * attrs["dilations"][i] + 1
@@ -222,7 +224,7 @@ def _deconv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     after = [span[i] - pads[n_axes + i] + attrs["output_padding"][i] for i in range(n_axes)]
     # A negative width crops: padding wider than the kernel removes data.
     widths = [(0, 0), (0, 0), *((max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True))]
-    stretched = np.pad(stretched, widths)
+    stretched = padded(stretched, widths)
     crop = tuple(
         slice(max(-b, 0), stretched.shape[2 + i] - max(-a, 0))
         for i, (b, a) in enumerate(zip(before, after, strict=True))

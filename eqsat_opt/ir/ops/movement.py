@@ -16,6 +16,7 @@ from eqsat_opt.ir.ops._base import (
     IllTyped,
     Op,
     broadcast_shapes,
+    padded,
     register,
     require,
 )
@@ -30,7 +31,7 @@ def _no_flops(_inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMa
 
 def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     first, axis = inputs[0], attrs["axis"]
-    require(0 <= axis < first.rank, f"axis {axis} of {first}")
+    require(0 <= axis < first.rank, "axis {} of {}", axis, first)
     total: Dim = 0
     for operand in inputs:
         same = operand.rank == first.rank and operand.dtype == first.dtype
@@ -53,9 +54,9 @@ def _slice_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     (x,) = inputs
     axis, lo, hi = attrs["axis"], attrs["lo"], attrs["hi"]
     require(isinstance(lo, int) and isinstance(hi, int), "a slice at symbolic bounds")
-    require(0 <= axis < x.rank and 0 <= lo < hi, f"slice {axis}: {lo}:{hi} of {x}")
+    require(0 <= axis < x.rank and 0 <= lo < hi, "slice {}: {}:{} of {}", axis, lo, hi, x)
     size = x.shape[axis]
-    require(isinstance(size, int) and hi <= size, f"slice {lo}:{hi} of {x}")
+    require(isinstance(size, int) and hi <= size, "slice {}:{} of {}", lo, hi, x)
     return TensorType(x.dtype, (*x.shape[:axis], hi - lo, *x.shape[axis + 1 :]))
 
 
@@ -81,7 +82,7 @@ register(
 
 def _transpose_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     (x,) = inputs
-    require(sorted(attrs["perm"]) == list(range(x.rank)), f"permutation {attrs['perm']} of {x}")
+    require(sorted(attrs["perm"]) == list(range(x.rank)), "permutation {} of {}", attrs["perm"], x)
     return TensorType(x.dtype, tuple(x.shape[p] for p in attrs["perm"]))
 
 
@@ -94,7 +95,7 @@ register(
 
 def _reshape_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     result = TensorType(inputs[0].dtype, tuple(attrs["shape"]))
-    require(result.size == inputs[0].size, f"reshape of {inputs[0]} to {result}")
+    require(result.size == inputs[0].size, "reshape of {} to {}", inputs[0], result)
     return result
 
 
@@ -112,7 +113,7 @@ def _expand_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
         fits = broadcast_shapes(x.shape, shape) == shape
     except IllTyped:
         fits = False
-    require(fits, f"{x} does not expand to {shape}")
+    require(fits, "{} does not expand to {}", x, shape)
     return TensorType(x.dtype, shape)
 
 
@@ -126,7 +127,7 @@ register(
 def _pad_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     (x,) = inputs
     pads = attrs["pads"]
-    require(len(pads) == 2 * x.rank, f"{len(pads)} pads for {x}")
+    require(len(pads) == 2 * x.rank, "{} pads for {}", len(pads), x)
     shape = tuple(d + pads[i] + pads[x.rank + i] for i, d in enumerate(x.shape))
     require(all(not isinstance(d, int) or d > 0 for d in shape), "padding removes everything")
     return TensorType(x.dtype, shape)
@@ -141,7 +142,7 @@ def _pad(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
         tuple(slice(max(-pads[i], 0), x.shape[i] - max(-pads[rank + i], 0)) for i in range(rank))
     ]
     widths = [(max(pads[i], 0), max(pads[rank + i], 0)) for i in range(rank)]
-    return np.pad(cropped, widths, constant_values=domain.constant(attrs["value"], x))
+    return padded(cropped, widths, domain.constant(attrs["value"], x))
 
 
 register(

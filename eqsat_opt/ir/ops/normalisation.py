@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,22 +27,22 @@ __all__ = ["inverse_deviation", "mean"]
 
 def _layer_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     x = inputs[0]
-    require(x.dtype in FLOATS, f"a normalisation of {x}")
-    require(0 <= attrs["axis"] < x.rank, f"axis {attrs['axis']} of {x}")
+    require(x.dtype in FLOATS, "a normalisation of {}", x)
+    require(0 <= attrs["axis"] < x.rank, "axis {} of {}", attrs["axis"], x)
     for parameter in inputs[1:]:
-        require(parameter.dtype == x.dtype, f"parameter {parameter} of {x}")
+        require(parameter.dtype == x.dtype, "parameter {} of {}", parameter, x)
         try:
             fits = broadcast_shapes(x.shape, parameter.shape) == x.shape
         except IllTyped:
             fits = False
-        require(fits, f"parameter {parameter} does not broadcast to {x}")
+        require(fits, "parameter {} does not broadcast to {}", parameter, x)
     return x
 
 
 def mean(domain: Domain, x: Array, axes: tuple[int, ...]) -> Array:
     """The mean over ``axes``, which are kept with size 1."""
     total = domain.sum(x, axes)
-    count = int(np.prod([x.shape[a] for a in axes]))
+    count = math.prod(x.shape[a] for a in axes)
     return domain.div(total, np.broadcast_to(domain.constant(count, x), total.shape))
 
 
@@ -104,7 +105,7 @@ def _instance(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arra
 
 def _channel_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     x = inputs[0]
-    require(x.dtype in FLOATS, f"a normalisation of {x}")
+    require(x.dtype in FLOATS, "a normalisation of {}", x)
     require(
         x.rank >= 2 and all(p.dtype == x.dtype and p.shape == (x.shape[1],) for p in inputs[1:]),
         f"parameters do not fit {x}",

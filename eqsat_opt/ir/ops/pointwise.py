@@ -56,7 +56,7 @@ def _same(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 
 def _signed(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
-    require(not inputs[0].dtype.startswith(("uint", "bool")), f"the opposite of {inputs[0]}")
+    require(not inputs[0].dtype.startswith(("uint", "bool")), "the opposite of {}", inputs[0])
     return _same(inputs, attrs)
 
 
@@ -65,27 +65,27 @@ def _truths(inputs: Sequence[TensorType]) -> TensorType:
 
 
 def _logical(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
-    require(all(i.dtype == "bool" for i in inputs), f"truth values, not {inputs}")
+    require(all(i.dtype == "bool" for i in inputs), "truth values, not {}", inputs)
     return _truths(inputs)
 
 
 def _compared(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
-    require(all(i.dtype == inputs[0].dtype for i in inputs), f"element types differ: {inputs}")
+    require(all(i.dtype == inputs[0].dtype for i in inputs), "element types differ: {}", inputs)
     return _truths(inputs)
 
 
 def _ordered(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
-    require(inputs[0].dtype not in ("bool", "string"), f"an order of {inputs[0]}")
+    require(inputs[0].dtype not in ("bool", "string"), "an order of {}", inputs[0])
     return _compared(inputs, attrs)
 
 
 def _nan(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
-    require(inputs[0].dtype in FLOATS, f"a test for NaN of {inputs[0]}")
+    require(inputs[0].dtype in FLOATS, "a test for NaN of {}", inputs[0])
     return _truths(inputs)
 
 
 def _broadcast(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
-    require(all(i.dtype == inputs[0].dtype for i in inputs), f"element types differ: {inputs}")
+    require(all(i.dtype == inputs[0].dtype for i in inputs), "element types differ: {}", inputs)
     require(inputs[0].dtype != "string", "arithmetic on strings")
     return TensorType(inputs[0].dtype, broadcast_shapes(*(i.shape for i in inputs)))
 
@@ -146,7 +146,7 @@ _ON_INTEGERS = frozenset({"Relu", "Erf", "Abs", "Sign", "Clip"})
 
 
 def _float(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
-    require(inputs[0].dtype in FLOATS, f"a function of floats of {inputs[0]}")
+    require(inputs[0].dtype in FLOATS, "a function of floats of {}", inputs[0])
     return _same(inputs, attrs)
 
 
@@ -250,7 +250,7 @@ for _name, _truth_fn, _since in _TRUTHS:
 
 def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     condition, left, right = inputs
-    require(condition.dtype == "bool" and left.dtype == right.dtype, f"Where on {inputs}")
+    require(condition.dtype == "bool" and left.dtype == right.dtype, "Where on {}", inputs)
     return TensorType(left.dtype, broadcast_shapes(condition.shape, left.shape, right.shape))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import reduce
 
@@ -20,8 +21,8 @@ _ATTRS: dict[str, AttrKind] = {"axes": "ints", "keepdims": "int"}
 def _reduce_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     (x,) = inputs
     axes = attrs["axes"]
-    require(bool(axes) and all(0 <= a < x.rank for a in axes), f"axes {axes} of {x}")
-    require(len(set(axes)) == len(axes), f"an axis is reduced once, not as in {axes}")
+    require(bool(axes) and all(0 <= a < x.rank for a in axes), "axes {} of {}", axes, x)
+    require(len(set(axes)) == len(axes), "an axis is reduced once, not as in {}", axes)
     if attrs["keepdims"]:
         return TensorType(x.dtype, tuple(1 if i in axes else d for i, d in enumerate(x.shape)))
     return TensorType(x.dtype, tuple(d for i, d in enumerate(x.shape) if i not in axes))
@@ -46,7 +47,7 @@ def _sum(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 def _mean(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
-    count = int(np.prod([x.shape[a] for a in attrs["axes"]]))
+    count = math.prod(x.shape[a] for a in attrs["axes"])
     total = domain.sum(x, attrs["axes"])
     return _finish(
         x, domain.div(total, np.broadcast_to(domain.constant(count, x), total.shape)), attrs
@@ -100,8 +101,8 @@ for _name, _evaluate in REDUCTIONS.items():
 
 
 def _softmax_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
-    require(inputs[0].dtype in FLOATS, f"a function of floats of {inputs[0]}")
-    require(0 <= attrs["axis"] < inputs[0].rank, f"axis {attrs['axis']} of {inputs[0]}")
+    require(inputs[0].dtype in FLOATS, "a function of floats of {}", inputs[0])
+    require(0 <= attrs["axis"] < inputs[0].rank, "axis {} of {}", attrs["axis"], inputs[0])
     return inputs[0]
 
 

@@ -8,7 +8,17 @@ import numpy as np
 
 from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.ops import index_linear
-from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Domain, Op, elements, register, require
+from eqsat_opt.ir.ops._base import (
+    Array,
+    AttrKind,
+    AttrMap,
+    Domain,
+    Op,
+    elements,
+    padded,
+    register,
+    require,
+)
 from eqsat_opt.ir.ops.linear import check_window, window_size, window_view
 from eqsat_opt.ir.types import FLOATS, TensorType
 
@@ -22,7 +32,9 @@ _POOL_ATTRS: dict[str, AttrKind] = {
 def _pool_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     (x,) = inputs
     n_axes = x.rank - 2
-    require(n_axes >= 1 and len(attrs["kernel"]) == n_axes == len(attrs["strides"]), f"pool of {x}")
+    require(
+        n_axes >= 1 and len(attrs["kernel"]) == n_axes == len(attrs["strides"]), "pool of {}", x
+    )
     check_window(attrs, attrs["kernel"])
     sizes = [
         window_size(x.shape[2 + i], attrs["kernel"][i], attrs["strides"][i], attrs["pads"][i],
@@ -43,7 +55,7 @@ def _maximum_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 def _average_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
-    require(inputs[0].dtype in FLOATS, f"an average of {inputs[0]}")
+    require(inputs[0].dtype in FLOATS, "an average of {}", inputs[0])
     return _pool_type(inputs, attrs)
 
 
@@ -73,7 +85,7 @@ def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> 
             (0, 0),
             *((attrs["pads"][i], attrs["pads"][n_axes + i]) for i in range(n_axes)),
         ]
-        inside = np.pad(inside, widths, constant_values=1)
+        inside = padded(inside, widths, 1)
         beyond = {**attrs, "pads": (0,) * 2 * n_axes}
         if attrs["ceil"]:
             positions: tuple[int, ...] = total.shape[2:]
@@ -88,7 +100,7 @@ def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> 
                 (0, 0),
                 *((0, max(0, n - inside.shape[2 + i])) for i, n in enumerate(need)),
             ]
-            inside = np.pad(inside, widths)
+            inside = padded(inside, widths)
             beyond = {**beyond, "ceil": 0}
         count = window_view(inside, attrs["kernel"], beyond, 0)
         shape: tuple[int, ...] = total.shape
@@ -131,8 +143,8 @@ def _lrn(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     size = attrs["size"]
     before = (size - 1) // 2
     squares = domain.mul(x, x)
-    padded = np.pad(squares, [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=1)
+    widths = [(0, 0), (before, size - 1 - before), *[(0, 0)] * (x.ndim - 2)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded(squares, widths), size, axis=1)
     total = domain.sum(windows, (windows.ndim - 1,))[..., 0]
     scale = domain.div(domain.constant(attrs["alpha"], x), domain.constant(size, x))
     base = domain.add(domain.constant(attrs["bias"], x), domain.mul(scale, total))
@@ -145,7 +157,7 @@ def _lrn(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 
 def _lrn_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
-    require(inputs[0].dtype in FLOATS, f"a normalisation of {inputs[0]}")
+    require(inputs[0].dtype in FLOATS, "a normalisation of {}", inputs[0])
     require(inputs[0].rank >= 2, "LRN needs a channel axis")
     return inputs[0]
 

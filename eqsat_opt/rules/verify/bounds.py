@@ -176,7 +176,11 @@ class _BoundedDomain(Records):
             error = error + self._vanishing(value)
         left, spread = ~_all(~one.left for one in rows), ~_all(~one.spread for one in rows)
         if "nonnegative" in traits:
-            left = left | np.isneginf(values[0])
+            # Below the normal numbers the sign may vanish, and what had no root has one.
+            unsigned = (
+                (errors[0] > 0) & (np.abs(values[0]) <= errors[0]) & (errors[0] < self._least)
+            )
+            left = left | np.isneginf(values[0]) | unsigned
         if "vanishing" in traits:
             finite = _all(np.isfinite(one) for one in values)
             error = error + np.where((value == 0) & finite, self._grain, 0.0)

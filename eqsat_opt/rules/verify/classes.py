@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -81,16 +82,21 @@ def _results(rule: Rule, found: Found) -> int:
     return max(prod(type_of(term, found).static_shape()) for term in terms)
 
 
-def _points(rule: Rule, seed: int, dtype: str, max_points: int) -> list[Found]:
-    """A few instances, of every size, the smallest first."""
+@lru_cache(maxsize=8)
+def _small(rule: Rule, seed: int, max_points: int) -> tuple[Found, ...]:
+    """Instances of floating point that take little to evaluate."""
     drawn = find_instances(rule, limit=max_points, seed=seed).points
-    real = [
+    return tuple(
         b for b in drawn
         if not b.whole
         and b.origin.elements <= _MOST_ELEMENTS
         and _results(rule, b) <= _MOST_ELEMENTS
-    ]  # fmt: skip
-    return varied(real, _KEPT[dtype])
+    )  # fmt: skip
+
+
+def _points(rule: Rule, seed: int, dtype: str, max_points: int) -> list[Found]:
+    """A few instances, of every size, the smallest first."""
+    return varied(_small(rule, seed, max_points), _KEPT[dtype])
 
 
 def breach(

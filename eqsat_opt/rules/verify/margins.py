@@ -19,7 +19,7 @@ from eqsat_opt.rules.bindings import holds, type_of
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Condition, Expr
 from eqsat_opt.rules.verify.differences import Wrong
-from eqsat_opt.rules.verify.evaluation import Values, program
+from eqsat_opt.rules.verify.evaluation import Program, Values, program
 from eqsat_opt.rules.verify.instances import Found, long_instances
 from eqsat_opt.rules.verify.left_side import REFUSED
 from eqsat_opt.rules.verify.reals import RealNumbers
@@ -56,8 +56,11 @@ def first_moved(rule: Rule, points: Sequence[Found], seed: int) -> Wrong | None:
     for point in (*some, *islice(long, _MOST_LONG)):
         for condition in near:
             for found in _within(rule, condition, point):
+                # What the right side makes on its way is no measure: it may be what is too large.
+                left_only = program(replace(rule, rhs=rule.lhs), found, RealNumbers.dtype)
+                both = program(rule, found, RealNumbers.dtype)
                 for numbers, values in _drawn(found, seed):
-                    if _moves(rule, found, numbers, values, condition.args[2]):
+                    if _moves(left_only, both, numbers, values, condition.args[2]):
                         return found, numbers, values
     return None
 
@@ -75,14 +78,12 @@ def _drawn(found: Found, seed: int) -> Iterator[tuple[RealNumbers, Values]]:
 
 
 def _moves(
-    rule: Rule, found: Found, numbers: RealNumbers, values: Values, tolerance: float
+    left_only: Program, both: Program, numbers: RealNumbers, values: Values, tolerance: float
 ) -> bool:
-    # What the right side makes on its way is no measure: it may be what is too large.
-    left_only = program(replace(rule, rhs=rule.lhs), found, numbers.dtype)
     numbers.domain.restart(list(values.values()))
     exact = [left for left, _ in left_only.run(values, numbers.domain)]
     allowed = _MOST * tolerance * numbers.domain.greatest
-    results = program(rule, found, numbers.dtype).run(values, numbers.domain)
+    results = both.run(values, numbers.domain)
     for left, (_, right) in zip(exact, results, strict=True):
         if (np.isfinite(left) & ~(np.abs(left - right) <= allowed)).any():
             return True
