@@ -140,18 +140,20 @@ class FloatDomain:
 
     def matmul(self, a: Array, b: Array) -> Array:
         """Matrix product over the last two axes."""
-        return np.asarray(np.matmul(_wide(a), _wide(b)).astype(a.dtype))
+        return np.asarray(np.matmul(_wide(a), _wide(b)).astype(a.dtype, copy=False))
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """Sum over ``axes``, which are kept with size 1."""
-        return np.asarray(np.sum(_wide(a), axis=axes, keepdims=True).astype(a.dtype))
+        return np.asarray(
+            np.add.reduce(_wide(a), axis=axes, keepdims=True).astype(a.dtype, copy=False)
+        )
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """Greatest element over ``axes``, which are kept with size 1; the least over nothing."""
         if a.size == 0 and a.dtype.kind in "fiu":
             least = -np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).min
             return np.asarray(np.max(a, axis=axes, keepdims=True, initial=least))
-        return np.asarray(np.max(a, axis=axes, keepdims=True))
+        return np.asarray(np.maximum.reduce(a, axis=axes, keepdims=True))
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """A scalar function by operator name."""
@@ -229,18 +231,18 @@ class FieldDomain:
     def matmul(self, a: Array, b: Array) -> Array:
         """Matrix product modulo p, reduced after every addend."""
         if b.ndim == 1:
-            return np.asarray(np.sum(self.mul(a, b), axis=-1) % self.prime)
+            return np.asarray(np.add.reduce(self.mul(a, b), axis=-1) % self.prime)
         left = a[..., :, :, None] if a.ndim > 1 else a[:, None]
         right = b[..., None, :, :] if a.ndim > 1 else b
-        return np.asarray(np.sum(self.mul(left, right), axis=-2) % self.prime)
+        return np.asarray(np.add.reduce(self.mul(left, right), axis=-2) % self.prime)
 
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """Sum modulo p over ``axes``, which are kept."""
-        return np.asarray(np.sum(a, axis=axes, keepdims=True) % self.prime)
+        return np.asarray(np.add.reduce(a, axis=axes, keepdims=True) % self.prime)
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """Greatest representative: a stand-in for any total order."""
-        return np.asarray(np.max(a, axis=axes, keepdims=True))
+        return np.asarray(np.maximum.reduce(a, axis=axes, keepdims=True))
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """A random function of the operands, keyed by name, attributes and seed."""

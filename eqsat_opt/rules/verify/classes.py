@@ -151,7 +151,10 @@ def _breaches(
 
 def _same(left: Array, right: Array, either: bool) -> npt.NDArray[np.bool_]:
     """Equal but for the sign of zero, and of a pole at zero."""
-    same = (left == right) | ((left != left) & (right != right))
+    same = left == right
+    if same.all():
+        return np.asarray(same)
+    same = same | ((left != left) & (right != right))
     if either and left.dtype.kind == "f":
         same = same | (np.isinf(left) & np.isinf(right))
     return np.asarray(same)

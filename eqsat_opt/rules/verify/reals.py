@@ -8,6 +8,7 @@ refuted. Rounding is bounded by the greatest magnitude on the way, because sums 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -61,7 +62,7 @@ class MeasuredDomain(FloatDomain):
         """Note ``result``; without operands it may be infinite."""
         if result.dtype.kind == "f" and result.size:
             greatest = float(np.abs(result).max())
-            if not np.isfinite(greatest):
+            if not math.isfinite(greatest):
                 finite = np.isfinite(result)
                 greatest = float(np.abs(result).max(initial=0.0, where=finite))
                 from_finite = operands and all(np.isfinite(o).all() for o in operands)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.ops.index_eval import formula_value
 from eqsat_opt.ir.ops.integers import atom, within
-from eqsat_opt.ir.ops.scalars import Unindexed, bound
+from eqsat_opt.ir.ops.scalars import Read, Unindexed, bound
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply
 from eqsat_opt.rules.verify.proof.budget import Budget, OutOfWork
@@ -178,8 +178,10 @@ def _undefined(rule: Rule, scenario: Scenario, context: Context) -> str:
     """Why a side may be undefined where the one that it replaces is not; empty if it cannot."""
     for left, right in scenario.sides:
         index = [atom(bound("i")) for _ in left.shape]
-        inside = [within(i, extent) for i, extent in zip(index, left.shape, strict=True)]
         elements = left.at(index), right.at(index)
+        if all(isinstance(one, Read) for one in elements):
+            continue  # an operand has all its elements
+        inside = [within(i, extent) for i, extent in zip(index, left.shape, strict=True)]
         with context.assuming(inside):
             for one, other in (elements, elements[::-1])[: 1 + rule.bidirectional]:
                 doubt = undefined(one, other, rule, context)
