@@ -20,9 +20,9 @@ def _erf(x: Array) -> Array:
 
 
 def _sigmoid(x: Array) -> Array:
-    return np.where(
-        x >= 0, 1.0 / (1.0 + np.exp(-np.abs(x))), 1.0 - 1.0 / (1.0 + np.exp(-np.abs(x)))
-    )
+    # Of small numbers only: neither end overflows, and none is rounded to 0 beside a 1.
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1.0).astype(x.dtype) / (1.0 + small)
 
 
 def _gelu(x: Array, approximate: str) -> Array:
@@ -49,7 +49,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
     "Cos": np.cos,
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Softplus": lambda x: np.logaddexp(x, 0.0),
-    "HardSwish": lambda x: x * np.clip(x / 6.0 + 0.5, 0.0, 1.0),
+    "HardSwish": lambda x: x * (np.clip(x + 3.0, 0.0, 6.0) / 6.0),  # near -3 it keeps its digits
     "Mish": lambda x: x * np.tanh(np.logaddexp(x, 0.0)),
     "Not": np.logical_not,
     "IsNaN": np.isnan,

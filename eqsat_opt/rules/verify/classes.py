@@ -20,6 +20,7 @@ from eqsat_opt.rules.verify.counterexample import Refutation, refutation_at
 from eqsat_opt.rules.verify.designed import ORDINARY, Designed, designed_values
 from eqsat_opt.rules.verify.evaluation import Program, Values, program
 from eqsat_opt.rules.verify.instances import USUAL_POINTS, Found, find_instances, varied
+from eqsat_opt.rules.verify.reals import literals
 from eqsat_opt.rules.verify.rounding import InOrderDomain
 
 __all__ = ["DTYPES", "Breach", "breach", "refutation_of"]
@@ -110,11 +111,12 @@ def breach(
         seed: of instances and values.
         max_points: instances that some are taken of.
     """
+    numbers = literals(rule)
     with np.errstate(all="ignore"):
         for dtype in DTYPES:
             for found in _points(rule, seed, dtype, max_points):
                 sides = program(rule, found, dtype)
-                draws = list(designed_values(found, dtype, seed))
+                draws = list(designed_values(found, dtype, seed, numbers))
                 for one in _breaches(sides, draws, dtype, numerics, found):
                     return one
     return None

@@ -6,7 +6,7 @@ masks, infinities and NaN in single elements, and the ends of the range of the e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -23,6 +23,7 @@ __all__ = ["ORDINARY", "Designed", "designed_values"]
 ORDINARY = frozenset({"ordinary numbers", "gates of 0 and 1"})
 """What every class but the weakest promises about."""
 _MIXTURES = 5
+_OF_SIZES = 2
 _ROW = 0.34
 """Share of the rows of a mask in which everything is masked."""
 
@@ -59,13 +60,16 @@ def _with_one(values: Array, at: int, special: float) -> Array:
     return changed
 
 
-def designed_values(bindings: Bindings, dtype: str, seed: int = 0) -> Iterator[Designed]:
+def designed_values(
+    bindings: Bindings, dtype: str, seed: int = 0, literals: Sequence[float] = ()
+) -> Iterator[Designed]:
     """Operands of every kind, each rounded to ``dtype``; truth values stay random.
 
     Args:
         bindings: an instance with operands of floating point; integers beside them are indices.
         dtype: an element type of floating point.
         seed: of what is drawn.
+        literals: numbers of the rule, from which to which others it is some way.
     """
     rng = np.random.default_rng(seed)
     shapes = {n: t.static_shape() for n, t in bindings.types.items()}
@@ -139,3 +143,10 @@ def designed_values(bindings: Bindings, dtype: str, seed: int = 0) -> Iterator[D
         for n, v in normal().items()
     }
     yield designed("the end of the range", normal(), **{n: end[n] for n in names})
+    sizes = np.array(sorted({1.0, *(abs(number) for number in literals if number)}))
+    for _ in range(_OF_SIZES):
+        values = normal()
+        for name in names:
+            size = rng.choice(sizes, shapes[name]) * 10.0 ** rng.uniform(-3, 3, shapes[name])
+            values[name] = np.copysign(size, values[name])
+        yield designed("numbers of several sizes", values)

@@ -195,8 +195,8 @@ class IntegerNumbers:
                 values[name] = np.asarray(drawn).astype(to)
                 continue
             info = np.iinfo(to)
-            most = (5, 2000, int(info.max))[self.seed % WHOLE_DRAWS]
-            low, high = max(-most, int(info.min)), min(most, int(info.max))
+            least, most = ((-5, 5), (-2000, 2000), (info.min, info.max))[self.seed % WHOLE_DRAWS]
+            low, high = max(int(least), int(info.min)), min(int(most), int(info.max))
             ends = [int(info.min), int(info.min) + 1, int(info.max) - 1, int(info.max)]
             special = [*near, 0, 1, *((*ends, -1) if self.seed % WHOLE_DRAWS == 2 else ())]
             usual = np.asarray(rng.integers(low, high, shape, to, endpoint=True))

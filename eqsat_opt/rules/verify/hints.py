@@ -32,6 +32,7 @@ class Hints:
         dtypes: element types to choose from.
         marks: numbers to try attributes at.
         high: whether ranks are to be higher than usual, where they are open.
+        large: whether sizes, strides and the like are to be beside and beyond the marks.
         demanded: element types of truth values and indices, by variable.
     """
 
@@ -41,9 +42,11 @@ class Hints:
         when: Sequence[Condition],
         marks: Landmarks | None = None,
         high: bool = False,
+        large: bool = False,
     ) -> None:
         self.marks = marks or Landmarks()
         self.high = high
+        self.large = large
         self._leader: dict[str, str] = {}
         self._fixed: dict[str, int] = {}
         self._least: dict[str, int] = {}

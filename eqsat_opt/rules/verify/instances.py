@@ -50,6 +50,8 @@ _SIZES = Sizes(3, 5)
 """Extents that are drawn."""
 _LONG_SIZES = Sizes(1, 2, long=True)
 """The same for some instances with a few extents that are larger than all others."""
+_LARGE_SIZES = Sizes(1, 2, long=True, large=True)
+"""The same for some where attributes, too, are beside and beyond the numbers of the rule."""
 _LONG_SHARE = 0.12
 """How many these are, as a share of the limit."""
 _LEAST = 30
@@ -149,7 +151,9 @@ class _Search:
     def __init__(self, rule: Rule, side: LeftSide, seed: int, sizes: Sizes) -> None:
         self._rule = rule
         self._drawn = side.drawn(seed, sizes)
-        self._special = {sizes: side.drawn(seed, sizes) for sizes in (_LONG_SIZES, _HIGH_SIZES)}
+        self._special = {
+            sizes: side.drawn(seed, sizes) for sizes in (_LONG_SIZES, _LARGE_SIZES, _HIGH_SIZES)
+        }
         self._guided = side.guided(rule.rhs, seed, sizes)
         self._guided_long = side.guided(rule.rhs, seed, _LONG_SIZES)
         self._seen: set[Any] = set()
@@ -287,6 +291,7 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
         long = max(round(_LONG_SHARE * limit), _LEAST - len(kept))
         long += _LONG_EACH * sum(count > _SIZES.some for count in side.marks.counts)
         kept += [*_special(search, _LONG_SIZES, long)]
+        kept += [*_special(search, _LARGE_SIZES, long // 2)]
         kept += [*_special(search, _HIGH_SIZES, round(_HIGH_SHARE * limit))]
         kept += [*_missing(search, kept, side.dtypes)]
     points = tuple(sorted(kept, key=_size))

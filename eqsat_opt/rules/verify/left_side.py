@@ -44,6 +44,8 @@ _MOST_ELEMENTS = 3_000
 """Larger instances cost time and find nothing that smaller ones do not."""
 _TIMES = 6
 """An instance with a long extent has at most so many times as many elements, if that is more."""
+_TOGETHER = 0.25
+"""How often a second extent is about as long: a window and what it is taken from."""
 _OTHERS = 2
 """Extents beside one that is very long."""
 _LOOKED_AT = 30
@@ -89,12 +91,14 @@ class Sizes:
         long: whether up to three extents are larger than these: beside or beyond the numbers of the
             rule, or a few times as large as the attributes of the instance.
         high: whether ranks are high.
+        large: whether attributes that count are large as well.
     """
 
     most: int
     some: int
     long: bool = False
     high: bool = False
+    large: bool = False
 
 
 class _Replayed:
@@ -139,11 +143,12 @@ class LeftSide:
         self.dtypes = tuple(dict.fromkeys(self._dtypes))
         self._decisions = Decisions(partial(self._typed, self._hints()))
         self._high = Decisions(partial(self._typed, self._hints(high=True)))
+        self._large = Decisions(partial(self._typed, self._hints(large=True)))
         self._enumerated: dict[int, _Enumeration] = {}
         self._sequences: dict[Any, _Replayed] = {}
 
-    def _hints(self, high: bool = False) -> Hints:
-        hints = Hints(self._lhs, self._when, self.marks, high)
+    def _hints(self, high: bool = False, large: bool = False) -> Hints:
+        hints = Hints(self._lhs, self._when, self.marks, high, large)
         hints.dtypes = self._dtypes
         return hints
 
@@ -254,10 +259,16 @@ class LeftSide:
         """
         key = seed, sizes
         if key not in self._sequences:
-            decisions = self._high if sizes.high else self._decisions
-            source = self._draw(decisions, random.Random(seed), sizes)
+            decisions = self._decisions_for(sizes)
+            rng = random.Random(f"large {seed}" if sizes.large else seed)
+            source = self._draw(decisions, rng, sizes)
             self._sequences[key] = _Replayed(source)
         return iter(self._sequences[key])
+
+    def _decisions_for(self, sizes: Sizes) -> Decisions[Template]:
+        if sizes.large:
+            return self._large
+        return self._high if sizes.high else self._decisions
 
     def guided(self, rhs: tuple[Term, ...], seed: int, sizes: Sizes) -> Iterator[Found | None]:
         """Instances like those of :meth:`drawn` at which ``rhs`` is likely to type.
@@ -314,6 +325,8 @@ class LeftSide:
             pool = steps if uniform() < 0.5 else self.marks.counts or steps
             value = pool[int(uniform() * len(pool))]
             values[int(uniform() * len(values))] = value
+            if uniform() < _TOGETHER:
+                values[int(uniform() * len(values))] = value + int(uniform() * 3)
             longest = max(longest, value)
         return longest
 

@@ -71,10 +71,17 @@ def _drawn(found: Found, seed: int) -> Iterator[tuple[RealNumbers, Values]]:
         numbers = RealNumbers(draw)
         yield numbers, numbers.draw(found, seed + draw)
     numbers = RealNumbers(0)
-    yield (
-        numbers,
-        {n: v if v.dtype == bool else np.sign(v) for n, v in numbers.draw(found, seed).items()},
-    )
+    values = numbers.draw(found, seed)
+    yield numbers, {n: v if v.dtype == bool else np.sign(v) for n, v in values.items()}
+    # What is moved adds up beside ones, and shows beside what is nearly nothing.
+    for nothing in values:
+        yield (
+            numbers,
+            {
+                n: v if v.dtype == bool else v * 1e-3 if n == nothing else np.ones_like(v)
+                for n, v in values.items()
+            },
+        )
 
 
 def _moves(

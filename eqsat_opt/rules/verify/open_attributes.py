@@ -63,6 +63,8 @@ def _count(t: Typing, options: Sequence[int], core: int = 0) -> int:
     more = tuple(n for n in (*marks.counts, *marks.drawn) if n not in options)
     if not more:
         return t.choose(options, core=core)
+    if t.hints.large:
+        return t.choose(more)
     value = t.choose((*options, *options, None), core=core or len(options))
     return t.choose(more) if value is None else value
 
