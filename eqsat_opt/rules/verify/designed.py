@@ -143,6 +143,11 @@ def designed_values(
         for n, v in normal().items()
     }
     yield designed("the end of the range", normal(), **{n: end[n] for n in names})
+    for name in names:
+        values = normal()
+        yield designed(
+            "large numbers that vary little", {**values, name: large + values[name] * 64}
+        )
     sizes = np.array(sorted({1.0, *(abs(number) for number in literals if number)}))
     for _ in range(_OF_SIZES):
         values = normal()

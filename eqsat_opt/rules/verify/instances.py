@@ -291,7 +291,7 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
         long = max(round(_LONG_SHARE * limit), _LEAST - len(kept))
         long += _LONG_EACH * sum(count > _SIZES.some for count in side.marks.counts)
         kept += [*_special(search, _LONG_SIZES, long)]
-        kept += [*_special(search, _LARGE_SIZES, long // 2)]
+        kept += [*_special(search, _LARGE_SIZES, long)]
         kept += [*_special(search, _HIGH_SIZES, round(_HIGH_SHARE * limit))]
         kept += [*_missing(search, kept, side.dtypes)]
     points = tuple(sorted(kept, key=_size))

@@ -44,8 +44,9 @@ _MOST_ELEMENTS = 3_000
 """Larger instances cost time and find nothing that smaller ones do not."""
 _TIMES = 6
 """An instance with a long extent has at most so many times as many elements, if that is more."""
-_TOGETHER = 0.25
-"""How often a second extent is about as long: a window and what it is taken from."""
+_TOGETHER = 0.6
+"""How often, where attributes are large, a second extent is about as long: a window and what it is
+taken from."""
 _OTHERS = 2
 """Extents beside one that is very long."""
 _LOOKED_AT = 30
@@ -91,7 +92,7 @@ class Sizes:
         long: whether up to three extents are larger than these: beside or beyond the numbers of the
             rule, or a few times as large as the attributes of the instance.
         high: whether ranks are high.
-        large: whether attributes that count are large as well.
+        large: whether attributes that count are large as well, and extents together.
     """
 
     most: int
@@ -304,7 +305,7 @@ class LeftSide:
                 values = _small(template, sizes, uniform)
                 most = _MOST_ELEMENTS
                 if sizes.long and values:
-                    most = max(most, _TIMES * self._lengthen(values, template, uniform))
+                    most = max(most, _TIMES * self._lengthen(values, template, sizes, uniform))
                 found = self._accepted(template.at(values), most)
                 yield found
                 if found is not None:
@@ -315,7 +316,9 @@ class LeftSide:
                 if vain[template] >= _BARREN and template not in fertile:
                     drawing.give_up()
 
-    def _lengthen(self, values: list[int], template: Template, uniform: Callable[[], float]) -> int:
+    def _lengthen(
+        self, values: list[int], template: Template, sizes: Sizes, uniform: Callable[[], float]
+    ) -> int:
         """Make some extents long; the longest of them."""
         reach = template.reach
         anywhere = (6 + int(uniform() * 15), 3 + int(uniform() * 6))
@@ -324,8 +327,9 @@ class LeftSide:
         for _ in range(1 + int(uniform() * 1.5) + int(uniform() * 1.3)):
             pool = steps if uniform() < 0.5 else self.marks.counts or steps
             value = pool[int(uniform() * len(pool))]
-            values[int(uniform() * len(values))] = value
-            if uniform() < _TOGETHER:
+            places = (template.named if sizes.large else ()) or range(len(values))
+            values[places[int(uniform() * len(places))]] = value
+            if sizes.large and uniform() < _TOGETHER:
                 values[int(uniform() * len(values))] = value + int(uniform() * 3)
             longest = max(longest, value)
         return longest

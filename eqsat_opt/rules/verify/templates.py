@@ -83,6 +83,7 @@ class Template:
         Attributes:
             lows: least values of the open extents.
             reach: greatest whole number among the attributes that have a value; at least 1.
+            named: places of the open extents that attributes are, rather than shapes alone.
         """
         free = typing.extents.free()
         self.lows = tuple(unknown.low for unknown in free)
@@ -94,6 +95,8 @@ class Template:
         self._dtypes = tuple(typing.dtypes.get(name, typing.dtype) for name in tensors)
         self._shapes = tuple(self._list(typing.shapes[name]) for name in tensors)
         self._attrs = tuple(self._of(typing.attrs[name]) for name in attributes)
+        in_attributes = {slot for attr in self._attrs for slot in _slots_of(attr)}
+        self.named = tuple(place for place in range(len(self.lows)) if place in in_attributes)
         self.reach = max((n for a in typing.attrs.values() for n in _whole(a)), default=1)
         self._equations = [self._list(pair) for pair in typing.extents.equations]
         self._least = [(self._of(e), low) for e, low in typing.extents.derived_bounds()]
@@ -144,6 +147,14 @@ class Template:
             return None
         attrs = tuple([slots[a] if isinstance(a, int) else _read(a, slots) for a in self._attrs])
         return Instance(self, slots[: len(values)], (self._dtypes, shapes, attrs))
+
+
+def _slots_of(attribute: _Slot) -> Iterator[int]:
+    if isinstance(attribute, int):
+        yield attribute
+        return
+    for part in attribute:
+        yield from _slots_of(part)
 
 
 def _whole(value: Any) -> Iterator[int]:
