@@ -63,7 +63,11 @@ def _why_no_device() -> str | None:
 
 @pytest.fixture(scope="session", autouse=True)
 def private_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep the profile store in a temporary folder: tests never touch the user's own."""
+    """Keep the profile store in a temporary folder: tests never touch the user's own.
+
+    Tables are as wide in every terminal, and where there is none.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "160")
         patch.setenv("EQSAT_OPT_CACHE", str(tmp_path_factory.mktemp("store")))
         yield
