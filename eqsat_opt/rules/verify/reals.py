@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.ir.ops import Array, AttrMap, get_op
+from eqsat_opt.ir.ops import OPS, Array, AttrMap, get_op
 from eqsat_opt.ir.ops.domains import FloatDomain
 from eqsat_opt.rules.bindings import Bindings
 from eqsat_opt.rules.rule import Rule
@@ -37,6 +37,7 @@ _BESIDE = 0.75
 """Share of the values beside literals where some are."""
 _POLES = frozenset({"Pow", "Log"})
 """Functions that are infinite at a finite argument."""
+_LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 
 class MeasuredDomain(FloatDomain):
@@ -44,7 +45,8 @@ class MeasuredDomain(FloatDomain):
 
     Attributes:
         greatest: magnitude of all finite results so far.
-        overflowed: whether a result was infinite that is none of a pole.
+        left_range: whether a result was infinite that is none of a pole, or an exponential so small
+            that it had few digits left.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -54,7 +56,7 @@ class MeasuredDomain(FloatDomain):
     def restart(self, operands: Sequence[Array]) -> None:
         """Forget all results; ``operands`` are the first ones."""
         self.greatest = 1e-300
-        self.overflowed = False
+        self.left_range = False
         for operand in operands:
             self._measured(operand)
 
@@ -66,7 +68,7 @@ class MeasuredDomain(FloatDomain):
                 finite = np.isfinite(result)
                 greatest = float(np.abs(result).max(initial=0.0, where=finite))
                 from_finite = operands and all(np.isfinite(o).all() for o in operands)
-                self.overflowed = self.overflowed or bool(from_finite and np.isinf(result).any())
+                self.left_range = self.left_range or bool(from_finite and np.isinf(result).any())
             self.greatest = max(self.greatest, greatest)
         return result
 
@@ -97,6 +99,9 @@ class MeasuredDomain(FloatDomain):
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """A scalar function by operator name."""
         result = super().apply(function, attrs, *operands)
+        if "vanishing" in OPS[function].traits:
+            size = np.abs(result)
+            self.left_range = self.left_range or bool(((size > 0) & (size < _LEAST_NORMAL)).any())
         return self._measured(result, *(() if function in _POLES else operands))
 
 
@@ -160,8 +165,8 @@ class RealNumbers:
         return values
 
     def compared(self, left: Array) -> npt.NDArray[np.bool_]:
-        """Elements of a left side that are numbers, unless one overflowed on the way."""
-        if self.domain.overflowed and self.seed % DRAWS in _LARGE:
+        """Elements of a left side that are numbers, unless one left the range on the way."""
+        if self.domain.left_range and self.seed % DRAWS in _LARGE:
             return np.zeros(left.shape, dtype=bool)
         return np.asarray(np.isfinite(left))
 
