@@ -397,3 +397,22 @@ def test_random_terms() -> None:
         used.update(generator.used)
     print(f"{TERMS} terms, {sum(used.values())} operators, least often {used.most_common()[-3:]}")
     assert set(used) == set(PROPOSERS)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2)])
+def test_what_is_gathered_is_what_the_index_names(axis: int, shape: Shape) -> None:
+    """Indices are data, so no random term has them."""
+    rng = np.random.default_rng(axis)
+    x, indices = rng.integers(1, 99, (2, 3, 4)), rng.integers(-9, 9, shape)
+    leaves = {"x": x, "i": indices}
+    tensors = [
+        IndexTensor(tuple(map(poly, a.shape)), lambda index, n=n: Read(n, tuple(index)))  # type: ignore[misc]
+        for n, a in leaves.items()
+    ]
+    gather = get_op("Gather")
+    assert gather.index_fn is not None
+    tensor = gather.index_fn(tensors, {"axis": poly(axis)}, Premises())
+    field = FieldDomain()
+    expected = gather.eval_fn(field, [x, indices], {"axis": axis})
+    np.testing.assert_array_equal(evaluate(tensor, field, leaves, {}), expected)

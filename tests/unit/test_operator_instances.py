@@ -36,7 +36,6 @@ LITERALS = {
 """Strings are no variables of rules."""
 WITHOUT_INDICES = {
     "ReduceProd": "a product over an extent that is a symbol has no normal form",
-    "Gather": "an index that is an element is no polynomial of symbols",
 }
 """Why no rule on these is proven for all sizes."""
 

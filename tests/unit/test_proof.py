@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -107,15 +108,45 @@ def test_a_proof_takes_equal_types_for_granted() -> None:
 
 
 def test_what_has_no_index_semantics_says_so() -> None:
-    @rule("test/gather")
-    def gather(x: Tensor, i: Tensor, axis: Int) -> Sides:
-        """No index semantics: the index is data."""
-        found = ops.Gather(x, i, axis=axis)
-        return ops.Relu(found), ops.Gather(ops.Relu(x), i, axis=axis), x.rank == 2, i.rank == 1
+    @rule("test/product")
+    def product(x: Tensor, axes: Ints) -> Sides:
+        """No index semantics: a product over an extent has no normal form."""
+        return ops.ReduceProd(x, axes=axes, keepdims=1), ops.ReduceProd(x, axes=axes, keepdims=1)
 
-    proof = prove(gather)
+    proof = prove(product)
     assert proof.status == "unsupported"
-    assert "Gather has no index semantics" in proof.reason
+    assert "ReduceProd has no index semantics" in proof.reason
+
+
+def _gathered(x: Any, i: Any, axis: Any) -> Any:
+    return ops.Gather(x, i, axis=axis)
+
+
+def test_what_is_gathered_from_a_sum_is_one() -> None:
+    @rule("test/gather-sum")
+    def gather(x: Tensor, y: Tensor, i: Tensor, axis: Int) -> Sides:
+        """Linear in what is gathered from."""
+        both = _gathered(x, i, axis) + _gathered(y, i, axis)
+        return both, _gathered(x + y, i, axis), x.shape == y.shape, x.rank == 2, i.rank == 1
+
+    assert prove(gather).status == "proven"
+
+
+def test_what_is_gathered_from_elsewhere_is_another() -> None:
+    @rule("test/gather-moved")
+    def moved(x: Tensor, i: Tensor) -> Sides:
+        """The other axis of a square."""
+        there = ops.Transpose(_gathered(x, i, 1), perm=(1, 0))
+        return _gathered(x, i, 0), there, x.rank == 2, i.rank == 1, x.dim(0) == x.dim(1)
+
+    @rule("test/gather-transposed")
+    def transposed(x: Tensor, i: Tensor) -> Sides:
+        """Rows of a matrix are columns of its transpose."""
+        columns = _gathered(ops.Transpose(x, perm=(1, 0)), i, 1)
+        return _gathered(x, i, 0), ops.Transpose(columns, perm=(1, 0)), x.rank == 2, i.rank == 1
+
+    assert prove(moved).status == "unknown"
+    assert prove(transposed).status == "proven"
 
 
 def test_too_many_cases_are_not_tried() -> None:

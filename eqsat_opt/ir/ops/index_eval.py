@@ -13,6 +13,7 @@ from eqsat_opt.ir.ops._base import Array, Domain
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.ops.integers import AllOf, AnyOf, Atom, Formula, IsZero, NonNegative, Poly, atom
 from eqsat_opt.ir.ops.scalars import (
+    NAMED,
     Call,
     Choice,
     Constant,
@@ -109,6 +110,9 @@ class _Evaluator:
                 values = [self.value(arg, sizes, live) for arg in args]
                 if function == "Where":
                     return np.where(*values)
+                if function == NAMED:
+                    place, extent, number = values
+                    return np.asarray(number % extent == place)
                 raw = {key: self._attribute(value) for key, value in attrs}
                 return domain.apply(function, raw, *values)
             case Choice(condition, then, otherwise):

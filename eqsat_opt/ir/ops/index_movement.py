@@ -11,6 +11,7 @@ from eqsat_opt.ir.ops.integers import (
     all_of,
     any_of,
     at_least,
+    atom,
     broadcast,
     equal,
     less,
@@ -20,13 +21,18 @@ from eqsat_opt.ir.ops.integers import (
     within,
 )
 from eqsat_opt.ir.ops.scalars import (
+    NAMED,
     ONE,
     ZERO,
+    Call,
     Choice,
     IndexTensor,
     Premises,
+    Reduce,
     Scalar,
+    Whole,
     aligned,
+    bound,
     literal,
 )
 
@@ -86,6 +92,28 @@ def transpose(operands: Operands, attrs: Attrs, _premises: Premises) -> IndexTen
     return IndexTensor(
         tuple(x.shape[p] for p in perm), lambda index: x.at([index[place] for place in places])
     )
+
+
+def gather(operands: Operands, attrs: Attrs, premises: Premises) -> IndexTensor:
+    """The element along ``axis`` whose place an index names: a sum in which one truth is 1.
+
+    That exactly one is 1 is not said, so an equation that is shown holds for any truths.
+    """
+    x, indices = operands
+    axis = _axis(x, attrs)
+    extent, after = x.shape[axis], axis + indices.rank
+    premises.require(at_least(extent, 1))
+
+    def at(index: Sequence[Poly]) -> Scalar:
+        place = bound("p")
+        here = atom(place)
+        index_there = indices.at(index[axis:after])
+        named = Call(NAMED, (), (Whole(here), Whole(extent), index_there))
+        element = x.at((*index[:axis], here, *index[after:]))
+        chosen = Call("Where", (), (named, element, ZERO))
+        return Reduce("sum", ((place, extent),), all_of(), chosen)
+
+    return IndexTensor((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), at)
 
 
 def _blocks(

@@ -163,10 +163,8 @@ register(
 def _gather_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     data, indices = inputs
     axis = attrs["axis"]
-    require(
-        0 <= axis < data.rank and indices.dtype in ("int32", "int64"),
-        f"gather {indices} from {data}",
-    )
+    named = 0 <= axis < data.rank and indices.dtype in ("int32", "int64")
+    require(named, "gather {} from {}", indices, data)
     require(data.shape[axis] != 0, "a gather from nothing")
     return TensorType(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
 
@@ -187,7 +185,18 @@ def _whole(numbers: Array) -> Array:
     return np.nan_to_num(np.floor(numbers.astype(np.float64)), posinf=0, neginf=0).astype(np.int64)
 
 
-register(Op("Gather", (2, 2), {"axis": "int"}, "movement", _gather_type, _gather, _no_flops))
+register(
+    Op(
+        "Gather",
+        (2, 2),
+        {"axis": "int"},
+        "movement",
+        _gather_type,
+        _gather,
+        _no_flops,
+        index_fn=index_movement.gather,
+    )
+)
 
 
 def _scalar_type(_inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:

@@ -30,6 +30,7 @@ from eqsat_opt.ir.ops.integers import (
 )
 
 __all__ = [
+    "NAMED",
     "Call",
     "Choice",
     "Constant",
@@ -80,6 +81,9 @@ class Constant:
 
     value: Fraction
 
+
+NAMED = "Named"
+"""Whether an index, modulo an extent, names a place: a truth of the place, the extent and it."""
 
 Sign = Literal["unknown", "positive", "nonnegative", "negative"]
 

@@ -147,6 +147,11 @@ def _breaches(
             ~_same(left, right, either) & allowed.broken(left, right, place)
             for (left, right), allowed in zip(roots, promised, strict=True)
         ]
+        if numerics is Numerics.RELAXED:  # equal over the real numbers, and nothing else
+            wrong = [
+                bad & np.isfinite(np.asarray(left, np.float64))
+                for bad, (left, _) in zip(wrong, roots, strict=True)
+            ]
         bounds = [allowed.difference[..., place] for allowed in promised]
         yield from _worst(one, roots, wrong, dtype, found, domain, bounds)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat_opt.ir.ops.scalars import (
     MINUS_ONE,
+    NAMED,
     ONE,
     ZERO,
     Call,
@@ -102,7 +103,7 @@ def _is_truth(term: Scalar) -> bool:
     if not isinstance(term, Call):
         return False
     made = dict(term.attrs).get("to") == "bool"
-    return made or term.function in (TRUTH, "Not", "IsNaN", *_RELATIONS)
+    return made or term.function in (TRUTH, NAMED, "Not", "IsNaN", *_RELATIONS)
 
 
 def as_truth(term: Scalar) -> Scalar:
