@@ -9,7 +9,9 @@ from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.verify.gate import BRIEF_POINTS, certify_exact
 
 NAMES = list(right_rules())
-SEVERAL = NAMES[::19]
+REFUSED = {"whole/cast-of-magnitude": "no exact numbers have both casts and an order"}
+"""Right rules that the gate is known to refuse, and why."""
+SEVERAL = [name for name in NAMES if name not in REFUSED][::19]
 """Of every family some."""
 
 
@@ -32,6 +34,7 @@ def test_a_right_rule_is_accepted(name: str) -> None:
 @pytest.mark.slow
 def test_nearly_all_right_rules_are_accepted_and_most_are_proven() -> None:
     found = [admit(name) for name in NAMES]
-    refused = [f"{one.name}: {one.reason}" for one in found if not one.level]
-    assert len(refused) <= 0.04 * len(found), refused
+    refused = {one.name: one.reason for one in found if not one.level}
+    assert set(refused) <= set(REFUSED), refused
+    assert len(refused) <= 0.04 * len(found)
     assert sum(one.level == 2 for one in found) >= 0.75 * len(found)

@@ -24,12 +24,6 @@ def product_over_factor(x: Tensor, y: Tensor) -> Sides:
     return (x * y) / y, x, x.shape == y.shape, is_float(x)
 
 
-@rule("definedness/reciprocal-twice", numerics=Numerics.RELAXED)
-def reciprocal_twice(x: Tensor) -> Sides:
-    """What has a reciprocal is the reciprocal of it."""
-    return ops.Reciprocal(ops.Reciprocal(x)), x
-
-
 @rule("definedness/product-of-roots", numerics=Numerics.RELAXED)
 def product_of_roots(x: Tensor) -> Sides:
     """The product of a root with itself."""
