@@ -20,10 +20,10 @@ from rich.table import Table
 
 from eqsat_opt import zoo
 from eqsat_opt.egraph import Budget, saturate
-from eqsat_opt.egraph.check import check_eclasses
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.rules import default_rules
+from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.testing.eclasses import check_eclasses
 
 
 @dataclass(frozen=True)

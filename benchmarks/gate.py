@@ -78,7 +78,7 @@ def _judged(rule: Rule, prove_all: bool) -> tuple[str, str]:
     reason = str(outcome.error or "no exact method confirms it")
     proven = False
     if outcome.passed or prove_all:
-        from eqsat_opt.rules.verify.proof import prove
+        from eqsat_opt.proving.proof import prove
 
         proof = prove(rule, time_limit_s=_PROOF_LIMIT_S)
         proven = proof.status == "proven"

@@ -243,67 +243,67 @@ _HIGHER: dict[str, _Edits] = {
     ),
 }  # fmt: skip
 _LEVEL_1: dict[str, _Edits] = {
-    "bounds": (
+    "checks.bounds": (
         ("x.value + sign * y.value, x.error + y.error, x.terms + y.terms",
          "x.value + sign * y.value, x.error + y.error, x.terms"),
         ("_times(x.value, dy) + _times(y.value, dx)", "_times(x.value, dy)"),
     ),
-    "classes": (
+    "checks.classes": (
         ("suspects.append((one, roots))", "pass"),
         ("far = np.abs(left - right) > self.difference[..., draw]",
          "far = np.abs(left - right) < -1.0"),
     ),
-    "closure": (
+    "typing.closure": (
         ('yield Condition("==", condition.args[:2])', "yield condition"),
         ("max((c.args[2] for c", "min((c.args[2] for c"),
     ),
-    "counterexample": (
+    "checks.counterexample": (
         ("if wrong.any():", "if wrong.all() and wrong.size > 10:"),
         ("for simple in (0, 1):", "for simple in ():"),
     ),
-    "degrees": (
+    "checks.degrees": (
         ("return _pack(n + m, d + e)", "return _pack(np.maximum(n, m), d + e)"),
         ("np.maximum(n + e, m + d)", "n + e"),
         ("self.is_polynomial and not m.any()", "self.is_polynomial"),
         ("min(0.0, self.trials * float", "min(0.0, float"),
     ),
-    "designed": (
+    "numbers.designed": (
         ("return 1e9 if", "return 1.0 if"),
         ("rng.integers(0, 2, shape).astype(np.float64)", "rng.standard_normal(shape)"),
         ("float(info.tiny) / 8", "float(info.tiny) * 8"),
     ),
-    "differences": (
+    "checks.differences": (
         ("numbers.wrong(left, right).any():\n                    return values, compared",
          "False:\n                    return values, compared"),
         ("whole[root] += ever is not None and bool(ever.all())", "pass"),
     ),
-    "draws": (
+    "numbers.draws": (
         ("rng.integers(0, 2, shape).astype(bool)", "rng.integers(0, 1, shape).astype(bool)"),
         ("for d in (-1.0, -0.5, 0.0, 0.5, 1.0)]", "for d in (0.0,)]"),
     ),
-    "element_types": (
+    "typing.element_types": (
         ('_require(term.args[1], _INDEX, found)', '_require(term.args[0], _INDEX, found)'),
         ('_require(term.args[0], "bool", found)', "pass"),
     ),
-    "shapes": (
+    "numbers.shapes": (
         ("return 1 / _exponential(-x, seed)", "return _exponential(-x, seed)"),
         ("return -_squashed(-x, key)", "return _squashed(-x, key)"),
     ),
-    "models_z3": (
+    "instances.models_z3": (
         ("return self._sum(p) == 0", "return self._sum(p) >= 0"),
     ),
-    "empties": (
+    "checks.empties": (
         ("if found is not None:\n                return found",
          "if False:\n                return found"),
     ),
-    "evaluation": (
+    "numbers.evaluation": (
         ("places[key] = len(steps)\n", "places[key] = 0\n"),
         ("close = finite & (np.abs(left - right) <= _TOLERANCE * scale)", "close = finite"),
     ),
-    "exact": (
+    "checks.exact": (
         ("if types[0] != types[1]:", "if types[0].rank != types[1].rank:"),
     ),
-    "extents": (
+    "typing.extents": (
         ("and not _occurs(a, b)", ""),
         ("b < a.low", "b < 0"),
         ("b.low = max(a.low, b.low)", "b.low = min(a.low, b.low)"),
@@ -314,93 +314,93 @@ _LEVEL_1: dict[str, _Edits] = {
         ("    _raise_if_empty_differs(rule, seed, max_points)\n", ""),
         ("    _raise_if_too_far(rule, seed, max_points)\n", ""),
     ),
-    "hints": (
+    "typing.hints": (
         ("if any(condition.kind == \"is-float\" for condition in when):", "if False:"),
         ("max(self._least.get(name, 0), axis + 1)", "max(self._least.get(name, 0), axis)"),
     ),
-    "instances": (
+    "instances.search": (
         ("except REFUSED:\n        return False", "except REFUSED:\n        return True"),
         ("key=_size", "key=lambda one: -_size(one)[0]"),
     ),
-    "landmarks": (
+    "typing.landmarks": (
         ("for d in (-1, 0, 1)}", "for d in (0,)}"),
     ),
-    "left_side": (
+    "instances.left_side": (
         ("return all(holds(c, bindings, lambda *_: True) for c in self._when)", "return True"),
     ),
-    "margins": (
+    "checks.margins": (
         ("_WITHIN = 0.9", "_WITHIN = 0.0"),
         ("_MOST = 16.0", "_MOST = 1e12"),
     ),
-    "methods": (
+    "checks.methods": (
         ("if not chosen and not operators & (_EXTREMES", "if not operators & (set()"),
     ),
-    "movement_schemes": (
+    "typing.movement_schemes": (
         ("lo = t.extents.new(low=0)", "lo = 0"),
     ),
-    "open_attributes": (
+    "typing.open_attributes": (
         ("more = marks.reals if min(options) <= 0 else marks.positive", "more = ()"),
     ),
-    "precision": (
+    "checks.precision": (
         ("return float(np.abs(exact[finite] - result[finite]).max()) / scale", "return 0.0"),
     ),
-    "rationals": (
+    "numbers.rationals": (
         ('"Ceil": lambda x, _a: -(-x // 1)', '"Ceil": lambda x, _a: x // 1'),
         ('"Sign": lambda x, _a: (x > 0) - (x < 0)', '"Sign": lambda x, _a: (x > 0) - (x <= 0)'),
         ("x if x > _rational(a[\"alpha\"]) else 0", "x if x < _rational(a[\"alpha\"]) else 0"),
     ),
-    "reals": (
+    "numbers.reals": (
         ("rng.choice(_HALVES, shape)", "values"),
         ("compared & ~(np.abs(left - right) <= rounding)",
          "compared & (np.abs(left - right) > rounding)"),
         ("_RELATIVE = 2e-7", "_RELATIVE = 2e-1"),
     ),
-    "records": (
+    "numbers.records": (
         ("(self.terms - 1.0) * self.total", "self.total"),
         ("np.where(absorbed, 0.0, rounding)", "rounding"),
     ),
-    "rounding": (
+    "checks.rounding": (
         ("if isinstance(found.attrs[name], float)]", "]"),
     ),
-    "schemes": (
+    "typing.schemes": (
         ('if attribute(t, term, "keepdims", (1, 0)):', 'if attribute(t, term, "keepdims", (1,)):'),
     ),
-    "templates": (
+    "typing.templates": (
         ("values = [0 if i == place", "values = [1 if i == place"),
     ),
-    "twofield": (
+    "numbers.twofield": (
         ("p = _powers(self._base, a.q, self._p.prime)",
          "p = _powers(self._base, a.p, self._p.prime)"),
         ("no_p = x.no_p | e.no_q | ~(whole | square)", "no_p = x.no_p | e.no_q"),
         ("nothing = (y.p == 0) & ~y.no_p", "nothing = np.zeros_like(y.no_p)"),
         ("return np.asarray(equal_p & (", "return np.asarray(equal_p | ("),
     ),
-    "typing": (
+    "typing.most_general": (
         ("usual = (len(base), *range(len(base)), len(base) + 1)", "usual = (len(base),)"),
         ('if how == "y":\n                self.equal(y, 1)',
          'if how == "y":\n                self.equal(y, 2)'),
     ),
-    "certificate": (
+    "certificates.certificate": (
         ("if one.is_sealed}", "}"),
         ("if now is not None and now != certificate.fingerprint:", "if False:"),
         ("if certificate.level < 1:", "if certificate.level < 0:"),
         ("if value[\"level\"] > _HIGHEST_LEVEL:", "if False:"),
     ),
-    "plain": (
+    "certificates.plain": (
         ("type(value) is int and 0 <= value", "isinstance(value, int) and 0 <= value"),
         ("type(value) is float and math.isfinite(value)", "type(value) is float"),
         ("if value.keys() != kinds.keys():", "if not value.keys() <= kinds.keys():"),
     ),
-    "kept": (
+    "certificates.kept": (
         ("if fits and named and not why_invalid(rule, certificate)", "if named"),
         ("and not stat.S_IMODE(status.st_mode) & 0o077", ""),
     ),
-    "semantics": (
+    "certificates.semantics": (
         ('return f"literal {_attr(value.args[0])}"', 'return "literal"'),
         ('*(f"when {_condition(condition)}" for condition in rule.when),', ""),
         ('*(f"right {_term(term)}" for term in rule.rhs),', ""),
     ),
-    "window_schemes": (
+    "typing.window_schemes": (
         ('attribute(t, term, "count_include_pad", (0, 1))',
          'attribute(t, term, "count_include_pad", (0,))'),
     ),
@@ -460,7 +460,7 @@ _INDEXED: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 _RESTS = "tests/unit/test_foundations.py::test_"
 _FOUNDATIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
-    "dependencies": (
+    "certificates.dependencies": (
         ("return gate, gate | _reach([(_PROVER, _ALL)])", "return gate, gate",
          "every_module_of_the_verifier_counts"),
         ("*map(_signature, operators), ", "", "traits_and_arities_count"),
@@ -469,18 +469,18 @@ _FOUNDATIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("if place[1] == _ALL and", "if place[1] < _ALL and",
          "every_module_of_the_verifier_counts"),
     ),
-    "foundations": (
+    "certificates.foundations": (
         ('data["format"] != _FORMAT or data["sources"]',
          'data["format"] != _FORMAT and data["sources"]',
          "a_manifest_that_does_not_fit_decides_nothing"),
         (" and kept.operators.keys() == OPS.keys()", "",
          "a_manifest_that_does_not_fit_decides_nothing"),
     ),
-    "sources": (
+    "certificates.sources": (
         ("entries.setdefault(operator, []).append(piece_of(entry, {}))", "pass",
          "an_edit_of_an_operator"),
     ),
-    "syntax": (
+    "certificates.syntax": (
         ("return frozenset(found - outer)", "return frozenset()", "local_names_are_no_uses"),
         ("if isinstance(node, ast.JoinedStr):", "if False:",
          "versions_of_python_spell_a_tree_alike"),
@@ -490,52 +490,52 @@ _FOUNDATIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
 _TRUE = "tests/unit/test_proof.py::test"
 FAULTS = [
     Fault(
-        "eqsat_opt.rules.verify.choices",
+        "eqsat_opt.proving.typing.choices",
         "way[-1][1] + 1 >= way[-1][0].core",
         "way[-1][1] + 2 >= way[-1][0].core",
         (f"{_UNIT}test_rule_instances.py::test_enumeration_is_lexicographic_and_covers_the_core",),
     ),
     Fault(
-        "eqsat_opt.rules.verify.rounding",
+        "eqsat_opt.proving.checks.rounding",
         "np.add.accumulate(a, axis=-1, dtype=a.dtype)[..., -1]",
         "np.sum(a, axis=-1)",
         (_GATE,),
     ),
     Fault(
-        "eqsat_opt.rules.verify.literals",
+        "eqsat_opt.proving.numbers.literals",
         "_ULPS = 4\n",
         "_ULPS = 4_000_000\n",
         (f"{_UNIT}test_literals.py",),
     ),
     Fault(
-        "eqsat_opt.rules.verify.proof.integers_z3",
+        "eqsat_opt.proving.proof.integers_z3",
         "less(numerator, below + denominator)",
         "less(numerator, below + 1)",
         (f"{_TRUE}_definitions_are_true",),
     ),
     Fault(
-        "eqsat_opt.rules.verify.proof.integers_z3",
+        "eqsat_opt.proving.proof.integers_z3",
         "at_least(difference, shared)),\n",
         "at_least(difference, shared + 1)),\n",
         (f"{_TRUE}_facts_about_products_are_true",),
     ),
     *(
-        Fault(f"eqsat_opt.rules.verify.proof.{module}", old, new, (_PARTS,))
+        Fault(f"eqsat_opt.proving.proof.{module}", old, new, (_PARTS,))
         for module, edits in _PROVER.items()
         for old, new in edits
     ),
     *(
-        Fault(f"eqsat_opt.rules.verify.proof.{module}", old, new, _RANKS)
+        Fault(f"eqsat_opt.proving.proof.{module}", old, new, _RANKS)
         for module, edits in _HIGHER.items()
         for old, new in edits
     ),
     *(
-        Fault(f"eqsat_opt.rules.verify.{module}", old, new, (_GATE,))
+        Fault(f"eqsat_opt.proving.{module}", old, new, (_GATE,))
         for module, edits in _LEVEL_1.items()
         for old, new in edits
     ),
     *(
-        Fault(f"eqsat_opt.rules.verify.{module}", old, new, (f"{_RESTS}{test}",))
+        Fault(f"eqsat_opt.proving.{module}", old, new, (f"{_RESTS}{test}",))
         for module, edits in _FOUNDATIONS.items()
         for old, new, test in edits
     ),

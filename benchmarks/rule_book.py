@@ -22,18 +22,18 @@ from pathlib import Path
 
 from eqsat_opt import zoo
 from eqsat_opt.egraph import Budget, Saturation, saturate
-from eqsat_opt.egraph.derive import Prover
-from eqsat_opt.egraph.redundancy import redundant
-from eqsat_opt.egraph.siblings import SEED_RULE
+from eqsat_opt.egraph.derivation.derive import Prover
+from eqsat_opt.egraph.loading.siblings import SEED_RULE
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.proving.taso import read_taso, to_rule
 from eqsat_opt.rules.axioms import EQUATIONS, axioms
 from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rule import Numerics, Phase, Rule
-from eqsat_opt.rules.taso import read_taso, to_rule
+from eqsat_opt.testing.redundancy import redundant
 
 OFF = (Phase.SIBLINGS, Phase.DERIVATION)
 """Phases that saturation does not run."""

@@ -61,7 +61,7 @@ from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.cost.operators import OperatorCost
 from eqsat_opt.egraph import Budget, lower
-from eqsat_opt.egraph.engine import Engine
+from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model

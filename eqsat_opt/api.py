@@ -6,6 +6,7 @@ They agree on a deadline, read what was given and write what came out; the work 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,6 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
 from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.explanation import Explanation
-from eqsat_opt.extract import Objective
 from eqsat_opt.ir.external import files_read_by
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import to_same_type
@@ -29,15 +29,16 @@ from eqsat_opt.optimising import (
     AnyModel,
     Progress,
     Stages,
-    objective_weights,
+    objective_of,
     open_pricer,
     optimise,
     session_options,
 )
 from eqsat_opt.options import Options, chosen_options
+from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import rule_notes, store_warning
-from eqsat_opt.rules import Numerics, load_rules
+from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import require_custom_ops
@@ -47,14 +48,24 @@ from eqsat_opt.runtime.race_result import RaceResult
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.entrants import ORIGINAL
 from eqsat_opt.select.pipeline import Plan
+from eqsat_opt.select.stages import (
+    STAGES,
+    StageValue,
+    read_stage,
+    require_stage,
+    stage_document,
+    stage_of,
+    write_stage,
+)
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
 
 if TYPE_CHECKING:
     from eqsat_opt.comparison import CompareSettings, Comparison
 
 __all__ = [
-    "Difference", "RaceResult", "Result", "bench", "compare", "default_output", "explain",
-    "files_of", "optimize", "rule_notes", "run",
+    "STAGES", "Difference", "RaceResult", "Result", "StageValue", "bench", "compare",
+    "default_output", "explain", "files_of", "optimize", "read_stage", "require_stage",
+    "rule_notes", "run", "stage", "stage_document", "write_stage",
 ]  # fmt: skip
 
 
@@ -167,10 +178,16 @@ def _run(
     return Result(result, report, outcome.plan)
 
 
-def files_of(model: str | os.PathLike[str]) -> frozenset[str]:
-    """The files that a model given by its path is read from, data files included."""
-    text = os.fspath(model)
-    return frozenset() if text.startswith("zoo:") else frozenset({text, *files_read_by(text)})
+def files_of(*models: str | os.PathLike[str]) -> Iterator[str]:
+    """The files that models given by their paths are read from, data files included.
+
+    A model is opened only when its data files are asked for.
+    """
+    for model in models:
+        text = os.fspath(model)
+        if not text.startswith("zoo:"):
+            yield text
+            yield from files_read_by(text)
 
 
 def default_output(model: str | os.PathLike[str]) -> str:
@@ -303,16 +320,58 @@ def explain(
     chosen = replace(chosen_options(options, keywords), race=False, check=0)
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
-    result = _run(model, given, chosen, None, progress, deadline)
-    plan = result.plan
-    if plan is None:
-        raise OptionError(result.report.notes[0])
+    result, plan = _searched(model, given, chosen, progress, deadline)
     progress("explain", "")
-    objective = Objective(objective_weights(chosen.objective))
+    objective = objective_of(chosen)
     fates = rule_fates(plan, objective, time_limit_s=deadline.left_s, seed=chosen.seed)
     graphs = (plan.saturation.lowered.graph, plan.best)
     misses = near_misses(graphs, plan.rules, time_limit_s=min(_MISSES_S, deadline.left_s))
     return Explanation(result.report, plan, fates, misses, rewrites(plan.best), kernel_uses(plan))
+
+
+def _searched(
+    model: AnyModel, given: AnyModel, options: Options, progress: Progress, deadline: Deadline
+) -> tuple[Result, Plan]:
+    """Search without writing; what was found."""
+    result = _run(model, given, options, None, progress, deadline)
+    if result.plan is None:
+        raise OptionError(result.report.notes[0])
+    return result, result.plan
+
+
+def stage(
+    model: AnyModel,
+    name: str,
+    options: Options | None = None,
+    *,
+    progress: Progress = _silent,
+    **keywords: Any,
+) -> StageValue:
+    """One stage of the search for ``model``, to be looked at or stored.
+
+    Args:
+        model: as for :func:`optimize`.
+        name: ``eclasses``, the saturated e-graph; ``candidates``, every kernel that could compute a
+            class, with its price; ``selection``, the kernels that were chosen.
+        options: all choices; ``race`` and ``check`` have no effect, and for ``eclasses`` nothing is
+            measured.
+        progress: called with a stage and a detail.
+        keywords: fields of :class:`~eqsat_opt.options.Options` that differ from ``options``.
+
+    Returns:
+        A value that prints itself; :func:`write_stage` stores it, :func:`read_stage` reads it.
+
+    Raises:
+        ModelError, OptionError: see :func:`run`; or there is no stage of this name.
+    """
+    require_stage(name)
+    chosen = replace(chosen_options(options, keywords), race=False, check=0)
+    if name == STAGES[0]:  # prices come later
+        chosen = replace(chosen, measure=False)
+    given = resolve(model)
+    deadline = Deadline.after(chosen.budget_s)
+    _, plan = _searched(model, given, chosen, progress, deadline)
+    return stage_of(plan, name)
 
 
 def compare(

@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from eqsat_opt.errors import RuleError, RuleRefuted
-from eqsat_opt.rules.library import (
-    book_certificates,
-    certificate_path,
-    families,
-)
+from eqsat_opt.proving.certificates.certificate import Certificate, why_invalid, write_certificates
+from eqsat_opt.proving.certificates.foundations import write_manifest
+from eqsat_opt.proving.selection import book_certificates, certificate_path
+from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rule import Phase, Rule, directed
-from eqsat_opt.rules.verify.certificate import Certificate, why_invalid, write_certificates
-from eqsat_opt.rules.verify.foundations import write_manifest
 
 __all__ = ["LEVELS", "Outcome", "SerialExecutor", "verify", "write_book"]
 
@@ -76,7 +73,7 @@ class SerialExecutor(Executor):
 def _exact(
     rule: Rule, seed: int, thorough: bool
 ) -> tuple[Certificate | None, RuleRefuted | None, float]:
-    from eqsat_opt.rules.verify.gate import BRIEF_POINTS, THOROUGH_POINTS, certify_exact
+    from eqsat_opt.proving.gate import BRIEF_POINTS, THOROUGH_POINTS, certify_exact
 
     start = time.perf_counter()
     points = THOROUGH_POINTS if thorough else BRIEF_POINTS
@@ -91,7 +88,7 @@ def _prove(rule: Rule, limit_s: float) -> tuple[str, str, str, float]:
     """Status, scope, reason, seconds; the status is ``missing`` where z3 is not installed."""
     start = time.perf_counter()
     try:
-        from eqsat_opt.rules.verify.proof import prove
+        from eqsat_opt.proving.proof import prove
 
         proof = prove(rule, time_limit_s=limit_s)
     except (ImportError, RuleError) as error:
@@ -101,7 +98,7 @@ def _prove(rule: Rule, limit_s: float) -> tuple[str, str, str, float]:
 
 def _derive(rule: Rule, axioms: Sequence[Rule]) -> tuple[tuple[str, ...] | None, str, float]:
     """Axioms used, or ``None``; scope; seconds."""
-    from eqsat_opt.egraph.derive import derive
+    from eqsat_opt.egraph.derivation.derive import derive
 
     start = time.perf_counter()
     used: dict[str, None] = {}

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from eqsat_opt.egraph.derive import Derivation, Prover
+from eqsat_opt.egraph.derivation.derive import Derivation, Prover
+from eqsat_opt.proving import Refutation, check_rule
+from eqsat_opt.proving.taso import Groups, TasoRule, read_taso, to_rule
+from eqsat_opt.proving.taso.handwritten import HAND_WRITTEN
 from eqsat_opt.rules.axioms import axioms
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.taso import Groups, TasoRule, read_taso, to_rule
-from eqsat_opt.rules.taso.handwritten import HAND_WRITTEN
-from eqsat_opt.rules.verify import Refutation, check_rule
 
 __all__ = ["Conformance", "Progress", "Verdict", "classify"]
 

@@ -13,6 +13,7 @@ __all__ = [
     "RuleRefuted",
     "RuntimeFailed",
     "SaturationError",
+    "StageError",
     "StoreError",
     "escaped",
     "printable",
@@ -88,6 +89,10 @@ class RuntimeFailed(EqsatError):
 
 class StoreError(EqsatError):
     """The profile store cannot be read or written."""
+
+
+class StageError(EqsatError):
+    """A stored stage of the search is foreign or damaged, or cannot be read or written."""
 
 
 class CheckFailed(EqsatError):

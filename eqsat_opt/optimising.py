@@ -15,22 +15,23 @@ from functools import cache
 import onnx
 import onnx_ir
 
-from eqsat_opt.cost.metrics import metric_weights, with_ties_broken
+from eqsat_opt.cost.metrics import metric_name, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import OptionError, StoreError
-from eqsat_opt.extract import Objective, parse_objective
+from eqsat_opt.errors import StoreError
+from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.options import Options
+from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
-from eqsat_opt.rules import Numerics, load_rules
+from eqsat_opt.rules import Numerics
 from eqsat_opt.runtime.acceptance import require_valid
 from eqsat_opt.runtime.ort import OrtOptions
 from eqsat_opt.runtime.ort_config import ORT_CONFIG, with_level
@@ -48,7 +49,7 @@ __all__ = [
     "Outcome",
     "Progress",
     "Stages",
-    "objective_weights",
+    "objective_of",
     "open_pricer",
     "optimise",
     "session_options",
@@ -95,16 +96,25 @@ def open_pricer(options: Options) -> Iterator[Pricer]:
             store.close()
 
 
-def objective_weights(objective: str | Mapping[str, float]) -> dict[str, float]:
-    """What a model is optimised for: a sum of metrics, from which a race can tell a winner."""
-    if isinstance(objective, str):
-        aim = parse_objective(objective)
-        if not isinstance(aim, Objective) or aim.critical_path:
-            raise OptionError(
-                f"objective {objective!r} is no sum of metrics; write for instance time+1e-6*flops"
-            )
-        objective = aim.weights
-    return metric_weights(objective)
+def objective_of(options: Options) -> AnyObjective:
+    """What a model is optimised for, under which limits; metrics as the columns are called.
+
+    Raises:
+        OptionError: the objective or a limit is not in the grammar, or names an unknown metric.
+    """
+    return parse_objective(options.objective, options.limits, metric=metric_name)
+
+
+def _ties_broken(objective: AnyObjective) -> AnyObjective:
+    """The same; a sum without time prefers, among graphs that cost the same, fewer launches."""
+    if not isinstance(objective, Objective) or objective.weighs("time_us"):
+        return objective
+    return replace(objective, weights=with_ties_broken(objective.weights))
+
+
+def _is_by_clock(objective: AnyObjective) -> bool:
+    """Whether a race can judge: only a sum with time in it has the clock for a measure."""
+    return isinstance(objective, Objective) and objective.weights.get("time_us", 0.0) > 0
 
 
 _SEARCH = 0.7
@@ -121,10 +131,10 @@ _RACE_S = 10.0
 
 
 def _search_options(
-    options: Options, objective: Mapping[str, float], sizes: Mapping[str, int], deadline: Deadline
+    options: Options, objective: AnyObjective, sizes: Mapping[str, int], deadline: Deadline
 ) -> SearchOptions:
     return SearchOptions(
-        Objective(with_ties_broken(objective)),
+        _ties_broken(objective),
         Budget(nodes=options.nodes),
         sizes,
         measure=options.measure,
@@ -152,7 +162,7 @@ def _terms(
         sizes,
         _RACE_S if options.race else 0.0,
         # Whoever minimises something else than time wants the minimum, whatever the clock says.
-        by_cost=not search.objective.weights.get("time_us"),
+        by_cost=not _is_by_clock(search.objective),
         seed=options.seed,
         deadline=deadline,
         custom_ops=options.custom_ops,
@@ -200,7 +210,7 @@ def optimise(
         ModelError, OptionError, CheckFailed: see :func:`eqsat_opt.api.run`.
     """
     stages = Stages(progress)
-    objective = objective_weights(options.objective)
+    objective = objective_of(options)
     rules = load_rules(options.rules, Numerics.parse(options.numerics))
     with stages("load"):
         model = load_model(given)
@@ -223,7 +233,7 @@ def optimise(
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
             terms, clear = replace(terms, open_session=box.open, wait=box.wait), box.reset
         pricer = stack.enter_context(open_pricer(options))
-        if search.measure and not terms.by_cost:
+        if search.measure and objective.uses("time_us"):
             with stages("calibrate"):
                 pricer.calibrate(search.deadline.share(_CALIBRATION))
         job = Job(
@@ -239,6 +249,10 @@ def optimise(
             progress=stages.progress,
         )
         found, warnings = find_candidates(job, rules, deadline)
+        breaks = found.plan.choice.original_breaks
+        if breaks:  # the clock cannot speak for an original that may not stay
+            terms = replace(terms, by_cost=True)
+            job = replace(job, terms=terms)
         stages.seconds.update(found.stages_s)
         origin = cache(lambda: origin_of(model, rules, options.numerics))
         joined = _joined(job, found, destination, model, origin, stages)
@@ -265,9 +279,9 @@ def optimise(
     )
     report = replace(
         report,
-        warnings=(*warnings, *store_warning(pricer)),
+        warnings=(*warnings, *store_warning(pricer), *_unlimited(verdict, breaks)),
         sizes=tuple(one.to_json() for one in sizes),
-        notes=(*report.notes, *_notes(joined, contest, lacking)),
+        notes=(*report.notes, *_notes(joined, contest, lacking), *_caveats(objective, found)),
     )
     return Outcome(model, chosen, report, joined.found.plan, is_written)
 
@@ -286,7 +300,9 @@ def _joined(
 ) -> Joined:
     """What was found, and the earlier result at its place, if there will be a race."""
     place = None if destination is None else destination.earlier
-    if place is None or not job.terms.race_s or job.terms.by_cost:
+    # Nothing tells whether the earlier result keeps the limits.
+    is_limited = job.search.objective.is_limited
+    if place is None or not job.terms.race_s or job.terms.by_cost or is_limited:
         return Joined(found)
     with stages("previous"):
         return join_previous(found, place, model, origin, job.staging.original, job.terms)
@@ -297,6 +313,26 @@ def _notes(joined: Joined, contest: Contest, lacking: str) -> Iterator[str]:
         yield joined.note
     if lacking and not contest.obstacle:
         yield f"the original does not run in onnxruntime, so nothing was checked: {lacking}"
+
+
+def _unlimited(verdict: Verdict, breaks: str) -> Iterator[str]:
+    if breaks and verdict.winner == ORIGINAL:
+        yield f"the original stays although it breaks a limit: {breaks}"
+
+
+def _caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
+    """What the objective leaves unproven or unkept."""
+    unmeasured = found.plan.choice.unmeasured
+    if isinstance(objective, Ratio) and objective.denominator.get("time_us"):
+        yield (
+            "the objective divides by time, so prices that are lower bounds do not bound it; what "
+            "is said of the cheapest graph holds for the prices used here only"
+        )
+    if objective.bounds("time_us") and unmeasured:
+        yield (
+            "the limits on time are kept by prices of which some are lower bounds; the graph may "
+            "take longer"
+        )
 
 
 def _contest(job: Job, joined: Joined, stages: Stages) -> Contest:

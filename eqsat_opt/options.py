@@ -97,11 +97,19 @@ def _paths(name: str, value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_path(name, one) for one in value))
 
 
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, Iterable):
+        raise _wrong(name, value, "texts")
+    return tuple(_text(name, one) for one in value)
+
+
 def _aim(name: str, value: object) -> str | dict[str, float]:
     if isinstance(value, Mapping):
         return {_text(name, key): _number(f"{name}[{key!r}]", w) for key, w in value.items()}
     if not isinstance(value, str):
-        raise _wrong(name, value, "a sum of metrics, or a mapping from metrics to weights")
+        raise _wrong(name, value, "an objective as a text, or a mapping from metrics to weights")
     return value
 
 
@@ -132,6 +140,7 @@ _KINDS: Mapping[str, Callable[[str, object], Any]] = {
     "bool": _flag,
     "float": _number,
     "int": _whole,
+    "Sequence[str]": _texts,
     "str": _text,
     "str | Mapping[str, float]": _aim,
     "str | None": lambda name, value: None if value is None else _path(name, value),
@@ -145,7 +154,13 @@ class Options:
     """How to optimise; every field has a sensible default.
 
     Attributes:
-        objective: what to minimise: a metric, or a weighted sum such as ``time+1e-6*flops``.
+        objective: what to minimise: a metric (``time`` in µs, ``flops``, ``bytes``, ``launches``,
+            ``weight_bytes``), a weighted sum such as ``time+1e-6*flops``, with a critical path such
+            as ``time+0.25*critical_path(time)``, a product such as ``time*bytes``, or a ratio such
+            as ``bytes/flops``; or the weights of a sum, by metric. Where it is a sum with time in
+            it, the race decides; otherwise the predicted cost does.
+        limits: what the result has to keep, as predicted: totals (``bytes<=1e9``), the critical
+            path (``critical_path(time)<=500``), or one kernel (``max(bytes)<=1e6``).
         target: ``cpu``.
         rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file;
             comma separated.
@@ -185,6 +200,7 @@ class Options:
     """
 
     objective: str | Mapping[str, float] = "time"
+    limits: Sequence[str] = ()
     target: str = "cpu"
     rules: str = "default"
     numerics: str = "reassociate"

@@ -124,7 +124,12 @@ class Report:
         warnings: what went wrong and was avoided: candidates that failed the check, a profile store
             that cannot be used.
         notes: what else the user should know.
-        objective: weight by metric of what was minimised.
+        objective: weight by metric of the totals in what was minimised; empty for a product or a
+            ratio.
+        goal: what was minimised, in the grammar of objectives; critical paths, products and ratios
+            included.
+        limits: what had to be kept, each in the same grammar.
+        original_breaks: a sentence about a limit that the original breaks; empty if it keeps all.
     """
 
     model: str
@@ -166,6 +171,9 @@ class Report:
     sizes: tuple[Mapping[str, Mapping[str, int]], ...] = ()
     notes: tuple[str, ...] = ()
     objective: Mapping[str, float] = field(default_factory=lambda: {"time_us": 1.0})
+    goal: str = "time_us"
+    limits: tuple[str, ...] = ()
+    original_breaks: str = ""
 
     @property
     def headline(self) -> str:
@@ -179,6 +187,8 @@ class Report:
         if self._by_time:
             return f"{STATUS_TEXT[self.status]}: {self.speedup:.2f}x{where}"
         speed = f"{self.speedup:.2f}x as fast{where}"
+        if self.original_breaks:
+            return f"a graph within the limits was found, {speed}"
         if self.result_cost is not None and self._is_below(self.result_cost, self.original_cost):
             share = self.result_cost / self.original_cost
             return f"a cheaper graph was found: {share:.3f} of the predicted cost, {speed}"
@@ -208,7 +218,8 @@ class Report:
             less = percent_text(1 - self.cost / self.result_cost)
             return f"the cheapest graph found would cost {less} less, but {self.passed_over}"
         if self.extraction_status == "optimal":
-            return f"no graph in the e-graph is cheaper than {subject}: proven"
+            which = "no graph within the limits" if self.limits else "no graph in the e-graph"
+            return f"{which} is cheaper than {subject}: proven"
         if self.lower_bound <= 0 or self.result_cost > _FAR * self.lower_bound:
             return f"how far {subject} is from the cheapest graph in the e-graph was not settled"
         excess = percent_text(self.result_cost / self.lower_bound - 1)
@@ -221,8 +232,8 @@ class Report:
 
     @property
     def _by_time(self) -> bool:
-        """Whether the clock decides."""
-        return bool(self.objective.get("time_us"))
+        """Whether the clock decides; it does not speak for an original that breaks a limit."""
+        return bool(self.objective.get("time_us")) and not self.original_breaks
 
     @staticmethod
     def _is_below(cost: float, other: float) -> bool:
@@ -254,6 +265,9 @@ class Report:
             "noise": self.noise,
             "threads": self.threads,
             "objective": dict(self.objective),
+            "goal": self.goal,
+            "limits": list(self.limits),
+            "original_breaks": self.original_breaks,
             "cost": self.cost,
             "original_cost": self.original_cost,
             "result_cost": self.result_cost,
@@ -343,7 +357,12 @@ class Report:
     def _search_facts(self) -> list[tuple[str, str]]:
         if not self._was_searched:
             return []
+        aim = [("objective", self.goal)] if self.goal != "time_us" else []
+        if self.limits:
+            kept = f"the original breaks one: {self.original_breaks}" * bool(self.original_breaks)
+            aim.append(("limits", "; ".join(filter(None, (", ".join(self.limits), kept)))))
         return [
+            *aim,
             (
                 "e-graph",
                 f"{count_text(self.enodes_loaded)} → {count_text(self.enodes)} e-nodes in "
@@ -405,7 +424,7 @@ class Report:
         return "no difference"
 
     def _cost(self, value: float) -> str:
-        return time_text(value) if set(self.objective) == {"time_us"} else f"{value:.6g}"
+        return time_text(value) if self.goal == "time_us" else f"{value:.6g}"
 
     def __str__(self) -> str:
         return f"{self.model}: {self.headline}"
@@ -422,6 +441,7 @@ _METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "bytes": ("memory traffic", bytes_text),
     "weight_bytes": ("weights", bytes_text),
     "time_us": ("predicted time", time_text),
+    "critical_path": ("predicted critical path", quantity_text),
 }
 
 

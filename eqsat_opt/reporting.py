@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import onnx_ir
 
-from eqsat_opt.cost.metrics import weighted
 from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.extract import AnyObjective, Objective
+from eqsat_opt.extract.spec import limit_texts, objective_text
 from eqsat_opt.ir.content import constant_bytes, operator_counts
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
+from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
 from eqsat_opt.report import Latency, OutputError, Report
-from eqsat_opt.rules.library import excluded_rules, notes_on_rules
 from eqsat_opt.runtime.compare import Difference
 from eqsat_opt.select import rules_used
 from eqsat_opt.select.contest import Contest, Examination
@@ -27,7 +29,7 @@ def unsearched_report(
     model: onnx_ir.Model,
     stages_s: Mapping[str, float],
     options: Options,
-    objective: Mapping[str, float],
+    objective: AnyObjective,
 ) -> Report:
     """The report where loading left no time for a search."""
     counts, held = _contents(model)
@@ -37,13 +39,23 @@ def unsearched_report(
         original_cost=0.0, lower_bound=0.0, gap=0.0, extraction_status="greedy", enodes=0,
         eclasses=0, enodes_loaded=0, iterations=0, stopped_by="time", rules={}, matches={},
         latency={}, race={}, noise=0.0, threads=options.threads, kernels_measured=0,
-        kernels_unmeasured=0, errors=(), result_cost=0.0, objective=objective,
+        kernels_unmeasured=0, errors=(), result_cost=0.0, **_aim(objective),
         stages_s={key: round(value, 4) for key, value in stages_s.items()},
         notes=(
             f"loading left no time to search within a budget of {options.budget_s:g} s; "
             "allow more with --budget",
+            *(("whether the original keeps the limits was not looked at",) * objective.is_limited),
         ),
     )  # fmt: skip
+
+
+def _aim(objective: AnyObjective) -> dict[str, Any]:
+    """The fields of a report that tell what was minimised."""
+    return {
+        "objective": dict(objective.weights) if isinstance(objective, Objective) else {},
+        "goal": objective_text(objective),
+        "limits": limit_texts(objective),
+    }
 
 
 def _contents(model: onnx_ir.Model) -> tuple[dict[str, int], dict[str, float]]:
@@ -96,7 +108,7 @@ def report_of(
     stages_s: Mapping[str, float],
     n_measured: int,
     options: Options,
-    objective: Mapping[str, float],
+    objective: AnyObjective,
 ) -> Report:
     """All numbers of a run.
 
@@ -109,7 +121,7 @@ def report_of(
         stages_s: seconds per stage.
         n_measured: kernels that were measured.
         options: what the user chose.
-        objective: weight by metric.
+        objective: what was minimised, under which limits.
     """
     verdict, race = contest.verdict, contest.race
     label, level = verdict.winner, verdict.level
@@ -123,7 +135,7 @@ def report_of(
             latency[role] = Latency(entry.time_us, entry.median_us, entry.spread)
     plan, examined = found.plan, found.examined
     choice, egraph = plan.choice, plan.saturation.report
-    cost = weighted(objective, choice.metrics)
+    cost = objective.value(choice.metrics)
     bound = min(choice.extraction.lower_bound, cost)
     differences = examined.differences.get(label, ()) if examined is not None else ()
     (before, held_before), (after, held_after) = map(_contents, files)
@@ -139,8 +151,9 @@ def report_of(
         metrics_before={**choice.original_metrics, **held_before},
         metrics_after={**predicted, **held_after},
         cost=cost,
-        original_cost=weighted(objective, choice.original_metrics),
-        result_cost=weighted(objective, predicted) if predicted else None,
+        original_cost=objective.value(choice.original_metrics),
+        original_breaks=choice.original_breaks,
+        result_cost=objective.value(predicted) if predicted else None,
         passed_over=_passed_over(found, contest),
         lower_bound=bound,
         gap=(cost - bound) / cost if cost else 0.0,
@@ -165,7 +178,7 @@ def report_of(
         session_speedup=verdict.session_speedup,
         session_options={"graph_optimization_level": level} if level else {},
         notes=(*_notes(contest, examined), *_flips(differences), *_written_out(raised, exported)),
-        objective=objective,
+        **_aim(objective),
     )
 
 

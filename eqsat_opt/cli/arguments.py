@@ -20,6 +20,7 @@ __all__ = [
     "Effort",
     "InputShape",
     "Json",
+    "Limit",
     "Model",
     "NoMeasure",
     "Nodes",
@@ -43,9 +44,18 @@ Model = Annotated[
 Objective = Annotated[
     str,
     typer.Option(
-        metavar="METRIC",
-        help="What to minimise: time, flops, bytes, launches, weight_bytes, "
-        "or a sum such as time+1e-6*flops.",
+        metavar="TEXT",
+        help="What to minimise: time, flops, bytes, launches, weight_bytes, time+1e-6*flops, "
+        "time+0.25*critical_path(time), time*bytes or bytes/flops.",
+    ),
+]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LIMIT",
+        help="Largest total (bytes=1e9), longest chain (critical_path(time)=2) or largest value "
+        "of one kernel (max(bytes)=1e6), as predicted; repeatable.",
+        show_default=False,
     ),
 ]
 Rules = Annotated[

@@ -49,10 +49,9 @@ def bench_models(
         seed=seed,
         custom_ops=custom_ops or (),
     )
-    if json not in (None, "-"):
-        check_writable(json)
     from eqsat_opt import api
 
+    check_writable(json, api.files_of(model, other), noun="a file of the model")
     with stage_progress(quiet) as progress:
         progress("race", f"{model} against {other}")
         race, outputs = api.bench(model, other, options)

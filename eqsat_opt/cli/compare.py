@@ -109,11 +109,10 @@ def compare_methods(
         store=store,
         custom_ops=custom_ops or (),
     )
-    if json not in (None, "-"):
-        check_writable(json)
     from eqsat_opt import api
     from eqsat_opt.comparison import CompareSettings
 
+    check_writable(json, api.files_of(model), noun="a file of the model")
     settings = CompareSettings(
         tuple(name.strip() for name in methods.split(",") if name.strip()),
         alpha=alpha,

@@ -1,4 +1,4 @@
-"""`eqsat-opt explain`: which rules fired, which were chosen, why not another."""
+"""`eqsat-opt explain`: which rules fired, which were chosen, why not another; each stage."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.explain_stage import explain_stage
 from eqsat_opt.cli.session import (
     check_writable,
     output_console,
@@ -14,6 +15,7 @@ from eqsat_opt.cli.session import (
     stage_progress,
     write_json,
 )
+from eqsat_opt.errors import OptionError
 from eqsat_opt.options import Options
 
 __all__ = ["explain_model"]
@@ -24,7 +26,24 @@ def explain_model(
     kernels: Annotated[
         bool, typer.Option("--kernels", help="List the kernels with their prices as well.")
     ] = False,
+    stage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Show one stage of the search instead: eclasses, candidates or selection.",
+            show_default=False,
+        ),
+    ] = None,
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Rows of a stage to print, by default 40; 0 prints all.",
+            show_default=False,
+        ),
+    ] = None,
     objective: a.Objective = "time",
+    limit: a.Limit = None,
     rules: a.Rules = Options.rules,
     numerics: a.Numerics = Options.numerics,
     effort: a.Effort = Options.effort,
@@ -42,9 +61,14 @@ def explain_model(
     debug: a.Debug = False,
 ) -> None:
     """Search without racing or writing, and say what was found and why it was chosen."""
+    if stage is None and lines is not None:
+        raise OptionError("--lines counts the rows of a stage; name one with --stage")
+    if stage is not None and kernels:
+        raise OptionError("--kernels is no part of a stage; leave out --kernels or --stage")
     options = a.make_options(
         input_shape,
         objective=objective,
+        limits=limit or (),
         rules=rules,
         numerics=numerics,
         effort=effort,
@@ -57,10 +81,12 @@ def explain_model(
         store=store,
         custom_ops=custom_ops or (),
     )
-    if json not in (None, "-"):
-        check_writable(json)
     from eqsat_opt import api
 
+    check_writable(json, api.files_of(model), noun="a file of the model")
+    if stage is not None:
+        explain_stage(model, stage, options, lines=lines, json=json, quiet=quiet)
+        return
     with stage_progress(quiet) as progress:
         explanation = api.explain(model, options, progress=progress)
     if json is not None:

@@ -126,10 +126,9 @@ def extract_egraphs(
     one such object for each of its points, and that of a folder one for each
     file, by its relative path.
     """
-    for target in (json, plot):
-        if target not in (None, "-"):
-            check_writable(target)
     files = find_files(path)
+    for target in (json, plot):
+        check_writable(target, [file for _, file in files])
     solve: Callable[[str, GymFile, Tell], Outcome]
     if pareto is None:
         if plot is not None:

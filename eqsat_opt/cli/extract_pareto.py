@@ -18,8 +18,8 @@ from eqsat_opt.cli.extract_table import number_text, print_notes
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.gym.result import result_json
 from eqsat_opt.extract.objective import CRITICAL_PATH
+from eqsat_opt.extract.pareto import Front, pareto
 from eqsat_opt.extract.spec import parse_objective
-from eqsat_opt.extract.tradeoff.pareto import Front, pareto
 from eqsat_opt.extract.tradeoff.plane import Box
 from eqsat_opt.files import write_whole
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from typing import Annotated
 
 import typer
@@ -20,7 +21,6 @@ from eqsat_opt.cli.session import (
 )
 from eqsat_opt.errors import OptionError
 from eqsat_opt.options import Options
-from eqsat_opt.paths import same_file
 
 __all__ = ["optimize_model"]
 
@@ -43,6 +43,7 @@ def optimize_model(
         bool, typer.Option("--overwrite", help="Let the output replace the model itself.")
     ] = False,
     objective: a.Objective = "time",
+    limit: a.Limit = None,
     rules: a.Rules = Options.rules,
     numerics: a.Numerics = Options.numerics,
     effort: a.Effort = Options.effort,
@@ -77,6 +78,7 @@ def optimize_model(
     options = a.make_options(
         input_shape,
         objective=objective,
+        limits=limit or (),
         rules=rules,
         numerics=numerics,
         effort=effort,
@@ -100,10 +102,7 @@ def optimize_model(
     is_stream = target == "-"
     if is_stream:
         _check_stream(json)
-    if json not in (None, "-"):
-        check_writable(json)
-        if any(same_file(json, path) for path in (target, *api.files_of(model))):
-            raise OptionError(f"--json {json} is a file of the model; give another name")
+    check_writable(json, chain((target,), api.files_of(model)), noun="a file of the model")
     place = typer.get_binary_stream("stdout") if is_stream else target
     with stage_progress(quiet) as progress:
         report = api.run(model, options, output=place, progress=progress).report

@@ -45,8 +45,7 @@ def _show(
     debug: a.Debug = False,
 ) -> None:
     """Say what is stored, and for which devices."""
-    if json not in (None, "-"):
-        check_writable(json)
+    check_writable(json)
     with _opened(store) as opened:
         stats = opened.stats()
         rows = opened.rows() if kernels else []

@@ -74,7 +74,8 @@ def _list(
 ) -> None:
     """List the rules of the book with what is certified of each; the filters add up."""
     from eqsat_opt.certification import LEVELS
-    from eqsat_opt.rules.library import FAMILIES, standings
+    from eqsat_opt.proving.selection import standings
+    from eqsat_opt.rules.library import FAMILIES
     from eqsat_opt.rules.rule import Numerics, Phase
 
     _one_of(family, FAMILIES, "family", "families")
@@ -82,8 +83,7 @@ def _list(
     _one_of(numerics, [one.name.lower() for one in Numerics], "class of numerics", "classes")
     if level is not None and level not in (0, *LEVELS):
         raise OptionError(f"--level {level} does not exist; give 0, 1, 2 or 3")
-    if json not in (None, "-"):
-        check_writable(json)
+    check_writable(json)
     shown = [
         one
         for one in standings().values()
@@ -113,11 +113,11 @@ def _show(
     debug: a.Debug = False,
 ) -> None:
     """Show equation, conditions, certificate and numerics of a rule."""
-    from eqsat_opt.rules.describe import certificate_text, describe
-    from eqsat_opt.rules.library import named_rules, standings
+    from eqsat_opt.proving.describe import certificate_text, describe
+    from eqsat_opt.proving.selection import standings
+    from eqsat_opt.rules.library import named_rules
 
-    if json not in (None, "-"):
-        check_writable(json)
+    check_writable(json)
     shown = [standings()[rule.name] for rule in named_rules(name)]
     if json is not None:
         write_json({"rules": [standing_json(one) for one in shown]}, json)
@@ -178,7 +178,8 @@ def _chosen(names: Sequence[str]) -> list[Rule]:
 
 def _run(rules: Sequence[Rule], level: int, jobs: int, quiet: bool) -> list[Outcome]:
     from eqsat_opt.certification import verify
-    from eqsat_opt.rules.library import FAMILIES, book_certificates, families
+    from eqsat_opt.proving.selection import book_certificates
+    from eqsat_opt.rules.library import FAMILIES, families
 
     known = {
         name: one for f in FAMILIES for name, one in book_certificates(f, strict=False).items()
@@ -231,8 +232,7 @@ def _verify(
 
     if level not in LEVELS:
         raise OptionError(f"--level {level} does not exist; give 1, 2 or 3")
-    if json not in (None, "-"):
-        check_writable(json)
+    check_writable(json)
     rules = _chosen(names or ())
     start = perf_counter()
     outcomes = _run(rules, level, jobs, quiet or json == "-")
@@ -290,15 +290,14 @@ def _import(
     debug: a.Debug = False,
 ) -> None:
     """Print each rule of a file and what the gate says; exit code 1 if it refuses one."""
-    from eqsat_opt.rules.admission import check_claims, claims_beside
+    from eqsat_opt.proving.admission import check_claims, claims_beside
+    from eqsat_opt.proving.certificates.certificate import certificates_beside, write_certificates
+    from eqsat_opt.proving.certificates.kept import keep
     from eqsat_opt.rules.library import read_users_rules
-    from eqsat_opt.rules.verify.certificate import certificates_beside, write_certificates
-    from eqsat_opt.rules.verify.kept import keep
 
     if level not in (None, 1, 2):
         raise OptionError(f"--level {level} does not exist; give 1 or 2")
-    if json not in (None, "-"):
-        check_writable(json)
+    check_writable(json, (file, certificates_beside(Path(file))))
     path = Path(file)
     if path.suffix.lower() not in (".py", ".pb"):
         raise RuleError(f"{file} is neither a rulebook (.py) nor a file of TASO's rules (.pb)")

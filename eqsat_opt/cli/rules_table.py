@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from eqsat_opt.certification import Outcome
-    from eqsat_opt.rules.library import Standing
-    from eqsat_opt.rules.verify.certificate import Certificate
+    from eqsat_opt.proving.certificates.certificate import Certificate
+    from eqsat_opt.proving.selection import Standing
 
 __all__ = [
     "level_of",
@@ -100,7 +100,7 @@ def _known(certificate: Certificate | None, *, wide: bool) -> tuple[str, ...]:
 
 
 def _standings_table(shown: Sequence[Standing], width: int) -> Table:
-    from eqsat_opt.rules.describe import equation
+    from eqsat_opt.proving.describe import equation
 
     wide = width >= _WIDE
     rows = []

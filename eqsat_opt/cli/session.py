@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.errors import OptionError
 from eqsat_opt.files import write_whole
-from eqsat_opt.paths import obstacle
+from eqsat_opt.paths import obstacle, same_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +26,7 @@ __all__ = [
     "print_warnings",
     "stage_progress",
     "write_json",
+    "write_text",
 ]
 
 Progress = Callable[[str, str], None]
@@ -120,16 +121,28 @@ def stage_progress(quiet: bool = False) -> Iterator[Progress]:
         yield show
 
 
-def check_writable(path: str) -> None:
+def check_writable(
+    path: str | None, files: Iterable[str | os.PathLike[str]] = (), *, noun: str = "what is read"
+) -> None:
     """Say before the work, and not after it, that a file cannot be written.
 
+    Args:
+        path: as given; nothing is said of `-`, which is standard output, and of none at all.
+        files: what the command reads, or writes something else to.
+        noun: what these are.
+
     Raises:
-        OptionError: the path is an option or a folder, or lies in none that may be written to.
+        OptionError: the path is an option or a folder, lies in none that may be written to, or is
+            one of those files.
     """
+    if path is None or path == "-":
+        return
     if path.startswith("-"):
         raise OptionError(f"{path} is where a file name belongs; a file of that name is ./{path}")
     if why := obstacle(path):
         raise OptionError(why)
+    if any(same_file(path, one) for one in files):
+        raise OptionError(f"{path} is {noun}; give another name")
 
 
 def write_json(value: dict[str, Any], path: str) -> None:
@@ -138,7 +151,17 @@ def write_json(value: dict[str, Any], path: str) -> None:
     Raises:
         OptionError: the file cannot be written; nothing is left behind.
     """
-    text = json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    write_text(
+        json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n", path
+    )
+
+
+def write_text(text: str, path: str) -> None:
+    """Write a text to a file, whole or not at all, or to standard output for `-`.
+
+    Raises:
+        OptionError: the file cannot be written; nothing is left behind.
+    """
     if path == "-":
         import typer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eqsat_opt.egraph import Lowered
-from eqsat_opt.egraph.lowering import LEAF, OUT
+from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.ir.folding import fold
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
 from eqsat_opt.ir.import_context import identity_node

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from eqsat_opt.comparison.results import Moment
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.egraph import Budget, EClasses, Saturation, saturate
-from eqsat_opt.egraph.lowering import LEAF, OUT
+from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract
 from eqsat_opt.extract.extraction import Choice, active_order, totals
 from eqsat_opt.ir.graph import OPAQUE, Graph

@@ -45,6 +45,16 @@ class Price:
     measured: bool
 
 
+_MADE_BYTES_PER_S = 1.5e8
+"""Weights made up, written, sent to the measuring process and read there, on a slow machine."""
+
+
+def _made_s(kernel: Kernel) -> float:
+    """How long a kernel takes to be made, before it is measured at all."""
+    size = kernel.bytes
+    return size / _MADE_BYTES_PER_S if isinstance(size, int) else 0.0
+
+
 class Pricer:
     """Looks kernels up, measures them on request and remembers the answers for the run.
 
@@ -119,10 +129,18 @@ class Pricer:
         *,
         deadline: Deadline | None = None,
     ) -> None:
-        """Measure what is not known yet, and store it; what the deadline cuts off stays unknown."""
+        """Measure what is not known yet, and store it; what the deadline cuts off stays unknown.
+
+        A kernel that cannot even be made until then keeps its lower bound for this run.
+        """
         todo = {k.signature: k for k in kernels if not self.is_known(k)}
         models: dict[str, bytes] = {}
         for signature, kernel in todo.items():
+            if deadline is not None and deadline.expired:
+                break
+            if deadline is not None and deadline.left_s < _made_s(kernel):
+                self._remember_bound(kernel)
+                continue
             try:
                 models[signature] = self._model_of(kernel)
             except EqsatError as error:

@@ -1,11 +1,18 @@
-"""The e-graph: schema, loading, saturation and the frozen result; only this room knows egglog."""
+"""The e-graph: a graph is loaded, saturated under rules and read out; only this room knows egglog.
+
+What goes in are :mod:`~eqsat_opt.egraph.terms`, what comes out is
+:mod:`~eqsat_opt.egraph.frozen`. The folders, each importing only those before it: ``engine`` and
+``encoding``, ``loading``, ``recognition``, then ``saturation`` and ``derivation`` side by side
+(``docs/egraph.md``).
+"""
 
 from __future__ import annotations
 
 from eqsat_opt.egraph.frozen import EClasses
-from eqsat_opt.egraph.lowering import Lowered, TermNode, lower
-from eqsat_opt.egraph.rounds import Budget
-from eqsat_opt.egraph.saturate import Saturation, SaturationReport, saturate
+from eqsat_opt.egraph.loading.lowering import lower
+from eqsat_opt.egraph.saturation.rounds import Budget
+from eqsat_opt.egraph.saturation.saturate import Saturation, SaturationReport, saturate
+from eqsat_opt.egraph.terms import Lowered, TermNode
 
 __all__ = [
     "Budget",

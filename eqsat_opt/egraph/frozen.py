@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.egraph.compile import BY_SCALE
-from eqsat_opt.egraph.engine import Engine
-from eqsat_opt.egraph.extents import ExtentCodes
-from eqsat_opt.egraph.loading import generic_key
-from eqsat_opt.egraph.lowering import LEAF, OUT, Lowered
-from eqsat_opt.egraph.schema import Schema, want_table
+from eqsat_opt.egraph.encoding.compile import BY_SCALE
+from eqsat_opt.egraph.encoding.extents import ExtentCodes
+from eqsat_opt.egraph.encoding.schema import Schema, want_table
+from eqsat_opt.egraph.engine.driver import Engine
+from eqsat_opt.egraph.loading.tables import generic_key
+from eqsat_opt.egraph.terms import LEAF, OUT, Lowered
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.dims import SymDim, literal
 from eqsat_opt.ir.folding import is_exact
@@ -40,7 +40,9 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Loop:
-    """An e-node that reads its own class: its fixed point, so no use for extraction.
+    """An e-node that reads its own class, such as ``x + 0`` in the class of ``x``.
+
+    Nothing that is extracted can contain one.
 
     Attributes:
         eclass: its class.
@@ -67,9 +69,9 @@ class EClasses:
         is_const: [classes] whether the class is known at compile time.
         origin: [nodes] 0 for nodes of the model, else ``iteration * BY_SCALE + rule number``.
         rule_names: rule number to name.
-        term_class: [terms] class of each loaded term; -1 never happens.
+        term_class: [terms] class of each term of the model.
         united_by: class to the names of the rules that united members of it.
-        loops: e-nodes that are none of the above, because they read their own class.
+        loops: e-nodes that read their own class; none of the arrays has them.
     """
 
     class_of: IntArray
@@ -136,7 +138,7 @@ class EClasses:
         return self.rule_names[origin % BY_SCALE] if origin else None
 
     def fingerprint(self) -> int:
-        """A hash of the structure; equal e-graphs have equal fingerprints."""
+        """A hash of the structure; within one process equal e-graphs have equal fingerprints."""
         return hash(
             (self.class_of.tobytes(), self.op, self.attrs, self.child_ix.tobytes(), self.types)
         )
@@ -369,13 +371,14 @@ def _computable(
     room_bytes: int,
     exact: bool,
 ) -> list[int]:
-    """Constant classes that can be computed at compile time: not at an open size, nor by way of it.
+    """Constant classes whose value can be computed ahead of time.
 
-    Where every bit counts they are only what IEEE 754 fixes: libraries compute a product with a
-    weight by another routine than one with what was just computed.
+    Those in ``constant`` may have any size, symbolic ones too. A class can be computed if its
+    extents are numbers and one of its e-nodes is a leaf, or has operands that can be computed and
+    fits, with them, into ``room_bytes`` each.
 
-    Constness itself knows no sizes: a literal that is expanded to a symbolic extent counts too,
-    and so does what no machine holds, which is neither computed nor read to compute something else.
+    Where every bit counts, only operators whose result IEEE 754 fixes are computed: libraries
+    compute a product with a weight by another routine than one with what was just computed.
     """
     static = {c for c in constant if not isinstance(t := types[c], TensorType) or t.is_static}
     large = {

@@ -15,9 +15,9 @@ from eqsat_opt.extract.extraction import Extraction, TracePoint
 from eqsat_opt.extract.extractors import EXTRACTORS, Extractor
 from eqsat_opt.extract.gym.files import GymFile, read_json, write_json
 from eqsat_opt.extract.objective import AnyObjective, Objective, Product, Ratio
+from eqsat_opt.extract.pareto import Front, pareto
 from eqsat_opt.extract.problem import Problem, ProblemBuilder
 from eqsat_opt.extract.spec import parse_objective
-from eqsat_opt.extract.tradeoff.pareto import Front, pareto
 
 __all__ = [
     "EXTRACTORS",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.errors import ExtractionError
 
-__all__ = ["CRITICAL_PATH", "AnyObjective", "Objective", "Product", "Ratio"]
+__all__ = ["CRITICAL_PATH", "AnyObjective", "Objective", "Product", "Ratio", "without_limits"]
 
 CRITICAL_PATH = "critical_path"
 """Name of the critical path among limits and reported metrics."""
@@ -62,6 +62,29 @@ class _Limited:
                 raise ExtractionError(
                     f"the objective names the metric {name}; the problem has {', '.join(metrics)}"
                 )
+
+    @property
+    def _minimised(self) -> tuple[str, ...]:
+        """Metrics that the value depends on."""
+        raise NotImplementedError
+
+    def weighs(self, metric: str) -> bool:
+        """Whether the value depends on a metric."""
+        return metric in self._minimised
+
+    def bounds(self, metric: str) -> bool:
+        """Whether a limit or a cap depends on a metric."""
+        path = _positive(self.path) if CRITICAL_PATH in self.limits else ()
+        return metric in (*self.totals_limited, *self.caps, *path)
+
+    def uses(self, metric: str) -> bool:
+        """Whether the value, a limit or a cap depends on a metric."""
+        return self.weighs(metric) or self.bounds(metric)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit or a cap."""
+        return bool(self.limits or self.caps)
 
     @property
     def totals_limited(self) -> dict[str, float]:
@@ -125,6 +148,10 @@ class Objective(_Limited):
         self._settle_path(self.weights, self.needs_path)
 
     @property
+    def _minimised(self) -> tuple[str, ...]:
+        return (*_positive(self.weights), *(_positive(self.path) if self.critical_path else ()))
+
+    @property
     def needs_path(self) -> bool:
         """Whether the critical path matters, as part of the value or as a limit."""
         return self.critical_path > 0 or CRITICAL_PATH in self.limits
@@ -170,6 +197,10 @@ class Product(_Limited):
             raise ExtractionError("a product needs two metrics, each with a positive exponent")
         self._settle_path({}, self.needs_path)
 
+    @property
+    def _minimised(self) -> tuple[str, ...]:
+        return tuple(self.exponents)
+
     def vector(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
         """Which metrics matter, `[n_metrics]`.
 
@@ -214,6 +245,10 @@ class Ratio(_Limited):
                 raise ExtractionError(f"the {name} weighs nothing; give a metric a positive weight")
         self._settle_path({}, self.needs_path)
 
+    @property
+    def _minimised(self) -> tuple[str, ...]:
+        return (*_positive(self.numerator), *_positive(self.denominator))
+
     def vector(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
         """Weights of the numerator, `[n_metrics]`.
 
@@ -239,6 +274,15 @@ class Ratio(_Limited):
 
 
 AnyObjective = Objective | Product | Ratio
+
+
+def without_limits(objective: AnyObjective) -> AnyObjective:
+    """The same value to minimise, with no limit and no cap."""
+    return replace(objective, limits={}, caps={})
+
+
+def _positive(weights: Mapping[str, float]) -> tuple[str, ...]:
+    return tuple(name for name, weight in weights.items() if weight)
 
 
 def _vector(weights: Mapping[str, float], metrics: Sequence[str]) -> npt.NDArray[np.float64]:

@@ -1,5 +1,7 @@
 """Objectives as text, for instance `time+0.25*critical_path(time)` or `energy/time`.
 
+The one grammar of objectives: every command that minimises something reads it here.
+
 The grammar:
 
 objective = sum | product | ratio
@@ -8,13 +10,13 @@ term      = [number "*"] (metric | "critical_path" "(" weights ")")
 weights   = [number "*"] metric {"+" [number "*"] metric}
 product   = power "*" power            power = metric ["^" number]
 ratio     = part "/" part              part  = metric | "(" weights ")"
-limit     = (metric | "critical_path" ["(" weights ")"] | "max" "(" metric ")") "=" number
+limit     = (metric | "critical_path" ["(" weights ")"] | "max" "(" metric ")") ("=" | "<=") number
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from eqsat_opt.errors import ExtractionError, OptionError
@@ -26,7 +28,7 @@ from eqsat_opt.extract.objective import (
     Ratio,
 )
 
-__all__ = ["parse_objective"]
+__all__ = ["limit_texts", "objective_text", "parse_objective"]
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][\w.]*)"
@@ -38,22 +40,36 @@ _CAP = "max"
 _FACTORS = ("name", "*", "name")
 
 
-def parse_objective(text: str, limits: Iterable[str] = ()) -> AnyObjective:
+def _as_written(name: str) -> str:
+    return name
+
+
+def parse_objective(
+    text: str | Mapping[str, float],
+    limits: Iterable[str] = (),
+    *,
+    metric: Callable[[str], str] = _as_written,
+) -> AnyObjective:
     """Read an objective and its limits.
 
     Args:
         text: for instance `time`, `time+0.5*energy`, `time+0.25*critical_path(time)`,
-            `energy^0.5*time^0.5` or `energy/time`.
+            `energy^0.5*time^0.5` or `energy/time`; or the weights of a sum, by metric.
         limits: each for instance `time=3.5` (largest total), `critical_path=2` (the longest chain,
             measured as in the objective), `critical_path(time)=2` or `max(workspace)=1e6` (largest
             value of one implementation).
+        metric: what the problem calls a metric that the text names; raises `OptionError` for one
+            that it does not have. Without it every name stays as it is written.
 
     Raises:
         OptionError: the text is not in the grammar of this module, or a number has no meaning.
     """
     try:
-        objective = _Parser(text, _EXAMPLE).objective()
-        bounds = [_Parser(limit, _LIMIT_EXAMPLE).limit() for limit in limits]
+        if isinstance(text, str):
+            objective = _Parser(text, _EXAMPLE, metric).objective()
+        else:
+            objective = Objective(_merged((metric(name), w) for name, w in text.items()))
+        bounds = [_Parser(limit, _LIMIT_EXAMPLE, metric).limit() for limit in limits]
         paths = [bound.path for bound in bounds if bound.path] + [objective.path]
         if len({tuple(sorted(path.items())) for path in paths if path}) > 1:
             raise OptionError("critical paths of two kinds; name the same metrics in both")
@@ -67,6 +83,61 @@ def parse_objective(text: str, limits: Iterable[str] = ()) -> AnyObjective:
         )
     except ExtractionError as error:
         raise OptionError(f"objective {text!r}: {error}") from error
+
+
+def objective_text(objective: AnyObjective) -> str:
+    """What is minimised, as `parse_objective` reads it; without the limits."""
+    if isinstance(objective, Product):
+        return "*".join(
+            name if x == 1 else f"{name}^{_number_text(x)}"
+            for name, x in objective.exponents.items()
+        )
+    if isinstance(objective, Ratio):
+        return f"{_part_text(objective.numerator)}/{_part_text(objective.denominator)}"
+    terms = [_sum_text(objective.weights)] if any(objective.weights.values()) else []
+    if objective.critical_path:
+        terms.append(_term_text(_path_text(objective), objective.critical_path))
+    return "+".join(terms)
+
+
+def limit_texts(objective: AnyObjective) -> tuple[str, ...]:
+    """The limits and caps, each as `parse_objective` reads it."""
+    return (
+        *(
+            f"{_path_text(objective) if name == CRITICAL_PATH else name}<={_number_text(x)}"
+            for name, x in objective.limits.items()
+        ),
+        *(f"{_CAP}({name})<={_number_text(x)}" for name, x in objective.caps.items()),
+    )
+
+
+def _path_text(objective: AnyObjective) -> str:
+    return f"{CRITICAL_PATH}({_sum_text(objective.path)})"
+
+
+def _part_text(weights: Mapping[str, float]) -> str:
+    text = _sum_text(weights)
+    return text if text in weights else f"({text})"
+
+
+def _sum_text(weights: Mapping[str, float]) -> str:
+    return "+".join(_term_text(name, weight) for name, weight in weights.items() if weight)
+
+
+def _term_text(name: str, weight: float) -> str:
+    return name if weight == 1 else f"{_number_text(weight)}*{name}"
+
+
+def _number_text(value: float) -> str:
+    return repr(value).removesuffix(".0")
+
+
+def _merged(terms: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Weights by metric; what is named twice counts twice."""
+    weights: dict[str, float] = {}
+    for name, weight in terms:
+        weights[name] = weights.get(name, 0.0) + weight
+    return weights
 
 
 @dataclass(frozen=True)
@@ -86,8 +157,8 @@ class _Token:
 class _Parser:
     """Recursive descent over one text."""
 
-    def __init__(self, text: str, example: str) -> None:
-        self._text, self._example = text, example
+    def __init__(self, text: str, example: str, metric: Callable[[str], str]) -> None:
+        self._text, self._example, self._named = text, example, metric
         self._tokens = self._split(text)
         self._at = 0
 
@@ -113,9 +184,11 @@ class _Parser:
         path: dict[str, float] = {}
         is_cap = name == _CAP and self._take("(")
         if is_cap:
-            name = self._name()
+            name = self._metric()
             self._expect(")")
-        elif name == CRITICAL_PATH and self._take("("):
+        elif name != CRITICAL_PATH:
+            name = self._named(name)
+        elif self._take("("):
             path = self._weights()
             self._expect(")")
         if not self._take("<="):
@@ -138,6 +211,7 @@ class _Parser:
                 alpha, path = factor, self._weights()
                 self._expect(")")
             else:
+                name = self._named(name)
                 weights[name] = weights.get(name, 0.0) + factor
             if not self._take("+"):
                 break
@@ -147,7 +221,7 @@ class _Parser:
     def _weights(self) -> dict[str, float]:
         weights: dict[str, float] = {}
         while True:
-            factor, name = self._factor(), self._name()
+            factor, name = self._factor(), self._metric()
             weights[name] = weights.get(name, 0.0) + factor
             if not self._take("+"):
                 return weights
@@ -162,14 +236,17 @@ class _Parser:
 
     def _part(self) -> dict[str, float]:
         if not self._take("("):
-            return {self._name(): 1.0}
+            return {self._metric(): 1.0}
         weights = self._weights()
         self._expect(")")
         return weights
 
     def _power(self) -> dict[str, float]:
-        name = self._name()
+        name = self._metric()
         return {name: self._number() if self._take("^") else 1.0}
+
+    def _metric(self) -> str:
+        return self._named(self._name())
 
     def _name(self) -> str:
         return self._next("name", "a metric")

@@ -25,6 +25,7 @@ __all__ = [
     "floor_div",
     "is_size",
     "literal",
+    "quotient_of",
     "sym",
 ]
 
@@ -175,6 +176,11 @@ def floor_div(numerator: Dim, denominator: Dim) -> Dim:
     name = f"floor(({numerator})/({denominator}))"
     _QUOTIENTS[name] = (numerator, denominator)
     return sym(name)
+
+
+def quotient_of(name: str) -> tuple[Dim, Dim] | None:
+    """Numerator and denominator of an atom that :func:`floor_div` made, ``None`` for a name."""
+    return _QUOTIENTS.get(name)
 
 
 def dim_product(dims: Iterable[Dim]) -> Dim:

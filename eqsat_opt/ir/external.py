@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ __all__ = [
     "has_external",
     "tensor_slots",
 ]
+
+_SMALL_MODEL_BYTES = 64 << 20
+"""A model with external data has a small file; a larger one is not opened to look for any."""
 
 BITS = {
     code: onnx_ir.DataType(code).bitwidth
@@ -123,6 +127,10 @@ def external_files(model: onnx_ir.Model) -> set[str]:
 def files_read_by(path: str | os.PathLike[str]) -> frozenset[str]:
     """The data files of the model in a file, by their real paths; none if that is no model."""
     try:
+        status = os.stat(path)
+        # A pipe would be waited for, and what is read from it is lost to the next reader.
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _SMALL_MODEL_BYTES:
+            return frozenset()
         proto = onnx.load(path, load_external_data=False)
         folder = os.path.dirname(os.path.abspath(path))
         return frozenset(os.path.realpath(t.path) for t in external_in(proto, folder))

@@ -50,8 +50,6 @@ _EXTERNAL_BYTES = 1024
 _ALIGNMENT = 4096
 
 _DIGEST_LETTERS = 12
-_SMALL_MODEL_BYTES = 64 << 20
-"""A model with external data has a small file; a larger one is not opened to look for any."""
 
 
 def is_saved_external(model: onnx_ir.Model) -> bool:
@@ -76,7 +74,7 @@ def save_model(model: onnx_ir.Model, path: str | os.PathLike[str]) -> frozenset[
     if why := target_obstacle(model, path):
         raise ModelError(why)
     target = real_path(path)
-    before = _files_read_by(target)
+    before = files_read_by(target)
     remove_abandoned(target)
     try:
         if is_saved_external(model):
@@ -87,7 +85,7 @@ def save_model(model: onnx_ir.Model, path: str | os.PathLike[str]) -> frozenset[
         raise ModelError(
             f"cannot write {given}: {reason(error)}; make room or choose another place"
         ) from error
-    return before - _files_read_by(target)
+    return before - files_read_by(target)
 
 
 def target_obstacle(model: onnx_ir.Model, path: str | os.PathLike[str]) -> str:
@@ -244,22 +242,13 @@ def _holds(path: str, content: DataFile) -> bool:
 def remove_abandoned(path: str | os.PathLike[str]) -> None:
     """Remove what killed writers of a model left, data included that no model came to read."""
     target = real_path(path)
-    read = _files_read_by(target)
+    read = files_read_by(target)
     with folder_lock(os.path.dirname(target)) as is_alone:
         for mark in abandoned_parts(target, None if is_alone else ""):
             path = os.path.join(os.path.dirname(target), _data_name(target, mark))
             if mark and path not in read:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
-
-
-def _files_read_by(target: str) -> frozenset[str]:
-    """The data files of the model that is at ``target``, if there is one."""
-    try:
-        small = os.path.getsize(target) <= _SMALL_MODEL_BYTES
-    except OSError:
-        small = False
-    return files_read_by(target) if small else frozenset()
 
 
 def _numeric_slots(model: onnx_ir.Model) -> Iterator[TensorSlot]:

@@ -15,9 +15,11 @@ __all__ = [
     "DTYPE_CODES",
     "DTYPE_NAMES",
     "FLOATS",
+    "WHOLE_RANGES",
     "OtherType",
     "TensorType",
     "ValueType",
+    "has_element",
     "numpy_dtype",
 ]
 
@@ -30,6 +32,16 @@ DTYPE_CODES: dict[str, int] = {
 
 DTYPE_NAMES: dict[int, str] = {code: name for name, code in DTYPE_CODES.items()}
 
+WHOLE_RANGES: dict[str, tuple[float, float]] = {
+    "bool": (0.0, 2.0),
+    **{
+        f"{sign}int{bits}": (0.0, 2.0**bits) if sign else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1))
+        for sign in ("u", "")
+        for bits in (8, 16, 32, 64)
+    },
+}
+"""Element types of whole numbers: the least one, and the first beyond the greatest."""
+
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 """Floating point element types."""
 
@@ -40,6 +52,14 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
         bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return bfloat16
     return np.dtype(object) if dtype == "string" else np.dtype(dtype)
+
+
+def has_element(dtype: str, value: float) -> bool:
+    """Whether an element type has this number, which floating point may round."""
+    if dtype in FLOATS or dtype.startswith("complex"):
+        return True
+    low, end = WHOLE_RANGES.get(dtype, (0.0, 0.0))
+    return low <= value < end and float(value).is_integer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +95,11 @@ class TensorType:
         Raises:
             ValueError: if a dimension is symbolic.
         """
+        for dim in self.shape:
+            if type(dim) is not int:
+                break
+        else:
+            return self.shape  # type: ignore[return-value]
         sizes = tuple([int(d) for d in self.shape if not isinstance(d, SymDim)])
         if len(sizes) < len(self.shape):
             raise ValueError(f"{self} has symbolic dimensions; give sizes with --input-shape")

@@ -9,7 +9,7 @@ if not __name__.startswith("eqsat_opt."):
     raise ImportError("import eqsat_opt.rules; the top-level link is for readers")
 
 from eqsat_opt.rules.declare import declared
-from eqsat_opt.rules.library import default_rules, families, load_rules
+from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rule import (
     Float,
     Func,
@@ -57,13 +57,11 @@ __all__ = [
     "Weight",
     "concat",
     "declared",
-    "default_rules",
     "distinct",
     "families",
     "far",
     "follows",
     "is_float",
-    "load_rules",
     "near",
     "ops",
     "real",

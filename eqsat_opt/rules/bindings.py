@@ -28,6 +28,7 @@ __all__ = [
     "operator",
     "size",
     "type_of",
+    "types_of",
 ]
 
 
@@ -283,3 +284,14 @@ def type_of(term: Term, bindings: Bindings) -> TensorType:
     operands = [type_of(arg, bindings) for arg in term.args]
     op, attrs = operator(term, bindings)
     return get_op(op).type_fn(operands, attrs)
+
+
+def types_of(term: Term, bindings: Bindings) -> list[TensorType]:
+    """The types of all that a pattern consists of, its own last; raises as :func:`type_of`."""
+    if isinstance(term, Var):
+        return [type_of(term, bindings)]
+    assert isinstance(term, Apply)
+    below = [types_of(arg, bindings) for arg in term.args]
+    op, attrs = operator(term, bindings)
+    own = get_op(op).type_fn([types[-1] for types in below], attrs)
+    return [*(type_ for types in below for type_ in types), own]

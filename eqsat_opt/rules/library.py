@@ -1,51 +1,35 @@
-"""Which rules there are: the families of the book and a user's own rulebooks.
+"""Which rules there are: the families of the book, and rulebooks of users.
 
-No rule is in the default set without a valid certificate beside its book.
+Which of them are on, :mod:`eqsat_opt.proving.selection` says.
 """
 
 from __future__ import annotations
 
 import importlib
-import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
 
-from eqsat_opt.errors import RuleError, RuleRefuted
-from eqsat_opt.rules.admission import admit
-from eqsat_opt.rules.rule import Numerics, Phase, Rule, directed
+from eqsat_opt.errors import RuleError
+from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.rulebooks import (
     installed_rulebooks,
     read_installed,
     read_rulebook,
     rules_of,
 )
-from eqsat_opt.rules.verify.certificate import (
-    Certificate,
-    certificates_beside,
-    read_certificates,
-    why_invalid,
-)
-from eqsat_opt.rules.verify.semantics import rule_text
 
 __all__ = [
+    "BOOKS",
     "FAMILIES",
-    "Standing",
-    "book_certificates",
-    "certificate_path",
-    "default_rules",
-    "excluded_rules",
+    "book",
     "families",
-    "load_rules",
+    "family_module",
     "named_rules",
-    "notes_on_rules",
     "read_users_rules",
-    "standings",
+    "rulebook_path",
+    "unknown_rule",
 ]
 
 FAMILIES = (
@@ -54,118 +38,33 @@ FAMILIES = (
     "equations",
 )  # fmt: skip
 """Modules of eqsat_opt.rules.books, one per family."""
-_BOOKS = "eqsat_opt.rules.books"
-_TAKEN = (*FAMILIES, "default", "none")
-_LOG = logging.getLogger(__name__)
-_NOTES: ContextVar[tuple[str, ...]] = ContextVar("notes on the rules loaded last", default=())
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Whether a rule of the book may be used.
-
-    Attributes:
-        rule: of the book.
-        certificate: beside the book, valid or not.
-        obstacle: why it is left out of the default set; empty if it is not.
-    """
-
-    rule: Rule
-    certificate: Certificate | None
-    obstacle: str
+BOOKS = "eqsat_opt.rules.books"
+"""Their package."""
 
 
 def families() -> dict[str, list[Rule]]:
     """Family name to its rules, in the order of the book, certified or not."""
-    return {name: rules_of(importlib.import_module(f"{_BOOKS}.{name}")) for name in FAMILIES}
+    return {name: rules_of(family_module(name)) for name in FAMILIES}
 
 
-def certificate_path(family: str) -> Path:
-    """The file of a family's certificates, where the package lies in a folder."""
-    module = importlib.import_module(f"{_BOOKS}.{family}")
-    return Path(str(module.__file__)).with_suffix(".json")
+def family_module(family: str) -> ModuleType:
+    """The module of a family of the book."""
+    return importlib.import_module(f"{BOOKS}.{family}")
 
 
-def book_certificates(family: str, *, strict: bool = True) -> dict[str, Certificate]:
-    """Rule name to certificate.
-
-    Raises:
-        CertificateError: a certificate was edited, unless not ``strict``.
-    """
-    return read_certificates(files(_BOOKS) / f"{family}.json", strict=strict)
-
-
-@cache
-def _standings() -> Mapping[str, Standing]:
-    result = {}
-    for family, rules in families().items():
-        certificates = book_certificates(family)
-        for rule in rules:
-            certificate = certificates.get(rule.name)
-            result[rule.name] = Standing(rule, certificate, why_invalid(rule, certificate))
-    return {name: _derived(one, result) for name, one in result.items()}
-
-
-def _derived(one: Standing, known: Mapping[str, Standing]) -> Standing:
-    """What is derived stands as long as all stands that it is derived from."""
-    if one.obstacle or one.certificate is None:
-        return one
-    for name in one.certificate.axioms:
-        axiom = known.get(name)
-        if axiom is None or axiom.obstacle or axiom.certificate is None:
-            return replace(one, obstacle=f"it is derived from {name}, which is not certified")
-    return one
-
-
-def standings() -> Mapping[str, Standing]:
-    """Rule name to standing, for the whole book; read once per process.
-
-    Raises:
-        CertificateError: a certificate was edited.
-    """
-    return _standings()
-
-
-@cache
-def _warn(obstacles: tuple[tuple[str, str], ...]) -> None:
-    for name, obstacle in obstacles:
-        _LOG.warning("%s is left out: %s", name, obstacle)
-
-
-def excluded_rules() -> dict[str, str]:
-    """Rules of the book that lack a valid certificate, with the reason; logged once as warnings."""
-    excluded = {name: one.obstacle for name, one in standings().items() if one.obstacle}
-    _warn(tuple(excluded.items()))
-    return excluded
-
-
-def _certified() -> list[Rule]:
-    excluded = excluded_rules()
-    return [one.rule for name, one in standings().items() if name not in excluded]
-
-
-def default_rules(numerics: Numerics = Numerics.REASSOCIATE) -> list[Rule]:
-    """What ``numerics`` admits of the certified rules of the book that optimise.
-
-    Of a rule whose directions are of different classes that may be one direction.
-
-    Raises:
-        CertificateError: a certificate was edited.
-    """
-    return _admitted((r for r in _certified() if r.phase is not Phase.DERIVATION), numerics)
-
-
-def _admitted(rules: Iterable[Rule], numerics: Numerics) -> list[Rule]:
-    found = (rule.admitted(numerics) for rule in rules)
-    return [rule for rule in found if rule is not None]
-
-
-def _book() -> dict[str, Rule]:
+def book() -> dict[str, Rule]:
+    """Name to rule, for the whole book."""
     return {rule.name: rule for rules in families().values() for rule in rules}
 
 
-def _unknown(name: str, further: str) -> RuleError:
-    known = (*_book(), *FAMILIES, *installed_rulebooks())
+def unknown_rule(name: str, further: str) -> RuleError:
+    """What to say of a name that no rule and no family has.
+
+    Args:
+        name: as it was given.
+        further: what can be done.
+    """
+    known = (*book(), *FAMILIES, *installed_rulebooks())
     close = get_close_matches(name.removesuffix("-reversed"), known)
     hint = f"did you mean {', '.join(close)}? " if close else ""
     return RuleError(f"no rule or family {name!r}; {hint}{further}")
@@ -179,12 +78,12 @@ def named_rules(name: str) -> list[Rule]:
     """
     found = [
         rule
-        for rule in _book().values()
+        for rule in book().values()
         if name in (rule.name, rule.family)
         or (rule.bidirectional and name == f"{rule.name}-reversed")
     ]
     if not found:
-        raise _unknown(
+        raise unknown_rule(
             name,
             "eqsat-opt rules list names all of the book, eqsat-opt rules import FILE shows others; "
             f"families: {', '.join(FAMILIES)}",
@@ -192,7 +91,7 @@ def named_rules(name: str) -> list[Rule]:
     return found
 
 
-def _path(name: str) -> Path | None:
+def rulebook_path(name: str) -> Path | None:
     """The file that a part of a selection names, if it names one."""
     return Path(os.path.expanduser(name)) if name.lower().endswith(".py") else None
 
@@ -203,107 +102,9 @@ def read_users_rules(name: str) -> list[Rule]:
     Raises:
         RuleError: it cannot be loaded, or a name is taken.
     """
-    path, book = _path(name), _book()
+    path, known = rulebook_path(name), book()
     rules = read_rulebook(path) if path else read_installed(name)
     for rule in rules:
-        if book.get(rule.name, rule) is not rule:
+        if known.get(rule.name, rule) is not rule:
             raise RuleError(f"{name}: rule {rule.name!r} is in the book already; rename yours")
     return rules
-
-
-def _selected(name: str, numerics: Numerics) -> list[Rule]:
-    path = _path(name)
-    if name in _TAKEN and name in installed_rulebooks():
-        raise RuleError(f"an installed rulebook is called {name!r}, which is taken; uninstall it")
-    if name == "none":
-        return []
-    if name == "default":
-        return default_rules(numerics)
-    if name in FAMILIES:
-        return _admitted((r for r in _certified() if r.family == name), numerics)
-    if path is None and name in standings():
-        # Whoever names a rule wants it, so one without a certificate earns it now or is refused.
-        one = standings()[name]
-        if one.obstacle:
-            admit([one.rule])
-        return [one.rule]
-    rules = read_users_rules(name)
-    try:
-        note = admit(rules, certificates_beside(path) if path else None)
-    except RuleRefuted as error:
-        raise RuleRefuted(f"{name}: {error}", error.refutation) from error
-    if note:
-        _NOTES.set((*_NOTES.get(), note))
-    return rules
-
-
-def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]:
-    """Rules by selection.
-
-    A part is ``default``, ``none``, a family, a rule, a .py file or an installed rulebook; the
-    first and families bring what ``numerics`` admits, other parts what they name. A
-    leading ``-`` leaves it out. Rules that come from outside the book are verified first.
-
-    Raises:
-        RuleError: for an unknown name, a file that cannot be loaded, a rule that is wrong, one
-            name defined twice, or an empty selection.
-    """
-    given = selection.split(",") if isinstance(selection, str) else selection
-    parts = [part.strip() for part in given if part.strip()]
-    if not parts:
-        raise RuleError("--rules is empty; give none for no rules, default for those of the book")
-    _NOTES.set(())
-    chosen: dict[str, Rule] = {}
-    if parts[0].startswith("-"):
-        parts = ["default", *parts]
-    for part in parts:
-        name = part.removeprefix("-")
-        if part.startswith("-"):
-            _leave_out(name, chosen)
-            continue
-        found = _selected(name, numerics)
-        if not found and name not in _TAKEN:
-            raise _no_part(name)
-        for rule in found:
-            other = chosen.setdefault(rule.base, rule)
-            if _is_way_of(other, rule):
-                chosen[rule.base] = rule
-            elif not _is_way_of(rule, other):
-                raise RuleError(f"rule {rule.name!r} is defined twice; rename one")
-    return list(chosen.values())
-
-
-def notes_on_rules() -> tuple[str, ...]:
-    """What the user should know of the rules that :func:`load_rules` loaded last, a line each."""
-    return _NOTES.get()
-
-
-def _is_way_of(way: Rule, rule: Rule) -> bool:
-    """Whether one is the other, or a direction of it."""
-    if way is rule:
-        return True
-    text = rule_text(way)
-    return any(text == rule_text(one) for one in (rule, *directed([rule])))
-
-
-def _leave_out(name: str, chosen: dict[str, Rule]) -> None:
-    named = {r.name for r in read_users_rules(name)} if name not in _TAKEN else set()
-    dropped = [
-        r
-        for r in chosen.values()
-        if not named.isdisjoint({r.name, r.base}) or name in (r.name, r.base, r.family)
-    ]
-    if not (dropped or named or name in FAMILIES or name in _book()):
-        raise _no_part(name)
-    for rule in dropped:
-        del chosen[rule.base]
-
-
-def _no_part(name: str) -> RuleError:
-    if name.lower().endswith(".pb"):
-        return RuleError(f"{name} is no rulebook; eqsat-opt rules import {name} shows its rules")
-    installed = ", ".join(installed_rulebooks())
-    rulebook = f", an installed rulebook ({installed})" if installed else ""
-    return _unknown(
-        name, f"give default, none, a rule, a FILE.py{rulebook} or a family: {', '.join(FAMILIES)}"
-    )

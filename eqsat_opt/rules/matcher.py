@@ -16,7 +16,7 @@ import numpy as np
 
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
 from eqsat_opt.ir.ops import IllTyped, get_op
-from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
+from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules.bindings import Bindings, Undefined, bind_attr, holds, type_of
 from eqsat_opt.rules.rule import Rule
@@ -161,7 +161,7 @@ class Matcher:
 
     def _of_kind(self, term: Apply) -> list[Node]:
         if term.op == MAP:
-            return [node for node in self.graph.nodes if node.op in UNARY_FUNCTIONS]
+            return [node for node in self.graph.nodes if node.op in FUNCTIONS]
         return self._by_op[term.op]
 
     def _candidates(self, term: Apply, trial: _Trial) -> list[Node] | None:
@@ -181,7 +181,7 @@ class Matcher:
     @staticmethod
     def _same_operator(term: Apply, node: Node) -> bool:
         if term.op == MAP:
-            return node.op in UNARY_FUNCTIONS
+            return node.op in FUNCTIONS
         return node.op == term.op and len(node.inputs) == len(term.args)
 
     def _match(self, term: Term, value: str, trial: _Trial) -> bool:

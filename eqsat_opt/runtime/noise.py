@@ -16,6 +16,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from eqsat_opt.ir.moving import MOVING
+from eqsat_opt.ir.ops.functions import FUNCTIONS
 
 __all__ = ["noisy"]
 
@@ -37,11 +38,6 @@ _MANY_TERMS = {
     "MatMul", "Gemm", "Conv", "ConvTranspose", "ReduceSum", "ReduceMean", "AveragePool",
     "GlobalAveragePool", "Sum", "Mean", "Einsum",
 }  # fmt: skip
-_SINGLE = {
-    "Mul", "Div", "Exp", "Log", "Sqrt", "Tanh", "Sigmoid", "Erf", "Gelu", "Pow", "Reciprocal",
-    "Softmax", "LogSoftmax", "Softplus", "Swish", "Elu", "Selu", "Celu", "HardSigmoid",
-    "HardSwish", "Mish", "Softsign", "Sin", "Cos",
-}  # fmt: skip
 _EXACT_OPS = MOVING | {
     "Relu", "LeakyRelu", "PRelu", "Neg", "Abs", "Max", "Min", "Clip", "Pad", "Where", "Equal",
     "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Not", "Xor", "Cast", "Shape",
@@ -49,6 +45,9 @@ _EXACT_OPS = MOVING | {
     "Sign", "Size", "IsNaN", "IsInf", "GatherND", "ArgMax", "ArgMin", "TopK", "NonZero", "OneHot",
     "Trilu", "Dropout",
 }  # fmt: skip
+_SINGLE = {"Mul", "Div", "Pow", "Reciprocal", "Softmax", "LogSoftmax"} | {
+    name for name, function in FUNCTIONS.items() if "exact" not in function.traits
+} - _EXACT_OPS
 
 
 def noisy(model: onnx.ModelProto) -> onnx.ModelProto | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat_opt.ir.ops import IllTyped, get_op
-from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
+from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules.bindings import Bindings
 from eqsat_opt.rules.matcher import Deferred, bind_or_defer
@@ -118,9 +118,7 @@ def _match(pattern: Pattern, term: Term, trial: _Trial, terms: Terms) -> bool:
         return _bind_value(pattern, term, trial)
     assert isinstance(pattern, Apply)
     if pattern.op == MAP:
-        if term.op not in UNARY_FUNCTIONS or not trial.bind(
-            pattern.attrs["f"], (term.op, term.attrs)
-        ):
+        if term.op not in FUNCTIONS or not trial.bind(pattern.attrs["f"], (term.op, term.attrs)):
             return False
     elif term.op != pattern.op or len(term.operands) != len(pattern.args):
         return False
@@ -163,7 +161,7 @@ def _operators_of(pattern: Pattern) -> frozenset[str]:
     """The operators that a pattern may meet; empty for any, a uniform constant included."""
     if not isinstance(pattern, Apply) or pattern.op == _SCALAR:
         return frozenset()
-    return frozenset(UNARY_FUNCTIONS) if pattern.op == MAP else frozenset((pattern.op,))
+    return frozenset(FUNCTIONS) if pattern.op == MAP else frozenset((pattern.op,))
 
 
 def _bind_value(variable: Var, term: Term, trial: _Trial) -> bool:

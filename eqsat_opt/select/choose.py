@@ -1,22 +1,27 @@
 """The lazy measuring loop: extract, measure the unmeasured kernels of the answer, repeat.
 
 Unmeasured kernels carry a lower bound, so when the answer is fully measured it is optimal over all
-measured prices, though much was never measured.
+measured prices, though much was never measured. That holds for every objective that does not fall
+when a price rises, under every limit: sums, critical paths and products, but not for a ratio that
+divides by time.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from eqsat_opt.cost.pricing import Price, Pricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError
-from eqsat_opt.extract import Extraction, Objective, extract
+from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
 from eqsat_opt.extract.alternatives import alternatives
 from eqsat_opt.extract.engine import conclude
+from eqsat_opt.extract.extraction import Choice, broken, measured
+from eqsat_opt.extract.objective import Ratio, without_limits
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.select.candidates import Candidate
 from eqsat_opt.select.pricing import PricedCandidates, PricedProblem
@@ -53,6 +58,7 @@ class ChoiceResult:
         alternatives: further good selections, for the race.
         extraction: cost, bound and gap of ``best``.
         original_cost: objective of ``original``.
+        original_breaks: a sentence about a limit that ``original`` breaks; empty if it keeps all.
         metrics, original_metrics, alternative_metrics: totals by metric.
         rounds: rounds of measuring.
         unmeasured: kernels of the answer that only have a bound, after the last round.
@@ -60,7 +66,7 @@ class ChoiceResult:
         priced: what could be chosen, with the kernels as they were priced.
         own: the same of the model as it was loaded.
         problem: the last extraction problem over all of it.
-        prices: of the kernels of ``best`` and ``original``.
+        prices: of all kernels that could be chosen.
     """
 
     best: Selection
@@ -68,6 +74,7 @@ class ChoiceResult:
     alternatives: tuple[Selection, ...]
     extraction: Extraction
     original_cost: float
+    original_breaks: str
     metrics: Mapping[str, float]
     original_metrics: Mapping[str, float]
     alternative_metrics: tuple[Mapping[str, float], ...]
@@ -98,7 +105,7 @@ def choose(
     priced: PricedCandidates,
     own: PricedCandidates,
     pricer: Pricer,
-    objective: Objective,
+    objective: AnyObjective,
     *,
     measure: bool = True,
     rounds: int = 10,
@@ -114,8 +121,9 @@ def choose(
         priced: candidates on the saturated e-graph.
         own: candidates on the model as it was loaded, which says what the original costs.
         pricer: knows prices and measures what it does not know.
-        objective: what to minimise.
-        measure: whether to measure; only where the objective has time in it.
+        objective: what to minimise, under which limits. The original may break them; the answer
+            does not.
+        measure: whether to measure; only where the objective or a limit has time in it.
         rounds: of measuring, at most.
         deadline: by when to have ended; no limit if not given.
         gap: relative gap of the last answer below which a proof is worth a moment only.
@@ -124,9 +132,10 @@ def choose(
         progress: called with a text now and then.
 
     Raises:
-        ExtractionError: if the original graph cannot be tiled, which is a defect of the candidates.
+        ExtractionError: no graph keeps the limits, or none was found in time; the objective divides
+            by 0; or the original graph cannot be tiled, which is a defect of the candidates.
     """
-    measure = measure and objective.weights.get("time_us", 0.0) > 0
+    measure = measure and objective.uses("time_us")
     deadline = deadline or Deadline.never()
     pricer.recall(kernel for kernel in priced.kernels if kernel is not None)
     fine = min(_GAP, gap)
@@ -139,30 +148,20 @@ def choose(
     while True:
         plain, full = own.problem(pricer.price), priced.problem(pricer.price)
         base = priced.problem(pricer.price, priced.is_original)
-        tile_only = partial(
-            extract,
-            objective=objective,
-            method="local",
-            time_limit_s=_seconds(deadline.share(_SEARCH)),
-            seed=seed,
-        )
-        original, start = tile_only(plain.problem), tile_only(base.problem)
-        if "infeasible" in (original.status, start.status):
-            raise ExtractionError("the original graph has no kernels; please report this model")
+        tile = partial(_tiled, objective=objective, deadline=deadline.share(_SEARCH), seed=seed)
+        (original, breaks), (start, _) = tile(plain.problem), tile(base.problem)
         # Nodes keep their numbers while prices change, so the last answer is where the next search
         # starts.
         unchanged = {c: (full.node_of[base.index[n]], i) for c, (n, i) in start.choice.items()}
-        known = min(filter(None, (known, unchanged)), key=partial(_cost, full, objective))
+        rank = partial(_rank, full.problem, objective)
+        known = min(filter(None, (known, unchanged)), key=rank)
         if deadline.expired:
+            if rank(known)[0]:
+                raise ExtractionError(_none_in_time(breaks))
             best = conclude(full.problem, objective, known, 0.0, "greedy")
             break
         solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
-        best = solve(
-            incumbent=known,
-            method="lns",
-            patience=_ROUND_PATIENCE,
-            time_limit_s=_seconds(deadline.share(_SEARCH)),
-        )
+        best = _searched(solve, known, objective, deadline.share(_SEARCH), breaks)
         wanted = _unmeasured(pricer, _kernels(priced, full, best), _kernels(own, plain, original))
         if not goes_on(wanted) and best.gap > fine:
             # Only the last answer is worth a proof; a better one may need kernels that are not
@@ -183,25 +182,114 @@ def choose(
         seed=seed,
     )
     prices = {
-        k: pricer.price(k) for k in (*_kernels(priced, full, best), *_kernels(own, plain, original))
+        kernel: pricer.price(kernel)
+        for kernel in dict.fromkeys((*priced.kernels, *own.kernels))
+        if kernel is not None
     }
+    answer = {*_kernels(priced, full, best), *_kernels(own, plain, original)}
     return ChoiceResult(
-        _selection(priced, full, best),
-        _selection(own, plain, original),
-        tuple(_selection(priced, full, other) for other in others),
-        best,
-        original.cost,
-        best.metrics,
-        original.metrics,
-        tuple(other.metrics for other in others),
-        done,
-        sum(not price.measured for price in prices.values()),
-        measuring_s,
-        priced,
-        own,
-        full,
-        prices,
+        best=_selection(priced, full, best),
+        original=_selection(own, plain, original),
+        alternatives=tuple(_selection(priced, full, other) for other in others),
+        extraction=best,
+        original_cost=original.cost,
+        original_breaks=breaks,
+        metrics=best.metrics,
+        original_metrics=original.metrics,
+        alternative_metrics=tuple(other.metrics for other in others),
+        rounds=done,
+        unmeasured=sum(not prices[kernel].measured for kernel in answer),
+        measuring_s=measuring_s,
+        priced=priced,
+        own=own,
+        problem=full,
+        prices=prices,
     )
+
+
+def _tiled(
+    problem: Problem, objective: AnyObjective, deadline: Deadline, seed: int
+) -> tuple[Extraction, str]:
+    """The original with the best kernels, and a sentence about a limit that it breaks, if it does.
+
+    It breaks one only where no way to tile it that keeps all of them was found.
+
+    Raises:
+        ExtractionError: there is no way to tile it, or the objective divides by 0.
+    """
+    free = without_limits(objective)
+    limit_s = _seconds(deadline)
+    found = extract(problem, free, method="local", time_limit_s=limit_s, seed=seed)
+    if found.status == "infeasible":
+        if isinstance(objective, Ratio):
+            raise ExtractionError(
+                "the objective divides by 0 on this model; minimise what is above the / alone, or "
+                "divide by another metric"
+            )
+        raise ExtractionError("the original graph has no kernels; please report this model")
+    if not objective.is_limited:
+        return found, ""
+    metrics = measured(problem, objective, found.choice)
+    breaks = broken(problem, objective, found.choice, metrics) or ""
+    if breaks:
+        with suppress(ExtractionError):
+            within = extract(problem, objective, time_limit_s=limit_s, seed=seed)
+            if within.status != "infeasible":
+                return within, ""
+    return replace(found, metrics=metrics), breaks
+
+
+def _searched(
+    solve: Callable[..., Extraction],
+    known: Choice,
+    objective: AnyObjective,
+    deadline: Deadline,
+    breaks: str,
+) -> Extraction:
+    """The search of a round, from a known solution.
+
+    Args:
+        solve: the extraction, but for what to start from and its limits.
+        known: where to start; it may break a limit.
+        objective: whether there are limits.
+        deadline: of the search.
+        breaks: a sentence about a limit that the original breaks.
+
+    Raises:
+        ExtractionError: no graph keeps the limits, or none was found in time.
+    """
+    try:
+        found = solve(
+            incumbent=known,
+            method="lns",
+            patience=_ROUND_PATIENCE,
+            time_limit_s=_seconds(deadline),
+        )
+    except ExtractionError:
+        if not objective.is_limited:
+            raise
+        # Neighbourhoods need a solution to start from; without one the solver has to find it.
+        try:
+            found = solve(incumbent=known, time_limit_s=_seconds(deadline))
+        except ExtractionError as error:
+            raise ExtractionError(_none_in_time(breaks)) from error
+    if found.status == "infeasible":
+        raise ExtractionError(
+            f"no graph in the e-graph keeps the limits{_of_original(breaks)}; loosen them, or "
+            "allow more rules or e-nodes"
+        )
+    return found
+
+
+def _none_in_time(breaks: str) -> str:
+    return (
+        f"no graph within the limits was found in time{_of_original(breaks)}; loosen them, or "
+        "allow more time with --budget"
+    )
+
+
+def _of_original(breaks: str) -> str:
+    return f" (of the original, {breaks})" if breaks else ""
 
 
 def _proven(
@@ -236,13 +324,11 @@ def _unmeasured(pricer: Pricer, *answers: Sequence[Kernel]) -> list[Kernel]:
     return [kernel for kernel in kernels if not pricer.is_known(kernel)]
 
 
-def _cost(
-    problem: PricedProblem, objective: Objective, choice: Mapping[int, tuple[int, int]]
-) -> float:
-    """Cost of a choice under the prices of ``problem``; every candidate has one implementation."""
-    nodes = [node for node, _ in choice.values()]
-    costs = problem.problem.impl_cost[nodes] @ objective.vector(problem.problem.metrics)
-    return float(costs.sum())
+def _rank(problem: Problem, objective: AnyObjective, choice: Choice) -> tuple[bool, float]:
+    """Whether a choice breaks a limit under the prices of ``problem``, and its objective."""
+    metrics = measured(problem, objective, choice)
+    is_broken = broken(problem, objective, choice, metrics) is not None
+    return is_broken, objective.value(metrics)
 
 
 def _measure(

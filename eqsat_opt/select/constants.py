@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.egraph import EClasses, Lowered
-from eqsat_opt.egraph.lowering import LEAF
+from eqsat_opt.egraph.terms import LEAF
 from eqsat_opt.errors import EqsatError, ExtractionError
 from eqsat_opt.ir.extraordinary import spoils
 from eqsat_opt.ir.folding import evaluate, is_exact

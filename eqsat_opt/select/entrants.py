@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from eqsat_opt.cost.metrics import weighted
+from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.select.pipeline import Plan
 from eqsat_opt.select.raising import rules_used
@@ -21,27 +19,28 @@ def entrants_of(
     plan: Plan,
     clean: Graph,
     imported: Graph,
-    objective: Mapping[str, float],
+    objective: AnyObjective,
     *,
     by_cost: bool = False,
 ) -> dict[str, Graph]:
     """Graphs by name, the cheapest first.
 
     ``best`` is the extracted graph, ``clean`` the original after normalisation only,
-    ``alternative-k`` the runners-up.
+    ``alternative-k`` the runners-up. All of them keep the limits, as predicted.
 
     Args:
         plan: what the search found.
         clean: the normalised graph, which was searched.
         imported: the graph as it came.
-        objective: weight by metric.
+        objective: what was minimised.
         by_cost: whether the predicted cost alone decides; then what rules made has to be cheaper
             than what they were applied to.
     """
     named = {BEST: plan.best, CLEAN: plan.original}
     for i, other in enumerate(plan.alternatives, start=1):
         named[f"{ALTERNATIVE}{i}"] = other
-    cost = {name: weighted(objective, metrics_of(plan, name)) for name in named}
+    cost = {name: objective.value(metrics_of(plan, name)) for name in named}
+    breaks_limit = bool(plan.choice.original_breaks)
     is_cleaner = clean.operator_counts() != imported.operator_counts() or _has_new_constants(
         clean, imported
     )
@@ -51,7 +50,9 @@ def entrants_of(
         text = _structure(graph)
         # A rule that only removes leaves no node with its name.
         is_rewritten = bool(rules_used(graph)) or _size(graph) < _size(clean)
-        is_worth_it = not (by_cost and is_rewritten) or cost[name] < cost[CLEAN]
+        is_worth_it = not (by_cost and is_rewritten) or breaks_limit or cost[name] < cost[CLEAN]
+        if name == CLEAN and breaks_limit:
+            continue
         if text not in seen and (is_cleaner or is_rewritten) and is_worth_it:
             kept[name] = graph
         seen.add(text)

@@ -143,7 +143,7 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
         plan,
         job.clean,
         job.imported,
-        job.search.objective.weights,
+        job.search.objective,
         by_cost=job.terms.by_cost or not job.terms.race_s,
     )
     with job.stage("export"):

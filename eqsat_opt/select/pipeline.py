@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, Saturation, saturate
-from eqsat_opt.egraph.worker import saturate_isolated
-from eqsat_opt.extract import Objective
+from eqsat_opt.egraph.saturation.worker import saturate_isolated
+from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.sizes import Sizes
@@ -57,7 +57,7 @@ class SearchOptions:
     """What the search needs to know of the user's wishes.
 
     Attributes:
-        objective: what to minimise.
+        objective: what to minimise, under which limits.
         budget: of saturation.
         sizes: of symbolic dimensions, for pricing; what is missing is assumed.
         measure: whether kernels may be measured.
@@ -69,7 +69,7 @@ class SearchOptions:
         exact: whether every bit counts.
     """
 
-    objective: Objective
+    objective: AnyObjective
     budget: Budget
     sizes: Mapping[str, int]
     measure: bool = True
@@ -192,7 +192,7 @@ def make_plan(
 
     Raises:
         SaturationError: the e-graph engine failed, or was stopped by the hard deadline.
-        ExtractionError: no graph could be extracted.
+        ExtractionError: no graph could be extracted, for instance because none keeps the limits.
     """
     stages: dict[str, float] = {}
     clock = time.perf_counter

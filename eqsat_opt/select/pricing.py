@@ -19,7 +19,7 @@ from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.select.candidates import Candidate, Candidates
 
-__all__ = ["PricedCandidates"]
+__all__ = ["PricedCandidates", "PricedProblem", "is_unpriced"]
 
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
@@ -77,12 +77,12 @@ class PricedCandidates:
             elif item.kind == "const":
                 type_ = self.candidates.eclasses.types[item.cls]
                 rows[i, weight] = literal(type_.bytes) if isinstance(type_, TensorType) else 0.0
-            elif _is_unpriced(item):
+            elif is_unpriced(item):
                 rows[i, METRICS.index("launches")] = 1.0
         return rows
 
     @cached_property
-    def _offered(self) -> npt.NDArray[np.bool_]:
+    def offered(self) -> npt.NDArray[np.bool_]:
         """[candidates] whether a candidate may be chosen.
 
         A constant that is refused or beyond the byte budget may not, unless it is the model's, and
@@ -134,7 +134,7 @@ class PricedCandidates:
         self, price: Callable[[Kernel], Price], only: npt.NDArray[np.bool_] | None = None
     ) -> PricedProblem:
         """The extraction problem under ``price``, over all candidates or those in ``only``."""
-        chosen = self._offered if only is None else self._offered & only
+        chosen = self.offered if only is None else self.offered & only
         index = np.flatnonzero(chosen)
         rows = self._static[index].copy()
         prices: dict[Kernel, float] = {}
@@ -144,7 +144,7 @@ class PricedCandidates:
                 if kernel not in prices:
                     prices[kernel] = price(kernel).time_us
                 rows[row, 0] = prices[kernel]
-            elif _is_unpriced(self.candidates.items[i]):
+            elif is_unpriced(self.candidates.items[i]):
                 rows[row, 0] = LAUNCH_US
         items = [self.candidates.items[i] for i in index.tolist()]
         return PricedProblem(
@@ -152,7 +152,7 @@ class PricedCandidates:
         )
 
 
-def _is_unpriced(item: Candidate) -> bool:
+def is_unpriced(item: Candidate) -> bool:
     """Whether a candidate without a literal kernel runs nevertheless; only its launch is known."""
     return item.kind == "opaque" or bool(item.steps)
 

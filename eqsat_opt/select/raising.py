@@ -16,6 +16,7 @@ from eqsat_opt.ir.types import ValueType
 from eqsat_opt.select.candidates import Candidate, OperandRef
 from eqsat_opt.select.choose import Selection
 from eqsat_opt.select.constants import Constants, reshaped
+from eqsat_opt.select.ordering import execution_order
 
 __all__ = ["raise_graph", "rules_used"]
 
@@ -237,26 +238,8 @@ class _Raiser:
             (eclasses.op[node], eclasses.attrs[node], eclasses.children(node)), ()
         )
 
-    def order(self) -> list[int]:
-        """Chosen classes, operands first."""
-        done: set[int] = set()
-        result: list[int] = []
-        for root in self.selection:
-            stack = [(root, False)]
-            while stack:
-                cls, ready = stack.pop()
-                if ready:
-                    result.append(cls)
-                elif cls not in done:
-                    done.add(cls)
-                    stack.append((cls, True))
-                    stack += [
-                        (c, False) for c in reversed(self.selection[cls].reads) if c not in done
-                    ]
-        return result
-
     def graph_of(self) -> Graph:
-        for cls in self.order():
+        for cls in execution_order(self.selection):
             self.emit(cls)
         outputs = []
         for name in self.graph.outputs:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import EClasses
-from eqsat_opt.egraph.lowering import LEAF, OUT
+from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.ir.kernel import Step

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.extract import Extraction, Objective, Problem, extract
+from eqsat_opt.errors import ExtractionError
+from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
 from eqsat_opt.extract.extraction import active_order
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel
@@ -92,7 +93,7 @@ class KernelUse:
 
 
 def rule_fates(
-    plan: Plan, objective: Objective, *, time_limit_s: float = 10.0, seed: int = 0
+    plan: Plan, objective: AnyObjective, *, time_limit_s: float = 10.0, seed: int = 0
 ) -> tuple[RuleFate, ...]:
     """The fate of every rule that did anything, chosen ones first.
 
@@ -141,7 +142,7 @@ def _users(plan: Plan) -> dict[str, Mask]:
 
 def _forced_fate(
     plan: Plan,
-    objective: Objective,
+    objective: AnyObjective,
     fate: RuleFate,
     users: Mask,
     time_limit_s: float,
@@ -149,9 +150,17 @@ def _forced_fate(
 ) -> RuleFate:
     problem = plan.choice.problem.problem
     forced = _forced(problem, users)
-    found = extract(forced, objective, time_limit_s=time_limit_s, seed=seed, deterministic=False)
+    try:
+        found = extract(
+            forced, objective, time_limit_s=time_limit_s, seed=seed, deterministic=False
+        )
+    except ExtractionError:
+        if not objective.is_limited:
+            raise
+        return replace(fate, reason="no graph with it within the limits was found in time")
     if found.status == "infeasible":
-        return replace(fate, reason="no graph without a cycle can use it")
+        which = "within the limits" if objective.is_limited else "without a cycle"
+        return replace(fate, reason=f"no graph {which} can use it")
     best = plan.choice.extraction.cost
     increase = found.cost / best - 1 if best > 0 else 0.0
     reason = _reason(found, increase, _is_used(forced, problem, found))

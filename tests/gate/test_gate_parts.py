@@ -17,6 +17,41 @@ from eqsat_opt.ir.ops.integers import atom, broadcast, negate, pick, poly, quoti
 from eqsat_opt.ir.ops.integers import less as below
 from eqsat_opt.ir.ops.polynomials import divide, multiple_of
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.proving.certificates.certificate import (
+    Certificate,
+    Direction,
+    read_certificates,
+    why_invalid,
+    write_certificates,
+)
+from eqsat_opt.proving.certificates.kept import keep, kept
+from eqsat_opt.proving.certificates.plain import check_fields
+from eqsat_opt.proving.certificates.semantics import fingerprint
+from eqsat_opt.proving.checks.bounds import bounded_results
+from eqsat_opt.proving.checks.classes import breach
+from eqsat_opt.proving.checks.degrees import Degrees, degree_of, false_acceptance
+from eqsat_opt.proving.checks.differences import first_wrong
+from eqsat_opt.proving.checks.empties import empty_difference
+from eqsat_opt.proving.checks.exact import check_rule, first_mistyped
+from eqsat_opt.proving.checks.margins import first_moved
+from eqsat_opt.proving.checks.methods import exact_methods
+from eqsat_opt.proving.checks.precision import measured
+from eqsat_opt.proving.checks.rounding import InOrderDomain, rounding_difference
+from eqsat_opt.proving.gate import certify_exact
+from eqsat_opt.proving.instances.models_z3 import models
+from eqsat_opt.proving.instances.search import empty_instances, find_instances, shrunk_instances
+from eqsat_opt.proving.numbers.designed import designed_values
+from eqsat_opt.proving.numbers.draws import beside, drawn
+from eqsat_opt.proving.numbers.evaluation import FloatNumbers, IntegerNumbers, program
+from eqsat_opt.proving.numbers.rationals import RationalDomain
+from eqsat_opt.proving.numbers.reals import DRAWS, RealNumbers, literals
+from eqsat_opt.proving.numbers.shapes import SHAPED
+from eqsat_opt.proving.numbers.twofield import TwoFieldDomain
+from eqsat_opt.proving.typing.closure import closure, tolerance
+from eqsat_opt.proving.typing.element_types import demanded, literal_types
+from eqsat_opt.proving.typing.extents import Extents, apply, resolve
+from eqsat_opt.proving.typing.hints import Hints
+from eqsat_opt.proving.typing.landmarks import landmarks
 from eqsat_opt.rules import (
     Float,
     Int,
@@ -32,41 +67,6 @@ from eqsat_opt.rules import (
 )
 from eqsat_opt.rules.bindings import Bindings, Undefined, bind_attr, holds, size
 from eqsat_opt.rules.term import distinct, expr, far, is_float
-from eqsat_opt.rules.verify.bounds import bounded_results
-from eqsat_opt.rules.verify.certificate import (
-    Certificate,
-    Direction,
-    read_certificates,
-    why_invalid,
-    write_certificates,
-)
-from eqsat_opt.rules.verify.classes import breach
-from eqsat_opt.rules.verify.closure import closure, tolerance
-from eqsat_opt.rules.verify.degrees import Degrees, degree_of, false_acceptance
-from eqsat_opt.rules.verify.designed import designed_values
-from eqsat_opt.rules.verify.differences import first_wrong
-from eqsat_opt.rules.verify.draws import beside, drawn
-from eqsat_opt.rules.verify.element_types import demanded, literal_types
-from eqsat_opt.rules.verify.empties import empty_difference
-from eqsat_opt.rules.verify.evaluation import FloatNumbers, IntegerNumbers, program
-from eqsat_opt.rules.verify.exact import check_rule, first_mistyped
-from eqsat_opt.rules.verify.extents import Extents, apply, resolve
-from eqsat_opt.rules.verify.gate import certify_exact
-from eqsat_opt.rules.verify.hints import Hints
-from eqsat_opt.rules.verify.instances import empty_instances, find_instances, shrunk_instances
-from eqsat_opt.rules.verify.kept import keep, kept
-from eqsat_opt.rules.verify.landmarks import landmarks
-from eqsat_opt.rules.verify.margins import first_moved
-from eqsat_opt.rules.verify.methods import exact_methods
-from eqsat_opt.rules.verify.models_z3 import models
-from eqsat_opt.rules.verify.plain import check_fields
-from eqsat_opt.rules.verify.precision import measured
-from eqsat_opt.rules.verify.rationals import RationalDomain
-from eqsat_opt.rules.verify.reals import DRAWS, RealNumbers, literals
-from eqsat_opt.rules.verify.rounding import InOrderDomain, rounding_difference
-from eqsat_opt.rules.verify.semantics import fingerprint
-from eqsat_opt.rules.verify.shapes import SHAPED
-from eqsat_opt.rules.verify.twofield import TwoFieldDomain
 
 _FLOAT = TensorType("float32", (2, 3))
 

@@ -38,6 +38,36 @@ from eqsat_opt.ir.ops.scalars import (
     Whole,
     bound,
 )
+from eqsat_opt.proving.proof import driver, prove
+from eqsat_opt.proving.proof.alike import equations_of, signature
+from eqsat_opt.proving.proof.branching import Choices
+from eqsat_opt.proving.proof.budget import Budget, OutOfWork
+from eqsat_opt.proving.proof.definedness import undefined
+from eqsat_opt.proving.proof.elements import Rounded, elements_of
+from eqsat_opt.proving.proof.equality import reached, vanishes
+from eqsat_opt.proving.proof.from_terms import normalise
+from eqsat_opt.proving.proof.integers_z3 import Context
+from eqsat_opt.proving.proof.normal import (
+    Case,
+    Extremum,
+    Factor,
+    Letter,
+    Normal,
+    Opaque,
+    Power,
+    negative,
+    single,
+)
+from eqsat_opt.proving.proof.numbers import definitions, signs
+from eqsat_opt.proving.proof.obligations import obligation
+from eqsat_opt.proving.proof.powers import power
+from eqsat_opt.proving.proof.ranges import Range, range_of
+from eqsat_opt.proving.proof.scenario import scenarios
+from eqsat_opt.proving.proof.signs import is_positive
+from eqsat_opt.proving.proof.uneven import uneven_ranks
+from eqsat_opt.proving.proof.unify import Unifier
+from eqsat_opt.proving.proof.unions import Classes
+from eqsat_opt.proving.proof.values import Values
 from eqsat_opt.rules import (
     Float,
     Func,
@@ -52,36 +82,6 @@ from eqsat_opt.rules import (
     real,
     rule,
 )
-from eqsat_opt.rules.verify.proof import driver, prove
-from eqsat_opt.rules.verify.proof.alike import equations_of, signature
-from eqsat_opt.rules.verify.proof.branching import Choices
-from eqsat_opt.rules.verify.proof.budget import Budget, OutOfWork
-from eqsat_opt.rules.verify.proof.definedness import undefined
-from eqsat_opt.rules.verify.proof.elements import Rounded, elements_of
-from eqsat_opt.rules.verify.proof.equality import reached, vanishes
-from eqsat_opt.rules.verify.proof.from_terms import normalise
-from eqsat_opt.rules.verify.proof.integers_z3 import Context
-from eqsat_opt.rules.verify.proof.normal import (
-    Case,
-    Extremum,
-    Factor,
-    Letter,
-    Normal,
-    Opaque,
-    Power,
-    negative,
-    single,
-)
-from eqsat_opt.rules.verify.proof.numbers import definitions, signs
-from eqsat_opt.rules.verify.proof.obligations import obligation
-from eqsat_opt.rules.verify.proof.powers import power
-from eqsat_opt.rules.verify.proof.ranges import Range, range_of
-from eqsat_opt.rules.verify.proof.scenario import scenarios
-from eqsat_opt.rules.verify.proof.signs import is_positive
-from eqsat_opt.rules.verify.proof.uneven import uneven_ranks
-from eqsat_opt.rules.verify.proof.unify import Unifier
-from eqsat_opt.rules.verify.proof.unions import Classes
-from eqsat_opt.rules.verify.proof.values import Values
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 
@@ -310,7 +310,7 @@ def test_quotients_picks_and_choices_mean_what_they_say() -> None:
 
 
 def test_what_z3_leaves_open_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eqsat_opt.rules.verify.proof import integers_z3, reals_z3
+    from eqsat_opt.proving.proof import integers_z3, reals_z3
 
     monkeypatch.setattr(integers_z3, "_QUERY_LIMIT", 1)
     monkeypatch.setattr(reals_z3, "_QUERY_LIMIT", 1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.gate_right import admit, right_rules
+from eqsat_opt.proving.gate import BRIEF_POINTS, certify_exact
 from eqsat_opt.rules import Rule, families
-from eqsat_opt.rules.verify.gate import BRIEF_POINTS, certify_exact
 
 NAMES = list(right_rules())
 REFUSED = {"whole/cast-of-magnitude": "no exact numbers have both casts and an order"}

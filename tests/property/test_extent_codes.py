@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat_opt.egraph import extents
-from eqsat_opt.egraph.engine import Engine
-from eqsat_opt.egraph.extents import ExtentCodes, congruent, minus, plus, times
-from eqsat_opt.egraph.lowering import LEAF, TermNode
+from eqsat_opt.egraph.encoding import extents
+from eqsat_opt.egraph.encoding.extents import ExtentCodes, congruent, minus, plus, times
+from eqsat_opt.egraph.engine.driver import Engine
+from eqsat_opt.egraph.terms import LEAF, TermNode
 from eqsat_opt.errors import SaturationError
 from eqsat_opt.ir.dims import LITERALS, MODULUS, Dim, SymDim, dim_product, encode_dim, sym
 from eqsat_opt.ir.graph import attributes

@@ -19,11 +19,11 @@ from eqsat_opt.extract.paths import mixed as mixed_module
 from eqsat_opt.extract.paths import search as path_search
 from eqsat_opt.extract.paths.branch import branch_paths
 from eqsat_opt.extract.paths.instance import PathInstance, from_problem
+from eqsat_opt.extract.paths.lagrange import bound_limited
 from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import prune, reduce_paths
 from eqsat_opt.extract.solve.answer import Settings
 from eqsat_opt.extract.tradeoff import ratio
-from eqsat_opt.extract.tradeoff.lagrange import bound_limited
 from tests.property.egraphs import hard_problem, random_problem, solutions, two_metrics
 
 MOST = 1500  # solutions that are looked at one by one

@@ -14,9 +14,9 @@ import pytest
 
 from eqsat_opt.ir.ops import OPS, Array, IllTyped, get_op
 from eqsat_opt.ir.ops.domains import FieldDomain
+from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.ops.index_eval import evaluate, formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom, Poly, atom, poly
-from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
 from eqsat_opt.ir.ops.scalars import Constant, IndexTensor, Parameter, Premises, Read
 from eqsat_opt.ir.types import TensorType
 
@@ -78,7 +78,7 @@ class Generator:
         if OPS[op].attrs[key] == "int":
             return poly(value) if literal else self.symbol(key, value)
         if OPS[op].attrs[key] == "float":
-            if op in UNARY_FUNCTIONS or self.between(0, 1):
+            if op in FUNCTIONS or self.between(0, 1):
                 return Constant(Fraction(value))
             name = f"p{len(self.parameters)}"
             self.parameters[name] = value
@@ -342,7 +342,7 @@ def where(g: Generator, x: Value) -> Proposal:
 
 
 NUMBERS = (
-    *UNARY_FUNCTIONS, "Neg", "Reciprocal", "IsNaN", "Scale", "Shift", "Square", "Rsqrt",
+    *FUNCTIONS, "Neg", "Reciprocal", "IsNaN", "Scale", "Shift", "Square", "Rsqrt",
 )  # fmt: skip
 PROPOSERS: dict[str, Callable[[Generator, Value], Proposal]] = {
     **{name: function(name) for name in NUMBERS},

@@ -12,10 +12,10 @@ import pytest
 
 from eqsat_opt.ir.ops import Array, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
+from eqsat_opt.proving.proof import prove
 from eqsat_opt.rules.bindings import Bindings, operator
 from eqsat_opt.rules.rule import Numerics, Phase, Rule
 from eqsat_opt.rules.term import Apply, Term, Var, ops
-from eqsat_opt.rules.verify.proof import prove
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

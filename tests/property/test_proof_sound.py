@@ -16,14 +16,14 @@ from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
 from eqsat_opt.ir.ops.index_eval import formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.proving.instances.search import find_instances
+from eqsat_opt.proving.proof import prove
+from eqsat_opt.proving.proof.scenario import Scenario, scenarios
+from eqsat_opt.proving.proof.uneven import HIGHEST_RANK
 from eqsat_opt.rules import families
 from eqsat_opt.rules.bindings import Bindings, Undefined, operator, type_of
 from eqsat_opt.rules.rule import Numerics, Phase, Rule
 from eqsat_opt.rules.term import Apply, Condition, Term, Var, concat, ops, slice_
-from eqsat_opt.rules.verify.instances import find_instances
-from eqsat_opt.rules.verify.proof import prove
-from eqsat_opt.rules.verify.proof.scenario import Scenario, scenarios
-from eqsat_opt.rules.verify.proof.uneven import HIGHEST_RANK
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

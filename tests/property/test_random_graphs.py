@@ -6,12 +6,13 @@ import numpy as np
 from hypothesis import given
 
 from eqsat_opt.egraph import Budget, saturate
-from eqsat_opt.egraph.check import check_eclasses
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.rules import Numerics, default_rules
+from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.rule import directed
 from eqsat_opt.rules.substitution import Matcher, apply
 from eqsat_opt.testing import evaluate, random_inputs, typed_graphs
+from eqsat_opt.testing.eclasses import check_eclasses
 
 RULES = default_rules(Numerics.REFACTOR)
 DIRECTED = directed(RULES)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.ir.canonical import canonical_hash
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.rules import Numerics, default_rules
+from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.rule import directed
 from eqsat_opt.rules.substitution import Matcher, apply
 from eqsat_opt.search.decoding import decode

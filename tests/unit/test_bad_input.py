@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import NoReturn
@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 from eqsat_opt import destination, optimising
 from eqsat_opt.cli import main
 from eqsat_opt.cost.store import ProfileStore
-from eqsat_opt.egraph import worker
+from eqsat_opt.egraph.saturation import worker
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.solve import exact
 from eqsat_opt.options import Options
@@ -168,9 +168,16 @@ def test_no_model(content: bytes, expected: str, folder: Path, fails: Callable[.
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
-def test_a_pipe_cannot_be_read_twice(folder: Path, fails: Callable[..., str]) -> None:
+@pytest.mark.parametrize("options", [(), ("--json", "report.json")], ids=["plain", "json"])
+@pytest.mark.parametrize(
+    "command", ["optimize pipe.onnx", "explain pipe.onnx", "bench pipe.onnx pipe.onnx",
+                "compare pipe.onnx"],
+)  # fmt: skip
+def test_a_pipe_cannot_be_read_twice(
+    folder: Path, fails: Callable[..., str], command: str, options: Sequence[str]
+) -> None:
     os.mkfifo(folder / "pipe.onnx")
-    assert "no ordinary file" in fails("optimize", "pipe.onnx")
+    assert "no ordinary file" in fails(*command.split(), *options)
 
 
 def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
@@ -187,12 +194,15 @@ def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
         (["--rules", "nonsense"], "no rule or family 'nonsense'"),
         (["--rules", "missing.py"], "no rule file"),
         (["--rules", ""], "--rules is empty"),
-        (["--objective", "beauty"], "unknown objective 'beauty'"),
+        (["--objective", "beauty"], "unknown metric 'beauty'"),
         (["--objective", "energy"], "no energy meter"),
         (["--objective", "time=much"], "'=' where it should end"),
         (["--objective", "0*time"], "weighs nothing"),
-        (["--objective", "bytes/time"], "no sum of metrics"),
-        (["--objective", "time+critical_path(time)"], "no sum of metrics"),
+        (["--objective", "bytes/time/flops"], "where it should end"),
+        (["--objective", "time+critical_path(beauty)"], "unknown metric 'beauty'"),
+        (["--limit", "bytes"], "needs '=' where the text ends"),
+        (["--limit", "energy=3"], "no energy meter"),
+        (["--limit", "time=1", "--limit", "time_us<=2"], "two limits name the same metric"),
         (["--numerics", "sloppy"], "unknown numerics 'sloppy'"),
         (["--budget", "-1"], "positive number of seconds"),
         (["--budget", "nan"], "positive number of seconds"),

@@ -11,7 +11,7 @@ import pytest
 
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.egraph import Budget, saturate
-from eqsat_opt.egraph.relevance import relevant
+from eqsat_opt.egraph.saturation.relevance import relevant
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import Graph
@@ -19,12 +19,12 @@ from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.proving.checks.exact import check_rule
 from eqsat_opt.rules import families
 from eqsat_opt.rules.blockwise import gathered, inward, merged_siblings, outward
 from eqsat_opt.rules.forms import MAPPED, SAMPLES, SOFTMAX
 from eqsat_opt.rules.rule import Numerics, Phase, Rule, directed
 from eqsat_opt.rules.term import ops
-from eqsat_opt.rules.verify.exact import check_rule
 from eqsat_opt.select import PricedCandidates, raise_graph, tile
 from eqsat_opt.testing import GraphMaker, evaluate, random_inputs
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from benchmarks.budgets import Outcome, verdict
 from benchmarks.explosive import KINDS, SIZES, build
 from eqsat_opt.api import explain, run
+from eqsat_opt.cost import pricing
 from eqsat_opt.cost.metrics import with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.deadline import Deadline
@@ -25,12 +26,15 @@ from eqsat_opt.egraph import Budget, EClasses, saturate
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.kernel import Kernel, Operand
+from eqsat_opt.ir.kernel import Step as KernelStep
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes
+from eqsat_opt.ir.types import TensorType
 from eqsat_opt.options import Options
-from eqsat_opt.rules import default_rules
+from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.runtime import compare
 from eqsat_opt.runtime.patterns import ort_patterns
 from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
@@ -236,3 +240,36 @@ def test_explosive_graphs_can_be_built_at_any_size() -> None:
 )
 def test_verdicts_on_budgets(wall_s: float, floor_s: float, error: str, expected: str) -> None:
     assert verdict(Outcome("m", 5.0, wall_s=wall_s, floor_s=floor_s, error=error)) == expected
+
+
+# ** kernels that are too large to be made in time **
+
+
+def _product(columns: int) -> Kernel:
+    operands = (
+        Operand(TensorType("float32", (1, 1024)), const=False),
+        Operand(TensorType("float32", (1024, columns)), const=True),
+    )
+    return Kernel(operands, (KernelStep("MatMul", (), (0, 1)),), (2,))
+
+
+def test_no_kernel_is_made_that_cannot_be_measured_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large = _product(2), _product(1 << 18)  # a gigabyte
+    made: list[Kernel] = []
+
+    def export(kernel: Kernel) -> bytes:
+        made.append(kernel)
+        return kernel.signature.encode()
+
+    monkeypatch.setattr(pricing, "export_kernel", export)
+    monkeypatch.setattr(pricing, "measure_kernels", lambda *_args, **_options: [])
+    pricer = pricing.Pricer(None, 1)
+    try:
+        pricer.measure([large, small], deadline=Deadline.after(2.0, Clock()))
+        assert made == [small]
+        assert pricer.is_known(large)
+        assert not pricer.price(large).measured
+        pricer.measure([_product(3)], deadline=Deadline.after(0.0, Clock()))
+        assert made == [small]
+    finally:
+        pricer.close()

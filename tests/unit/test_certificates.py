@@ -18,21 +18,28 @@ import pytest
 from eqsat_opt import certification
 from eqsat_opt.certification import SerialExecutor, verify, write_book
 from eqsat_opt.errors import CertificateError, RuleError, RuleRefuted
-from eqsat_opt.rules import Numerics, Rule, default_rules, families, library, load_rules, rule
-from eqsat_opt.rules import rulebooks as rulebooks_module
-from eqsat_opt.rules.describe import certificate_text
-from eqsat_opt.rules.library import book_certificates, excluded_rules, standings
-from eqsat_opt.rules.rule import Numerics as NumericsClass
-from eqsat_opt.rules.rule import Sides, Tensor
-from eqsat_opt.rules.term import Apply, Term, Var, is_float, ops
-from eqsat_opt.rules.verify.certificate import (
+from eqsat_opt.proving import selection
+from eqsat_opt.proving.certificates.certificate import (
     Certificate,
     read_certificates,
     why_invalid,
     write_certificates,
 )
-from eqsat_opt.rules.verify.gate import certify_exact
-from eqsat_opt.rules.verify.semantics import fingerprint, rule_text
+from eqsat_opt.proving.certificates.semantics import fingerprint, rule_text
+from eqsat_opt.proving.describe import certificate_text
+from eqsat_opt.proving.gate import certify_exact
+from eqsat_opt.proving.selection import (
+    book_certificates,
+    default_rules,
+    excluded_rules,
+    load_rules,
+    standings,
+)
+from eqsat_opt.rules import Numerics, Rule, families, rule
+from eqsat_opt.rules import rulebooks as rulebooks_module
+from eqsat_opt.rules.rule import Numerics as NumericsClass
+from eqsat_opt.rules.rule import Sides, Tensor
+from eqsat_opt.rules.term import Apply, Term, Var, is_float, ops
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
 
@@ -64,11 +71,11 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def fresh_library() -> Iterator[None]:
     """The library reads its certificates anew, before and after."""
-    library._standings.cache_clear()
-    library._warn.cache_clear()
+    selection._standings.cache_clear()
+    selection._warn.cache_clear()
     yield
-    library._standings.cache_clear()
-    library._warn.cache_clear()
+    selection._standings.cache_clear()
+    selection._warn.cache_clear()
 
 
 # The book ----------------------------------------------------------------------------------------
@@ -116,7 +123,8 @@ def test_only_what_moves_data_is_free_of_rounding() -> None:
 def test_check_at_load_is_cheap() -> None:
     """Counted in calls, which no other process on the machine adds to."""
     code = (
-        "import sys, eqsat_opt.rules as r; r.families(); calls = []\n"
+        "import sys, eqsat_opt.proving as r, eqsat_opt.rules; r.load_rules\n"
+        "eqsat_opt.rules.families(); calls = []\n"
         "def note(frame, event, argument):\n"
         "    if event == 'call': calls.append(1)\n"
         "sys.setprofile(note); rules = r.default_rules(); sys.setprofile(None)\n"
@@ -182,7 +190,7 @@ def books_without(monkeypatch: pytest.MonkeyPatch, name: str, other: Certificate
                 found[name] = other
         return found
 
-    monkeypatch.setattr(library, "book_certificates", changed)
+    monkeypatch.setattr(selection, "book_certificates", changed)
 
 
 def test_missing_certificate_takes_a_rule_out(
@@ -205,7 +213,7 @@ def test_reports_of_runs_name_what_is_left_out(
     from eqsat_opt.reporting import rule_notes
 
     assert rule_notes() == ()
-    library._standings.cache_clear()
+    selection._standings.cache_clear()
     books_without(monkeypatch, "matmul/assoc", None)
     (note,) = rule_notes()
     assert "matmul/assoc left out of the default set: it has no certificate" in note
@@ -232,9 +240,9 @@ def test_what_is_derived_needs_what_it_is_derived_from(
     one, axiom = BOOK["elementwise/factor"], BOOK["elementwise/mul-commute"]
     known = book_certificates("elementwise")
     derived = known[one.name].raised(one, 3, "derived", axioms=(axiom.name,))
-    monkeypatch.setattr(library, "book_certificates", lambda *_: {**known, one.name: derived})
+    monkeypatch.setattr(selection, "book_certificates", lambda *_: {**known, one.name: derived})
     assert standings()[one.name].obstacle == ""
-    library._standings.cache_clear()
+    selection._standings.cache_clear()
     stale = replace(known[axiom.name], fingerprint="0" * 32).sealed()
     known = {**known, axiom.name: stale}
     obstacle = standings()[one.name].obstacle

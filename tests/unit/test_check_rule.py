@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eqsat_opt.proving import MIN_POINTS, CheckReport, Refutation, check_rule, check_rules
+from eqsat_opt.proving.gate import THOROUGH_POINTS
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Float, Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import is_float, near, ops
-from eqsat_opt.rules.verify import MIN_POINTS, CheckReport, Refutation, check_rule, check_rules
-from eqsat_opt.rules.verify.gate import THOROUGH_POINTS
 from tests.unit.planted_rules import REFUTED, RIGHT, WRONG, published
 
 BOOK = {one.name: one for one in directed([r for rules in families().values() for r in rules])}

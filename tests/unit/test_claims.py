@@ -16,15 +16,20 @@ import pytest
 from eqsat_opt import zoo
 from eqsat_opt.cli.app import run
 from eqsat_opt.errors import CertificateError, RuleError, RuleRefuted
-from eqsat_opt.rules import Numerics, admission, load_rules
-from eqsat_opt.rules.library import notes_on_rules
+from eqsat_opt.proving import admission, gate
+from eqsat_opt.proving.certificates import certificate as certificate_module
+from eqsat_opt.proving.certificates import kept
+from eqsat_opt.proving.certificates.certificate import (
+    Certificate,
+    certificates_beside,
+    write_certificates,
+)
+from eqsat_opt.proving.certificates.semantics import fingerprint
+from eqsat_opt.proving.gate import certify_exact
+from eqsat_opt.proving.proof import prove
+from eqsat_opt.proving.selection import load_rules, notes_on_rules
+from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.rulebooks import read_rulebook
-from eqsat_opt.rules.verify import certificate as certificate_module
-from eqsat_opt.rules.verify import gate, kept
-from eqsat_opt.rules.verify.certificate import Certificate, certificates_beside, write_certificates
-from eqsat_opt.rules.verify.gate import certify_exact
-from eqsat_opt.rules.verify.proof import prove
-from eqsat_opt.rules.verify.semantics import fingerprint
 
 HEAD = "from eqsat_opt.rules import *\n"
 RIGHT = """
@@ -181,7 +186,7 @@ def test_a_claim_of_a_proof_is_proven_again(
     book(RIGHT, genuine.raised(rule, 2, prove(rule).scope))
     assert load(path) == load(path) == ["mine/relu"]
     assert verified == ["mine/relu"]  # and kept
-    from eqsat_opt.rules.verify import proof
+    from eqsat_opt.proving import proof
 
     def unknown(_rule: Any) -> proof.Proof:
         return proof.Proof("unknown", "no proof", "", 0, 0.0)

@@ -30,7 +30,8 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
-from eqsat_opt.rules import Numerics, Rule, default_rules, load_rules
+from eqsat_opt.proving.selection import default_rules, load_rules
+from eqsat_opt.rules import Numerics, Rule
 from eqsat_opt.testing import GraphMaker
 
 MODEL = "zoo:weight_chain@tiny"

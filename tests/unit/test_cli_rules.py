@@ -13,9 +13,10 @@ import pytest
 
 from eqsat_opt import certification
 from eqsat_opt.cli.app import run
-from eqsat_opt.rules import Numerics, families, library
+from eqsat_opt.proving import selection
+from eqsat_opt.proving.selection import standings
+from eqsat_opt.rules import Numerics, families
 from eqsat_opt.rules.constants import closed_form
-from eqsat_opt.rules.library import standings
 
 RIGHT = """
 from eqsat_opt.rules.rule import Tensor, rule
@@ -115,7 +116,7 @@ def test_rules_that_are_left_out_are_named_by_reason(
     known = dict(standings())
     for name in names[:2]:
         known[name] = replace(known[name], obstacle="it is stale")
-    monkeypatch.setattr(library, "standings", lambda: known)
+    monkeypatch.setattr(selection, "standings", lambda: known)
     assert run(["rules", "list", "--family", "matmul"]) == 0
     text = capsys.readouterr().out
     assert f"left out: {', '.join(names[:2])}: it is stale" in text

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from eqsat_opt.egraph.derive import Prover, derive, readable
-from eqsat_opt.egraph.engine import Engine
-from eqsat_opt.egraph.generic import generic_instances
-from eqsat_opt.egraph.redundancy import redundant
+from eqsat_opt.egraph.derivation.derive import Prover, derive, readable
+from eqsat_opt.egraph.derivation.generic import generic_instances
+from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.errors import RuleError
+from eqsat_opt.proving import check_rule
+from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules.axioms import EQUATIONS, GROUPED_MERGE, axioms
 from eqsat_opt.rules.bindings import type_of
-from eqsat_opt.rules.library import default_rules, families
+from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rule import (
     Func,
     Int,
@@ -28,7 +29,7 @@ from eqsat_opt.rules.rule import (
     rule,
 )
 from eqsat_opt.rules.term import Apply, Expr, Term, concat, expr, ops, slice_
-from eqsat_opt.rules.verify import check_rule
+from eqsat_opt.testing.redundancy import redundant
 
 AXIOMS = axioms()
 BOOK = {one.name: one for rules in families().values() for one in rules}

@@ -128,3 +128,43 @@ def test_a_model_that_replaces_itself_tells_of_its_old_data(folder: Path) -> Non
     report = api.run("e.onnx", options, output="e.onnx").report
     assert [note for note in report.notes if note.startswith("e.bin beside it is no longer read")]
     assert (folder / "e.bin").exists()
+
+
+# Reports --------------------------------------------------------------------------------------
+
+RULE = '''
+from eqsat_opt.rules import Sides, Tensor, ops, rule
+
+
+@rule("mine/relu-twice")
+def relu_twice(x: Tensor) -> Sides:
+    """A second one changes nothing."""
+    return ops.Relu(ops.Relu(x)), ops.Relu(x)
+'''
+EGRAPH = """
+{"nodes": {"a": {"op": "a", "children": [], "eclass": "a", "cost": 1}}, "root_eclasses": ["a"]}
+"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "optimize m.onnx -o o.onnx --json m.onnx", "optimize e.onnx -o o.onnx --json e.bin",
+        "explain m.onnx --no-measure --json m.onnx", "explain e.onnx --no-measure --json e.bin",
+        "explain m.onnx --no-measure --stage eclasses --json ./m.onnx",
+        "bench m.onnx e.onnx --json m.onnx", "bench m.onnx e.onnx --json e.bin",
+        "compare m.onnx --json m.onnx",
+        "extract g.json --json g.json", "extract . --json g.json", "extract g.json --plot g.json",
+        "rules import r.py --json r.py", "rules import r.py --json r.certificates.json",
+    ],
+)  # fmt: skip
+def test_no_report_replaces_what_is_read(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "r.py").write_text(RULE)
+    (folder / "r.certificates.json").write_text("{}")
+    (folder / "g.json").write_text(EGRAPH)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    assert main(command.split()) == 1
+    assert "give another name" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before

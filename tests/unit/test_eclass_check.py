@@ -8,14 +8,15 @@ import pytest
 
 from eqsat_opt import zoo
 from eqsat_opt.egraph import Budget, Saturation, saturate
-from eqsat_opt.egraph.check import check_eclasses
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.types import OtherType, TensorType
-from eqsat_opt.rules import Rule, default_rules, rule
+from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.rules import Rule, rule
 from eqsat_opt.rules.rule import Int, Ints, Sides, Tensor, Weight
 from eqsat_opt.rules.term import concat, ops
 from eqsat_opt.testing import GraphMaker
+from eqsat_opt.testing.eclasses import check_eclasses
 
 
 def network() -> Graph:

@@ -20,7 +20,8 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
-from eqsat_opt.rules import Numerics, default_rules
+from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.rules import Numerics
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.testing import GraphMaker
 

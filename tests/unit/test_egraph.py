@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.egraph import Budget, EClasses, Saturation, lower, program, saturate
-from eqsat_opt.egraph.fragments import fragments
-from eqsat_opt.egraph.lowering import LEAF, OUT
-from eqsat_opt.egraph.schema import Schema
-from eqsat_opt.egraph.typing import typing_rules
+from eqsat_opt.egraph import Budget, EClasses, Saturation, lower, saturate
+from eqsat_opt.egraph.encoding.schema import Schema
+from eqsat_opt.egraph.encoding.typing import typing_rules
+from eqsat_opt.egraph.recognition.fragments import fragments
+from eqsat_opt.egraph.saturation import program
+from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.errors import RuleError, SaturationError
 from eqsat_opt.ir.dims import sym
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.types import OtherType, TensorType
-from eqsat_opt.rules import Rule, default_rules, families, load_rules, rule
+from eqsat_opt.proving.selection import default_rules, load_rules
+from eqsat_opt.rules import Rule, families, rule
 from eqsat_opt.rules.rule import Numerics, Sides, Tensor, Weight
 from eqsat_opt.rules.term import ops
 from eqsat_opt.testing import GraphMaker

@@ -9,17 +9,17 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from eqsat_opt.egraph.engine import Engine
-from eqsat_opt.egraph.extents import ExtentCodes
-from eqsat_opt.egraph.loading import load
-from eqsat_opt.egraph.lowering import LEAF, Lowered, TermNode
-from eqsat_opt.egraph.schema import Schema
-from eqsat_opt.egraph.siblings import Seeds
-from eqsat_opt.egraph.typing import SETTLED, TYPED_OPS, typing_rules
+from eqsat_opt.egraph.encoding.extents import ExtentCodes
+from eqsat_opt.egraph.encoding.schema import Schema
+from eqsat_opt.egraph.encoding.typing import SETTLED, TYPED_OPS, typing_rules
+from eqsat_opt.egraph.engine.driver import Engine
+from eqsat_opt.egraph.loading.siblings import Seeds
+from eqsat_opt.egraph.loading.tables import load
+from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
 from eqsat_opt.ir.dims import Dim, encode_dim, sym
 from eqsat_opt.ir.graph import Graph, attributes
 from eqsat_opt.ir.ops import OPS, IllTyped, get_op
-from eqsat_opt.ir.ops.pointwise import UNARY_FUNCTIONS
+from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.types import OtherType, TensorType
 
 T = TypeVar("T")
@@ -32,8 +32,8 @@ SHAPES: tuple[Shape, ...] = (
     (1, 2, 5, 8), (N, M), (N, M, 6, 8), (1, N, 6, 8), (2, 3, 4, 2, 1), (2, 2, 3), (1, 2, 8),
 )  # fmt: skip
 _WINDOWED = tuple(shape for shape in SHAPES if 3 <= len(shape) <= 5)
-FUNCTIONS = tuple(sorted(UNARY_FUNCTIONS))
-TESTED = (*sorted(TYPED_OPS), *(op for op in FUNCTIONS if op not in TYPED_OPS))
+_UNARY = tuple(sorted(FUNCTIONS))
+TESTED = (*sorted(TYPED_OPS), *(op for op in _UNARY if op not in TYPED_OPS))
 DRAWS = 260
 SEED = 7
 

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from eqsat_opt.egraph import engine as module
 from eqsat_opt.egraph import saturate
-from eqsat_opt.egraph.engine import compiled_engine
+from eqsat_opt.egraph.engine import driver as module
+from eqsat_opt.egraph.engine.driver import compiled_engine
 from eqsat_opt.errors import SaturationError
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.rules import default_rules
+from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.testing import GraphMaker
 
 PROGRAM = (

@@ -30,13 +30,14 @@ from eqsat_opt.extract import (
     write_json,
 )
 from eqsat_opt.extract.alternatives import distance
+from eqsat_opt.extract.critical_path import dearest_chain
 from eqsat_opt.extract.objective import AnyObjective
-from eqsat_opt.extract.paths import mixed
-from eqsat_opt.extract.paths.critical_path import dearest_chain
+from eqsat_opt.extract.paths import lagrange, mixed
 from eqsat_opt.extract.paths.instance import from_problem
 from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.solve.answer import Settings
-from eqsat_opt.extract.tradeoff import lagrange, product, ratio
+from eqsat_opt.extract.spec import limit_texts, objective_text
+from eqsat_opt.extract.tradeoff import product, ratio
 from eqsat_opt.extract.tradeoff.plane import Box, HalfPlane, corners, lower_hull
 
 GYM = Path(__file__).parents[3] / "shared" / "data" / "gym"
@@ -362,6 +363,7 @@ def test_objectives_can_be_written(
     text: str, limits: tuple[str, ...], objective: AnyObjective
 ) -> None:
     assert parse_objective(text, limits) == objective
+    assert parse_objective(objective_text(objective), limit_texts(objective)) == objective
 
 
 @pytest.mark.parametrize(

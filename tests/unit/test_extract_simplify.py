@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract
+from eqsat_opt.extract.bitsets import bits
 from eqsat_opt.extract.engine import price
 from eqsat_opt.extract.instance import Instance, from_problem
-from eqsat_opt.extract.simplify.bitsets import bits
 from eqsat_opt.extract.simplify.domination import compare_options
 from eqsat_opt.extract.simplify.draft import Draft
 from eqsat_opt.extract.simplify.fixpoint import simplify

@@ -12,7 +12,7 @@ import eqsat_opt
 from benchmarks.huge_values import HUGE, N
 from benchmarks.invalid_models import BOOL, FLOAT, INT64, model, node, value
 from eqsat_opt.egraph import Budget, saturate
-from eqsat_opt.egraph.worker import saturate_isolated
+from eqsat_opt.egraph.saturation.worker import saturate_isolated
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.folding import evaluate_opaque, fold
 from eqsat_opt.ir.graph import Node, attributes

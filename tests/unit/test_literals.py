@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from eqsat_opt.rules.verify.literals import ExactLiteral, exact_literal
+from eqsat_opt.proving.numbers.literals import ExactLiteral, exact_literal
 
 MEANT = [
     (0.0, ExactLiteral(Fraction(0))),

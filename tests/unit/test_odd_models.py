@@ -12,10 +12,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.api import run
-from eqsat_opt.egraph.lowering import Lowered, lower
-from eqsat_opt.egraph.recognise import recognise
-from eqsat_opt.egraph.saturate import Budget, saturate_windows
-from eqsat_opt.egraph.siblings import sibling_seeds
+from eqsat_opt.egraph.loading.lowering import lower
+from eqsat_opt.egraph.loading.siblings import sibling_seeds
+from eqsat_opt.egraph.recognition.recognise import recognise
+from eqsat_opt.egraph.saturation.saturate import Budget, saturate_windows
+from eqsat_opt.egraph.terms import Lowered
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.dims import SymDim, as_dim
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic

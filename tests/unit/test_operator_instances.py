@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from eqsat_opt.ir.ops import OPS, Op
-from eqsat_opt.rules.rule import Numerics, Phase, Rule
-from eqsat_opt.rules.term import Apply, AttrPattern, Expr, Var, expr
-from eqsat_opt.rules.verify.evaluation import (
+from eqsat_opt.proving.checks.exact import MIN_POINTS
+from eqsat_opt.proving.instances.left_side import Sizes, left_side
+from eqsat_opt.proving.instances.search import find_instances
+from eqsat_opt.proving.numbers.evaluation import (
     FieldNumbers,
     FloatNumbers,
     IntegerNumbers,
@@ -20,10 +21,9 @@ from eqsat_opt.rules.verify.evaluation import (
     TwoFieldNumbers,
     program,
 )
-from eqsat_opt.rules.verify.exact import MIN_POINTS
-from eqsat_opt.rules.verify.instances import find_instances
-from eqsat_opt.rules.verify.left_side import Sizes, left_side
-from eqsat_opt.rules.verify.twofield import LOGARITHMIC, LOGARITHMIC_ORDER, ORDER
+from eqsat_opt.proving.numbers.twofield import LOGARITHMIC, LOGARITHMIC_ORDER, ORDER
+from eqsat_opt.rules.rule import Numerics, Phase, Rule
+from eqsat_opt.rules.term import Apply, AttrPattern, Expr, Var, expr
 
 SIZES = Sizes(3, 5)
 LITERALS = {
@@ -67,7 +67,7 @@ CASES = [
 def test_instances_of_every_operator_are_found_without_a_solver(
     op: Op, arity: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eqsat_opt.rules.verify.left_side.find_spec", lambda _name: None)
+    monkeypatch.setattr("eqsat_opt.proving.instances.left_side.find_spec", lambda _name: None)
     rule = _rule(op, arity)
     points = find_instances(rule, limit=2 * MIN_POINTS).points
     # What has no operands has only as many instances as there are values of its attributes.

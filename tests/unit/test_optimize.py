@@ -21,13 +21,14 @@ from eqsat_opt import optimising, zoo
 from eqsat_opt.api import Result, run
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget
-from eqsat_opt.egraph.worker import saturate_isolated
+from eqsat_opt.egraph.saturation.worker import saturate_isolated
 from eqsat_opt.errors import CheckFailed, OptionError, RuleRefuted, SaturationError
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
-from eqsat_opt.rules import default_rules, library
+from eqsat_opt.proving import selection
+from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.select import finding
@@ -201,7 +202,7 @@ def wrong_rules(tmp_path: Path) -> Path:
 @pytest.fixture
 def open_gate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let unverified rules in, as a defect of the verifier would."""
-    monkeypatch.setattr(library, "admit", lambda _rules, _beside=None: "")
+    monkeypatch.setattr(selection, "admit", lambda _rules, _beside=None: "")
 
 
 def test_a_wrong_rule_does_not_get_in(wrong_rules: Path, tmp_path: Path) -> None:

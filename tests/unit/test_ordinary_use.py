@@ -180,7 +180,9 @@ def test_options_are_options(model: onnx.ModelProto) -> None:
         ({"alternatives": [2]}, r"alternatives is \[2\]"),
         ({"deadline_s": "1"}, "deadline is '1'"),
         ({"seed": "a"}, "seed is 'a'"),
-        ({"objective": 3}, "objective is 3; give a sum of metrics"),
+        ({"objective": 3}, "objective is 3; give an objective as a text"),
+        ({"limits": 3}, "limits is 3; give texts"),
+        ({"limits": [3]}, "limits is 3; give a text"),
         ({"objective": {"time": "x"}}, r"objective\['time'\] is 'x'"),
         ({"objective": {1: 1.0}}, "objective is 1; give a text"),
         ({"rules": ["default"]}, "rules is"),
@@ -243,7 +245,7 @@ def test_the_engine_is_loaded_without_the_package_around_it() -> None:
     """Its imports take longer than a small search; who imports it shares the engine."""
     program = """
     import sys
-    from eqsat_opt.egraph.library import engine_library
+    from eqsat_opt.egraph.engine.library import engine_library
 
     engine = engine_library().EGraph()
     assert "egglog" not in sys.modules

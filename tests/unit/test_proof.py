@@ -12,13 +12,13 @@ import pytest
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.ops.index_eval import formula_value
 from eqsat_opt.ir.ops.integers import Atom, atom, broadcast, choose, less, pick, quotient
+from eqsat_opt.proving import check_rule
+from eqsat_opt.proving.proof import prove
+from eqsat_opt.proving.proof.budget import Budget
+from eqsat_opt.proving.proof.integers_z3 import definition, products_facts
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Int, Ints, Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import ops
-from eqsat_opt.rules.verify import check_rule
-from eqsat_opt.rules.verify.proof import prove
-from eqsat_opt.rules.verify.proof.budget import Budget
-from eqsat_opt.rules.verify.proof.integers_z3 import definition, products_facts
 from tests.unit.planted_rules import RIGHT, WRONG, further
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")

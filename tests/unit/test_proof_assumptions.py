@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from eqsat_opt.errors import RuleRefuted
+from eqsat_opt.proving.certificates.semantics import fingerprint, rule_text
+from eqsat_opt.proving.gate import certify_exact
+from eqsat_opt.proving.proof import prove
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Float, Int, Ints, Sides, Tensor, Weight, rule
 from eqsat_opt.rules.term import Condition, Expr, Term, far, is_float, near, ops, real
-from eqsat_opt.rules.verify.gate import certify_exact
-from eqsat_opt.rules.verify.proof import prove
-from eqsat_opt.rules.verify.semantics import fingerprint, rule_text
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

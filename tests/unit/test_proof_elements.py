@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from eqsat_opt.proving.proof import prove
+from eqsat_opt.proving.proof.elements import Rounded, elements_of
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Float, Int, Ints, Sides, Tensor, rule
 from eqsat_opt.rules.term import is_float, ops
-from eqsat_opt.rules.verify.proof import prove
-from eqsat_opt.rules.verify.proof.elements import Rounded, elements_of
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

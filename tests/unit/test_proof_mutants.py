@@ -16,11 +16,11 @@ from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
 from eqsat_opt.ir.ops.index_eval import evaluate, formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom
 from eqsat_opt.ir.ops.scalars import Unindexed
+from eqsat_opt.proving.proof import prove
+from eqsat_opt.proving.proof.definitions import PI
+from eqsat_opt.proving.proof.scenario import Scenario, scenarios
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.term import Apply, Condition, Expr, Term, Var, expr
-from eqsat_opt.rules.verify.proof import prove
-from eqsat_opt.rules.verify.proof.definitions import PI
-from eqsat_opt.rules.verify.proof.scenario import Scenario, scenarios
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

@@ -1,6 +1,6 @@
 """Which ranks tell of all others: what may be told apart is counted, what cannot be is refused.
 
-The argument is in :mod:`eqsat_opt.rules.verify.proof.reach`; here it is tried on instances, too.
+The argument is in :mod:`eqsat_opt.proving.proof.reach`; here it is tried on instances, too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from eqsat_opt.ir.ops.domains import FieldDomain
 from eqsat_opt.ir.ops.index_eval import evaluate, formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom
 from eqsat_opt.ir.ops.scalars import Unindexed
+from eqsat_opt.proving.proof import prove
+from eqsat_opt.proving.proof.reach import MOST_RANKS, Uneven, reach_of
+from eqsat_opt.proving.proof.scenario import Scenario, scenarios
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Int, Ints, Sides, Tensor, rule
 from eqsat_opt.rules.term import Expr, Term, Var, concat, ops, real, slice_
-from eqsat_opt.rules.verify.proof import prove
-from eqsat_opt.rules.verify.proof.reach import MOST_RANKS, Uneven, reach_of
-from eqsat_opt.rules.verify.proof.scenario import Scenario, scenarios
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

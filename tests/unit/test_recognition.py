@@ -13,28 +13,30 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.recognition import Outcome, is_spelled, search
 from benchmarks.spellings import FAMILIES, Spelling, near_misses, spellings
 from eqsat_opt.api import run
-from eqsat_opt.egraph.check import BadClass, check_eclasses
-from eqsat_opt.egraph.fragments import fragments
 from eqsat_opt.egraph.frozen import EClasses
-from eqsat_opt.egraph.literals import lift
-from eqsat_opt.egraph.lowering import Lowered, lower
-from eqsat_opt.egraph.recognise import recognise
-from eqsat_opt.egraph.saturate import Budget, saturate, saturate_windows
+from eqsat_opt.egraph.loading.lowering import lower
+from eqsat_opt.egraph.recognition.fragments import fragments
+from eqsat_opt.egraph.recognition.literals import lift
+from eqsat_opt.egraph.recognition.recognise import recognise
+from eqsat_opt.egraph.saturation.saturate import Budget, saturate, saturate_windows
+from eqsat_opt.egraph.terms import Lowered
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
-from eqsat_opt.rules import default_rules, families
-from eqsat_opt.rules.describe import describe
+from eqsat_opt.proving import check_rule
+from eqsat_opt.proving.describe import describe
+from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.rules import families
 from eqsat_opt.rules.rule import Float, Int, Numerics, Phase, Rule, Sides, Tensor, rule
 from eqsat_opt.rules.substitution import apply, matches
 from eqsat_opt.rules.term import far, near, ops, real, sqrt
-from eqsat_opt.rules.verify import check_rule
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.testing import GraphMaker, evaluate
 from eqsat_opt.testing import random_inputs as graph_inputs
+from eqsat_opt.testing.eclasses import BadClass, check_eclasses
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
 NORMAL_FORM = {"Scale", "Shift", "Square", "Rsqrt", "Center", "RmsN", "Repeat"}

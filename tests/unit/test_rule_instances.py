@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from eqsat_opt.ir.ops.domains import FieldDomain
-from eqsat_opt.rules.rule import Int, Rule, Sides, Tensor, directed, rule
-from eqsat_opt.rules.term import concat, ops
-from eqsat_opt.rules.verify import instances
-from eqsat_opt.rules.verify.choices import Chooser, Decisions, Drawing
-from eqsat_opt.rules.verify.instances import (
+from eqsat_opt.proving.instances import search as instances
+from eqsat_opt.proving.instances.search import (
     Instances,
     find_instances,
     shrunk_instances,
     smaller_instances,
 )
-from eqsat_opt.rules.verify.twofield import _powers
+from eqsat_opt.proving.numbers.twofield import _powers
+from eqsat_opt.proving.typing.choices import Chooser, Decisions, Drawing
+from eqsat_opt.rules.rule import Int, Rule, Sides, Tensor, directed, rule
+from eqsat_opt.rules.term import concat, ops
 
 LETTERS = "abcd"
 
@@ -114,7 +114,7 @@ def test_a_right_side_that_seldom_types_guides_the_search(monkeypatch: pytest.Mo
         return ops.Relu(x) + ops.Relu(y) * ops.Relu(z), (x @ y) @ z, x.rank == 2
 
     def share() -> float:
-        found = find_instances(rule("test/square")(square), limit=40)
+        found = find_instances(rule("test/square")(square), limit=100)
         return len(found.points) / (len(found.points) + found.guarded)
 
     guided = share()

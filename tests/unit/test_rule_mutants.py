@@ -26,11 +26,11 @@ import pytest
 
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.proving import check_rule
+from eqsat_opt.proving.checks.exact import MAX_POINTS
+from eqsat_opt.proving.gate import THOROUGH_POINTS
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.term import MAP, Apply, Expr, Term, Var
-from eqsat_opt.rules.verify import check_rule
-from eqsat_opt.rules.verify.exact import MAX_POINTS
-from eqsat_opt.rules.verify.gate import THOROUGH_POINTS
 
 POINTS = 40
 """Instances at first; whoever passes is looked at as the gate looks at a rule."""
@@ -124,7 +124,7 @@ def mutants(rule: Rule) -> Iterator[tuple[str, Rule]]:
 
 def witness(mutant: Rule) -> str:
     """What the prover says of a mutant that was accepted."""
-    from eqsat_opt.rules.verify.proof import prove
+    from eqsat_opt.proving.proof import prove
 
     try:
         return prove(mutant, time_limit_s=5.0).status

@@ -9,19 +9,20 @@ import pytest
 
 from eqsat_opt.errors import RuleError, RuleRefuted
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.rules import is_float, load_rules, rule
+from eqsat_opt.proving.checks.bounds import bounded_results
+from eqsat_opt.proving.checks.classes import breach
+from eqsat_opt.proving.checks.counterexample import Refutation
+from eqsat_opt.proving.checks.empties import empty_difference
+from eqsat_opt.proving.describe import certificate_text, describe
+from eqsat_opt.proving.gate import certify_exact
+from eqsat_opt.proving.numbers.designed import designed_values
+from eqsat_opt.proving.numbers.evaluation import Program, Step
+from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.rules import is_float, rule
 from eqsat_opt.rules.bindings import Bindings
-from eqsat_opt.rules.describe import certificate_text, describe
 from eqsat_opt.rules.library import named_rules
 from eqsat_opt.rules.rule import Float, Int, Numerics, Rule, Sides, Tensor, directed
 from eqsat_opt.rules.term import ops
-from eqsat_opt.rules.verify.bounds import bounded_results
-from eqsat_opt.rules.verify.classes import breach
-from eqsat_opt.rules.verify.counterexample import Refutation
-from eqsat_opt.rules.verify.designed import designed_values
-from eqsat_opt.rules.verify.empties import empty_difference
-from eqsat_opt.rules.verify.evaluation import Program, Step
-from eqsat_opt.rules.verify.gate import certify_exact
 
 REASSOCIATE = Numerics.REASSOCIATE
 ZERO = ops.Scalar(value=0.0, dtype="float32")
@@ -235,7 +236,7 @@ def _bound(terms: tuple[float, ...], *more: Step) -> float:
     steps += more
     place = len(steps) - 1
     values = {name: np.array([term], np.float32) for name, term in zip(names, terms, strict=True)}
-    program = Program(tuple(steps), ((place, place),))
+    program = Program(tuple(steps), len(steps), ((place, place),))
     ((left, _),) = bounded_results(program, [values], "float32", roundoff=2.0**-24)
     return float(left.error[0, 0]) / 2.0**-24
 

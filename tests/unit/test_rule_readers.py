@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from eqsat_opt.egraph import saturate
-from eqsat_opt.egraph.check import check_eclasses
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.dims import Dim, as_dim, sym
 from eqsat_opt.ir.graph import Graph
@@ -33,6 +32,7 @@ from eqsat_opt.rules.term import (
     sqrt,
 )
 from eqsat_opt.testing import GraphMaker
+from eqsat_opt.testing.eclasses import check_eclasses
 
 FIRST = {"axes": (0,), "keepdims": 1}
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from eqsat_opt.errors import RuleRefuted
+from eqsat_opt.proving.checks.counterexample import Refutation
+from eqsat_opt.proving.checks.rounding import InOrderDomain, rounding_difference
+from eqsat_opt.proving.gate import certify_exact
 from eqsat_opt.rules import rule
 from eqsat_opt.rules.rule import Float, Int, Numerics, Rule, Sides, Tensor
 from eqsat_opt.rules.term import near, ops
-from eqsat_opt.rules.verify.counterexample import Refutation
-from eqsat_opt.rules.verify.gate import certify_exact
-from eqsat_opt.rules.verify.rounding import InOrderDomain, rounding_difference
 
 
 @rule("test/regrouped")

@@ -15,6 +15,8 @@ import pytest
 from eqsat_opt import rules as language
 from eqsat_opt.cli.app import run
 from eqsat_opt.ir.ops import OPS
+from eqsat_opt.proving import describe
+from eqsat_opt.proving.selection import load_rules, standings
 from eqsat_opt.rules import (
     Int,
     Numerics,
@@ -23,14 +25,11 @@ from eqsat_opt.rules import (
     Sides,
     Tensor,
     Weight,
-    describe,
     families,
-    load_rules,
     ops,
     rule,
 )
 from eqsat_opt.rules.glossary import OPERATORS
-from eqsat_opt.rules.library import standings
 from eqsat_opt.rules.term import MAP, Apply
 
 OWN_RULES = Path(__file__).parents[2] / "docs" / "own-rules.md"
@@ -132,12 +131,12 @@ def test_repeated_equations_are_those_of_other_families() -> None:
 @pytest.mark.parametrize("where", [[], ["missing/page.md"], ["file/page.md"], ["."]])
 def test_a_page_without_a_place_is_one_line(where: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    command = [sys.executable, "-m", "eqsat_opt.rules.describe", *where]
+    command = [sys.executable, "-m", "eqsat_opt.proving.describe", *where]
     paths = {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, cwd=tmp_path, env=paths, capture_output=True, text=True)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("python -m eqsat_opt.rules.describe: error: ")
+    assert done.stderr.splitlines()[-1].startswith("python -m eqsat_opt.proving.describe: error: ")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

@@ -13,7 +13,8 @@ import pytest
 
 import eqsat_opt.rules
 from eqsat_opt.errors import RuleError
-from eqsat_opt.rules import Numerics, Rule, Sides, Tensor, load_rules, ops, rule, term
+from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.rules import Numerics, Rule, Sides, Tensor, ops, rule, term
 from eqsat_opt.rules import rulebooks as rulebooks_module
 from eqsat_opt.rules.rulebooks import read_rulebook
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from eqsat_opt.errors import RuleError
-from eqsat_opt.rules import Numerics, default_rules, families, load_rules
+from eqsat_opt.proving import check_rule
+from eqsat_opt.proving.describe import describe, rulebook_markdown
+from eqsat_opt.proving.selection import default_rules, load_rules
+from eqsat_opt.rules import Numerics, families
 from eqsat_opt.rules.bindings import Bindings, size
-from eqsat_opt.rules.describe import describe, rulebook_markdown
 from eqsat_opt.rules.rule import Float, Phase, Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import Expr, near, ops
-from eqsat_opt.rules.verify import check_rule
 
 BOOK = {one.name: one for one in directed([r for rules in families().values() for r in rules])}
 
@@ -175,7 +176,7 @@ def test_book_is_documented() -> None:
 
 def test_rulebook_page_is_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs" / "rulebook.md"
-    command = "python -m eqsat_opt.rules.describe docs/rulebook.md"
+    command = "python -m eqsat_opt.proving.describe docs/rulebook.md"
     assert page.read_text(encoding="utf-8") == rulebook_markdown(), f"run {command}"
 
 

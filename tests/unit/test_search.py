@@ -22,7 +22,8 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.canonical import canonical_hash
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.rules import Rule, default_rules, families
+from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import ops
 from eqsat_opt.search import MetaFlow, Search, SearchBudget, SearchResult

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from eqsat_opt.egraph import Budget, Saturation, saturate
-from eqsat_opt.egraph.check import check_eclasses
 from eqsat_opt.ir.dims import Dim, sym
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.rules import default_rules, load_rules
+from eqsat_opt.proving.selection import default_rules, load_rules
 from eqsat_opt.rules.rule import Numerics, Phase
 from eqsat_opt.testing import GraphMaker
+from eqsat_opt.testing.eclasses import check_eclasses
 
 N, S, K = map(sym, "NSK")
 Build = Callable[[GraphMaker, Dim, Dim, Dim], str]

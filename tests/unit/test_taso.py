@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from eqsat_opt.conformance import GROUP_CONDITION, Conformance, classify
-from eqsat_opt.egraph.derive import Prover
+from eqsat_opt.egraph.derivation.derive import Prover
 from eqsat_opt.errors import RuleError
+from eqsat_opt.proving import check_rule
+from eqsat_opt.proving.taso import Groups, TasoRule, read_taso, to_rule
+from eqsat_opt.proving.taso.handwritten import HAND_WRITTEN
 from eqsat_opt.rules.axioms import EQUATIONS, axioms
 from eqsat_opt.rules.bindings import Bindings, type_of
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.taso import Groups, TasoRule, read_taso, to_rule
-from eqsat_opt.rules.taso.handwritten import HAND_WRITTEN
-from eqsat_opt.rules.verify import check_rule
 
 FILE = Path(
     os.environ.get("TASO_PB")

@@ -1,4 +1,4 @@
-"""Objectives with a critical path, and limits with several implementations."""
+"""Objectives with a critical path, and limits, which have their price."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from eqsat_opt.extract.bitsets import bits, union
 from eqsat_opt.extract.instance import closes_cycle
 from eqsat_opt.extract.paths.instance import ROUNDING, PathInstance
 from eqsat_opt.extract.paths.rules import necessary
-from eqsat_opt.extract.simplify.bitsets import bits, union
 
 __all__ = ["branch_paths"]
 

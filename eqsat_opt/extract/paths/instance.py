@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eqsat_opt.extract.critical_path import dearest_chain, least_finish
 from eqsat_opt.extract.instance import active_classes
 from eqsat_opt.extract.objective import Objective
-from eqsat_opt.extract.paths.critical_path import dearest_chain, least_finish
 from eqsat_opt.extract.problem import FloatArray, Problem
 
 __all__ = ["ROUNDING", "Measured", "PathInstance", "from_problem"]

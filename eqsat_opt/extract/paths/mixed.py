@@ -16,6 +16,7 @@ from eqsat_opt.extract.extraction import Choice, active_order
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.paths.branch import branch_paths
 from eqsat_opt.extract.paths.instance import PathInstance, from_problem
+from eqsat_opt.extract.paths.lagrange import bound_limited
 from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import prune, reduce_paths
 from eqsat_opt.extract.paths.search import (
@@ -29,7 +30,6 @@ from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
 from eqsat_opt.extract.solve.exact import Mode
 from eqsat_opt.extract.solve.weighted_sum import Solution, raise_choice, solve_priced
-from eqsat_opt.extract.tradeoff.lagrange import bound_limited
 
 __all__ = ["solve_constrained"]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from eqsat_opt.extract.critical_path import least_finish, least_tail
 from eqsat_opt.extract.instance import strong_components
-from eqsat_opt.extract.paths.critical_path import least_finish, least_tail
 from eqsat_opt.extract.paths.instance import ROUNDING, PathInstance
 
 __all__ = ["PathModel"]

@@ -10,10 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from eqsat_opt.extract.bitsets import bits, union
+from eqsat_opt.extract.critical_path import least_finish, least_tail
 from eqsat_opt.extract.instance import strong_components
-from eqsat_opt.extract.paths.critical_path import least_finish, least_tail
 from eqsat_opt.extract.paths.instance import ROUNDING, PathInstance
-from eqsat_opt.extract.simplify.bitsets import bits, union
 from eqsat_opt.extract.simplify.necessity import necessity
 
 __all__ = ["necessary", "prune", "reachable", "reduce_paths"]

@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from eqsat_opt.extract.critical_path import least_finish, weighed_trees
 from eqsat_opt.extract.paths.branch import branch_paths
-from eqsat_opt.extract.paths.critical_path import least_finish, weighed_trees
 from eqsat_opt.extract.paths.instance import PathInstance
 from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import prune, reachable
-from eqsat_opt.extract.solve.greedy import class_parents
+from eqsat_opt.extract.trees import class_parents
 
 __all__ = ["cheapest_trees", "improve_by_exchanges", "improve_by_neighbourhoods", "portfolio"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from eqsat_opt.extract.bitsets import bits, weigh
 from eqsat_opt.extract.problem import FloatArray, IntArray
-from eqsat_opt.extract.simplify.bitsets import bits, weigh
 from eqsat_opt.extract.simplify.draft import Draft, sums
 from eqsat_opt.extract.simplify.linear_rules import derivable
 from eqsat_opt.extract.simplify.necessity import necessities
-from eqsat_opt.extract.solve.greedy import cheapest_trees
+from eqsat_opt.extract.trees import cheapest_trees
 
 __all__ = ["compare_options"]
 

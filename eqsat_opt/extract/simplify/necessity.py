@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqsat_opt.extract.simplify.bitsets import EVERYTHING, bits, union
+from eqsat_opt.extract.bitsets import EVERYTHING, bits, union
 from eqsat_opt.extract.simplify.draft import Draft
-from eqsat_opt.extract.solve.greedy import class_parents
+from eqsat_opt.extract.trees import class_parents
 
 __all__ = ["Necessities", "bits", "necessities", "necessity", "union"]
 

@@ -9,7 +9,8 @@ from typing import Literal
 
 from eqsat_opt.extract.extraction import relative_gap
 from eqsat_opt.extract.instance import Instance, active_classes
-from eqsat_opt.extract.solve.greedy import cheapest_trees, sharing_greedy, tree_greedy
+from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
+from eqsat_opt.extract.trees import cheapest_trees
 
 __all__ = ["Answer", "Method", "Settings", "first_answer", "overload"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from eqsat_opt.extract.bitsets import bits, union
 from eqsat_opt.extract.instance import Instance, closes_cycle, strong_components
-from eqsat_opt.extract.simplify.necessity import bits, necessity, union
+from eqsat_opt.extract.simplify.necessity import necessity
 
 __all__ = ["branch_and_bound"]
 

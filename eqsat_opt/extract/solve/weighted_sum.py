@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eqsat_opt.errors import ExtractionError
+from eqsat_opt.extract.critical_path import dearest_chain
 from eqsat_opt.extract.extraction import Choice, active_order, relative_gap
 from eqsat_opt.extract.instance import Instance, active_classes, from_problem, join
 from eqsat_opt.extract.objective import Objective
-from eqsat_opt.extract.paths.critical_path import dearest_chain
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.simplify.fixpoint import Reduction, simplify
 from eqsat_opt.extract.solve.answer import Answer, Settings, first_answer, overload

@@ -1,4 +1,4 @@
-"""Two metrics at once: products, quotients, limits by their price, and the whole front."""
+"""Two metrics at once: products and quotients, and the plane that their fronts lie in."""
 
 from __future__ import annotations
 

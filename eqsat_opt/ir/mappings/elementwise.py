@@ -21,32 +21,31 @@ from eqsat_opt.ir.onnx_mapping import (
     writes,
 )
 from eqsat_opt.ir.ops import OPS
+from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, numpy_dtype
 
 __all__: list[str] = []
 
-_PLAIN = (
-    "Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Neg", "Abs", "Reciprocal", "Floor",
-    "Ceil", "Round", "Sign", "Sin", "Cos", "Softsign", "Softplus", "Not", "IsNaN", "Add", "Sub",
-    "Mul", "Div", "Pow", "PRelu", "Equal", "Greater", "Less", "And", "Or", "Xor", "Where",
-)  # fmt: skip
-"""Same name, no attributes, in every opset that has them."""
+_SPELLED = frozenset({"HardSwish", "Mish", "Celu", "Gelu"})
+"""Functions that a formula stands for in opsets that lack them."""
 
-_LOWERED = ("HardSwish", "Mish", "GreaterOrEqual", "LessOrEqual")
+_DIRECT = {
+    name: function
+    for name, function in FUNCTIONS.items()
+    if function.since and name not in _SPELLED
+}
+"""Functions that ONNX has under the same name, with the same attributes."""
+
+_PLAIN = (
+    "Neg", "Reciprocal", "Not", "IsNaN", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Equal",
+    "Greater", "Less", "And", "Or", "Xor", "Where",
+)  # fmt: skip
+"""Other operators of the same name without attributes."""
+
+_LOWERED = ("GreaterOrEqual", "LessOrEqual")
 """The same, but older opsets lack them."""
 
-_DEFAULTS: dict[str, dict[str, float | str]] = {
-    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
-    "Elu": {"alpha": 1.0},
-    "Celu": {"alpha": 1.0},
-    "LeakyRelu": {"alpha": 0.01},
-    "ThresholdedRelu": {"alpha": 1.0},
-    "Selu": {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
-    "Gelu": {"approximate": "none"},
-}
-"""Attributes with the defaults of ONNX."""
-
-_SINCE = {"Erf": 9, "Sign": 9, "IsNaN": 9, "Where": 9, "Round": 11, "ThresholdedRelu": 10}
+_SINCE = {"IsNaN": 9, "Where": 9, **{name: one.since for name, one in _DIRECT.items()}}
 
 
 @reads(*_PLAIN, *_LOWERED)
@@ -61,15 +60,16 @@ def _write_plain(node: Node, context: WriteContext) -> None:
     context.op(node.op, node.inputs, node.output)
 
 
-@reads(*_DEFAULTS)
-def _read_with_attributes(call: Call, context: ReadContext) -> None:
-    attrs = {name: call.get(name, default) for name, default in _DEFAULTS[call.op_type].items()}
+@reads(*(name for name, function in FUNCTIONS.items() if function.since))
+def _read_function(call: Call, context: ReadContext) -> None:
+    defaults = FUNCTIONS[call.op_type].defaults
+    attrs = {name: call.get(name, default) for name, default in defaults.items()}
     context.emit(call.op_type, call.inputs, call.outputs[0], **attrs)
 
 
-@writes("HardSigmoid", "Elu", "LeakyRelu", "ThresholdedRelu", "Selu")
-def _write_with_attributes(node: Node, context: WriteContext) -> None:
-    if context.opset < _SINCE.get(node.op, 1):
+@writes(*_DIRECT)
+def _write_function(node: Node, context: WriteContext) -> None:
+    if context.opset < _SINCE[node.op]:
         refuse(node, context.opset)
     context.op(node.op, node.inputs, node.output, **dict(node.attrs))
 
@@ -252,4 +252,4 @@ def _write_cast(node: Node, context: WriteContext) -> None:
     context.op("Cast", node.inputs, node.output, to=DTYPE_CODES[node.attr("to")])
 
 
-assert all(name in OPS for name in (*_PLAIN, *_LOWERED, *_DEFAULTS))
+assert all(name in OPS for name in (*_PLAIN, *_LOWERED))

@@ -82,8 +82,6 @@ class Op:
         eval_fn: ``(domain, operands, attributes) -> result``.
         flops: ``(operand types, result type, attributes) -> number of floating point operations``.
         commutative: whether the two operands may be exchanged.
-        onnx: ONNX operator type, where it maps one to one with the same attribute names, and since
-            which opset.
         index_fn: one output element as a term over operand elements, at symbolic extents; it must
             agree with ``eval_fn``, and its premises follow from ``type_fn``. ``None``: no rule on
             this operator is proved for all sizes.
@@ -102,7 +100,6 @@ class Op:
     eval_fn: EvalFn
     flops: FlopsFn
     commutative: bool = False
-    onnx_since: int = 1
     index_fn: IndexFn | None = None
     traits: frozenset[Trait] = frozenset()
 
@@ -139,6 +136,8 @@ def require(condition: bool, message: str, *shown: object) -> None:
 
 def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """ONNX multidirectional broadcasting; a symbolic dimension only meets itself or 1."""
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
     rank = max(len(s) for s in shapes)
     result: list[Dim] = []
     for axis in range(-rank, 0):

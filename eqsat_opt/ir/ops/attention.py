@@ -76,5 +76,5 @@ _ATTRS: dict[str, AttrKind] = {"scale": "float"}
 for _name, _arity in (("Attention", 3), ("MaskedAttention", 4)):
     register(
         Op(_name, (_arity, _arity), _ATTRS, "contraction", _type, _attention, _flops,
-           onnx_since=23, index_fn=index_attention.attention)
+           index_fn=index_attention.attention)
     )  # fmt: skip

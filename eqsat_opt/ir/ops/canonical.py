@@ -21,7 +21,7 @@ from eqsat_opt.ir.ops._base import (
 )
 from eqsat_opt.ir.ops.normalisation import inverse_deviation, mean
 from eqsat_opt.ir.ops.scalars import Call, IndexFn, Inverse, Plus, Times, elementwise
-from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
+from eqsat_opt.ir.types import FLOATS, TensorType, has_element, numpy_dtype
 
 __all__: list[str] = []
 
@@ -110,7 +110,9 @@ register(
 
 
 def _fill_type(_inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
-    return TensorType(attrs["dtype"], tuple(attrs["shape"]))
+    dtype, value = attrs["dtype"], attrs["value"]
+    require(has_element(dtype, value), "{} as {}", value, dtype)
+    return TensorType(dtype, tuple(attrs["shape"]))
 
 
 def _fill(domain: Domain, _operands: Sequence[Array], attrs: AttrMap) -> Array:

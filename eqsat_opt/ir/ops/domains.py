@@ -3,76 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from eqsat_opt.ir.ops._base import Array, AttrMap
+from eqsat_opt.ir.ops.functions import FUNCTIONS
 
 __all__ = ["FLOAT", "FieldDomain", "FloatDomain"]
 
 
-def _erf(x: Array) -> Array:
-    # math.erf is exact to the last bits; vectorised calls are only made on small tensors.
-    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
-
-
-def _sigmoid(x: Array) -> Array:
-    # Of small numbers only: neither end overflows, and none is rounded to 0 beside a 1.
-    small = np.exp(-np.abs(x))
-    return np.where(x < 0, small, 1.0).astype(x.dtype) / (1.0 + small)
-
-
-def _gelu(x: Array, approximate: str) -> Array:
-    if approximate == "tanh":
-        # (1 + tanh(z)) / 2 = sigmoid(2 z), which cancels nowhere.
-        return x * _sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))
-    return 0.5 * x * (1.0 + _erf(x / math.sqrt(2.0)))
-
-
-_UNARY: dict[str, Callable[[Array], Array]] = {
-    "Relu": lambda x: np.maximum(x, 0),
-    "Sigmoid": _sigmoid,
-    "Tanh": np.tanh,
-    "Erf": _erf,
-    "Exp": np.exp,
-    "Log": np.log,
-    "Sqrt": np.sqrt,
-    "Abs": np.abs,
-    "Floor": np.floor,
-    "Ceil": np.ceil,
-    "Round": np.rint,
-    "Sign": np.sign,
-    "Sin": np.sin,
-    "Cos": np.cos,
-    "Softsign": lambda x: x / (1 + np.abs(x)),
-    "Softplus": lambda x: np.logaddexp(x, 0.0),
-    "HardSwish": lambda x: x * (np.clip(x + 3.0, 0.0, 6.0) / 6.0),  # near -3 it keeps its digits
-    "Mish": lambda x: x * np.tanh(np.logaddexp(x, 0.0)),
-    "Not": np.logical_not,
-    "IsNaN": np.isnan,
-}
-_WITH_ATTRS: dict[str, Callable[[Array, AttrMap], Array]] = {
-    "Gelu": lambda x, a: _gelu(x, a["approximate"]),
-    "Swish": lambda x, a: x * _sigmoid(a["alpha"] * x),
-    "HardSigmoid": lambda x, a: np.clip(a["alpha"] * x + a["beta"], 0.0, 1.0),
-    "Elu": lambda x, a: np.where(x < 0, a["alpha"] * np.expm1(np.minimum(x, 0)), x),
-    "Celu": lambda x, a: np.maximum(x, 0) + np.minimum(0, a["alpha"] * np.expm1(x / a["alpha"])),
-    "Selu": lambda x, a: a["gamma"] * np.where(x > 0, x, a["alpha"] * np.expm1(np.minimum(x, 0))),
-    "LeakyRelu": lambda x, a: np.where(x < 0, a["alpha"] * x, x),
-    "ThresholdedRelu": lambda x, a: np.where(x > a["alpha"], x, 0),
-    "Clip": lambda x, a: _clip(x, a["min"], a["max"]),
-}
-
-
-def _clip(x: Array, low: float, high: float) -> Array:
-    if x.dtype.kind in "iu":
-        info = np.iinfo(x.dtype)
-        low, high = (min(max(bound, info.min), info.max) for bound in (low, high))
-        return np.clip(x, x.dtype.type(low), x.dtype.type(high))
-    return np.minimum(np.maximum(x, low), high)
+_TRUTHS: dict[str, Callable[[Array], Array]] = {"Not": np.logical_not, "IsNaN": np.isnan}
+"""Functions of one element whose values are no numbers."""
 
 
 def _power(a: Array, b: Array) -> Array:
@@ -161,11 +104,10 @@ class FloatDomain:
         with np.errstate(all="ignore"):
             if len(operands) == 2:
                 return np.asarray(_BINARY[function](*operands))
-            if function in _UNARY:
-                result = _UNARY[function](_wide(first))
-            else:
-                result = _WITH_ATTRS[function](_wide(first), attrs)
-        return np.asarray(result if result.dtype == np.bool_ else result.astype(first.dtype))
+            if function in _TRUTHS:
+                return np.asarray(_TRUTHS[function](first))
+            result = FUNCTIONS[function].evaluate(_wide(first), attrs)
+        return np.asarray(result.astype(first.dtype))
 
     def constant(self, value: float, like: Array) -> Array:
         """A scalar of the element type of ``like``."""

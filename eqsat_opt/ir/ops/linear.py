@@ -94,16 +94,23 @@ def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> A
             counts.append(int(count))  # type: ignore[arg-type]
     widths = [(0, 0), (0, 0), *((pads[i], after[i]) for i in range(n_axes))]
     data = padded(x, widths, fill)
-    extents = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True))
-    view = np.lib.stride_tricks.sliding_window_view(data, extents, axis=tuple(range(2, 2 + n_axes)))
-    index = (
-        (slice(None),) * 2
-        + tuple(slice(None, None, s) for s in strides)
-        + tuple(slice(None, None, d) for d in dilations)
+    if not counts:
+        counts = [
+            (data.shape[2 + i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1
+            for i in range(n_axes)
+        ]
+    # With these counts a last window that would start in the padding after the data is dropped.
+    steps = data.strides[2:]
+    return np.lib.stride_tricks.as_strided(
+        data,
+        (*data.shape[:2], *counts, *kernel),
+        (
+            *data.strides[:2],
+            *(steps[i] * strides[i] for i in range(n_axes)),
+            *(steps[i] * dilations[i] for i in range(n_axes)),
+        ),
+        writeable=False,
     )
-    # A last window that would start in the padding after the data is dropped.
-    kept = (slice(None),) * 2 + tuple(slice(count) for count in counts)
-    return np.asarray(view[index][kept])
 
 
 _CONV_ATTRS: dict[str, AttrKind] = {

@@ -20,7 +20,7 @@ from eqsat_opt.ir.ops._base import (
     register,
     require,
 )
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import TensorType, has_element, numpy_dtype
 
 __all__: list[str] = []
 
@@ -45,7 +45,7 @@ def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 register(
     Op("Concat", (1, 1 << 20), {"axis": "int"}, "movement", _concat_type,
-       lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]), _no_flops, onnx_since=4,
+       lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]), _no_flops,
        index_fn=index_movement.concat)
 )  # fmt: skip
 
@@ -101,7 +101,7 @@ def _reshape_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 register(
     Op("Reshape", (1, 1), {"shape": "ints"}, "movement", _reshape_type,
-       lambda _d, x, a: x[0].reshape(a["shape"]), _no_flops, onnx_since=5,
+       lambda _d, x, a: x[0].reshape(a["shape"]), _no_flops,
        index_fn=index_movement.reshape)
 )  # fmt: skip
 
@@ -119,7 +119,7 @@ def _expand_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 register(
     Op("Expand", (1, 1), {"shape": "ints"}, "movement", _expand_type,
-       lambda _d, x, a: np.broadcast_to(x[0], a["shape"]), _no_flops, onnx_since=8,
+       lambda _d, x, a: np.broadcast_to(x[0], a["shape"]), _no_flops,
        index_fn=index_movement.expand)
 )  # fmt: skip
 
@@ -128,6 +128,7 @@ def _pad_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     (x,) = inputs
     pads = attrs["pads"]
     require(len(pads) == 2 * x.rank, "{} pads for {}", len(pads), x)
+    require(has_element(x.dtype, attrs["value"]), "{} beside {}", attrs["value"], x)
     shape = tuple(d + pads[i] + pads[x.rank + i] for i, d in enumerate(x.shape))
     require(all(not isinstance(d, int) or d > 0 for d in shape), "padding removes everything")
     return TensorType(x.dtype, shape)
@@ -154,7 +155,6 @@ register(
         _pad_type,
         _pad,
         _no_flops,
-        onnx_since=2,
         index_fn=index_movement.pad,
     )
 )
@@ -200,7 +200,9 @@ register(
 
 
 def _scalar_type(_inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
-    return TensorType(attrs["dtype"], ())
+    dtype, value = attrs["dtype"], attrs["value"]
+    require(has_element(dtype, value), "{} as {}", value, dtype)
+    return TensorType(dtype, ())
 
 
 def _scalar(domain: Domain, _operands: Sequence[Array], attrs: AttrMap) -> Array:

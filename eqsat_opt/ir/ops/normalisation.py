@@ -122,11 +122,11 @@ def _flops(per_element: int) -> FlopsFn:
 
 register(
     Op("LayerNormalization", (2, 3), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type,
-       _layer, _flops(8), onnx_since=17, index_fn=index_reduction.layer)
+       _layer, _flops(8), index_fn=index_reduction.layer)
 )  # fmt: skip
 register(
     Op("RMSNormalization", (2, 2), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type,
-       _rms, _flops(5), onnx_since=23, index_fn=index_reduction.rms)
+       _rms, _flops(5), index_fn=index_reduction.rms)
 )  # fmt: skip
 register(
     Op(
@@ -137,7 +137,6 @@ register(
         _channel_type,
         _batch,
         _flops(2),
-        onnx_since=7,
         index_fn=index_reduction.batch,
     )
 )
@@ -150,7 +149,6 @@ register(
         _channel_type,
         _instance,
         _flops(8),
-        onnx_since=6,
         index_fn=index_reduction.instance,
     )
 )

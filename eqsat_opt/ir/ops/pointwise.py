@@ -9,7 +9,6 @@ import numpy as np
 from eqsat_opt.ir.dims import Dim
 from eqsat_opt.ir.ops._base import (
     Array,
-    AttrKind,
     AttrMap,
     Domain,
     EvalFn,
@@ -22,6 +21,7 @@ from eqsat_opt.ir.ops._base import (
     register,
     require,
 )
+from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.ops.scalars import (
     MINUS_ONE,
     IndexFn,
@@ -33,21 +33,7 @@ from eqsat_opt.ir.ops.scalars import (
 )
 from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, TensorType, numpy_dtype
 
-__all__ = ["COMPARISONS", "UNARY_FUNCTIONS"]
-
-_COST = {
-    "Exp": 8,
-    "Log": 8,
-    "Sigmoid": 10,
-    "Tanh": 10,
-    "Erf": 10,
-    "Gelu": 14,
-    "Swish": 11,
-    "Softplus": 16,
-    "Mish": 20,
-    "Pow": 10,
-}
-"""Rough FLOPs per element of what is no single instruction."""
+__all__ = ["COMPARISONS"]
 
 
 def _same(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
@@ -100,9 +86,10 @@ def _prelu(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return result
 
 
-def _flops(name: str) -> FlopsFn:
-    per_element = _COST.get(name, 1)
+_POWER_FLOPS = 10
 
+
+def _flops(per_element: int = 1) -> FlopsFn:
     def flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
         return elements(output) * per_element
 
@@ -116,33 +103,11 @@ def _applied(name: str) -> EvalFn:
     return evaluate
 
 
-UNARY_FUNCTIONS: dict[str, tuple[dict[str, AttrKind], int]] = {
-    "Relu": ({}, 6), "Sigmoid": ({}, 6), "Tanh": ({}, 6), "Erf": ({}, 9), "Exp": ({}, 6),
-    "Log": ({}, 6), "Sqrt": ({}, 6), "Abs": ({}, 6), "Floor": ({}, 6), "Ceil": ({}, 6),
-    "Round": ({}, 11), "Sign": ({}, 9),
-    "Sin": ({}, 7), "Cos": ({}, 7), "Softsign": ({}, 1), "Softplus": ({}, 1), "HardSwish": ({}, 14),
-    "Mish": ({}, 18), "Gelu": ({"approximate": "str"}, 20),
-    "Swish": ({"alpha": "float"}, 6),
-    "HardSigmoid": ({"alpha": "float", "beta": "float"}, 6), "Elu": ({"alpha": "float"}, 6),
-    "Celu": ({"alpha": "float"}, 12), "LeakyRelu": ({"alpha": "float"}, 6),
-    "Selu": ({"alpha": "float", "gamma": "float"}, 6), "ThresholdedRelu": ({"alpha": "float"}, 10),
-    "Clip": ({"min": "float", "max": "float"}, 6),
-}  # fmt: skip
-"""Elementwise f with its attributes and first opset; every law of an arbitrary f holds for each."""
-
 _TRAITS: dict[str, frozenset[Trait]] = {
-    **dict.fromkeys(
-        ("Relu", "Abs", "Floor", "Ceil", "Round", "Sign", "Clip", "ThresholdedRelu", "Min", "Max"),
-        frozenset[Trait]({"exact"}),
-    ),
+    **dict.fromkeys(("Min", "Max"), frozenset[Trait]({"exact"})),
     "Div": frozenset({"pole"}),
-    **dict.fromkeys(("Exp", "Sigmoid", "Softplus"), frozenset[Trait]({"vanishing"})),
-    "Sqrt": frozenset({"nonnegative"}),
-    "Log": frozenset({"nonnegative", "pole"}),
     "Pow": frozenset({"nonnegative", "pole", "vanishing"}),
 }
-
-_ON_INTEGERS = frozenset({"Relu", "Erf", "Abs", "Sign", "Clip"})
 
 
 def _float(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -150,26 +115,25 @@ def _float(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return _same(inputs, attrs)
 
 
-for _name, (_attrs, _since) in UNARY_FUNCTIONS.items():
+for _name, _function in FUNCTIONS.items():
     register(
         Op(
             _name,
             (1, 1),
-            _attrs,
+            _function.attrs,
             "pointwise",
-            _same if _name in _ON_INTEGERS else _float,
+            _same if _function.on_integers else _float,
             _applied(_name),
-            _flops(_name),
-            onnx_since=_since,
+            _flops(_function.flops),
             index_fn=called(_name),
-            traits=_TRAITS.get(_name, frozenset()),
+            traits=_function.traits,
         )
     )
 
 _EXACT = frozenset[Trait]({"exact"})
 for _name, _operand_fn in (("Not", _logical), ("IsNaN", _nan)):
     register(
-        Op(_name, (1, 1), {}, "pointwise", _operand_fn, _applied(_name), _flops(_name),
+        Op(_name, (1, 1), {}, "pointwise", _operand_fn, _applied(_name), _flops(),
            index_fn=called(_name), traits=_EXACT)
     )  # fmt: skip
 
@@ -194,44 +158,43 @@ for _name, _evaluate in _ARITHMETIC.items():
             "pointwise",
             _broadcast,
             _evaluate,
-            _flops(_name),
-            _name in ("Add", "Mul"),
-            7,
-            _ARITHMETIC_INDEX[_name],
-            _TRAITS.get(_name, frozenset()),
+            _flops(),
+            commutative=_name in ("Add", "Mul"),
+            index_fn=_ARITHMETIC_INDEX[_name],
+            traits=_TRAITS.get(_name, frozenset()),
         )
     )
 
 register(
     Op("Neg", (1, 1), {}, "pointwise", _signed, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
-       _flops("Neg"), onnx_since=6, traits=_EXACT,
+       _flops(), traits=_EXACT,
        index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
 )  # fmt: skip
 register(
     Op("Reciprocal", (1, 1), {}, "pointwise", _float,
        lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
-       _flops("Reciprocal"), onnx_since=6, index_fn=elementwise(lambda x, _a: Inverse(x[0])),
+       _flops(), index_fn=elementwise(lambda x, _a: Inverse(x[0])),
        traits=frozenset[Trait]({"pole"}))
 )  # fmt: skip
 
 for _name in ("Min", "Max"):
     register(
-        Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(_name), True, 8,
-           called(_name), _TRAITS[_name])
+        Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(), commutative=True,
+           index_fn=called(_name), traits=_TRAITS[_name])
     )  # fmt: skip
-for _name, _type_fn in (("Pow", _pow), ("PRelu", _prelu)):
+for _name, _type_fn, _per_element in (("Pow", _pow, _POWER_FLOPS), ("PRelu", _prelu, 1)):
     register(
-        Op(_name, (2, 2), {}, "pointwise", _type_fn, _applied(_name), _flops(_name), onnx_since=7,
+        Op(_name, (2, 2), {}, "pointwise", _type_fn, _applied(_name), _flops(_per_element),
            index_fn=called(_name), traits=_TRAITS.get(_name, frozenset()))
     )  # fmt: skip
 
 COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
-_TRUTHS: tuple[tuple[str, TypeFn, int], ...] = (
-    ("Equal", _compared, 7),
-    *((name, _ordered, 12 if "Or" in name else 7) for name in COMPARISONS[1:]),
-    *((name, _logical, 7) for name in ("And", "Or", "Xor")),
+_TRUTHS: tuple[tuple[str, TypeFn], ...] = (
+    ("Equal", _compared),
+    *((name, _ordered) for name in COMPARISONS[1:]),
+    *((name, _logical) for name in ("And", "Or", "Xor")),
 )
-for _name, _truth_fn, _since in _TRUTHS:
+for _name, _truth_fn in _TRUTHS:
     register(
         Op(
             _name,
@@ -240,8 +203,7 @@ for _name, _truth_fn, _since in _TRUTHS:
             "pointwise",
             _truth_fn,
             _applied(_name),
-            _flops(_name),
-            onnx_since=_since,
+            _flops(),
             index_fn=called(_name),
             traits=_EXACT,
         )
@@ -256,7 +218,7 @@ def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 register(
     Op("Where", (3, 3), {}, "pointwise", _where_type, lambda _d, x, _a: np.where(*x),
-       _flops("Where"), onnx_since=9, index_fn=called("Where"), traits=_EXACT)
+       _flops(), index_fn=called("Where"), traits=_EXACT)
 )  # fmt: skip
 
 
@@ -276,6 +238,6 @@ def _cast(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 
 register(
-    Op("Cast", (1, 1), {"to": "str"}, "pointwise", _cast_type, _cast, _flops("Cast"), onnx_since=6,
+    Op("Cast", (1, 1), {"to": "str"}, "pointwise", _cast_type, _cast, _flops(),
        index_fn=called("Cast"))
 )  # fmt: skip

@@ -1,0 +1,315 @@
+"""Derivation of a rule from others: both sides in one e-graph, until they meet.
+
+The sides are ground terms over inputs of a generic instance
+(:mod:`eqsat_opt.egraph.derivation.generic`), so a step that needs two extents to be equal is
+possible only where the rule's own typing makes them equal. Every term that a step adds is typed,
+and a union waits until both types are known and equal, as in any saturation. Hence each
+intermediate term of the derivation types.
+
+The instance is a witness of all typings of its frame (ranks, axes, groups, strides), up to a chance
+agreement of its random extents; other frames are derived one by one, each with its own instance.
+Where an axiom compares extents (bounds of slices), their order is that of the instances.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+
+from eqsat_opt.egraph.derivation.generic import generic_instances
+from eqsat_opt.egraph.derivation.ground import GroundTerms
+from eqsat_opt.egraph.encoding.compile import compile_rule
+from eqsat_opt.egraph.encoding.extents import ExtentCodes
+from eqsat_opt.egraph.encoding.schema import Schema
+from eqsat_opt.egraph.encoding.typing import SETTLED, typing_rules
+from eqsat_opt.egraph.engine.driver import Engine, compiled_engine
+from eqsat_opt.egraph.loading.siblings import Seeds
+from eqsat_opt.egraph.loading.tables import load
+from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.graph import OPAQUE
+from eqsat_opt.rules.bindings import Bindings
+from eqsat_opt.rules.rule import Rule, directed
+
+__all__ = ["Derivation", "Prover", "derive", "readable"]
+
+_ALL = "axioms_"
+_SETTLE = f"(run-schedule {SETTLED})"
+_GOALS = (
+    "(relation goal_ (i64 i64))",
+    "(relation met_ (i64 i64))",
+    "(ruleset meet_)",
+    "(rule ((goal_ a b) (= c (Orig a)) (= c (Orig b))) ((met_ a b)) :ruleset meet_)",
+)
+_HELD = tuple((OPAQUE, operands) for operands in range(5))
+"""Stand-ins for the terms of goals of which no axiom speaks: any with up to four operands."""
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """How a rule follows from others.
+
+    Attributes:
+        rule: its name.
+        axioms: names of rules from which it was derived; leaving any out, it is not derived within
+            as many iterations.
+        iterations: rounds of all axioms until both sides met, in the instance that took longest.
+        instances: the typings, each as text, at which it was derived.
+        enodes: size of the largest e-graph.
+        time_s: seconds for everything.
+    """
+
+    rule: str
+    axioms: tuple[str, ...]
+    iterations: int
+    instances: tuple[str, ...]
+    enodes: int
+    time_s: float
+
+    def __str__(self) -> str:
+        rounds = "1 iteration" if self.iterations == 1 else f"{self.iterations} iterations"
+        source = ", ".join(self.axioms) or "nothing but the equality of both sides"
+        return f"{self.rule}: derived in {rounds} from {source}"
+
+
+@dataclass(frozen=True)
+class _Proof:
+    """One instance, derived."""
+
+    axioms: frozenset[str]
+    iterations: int
+    enodes: int
+
+
+class Prover:
+    """Derives many rules from the same axioms, which are compiled once."""
+
+    def __init__(
+        self, axioms: Sequence[Rule], *, iterations: int = 5, nodes: int = 4_000, most: int = 4
+    ) -> None:
+        """Compile ``axioms``.
+
+        Args:
+            axioms: rules, read both ways where they are bidirectional; no goal is used for itself.
+                Those that are not :func:`readable` are left out.
+            iterations: rounds of all axioms before a derivation is given up.
+            nodes: e-nodes beyond which it is given up.
+            most: instances at which a rule has to be derived.
+
+        Raises:
+            RuleError: if two axioms have one name.
+        """
+        self.axioms = readable(_distinct(axioms))
+        self.iterations = iterations
+        self.nodes = nodes
+        self.most = most
+        one_way = directed(self.axioms)
+        self._ruleset = {rule.name: f"axiom{i}_" for i, rule in enumerate(one_way)}
+        self._schema = Schema.of(one_way, _HELD)
+        self._program = (
+            *self._schema.declarations(),
+            *typing_rules(self._schema),
+            *(f"(ruleset {name})" for name in self._ruleset.values()),
+            *(
+                compile_rule(rule, number, self._schema, self._ruleset[rule.name])
+                for number, rule in enumerate(one_way, start=1)
+            ),
+            f"(unstable-combined-ruleset {_ALL} {' '.join(self._ruleset.values())})",
+            *_GOALS,
+            "(set (now) 0)",
+        )
+
+    def derive(
+        self,
+        goal: Rule,
+        *,
+        without: Sequence[str] = (),
+        seed: int = 0,
+        minimise: bool = True,
+    ) -> Derivation | None:
+        """Derive ``goal``, read left to right, at up to ``most`` generic instances.
+
+        Args:
+            goal: what to derive; its conditions hold in the instances, and both sides type.
+            without: names of axioms that must not be used.
+            seed: of the instances.
+            minimise: find out which axioms are needed; otherwise all that fired are reported.
+
+        Returns:
+            How it follows, or ``None`` where no instance was found or one was not derived.
+        """
+        start = time.perf_counter()
+        instances = generic_instances(goal, seed=seed, most=self.most)
+        left_out = {goal.name.removesuffix("-reversed"), *without}
+        proofs = []
+        for bindings in instances:
+            proof = self._instance(goal, bindings, left_out, minimise=minimise)
+            if proof is None:
+                return None
+            proofs.append(proof)
+        if not proofs:
+            return None
+        return Derivation(
+            goal.name,
+            tuple(sorted(frozenset[str]().union(*(proof.axioms for proof in proofs)))),
+            max(proof.iterations for proof in proofs),
+            tuple(map(_described, instances)),
+            max(proof.enodes for proof in proofs),
+            time.perf_counter() - start,
+        )
+
+    def _instance(
+        self, goal: Rule, bindings: Bindings, left_out: set[str], *, minimise: bool
+    ) -> _Proof | None:
+        allowed = [axiom.name for axiom in self.axioms if axiom.name not in left_out]
+        everything = len(allowed) == len(self.axioms)
+        terms = GroundTerms(goal, bindings)
+        pairs = [(terms.add(a), terms.add(b)) for a, b in zip(goal.lhs, goal.rhs, strict=True)]
+        with compiled_engine(self._program) as engine:
+            lowered = terms.lowered()
+            codes = ExtentCodes.of(lowered.terms)
+            load(engine, self._schema, lowered, Seeds((), ()), (), codes)
+            engine.run([*(f"(goal_ {a} {b})" for a, b in pairs), _SETTLE])
+            attempt = _Attempt(engine, len(set(pairs)), self._schema, self.nodes)
+            with _undone(engine) if minimise else nullcontext():
+                ruleset = _ALL if everything else self._combined(engine, allowed)
+                fired = attempt.run(ruleset, self.iterations)
+            if fired is None:
+                return None
+            enodes, iterations = attempt.enodes, attempt.iterations
+            names = {_base(name) for name, count in fired.items() if count} & set(allowed)
+            if minimise:
+                names = self._needed(engine, attempt, names, iterations)
+        return _Proof(frozenset(names), iterations, enodes)
+
+    def _needed(
+        self, engine: Engine, attempt: _Attempt, names: set[str], iterations: int
+    ) -> set[str]:
+        """A set of axioms of which none can be left out."""
+        needed = set(names)
+        for name in sorted(names) if len(names) > 1 else ():
+            with _undone(engine):
+                ruleset = self._combined(engine, sorted(needed - {name}))
+                if attempt.run(ruleset, iterations) is not None:
+                    needed.discard(name)
+        return needed
+
+    def _combined(self, engine: Engine, names: Sequence[str]) -> str:
+        chosen = [ruleset for rule, ruleset in self._ruleset.items() if _base(rule) in set(names)]
+        engine.run([f"(unstable-combined-ruleset some_ {' '.join(chosen)})"])
+        return "some_"
+
+
+def _distinct(rules: Sequence[Rule]) -> list[Rule]:
+    """Each rule once.
+
+    Raises:
+        RuleError: if two have one name.
+    """
+    named = {rule.name: rule for rule in rules}
+    for rule in rules:
+        if named[rule.name] is not rule:
+            raise RuleError(f"two axioms are called {rule.name!r}; rename one")
+    return list(named.values())
+
+
+def readable(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Those of ``rules`` that can be axioms: the e-graph can match and type them."""
+
+    def can_be_read(rule: Rule) -> bool:
+        one_way = directed([rule])
+        try:
+            for one in one_way:
+                compile_rule(one, 1, Schema.of(one_way, _HELD))
+        except RuleError:
+            return False
+        return True
+
+    return tuple(rule for rule in rules if can_be_read(rule))
+
+
+def _base(name: str) -> str:
+    return name.removesuffix("-reversed")
+
+
+@contextmanager
+def _undone(engine: Engine) -> Iterator[None]:
+    engine.push()
+    yield
+    engine.pop()
+
+
+class _Attempt:
+    """Runs of a loaded goal."""
+
+    def __init__(self, engine: Engine, goals: int, schema: Schema, nodes: int) -> None:
+        self.engine = engine
+        self.goals = goals
+        self.schema = schema
+        self.nodes = nodes
+        self.iterations = 0
+        self.enodes = 0
+        self.met = False
+
+    def run(self, ruleset: str, iterations: int) -> dict[str, int] | None:
+        """Matches by rule if all goals were met within ``iterations``, otherwise ``None``."""
+        matches: dict[str, int] = {}
+        self.iterations = 0
+        updated = self.look(())
+        while not self.met and updated and self.iterations < iterations and self.has_room:
+            self.iterations += 1
+            updated = self.look((f"(run-schedule (run {ruleset}))", _SETTLE), matches)
+        return matches if self.met else None
+
+    @property
+    def has_room(self) -> bool:
+        return self.enodes <= self.nodes
+
+    def look(self, commands: Sequence[str], matches: dict[str, int] | None = None) -> bool:
+        """Run ``commands`` and see which goals are met; whether the first changed anything."""
+        # One call for all, since each crosses the border of the engine.
+        outputs = self.engine.run([*commands, "(run-schedule (run meet_))", "(print-size)"])
+        sizes = dict(outputs[-1].sizes)
+        self.met = sizes["met_"] == self.goals
+        self.enodes = self.schema.enodes(sizes)
+        if matches is None:
+            return True
+        for name, count in outputs[0].report.num_matches_per_rule.items():
+            matches[name] = matches.get(name, 0) + count
+        return bool(outputs[0].report.updated)
+
+
+def _described(bindings: Bindings) -> str:
+    values: Mapping[str, object] = {**bindings.types, **bindings.attrs}
+    return ", ".join(f"{name}: {value}" for name, value in values.items())
+
+
+def derive(
+    goal: Rule,
+    axioms: Sequence[Rule],
+    *,
+    iterations: int = 5,
+    nodes: int = 4_000,
+    most: int = 4,
+    seed: int = 0,
+    minimise: bool = True,
+) -> Derivation | None:
+    """Derive ``goal``, read left to right, from ``axioms``.
+
+    Args:
+        goal: what to derive; an axiom of its name is not used. A root that is the same on both
+            sides only puts its term into the e-graph.
+        axioms: rules, read both ways where they are bidirectional; those that are not
+            :func:`readable` are left out.
+        iterations: rounds of all axioms before it is given up.
+        nodes: e-nodes beyond which it is given up.
+        most: generic instances at which it has to be derived.
+        seed: of the instances.
+        minimise: find out which axioms are needed; otherwise all that fired are reported.
+
+    Returns:
+        How it follows, or ``None``: then it may be wrong, need other axioms, or need more rounds.
+    """
+    prover = Prover(axioms, iterations=iterations, nodes=nodes, most=most)
+    return prover.derive(goal, seed=seed, minimise=minimise)

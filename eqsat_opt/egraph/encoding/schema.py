@@ -1,0 +1,188 @@
+"""How operators stand in the e-graph.
+
+* An operator that some rule mentions has a constructor of its own, with its attributes as columns.
+* Any elementwise unary function is ``(Map "name|attributes" x)``, so one rule serves them all;
+  unless a rule leaves its attributes open, which makes them columns. ``on-integers`` has the names
+  of those that are not for floats only.
+* Everything else, opaque nodes included, is ``(Node_k "key" x1 … xk)``: equal keys and operands are
+  equal nodes, and an opaque node's key is unique, so two of them never merge.
+* ``(Leaf i)`` is a graph input or a constant, ``(Out i t)`` an output of an opaque node, ``(Orig
+  i)`` names the class of the i-th loaded term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from eqsat_opt.egraph.terms import LEAF, OUT
+from eqsat_opt.ir.graph import Attrs
+from eqsat_opt.ir.ops import OPS
+from eqsat_opt.ir.ops.functions import FUNCTIONS
+from eqsat_opt.ir.types import FLOATS, WHOLE_RANGES
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import MAP, Apply, Expr
+
+__all__ = ["SORTS", "Schema", "key_of", "want_table"]
+
+SORTS = {"int": "i64", "float": "f64", "str": "String", "ints": "Ints"}
+
+_TYPED_IN_MODELS = frozenset({
+    "Add", "Sub", "Mul", "Div", "MatMul", "Conv", "Concat", "Slice", "Transpose", "Reshape", "Pad",
+    "Scalar", "IdentityKernel",
+})  # fmt: skip
+"""Operators of a model that have a constructor even if no rule names them: what the e-graph makes
+of constants by them is known to be constant."""
+
+
+def _node(operands: int) -> str:
+    return f"Node_{operands}"
+
+
+_ARITY = {"Conv": 2, "Concat": 2}
+"""Operands in the e-graph where the registry allows several counts."""
+
+
+def _has_columns(term: Apply) -> bool:
+    """An elementwise function has columns only where a rule leaves its attributes open."""
+    if term.op == MAP or term.op not in FUNCTIONS:
+        return term.op != MAP
+    return any(not isinstance(v, Expr) or v.kind != "literal" for v in term.attrs.values())
+
+
+def key_of(op: str, attrs: Attrs) -> str:
+    """The text that identifies an operator and its attributes."""
+    return "|".join([op, *(f"{k}={v!r}" for k, v in attrs)])
+
+
+def want_table(roots: int) -> str:
+    """The table of wanted unions of rules with that many roots: pairs, then the rule's number."""
+    return "want" if roots == 1 else f"want_{roots}"
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Which constructors an e-graph has; few, since the engine pays for each at every step.
+
+    Attributes:
+        typed: operators with a constructor of their own, in order.
+        generic: numbers of operands that generic nodes have, in order.
+        roots: numbers of roots that rules have, in order.
+        exact: whether every bit counts. Then rules about any function, which move elements, read
+            only what ``rounds-alike`` lists.
+    """
+
+    typed: tuple[str, ...]
+    generic: tuple[int, ...]
+    roots: tuple[int, ...] = (1,)
+    exact: bool = False
+
+    @classmethod
+    def of(
+        cls, rules: Iterable[Rule], held: Iterable[tuple[str, int]], *, exact: bool = False
+    ) -> Schema:
+        """The schema for ``rules`` and for terms of ``held``: operators with operand counts."""
+        held, rules = set(held), tuple(rules)
+        mentioned = {
+            term.op
+            for rule in rules
+            for root in (*rule.lhs, *rule.rhs)
+            for term in root.walk()
+            if isinstance(term, Apply) and _has_columns(term)
+        }
+        typed = mentioned | {op for op, _ in held if op in _TYPED_IN_MODELS}
+        roots = tuple(sorted({1, *(len(rule.lhs) for rule in rules)}))
+        schema = cls(tuple(sorted(typed)), (), roots, exact)
+        generic = {count for op, count in held if schema.constructor(op, count) == _node(count)}
+        return replace(schema, generic=tuple(sorted(generic)))
+
+    def constructor(self, op: str, operands: int) -> str:
+        """The constructor of a term, given its operator and number of operands."""
+        if op in (LEAF, OUT):
+            return op
+        if self.is_function(op):
+            return "Map"
+        if op in self.typed and operands == self.arity(op):
+            return op
+        return _node(operands)
+
+    def is_function(self, op: str) -> bool:
+        """Whether ``op`` stands as ``(Map "name|attributes" x)``."""
+        return op in FUNCTIONS and op not in self.typed
+
+    def arity(self, op: str) -> int:
+        """Number of operands of a typed operator."""
+        return _ARITY.get(op, OPS[op].arity[1])
+
+    def attr_kinds(self, op: str) -> list[tuple[str, str]]:
+        """Attribute names and kinds of a typed operator, in column order."""
+        return sorted(OPS[op].attrs.items())
+
+    def columns(self, op: str) -> list[str]:
+        """Sorts of a typed constructor's columns: operands, then attributes."""
+        return ["T"] * self.arity(op) + [SORTS[kind] for _, kind in self.attr_kinds(op)]
+
+    def constructors(self) -> dict[str, list[str]]:
+        """Every constructor of e-nodes with its columns."""
+        table = {op: self.columns(op) for op in self.typed}
+        table["Map"] = ["String", "T"]
+        for arity in self.generic:
+            table[_node(arity)] = ["String"] + ["T"] * arity
+        table[LEAF] = ["i64"]
+        table[OUT] = ["i64", "T"]
+        return table
+
+    def enodes(self, sizes: Mapping[str, int]) -> int:
+        """The number of e-nodes, given the number of rows of every table."""
+        return sum(sizes.get(name, 0) for name in self._names)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.constructors())
+
+    def declarations(self) -> list[str]:
+        """The commands that declare sorts, tables and rulesets."""
+        commands = [
+            "(sort T)",
+            "(sort Ints (Vec i64))",
+            "(constructor Orig (i64) T :unextractable)",
+            # No merge function: uniting tensors of different type is an error, which checks every
+            # rule for free.
+            "(function shape (T) Ints :no-merge)",
+            "(function dtype (T) String :no-merge)",
+            "(relation is-float (String))",
+            *(f'(is-float "{dtype}")' for dtype in sorted(FLOATS)),
+            "(relation whole-range (String f64 f64))",
+            *(
+                f'(whole-range "{dtype}" {low!r} {end!r})'
+                for dtype, (low, end) in WHOLE_RANGES.items()
+            ),
+            "(relation on-integers (String))",
+            *(["(relation rounds-alike (String))"] if self.exact else []),
+            "(relation const (T))",
+            *(f"(relation {want_table(n)} ({'T T ' * n}i64))" for n in self.roots),
+            "(function now () i64 :merge (max old new))",
+            "(sort Clock (UnstableFn () i64))",  # As what rules call ``now``.
+            "(relation broadcast-demand (Ints Ints))",
+            "(function broadcast (Ints Ints) Ints :no-merge)",
+            "(relation batched (T String Ints Ints i64 i64))",
+            "(relation product-demand (Ints))",
+            "(function product (Ints) i64 :no-merge)",
+            *(f"(ruleset {name})" for name in _RULESETS),
+        ]
+        for name, columns in self.constructors().items():
+            commands.append(f"(constructor {name} ({' '.join(columns)}) T)")
+            commands.append(f"(function {name}_by ({' '.join(columns)}) i64 :merge (min old new))")
+        return commands
+
+
+_RULESETS: Sequence[str] = (
+    "load",
+    "typing",
+    "commit",
+    "recognise",
+    "simplify",
+    "explore",
+    "algebra",
+)

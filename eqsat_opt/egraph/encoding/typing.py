@@ -1,0 +1,406 @@
+"""Typing rules of new e-nodes, in the engine's language.
+
+The types of the model's own values are loaded as facts; these rules only shape what rewrites add. A
+term that does not type gets no shape, so it is never united with anything: the right side of an
+equation must type, and its type must equal that of the left. All arithmetic stands in rule bodies,
+where an overflow or a bad index means "no match" instead of a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from itertools import combinations
+
+from eqsat_opt.egraph.encoding.expressions import LITERAL
+from eqsat_opt.egraph.encoding.extents import is_literal, plus, times
+from eqsat_opt.egraph.encoding.schema import Schema, want_table
+from eqsat_opt.egraph.encoding.typing_windows import convolution_rules, pool_rules, typing_rule
+from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
+from eqsat_opt.ir.types import TensorType
+
+__all__ = ["SETTLED", "TYPED_OPS", "on_integers", "typing_rules"]
+
+SETTLED = "(saturate (saturate (run typing)) (run commit))"
+"""A schedule: type what is new, then unite what has equal types, until nothing moves."""
+
+_BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max")
+_NO_STRING = '(!= t "string")'
+_FLOAT = "(is-float t)"
+_AXIS = "(>= c0 0) (< c0 (vec-length a))"
+_SAME = {
+    "LRN": (4, f"(>= (vec-length a) 2) {_FLOAT}"), "Scale": (1, _FLOAT), "Shift": (1, _FLOAT),
+    "Square": (0, _FLOAT), "Rsqrt": (0, _FLOAT), "Reciprocal": (0, _FLOAT),
+    "Softmax": (1, f"{_AXIS} {_FLOAT}"), "LogSoftmax": (1, f"{_AXIS} {_FLOAT}"),
+    "Swish": (1, _FLOAT), "Clip": (2, _NO_STRING),
+}  # fmt: skip
+"""Operators whose result has the type of their operand: number of attributes, further facts."""
+
+
+def _broadcast_rules() -> list[str]:
+    last_a, last_b = "(vec-get a (- (vec-length a) 1))", "(vec-get b (- (vec-length b) 1))"
+    rest = "(= s (broadcast (vec-pop a) (vec-pop b)))"
+    step = f"(broadcast-demand a b) (= m {last_a}) (= n {last_b}) {rest}"
+    return [
+        "(rule ((broadcast-demand a b) (= c (vec-pop a)) (= d (vec-pop b)))"
+        " ((broadcast-demand c d))"
+        ' :ruleset typing :name "broadcast-demand")',
+        "(rule ((broadcast-demand a b) (= 0 (vec-length a))) ((set (broadcast a b) b))"
+        ' :ruleset typing :name "broadcast-left-ends")',
+        "(rule ((broadcast-demand a b) (= 0 (vec-length b))) ((set (broadcast a b) a))"
+        ' :ruleset typing :name "broadcast-right-ends")',
+        f"(rule ({step} (= m n) (= q (vec-push s m))) ((set (broadcast a b) q))"
+        ' :ruleset typing :name "broadcast-equal")',
+        f"(rule ({step} (= m 1) (!= n 1) (= q (vec-push s n))) ((set (broadcast a b) q))"
+        ' :ruleset typing :name "broadcast-from-left")',
+        f"(rule ({step} (= n 1) (!= m 1) (= q (vec-push s m))) ((set (broadcast a b) q))"
+        ' :ruleset typing :name "broadcast-from-right")',
+    ]
+
+
+def _product_rules() -> list[str]:
+    return [
+        "(rule ((product-demand a) (= b (vec-pop a))) ((product-demand b))"
+        ' :ruleset typing :name "product-demand")',
+        "(rule ((product-demand a) (= 0 (vec-length a))) ((set (product a) 1))"
+        ' :ruleset typing :name "product-empty")',
+        "(rule ((product-demand a) (= n (vec-get a (- (vec-length a) 1)))"
+        f" (= q (product (vec-pop a))) {' '.join(times('n', 'q', 'p'))})"
+        ' ((set (product a) p)) :ruleset typing :name "product-step")',
+    ]
+
+
+def _binary_rules(op: str) -> list[str]:
+    operands = f"(= r ({op} x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
+    operands += f" {_NO_STRING}"
+    return [
+        typing_rule(f"{op}-same", f"{operands} (= a b)", "a"),
+        f"(rule ({operands} (!= a b)) ((broadcast-demand a b))"
+        f' :ruleset typing :name "type-{op}-demand")',
+        typing_rule(f"{op}-broadcast", f"{operands} (!= a b) (= s (broadcast a b))", "s"),
+    ]
+
+
+def _matmul_rules() -> list[str]:
+    operands = (
+        "(= r (MatMul x y)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
+        f' (= n (vec-length a)) (> n 1) {_NO_STRING} (!= t "bool")'
+    )
+    inner = "(= k (vec-get a (- n 1)))"
+    return [
+        typing_rule(
+            "MatMul-matrix",
+            f"{operands} (= 2 (vec-length b)) {inner} (= k (vec-get b 0)) (= p (vec-get b 1))"
+            " (= s (vec-set a (- n 1) p))",
+            "s",
+        ),
+        f"(rule ({operands} (> (vec-length b) 2) {inner} (= k (vec-get b (- (vec-length b) 2)))"
+        " (= m (vec-get a (- n 2))) (= p (vec-get b (- (vec-length b) 1)))"
+        " (= c (vec-pop (vec-pop a))) (= d (vec-pop (vec-pop b))))"
+        " ((broadcast-demand c d) (batched r t c d m p))"
+        ' :ruleset typing :name "type-MatMul-demand")',
+        # By way of a table, so that a new answer finds the products that wait for it at once.
+        typing_rule(
+            "MatMul-batched",
+            "(batched r t c d m p) (= e (broadcast c d)) (= s (vec-push (vec-push e m) p))",
+            "s",
+        ),
+    ]
+
+
+def _transpose_rules() -> list[str]:
+    rules = []
+    for rank in range(1, 7):
+        body = (
+            "(= r (Transpose x p)) (= a (shape x)) (= t (dtype x))"
+            f" (= {rank} (vec-length a)) (= {rank} (vec-length p))"
+        )
+        body += "".join(f" (vec-contains p {i})" for i in range(rank))
+        picks = " ".join(f"(vec-get a (vec-get p {i}))" for i in range(rank))
+        rules.append(typing_rule(f"Transpose-{rank}d", f"{body} (= s (vec-of {picks}))", "s"))
+    return rules
+
+
+def _literal_rules(name: str, body: str, shape: str, extra: str = "") -> list[str]:
+    """For a literal ``v`` that is one of the numbers of an element type ``t``."""
+    whole = "(whole-range t low end) (<= low v) (< v end) (= v (to-f64 (to-i64 v)))"
+    return [
+        typing_rule(f"{name}-float", f"{body} {_FLOAT}", shape, extra=extra),
+        typing_rule(f"{name}-whole", f"{body} {whole}", shape, extra=extra),
+    ]
+
+
+def _scalar_rules() -> list[str]:
+    return _literal_rules("Scalar", "(= r (Scalar t v))", "(vec-empty)", extra="(const r)")
+
+
+def _fill_rules() -> list[str]:
+    return _literal_rules("Fill", "(= r (Fill t s v))", "s", extra="(const r)")
+
+
+def _pad_rules() -> list[str]:
+    rules = []
+    for rank in range(1, 6):
+        body = (
+            "(= r (Pad x p v)) (= a (shape x)) (= t (dtype x))"
+            f" (= {rank} (vec-length a)) (= {2 * rank} (vec-length p))"
+        )
+        for i in range(rank):
+            pads = f"(+ (vec-get p {i}) (vec-get p {i + rank}))"
+            # Padding may remove, but never everything; what is unknown may be encoded below 0.
+            is_some = f"(or (bool-> d{i} 0) (bool-< d{i} {-LITERAL}))"
+            body += f" (= d{i} (+ (vec-get a {i}) {pads})) (guard {is_some})"
+        sizes = " ".join(f"d{i}" for i in range(rank))
+        rules += _literal_rules(f"Pad-{rank}d", f"{body} (= s (vec-of {sizes}))", "s")
+    return rules
+
+
+_SINGLE = {
+    "Concat": typing_rule(
+        "Concat",
+        "(= r (Concat x y i)) (= a (shape x)) (= b (shape y)) (= t (dtype x)) (= t (dtype y))"
+        " (>= i 0) (< i (vec-length a)) (< i (vec-length b)) (= (vec-set a i 0) (vec-set b i 0))"
+        f" (= s (vec-set a i {plus('(vec-get a i)', '(vec-get b i)')}))",
+        "s",
+    ),
+    "Slice": typing_rule(
+        "Slice",
+        "(= r (Slice x i h l)) (= a (shape x)) (= t (dtype x))"
+        " (>= l 0) (< l h) (= d (vec-get a i)) (<= h d)"
+        f" (< d {LITERAL}) (= s (vec-set a i (- h l)))",
+        "s",
+    ),
+    "Repeat": typing_rule(
+        "Repeat",
+        "(= r (Repeat x i n)) (= a (shape x)) (= t (dtype x)) (> n 0)"
+        f" (< n {LITERAL}) (= d (vec-get a i)) (<= 0 d) (< d {LITERAL})"
+        " (= s (vec-set a i (* n d)))",
+        "s",
+    ),
+    "IdentityKernel": typing_rule(
+        "IdentityKernel",
+        "(= r (IdentityKernel c t h w)) (= s (vec-of c c h w)) (= 1 (% h 2)) (= 1 (% w 2))"
+        f" {' '.join(is_literal('c'))}"
+        f" (< h {LITERAL}) (< w {LITERAL})",
+        "s",
+        extra="(const r)",
+    ),
+}
+
+
+def _reshape_rules() -> list[str]:
+    operands = "(= r (Reshape x s)) (= a (shape x)) (= t (dtype x))"
+    return [
+        f"(rule ({operands}) ((product-demand a) (product-demand s))"
+        ' :ruleset typing :name "type-Reshape-demand")',
+        typing_rule("Reshape", f"{operands} (= n (product a)) (= n (product s))", "s"),
+    ]
+
+
+def _same_rule(op: str) -> str:
+    count, demands = _SAME[op]
+    columns = " ".join(["x", *(f"c{i}" for i in range(count))])
+    return typing_rule(op, f"(= r ({op} {columns})) (= a (shape x)) (= t (dtype x)) {demands}", "a")
+
+
+def _axes(count: int) -> str:
+    """The axes ``x`` of shape ``a``: that many, each there, none twice."""
+    axes = [f"(vec-get x {i})" for i in range(count)]
+    present = [f"(>= {axis} 0) (< {axis} (vec-length a))" for axis in axes]
+    distinct = [f"(!= {one} {other})" for one, other in combinations(axes, 2)]
+    return " ".join([f"(= {count} (vec-length x))", *present, *distinct])
+
+
+def _reduce_rules(op: str) -> list[str]:
+    """Reductions that keep their axes, up to three of them."""
+    rules = []
+    for count in (1, 2, 3):
+        shape = "a"
+        for i in range(count):
+            shape = f"(vec-set {shape} (vec-get x {i}) 1)"
+        body = f"(= r ({op} y x 1)) (= a (shape y)) (= t (dtype y)) {_axes(count)} (= s {shape})"
+        if op == "ReduceMax":
+            body += "".join(f" (!= 0 (vec-get a (vec-get x {i})))" for i in range(count))
+        rules.append(typing_rule(f"{op}-{count}", body, "s"))
+    return rules
+
+
+def _global_pool_rules(op: str) -> list[str]:
+    rules = []
+    for rank in (3, 4, 5):
+        body = f"(= r ({op} x)) (= a (shape x)) (= t (dtype x)) {_FLOAT} (= {rank} (vec-length a))"
+        body += " (= n (vec-get a 0)) (= c (vec-get a 1)) (!= 0 c)"
+        body += "".join(f" (!= 0 (vec-get a {axis}))" for axis in range(2, rank))
+        ones = " 1" * (rank - 2)
+        rules.append(typing_rule(f"{op}-{rank}d", body, f"(vec-of n c{ones})"))
+    return rules
+
+
+def _along_rules(op: str, columns: str) -> list[str]:
+    """Operators along up to four axes whose result has the type of their operand, a float."""
+    body = f"(= r ({op} y {columns})) (= a (shape y)) (= t (dtype y)) {_FLOAT}"
+    return [typing_rule(f"{op}-{count}", f"{body} {_axes(count)}", "a") for count in (1, 2, 3, 4)]
+
+
+def _center_rules() -> list[str]:
+    return _along_rules("Center", "x")
+
+
+def _root_mean_square_rules() -> list[str]:
+    return _along_rules("RmsN", "x e")
+
+
+def _reductions(op: str) -> Callable[[], list[str]]:
+    return lambda: _reduce_rules(op)
+
+
+def _normalisation_rules(op: str, parameters: str) -> list[str]:
+    """Parameters are vectors along the last axis, which is the one that is normalised."""
+    body = (
+        f"(= r ({op} x {parameters} i e)) (= a (shape x)) (= t (dtype x)) {_FLOAT}"
+        " (= p (vec-of (vec-get a i))) (= (+ i 1) (vec-length a))"
+    )
+    for parameter in parameters.split():
+        body += f" (= p (shape {parameter})) (= t (dtype {parameter}))"
+    return [typing_rule(op, body, "a")]
+
+
+def _layer_rules() -> list[str]:
+    return _normalisation_rules("LayerNormalization", "g b")
+
+
+def _rms_rules() -> list[str]:
+    return _normalisation_rules("RMSNormalization", "g")
+
+
+def _expand_rules() -> list[str]:
+    operands = "(= r (Expand x s)) (= a (shape x)) (= t (dtype x))"
+    return [
+        f'(rule ({operands}) ((broadcast-demand a s)) :ruleset typing :name "type-Expand-demand")',
+        typing_rule("Expand", f"{operands} (= s (broadcast a s))", "s"),
+    ]
+
+
+def _attention_types(op: str, mask: str) -> list[str]:
+    body = (
+        f"(= r ({op} q k v{mask} c)) (= a (shape q)) (= b (shape k)) (= d (shape v))"
+        f" (= t (dtype q)) (= t (dtype k)) (= t (dtype v)) {_FLOAT} (= 4 (vec-length a))"
+        " (= 4 (vec-length b)) (= 4 (vec-length d)) (= (vec-get a 0) (vec-get b 0))"
+        " (= (vec-get a 0) (vec-get d 0)) (= (vec-get a 3) (vec-get b 3))"
+        " (= (vec-get b 1) (vec-get d 1)) (= (vec-get b 2) (vec-get d 2))"
+        " (= h (vec-get a 1)) (= g (vec-get b 1)) (= 0 (% h g))"
+        # A symbolic number of heads cannot be divided: then there must be as many of the keys.
+        f" (= 0 (* (- h g) (/ h {LITERAL})))"
+    )
+    result = "(vec-set a 3 (vec-get d 3))"
+    if not mask:
+        return [typing_rule(op, body, result)]
+    logits = "(= l (vec-set a 3 (vec-get b 2))) (= n (shape m)) (= t (dtype m))"
+    return [
+        f"(rule ({body} {logits} (!= n l)) ((broadcast-demand l n))"
+        f' :ruleset typing :name "type-{op}-demand")',
+        typing_rule(f"{op}-full", f"{body} {logits} (= n l)", result),
+        typing_rule(op, f"{body} {logits} (= l (broadcast l n))", result),
+    ]
+
+
+def _attention_rules() -> list[str]:
+    return _attention_types("Attention", "")
+
+
+def _masked_rules() -> list[str]:
+    return _attention_types("MaskedAttention", " m")
+
+
+_GROUPS: dict[str, Callable[[], list[str]]] = {
+    **{op: _reductions(op) for op in ("ReduceMean", "ReduceSum", "ReduceMax")},
+    **{op: partial(_global_pool_rules, op) for op in GLOBAL_POOLS},
+    "Center": _center_rules,
+    "RmsN": _root_mean_square_rules,
+    "Expand": _expand_rules,
+    "LayerNormalization": _layer_rules,
+    "RMSNormalization": _rms_rules,
+    "Attention": _attention_rules,
+    "MaskedAttention": _masked_rules,
+    "MatMul": _matmul_rules,
+    "Conv": convolution_rules,
+    "Transpose": _transpose_rules,
+    "Pad": _pad_rules,
+    "Scalar": _scalar_rules,
+    "Fill": _fill_rules,
+    "Reshape": _reshape_rules,
+}
+
+TYPED_OPS = frozenset({*_BROADCASTING, *_SAME, *_SINGLE, *_GROUPS, "MaxPool", "AveragePool"})
+"""Operators that may stand on the right side of a rule."""
+
+
+@lru_cache
+def on_integers(op: str) -> bool:
+    """Whether an elementwise function is defined on what is no float, too."""
+    try:
+        get_op(op).type_fn([TensorType("int64", ())], {})
+    except IllTyped:
+        return False
+    return True
+
+
+def _map_rules() -> list[str]:
+    """Elementwise functions, by name; ``on-integers`` lists those that are not of floats only."""
+    body = "(= r (Map f x)) (= a (shape x)) (= t (dtype x))"
+    return [
+        typing_rule("Map", f"{body} {_FLOAT}", "a"),
+        typing_rule("Map-of-integers", f"(on-integers f) {body} {_NO_STRING}", "a"),
+    ]
+
+
+def _commit(roots: int) -> str:
+    """The unions of one match are granted together: a rule says that all its equations hold."""
+    body, head, pairs = "", "", ""
+    for i in range(roots):
+        a, b, s, t = (f"{name}{i}" for name in "abst")
+        pairs += f" {a} {b}"
+        body += f" (= {s} (shape {a})) (= {s} (shape {b})) (= {t} (dtype {a})) (= {t} (dtype {b}))"
+        head += f"(union {a} {b})"
+    name = "commit" if roots == 1 else f"commit-{roots}"
+    return f'(rule (({want_table(roots)}{pairs} n){body}) ({head}) :ruleset commit :name "{name}")'
+
+
+def _const_rules(schema: Schema) -> list[str]:
+    rules = ['(rule ((= r (Map f x)) (const x)) ((const r)) :ruleset typing :name "const-Map")']
+    for op in schema.typed:
+        arity = schema.arity(op)
+        if not arity:
+            continue
+        columns = [f"x{i}" for i in range(arity)] + [
+            f"c{i}" for i in range(len(schema.attr_kinds(op)))
+        ]
+        operands = " ".join(f"(const x{i})" for i in range(arity))
+        rules.append(
+            f"(rule ((= r ({op} {' '.join(columns)})) {operands}) ((const r))"
+            f' :ruleset typing :name "const-{op}")'
+        )
+    return rules
+
+
+def typing_rules(schema: Schema) -> list[str]:
+    """All commands of the rulesets ``typing`` and ``commit``."""
+    rules = _map_rules()
+    for op in schema.typed:
+        if op in _BROADCASTING:
+            rules += _binary_rules(op)
+        elif op in _SINGLE:
+            rules.append(_SINGLE[op])
+        elif op in _GROUPS:
+            rules += _GROUPS[op]()
+        elif op in _SAME:
+            rules.append(_same_rule(op))
+        elif op in ("MaxPool", "AveragePool"):
+            rules += pool_rules(op)
+    for demand, answers in (("broadcast", _broadcast_rules), ("product", _product_rules)):
+        if any(f"({demand}-demand " in rule for rule in rules):
+            rules = [*answers(), *rules]
+    rules += _const_rules(schema)
+    rules += map(_commit, schema.roots)
+    return rules

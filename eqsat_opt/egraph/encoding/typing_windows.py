@@ -1,0 +1,80 @@
+"""Typing rules of convolutions and pools, in the engine's language."""
+
+from __future__ import annotations
+
+from eqsat_opt.egraph.encoding.expressions import LITERAL
+
+__all__ = ["convolution_rules", "pool_rules", "typing_rule"]
+
+
+def typing_rule(
+    name: str, body: str, shape: str, dtype: str = "t", result: str = "r", extra: str = ""
+) -> str:
+    """A rule that gives ``result`` its type."""
+    head = f"(set (shape {result}) {shape}) (set (dtype {result}) {dtype}) {extra}"
+    return f'(rule ({body}) ({head}) :ruleset typing :name "type-{name}")'
+
+
+def _lengths(axes: int) -> str:
+    return f"(= {axes} (vec-length st)) (= {axes} (vec-length di)) (= {2 * axes} (vec-length pd))"
+
+
+def _positions(axis: int, axes: int, kernel: str) -> str:
+    """``h0``, ``h1``, …: how often a window fits along an axis.
+
+    ``a`` is the shape of the data; ``st``, ``pd`` and ``di`` are attributes.
+    """
+    stride, dilation, size, left, positions = (f"{name}{axis}" for name in "tdnlh")
+    padded = size
+    body = f"(= {size} (vec-get a {axis + 2}))"
+    for name, vector, index, least in (
+        (stride, "st", axis, 1), (dilation, "di", axis, 1),
+        (f"b{axis}", "pd", axis, 0), (f"e{axis}", "pd", axis + axes, 0),
+    ):  # fmt: skip
+        body += f" (= {name} (vec-get {vector} {index})) (<= {least} {name})"
+        padded = f"(+ {padded} {name})" if vector == "pd" else padded
+    body += f" (= {left} (- {padded} (+ (* {dilation} (- {kernel} 1)) 1))) (<= 0 {left})"
+    # The quotient of a symbolic size is an atom that the engine cannot compute: only stride 1 needs
+    # none.
+    body += f" (= 0 (* (- {stride} 1) (/ {size} {LITERAL})))"
+    return f"{body} (= {positions} (+ (/ {left} {stride}) 1))"
+
+
+def convolution_rules() -> list[str]:
+    """Convolutions along one to three axes."""
+    rules = []
+    for axes in (1, 2, 3):
+        # Columns in attribute order: dilations, group, pads, strides.
+        body = (
+            "(= r (Conv x w di g pd st)) (= a (shape x)) (= b (shape w))"
+            f" (= t (dtype x)) (= t (dtype w)) {_lengths(axes)} (> g 0)"
+            f" (= {axes + 2} (vec-length a)) (= {axes + 2} (vec-length b))"
+            " (= n (vec-get a 0)) (= c (vec-get a 1)) (= c (* g (vec-get b 1)))"
+            " (= o (vec-get b 0)) (= 0 (% o g))"
+            f" (= 0 (* (- g 1) (/ o {LITERAL})))"
+        )
+        windows = [_positions(i, axes, f"(vec-get b {i + 2})") for i in range(axes)]
+        sizes = " ".join(f"h{i}" for i in range(axes))
+        rules.append(
+            typing_rule(f"Conv-{axes}d", " ".join([body, *windows]), f"(vec-of n o {sizes})")
+        )
+    return rules
+
+
+def pool_rules(op: str) -> list[str]:
+    """Pools of images.
+
+    Ceil mode drops windows by a rule of its own; such pools are typed only where the model itself
+    has them.
+    """
+    columns = {"MaxPool": "0 di k pd st", "AveragePool": "0 cip di k pd st"}[op]
+    body = (
+        f"(= r ({op} x {columns})) (= a (shape x)) (= t (dtype x))"
+        f" (= 4 (vec-length a)) (= 2 (vec-length k)) {_lengths(2)}"
+        " (= n (vec-get a 0)) (= c (vec-get a 1))"
+    )
+    if op == "AveragePool":
+        body += " (is-float t)"
+    for i in range(2):
+        body += f" (= k{i} (vec-get k {i})) (<= 1 k{i}) {_positions(i, 2, f'k{i}')}"
+    return [typing_rule(op, body, "(vec-of n c h0 h1)")]

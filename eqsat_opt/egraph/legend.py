@@ -1,0 +1,171 @@
+"""What the numbers in a frozen e-graph are called in the model, and the e-classes as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from eqsat_opt.columns import aligned
+from eqsat_opt.egraph.frozen import EClasses
+from eqsat_opt.egraph.terms import LEAF, OUT, Lowered
+from eqsat_opt.ir.graph import OPAQUE
+from eqsat_opt.ir.types import ValueType
+from eqsat_opt.ir.values_json import attrs_text
+
+__all__ = ["Leaf", "Legend", "NamedEClasses", "OpaqueNode", "legend_of"]
+
+_DIGEST = 8
+"""Characters of a digest that tell constants of one model apart."""
+
+_FEW = 3
+"""E-nodes of a class in a short text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An input of the model, or a handle on one of its constants: never the constant's bytes.
+
+    Attributes:
+        name: of the value.
+        type: of the value.
+        digest: of a constant: equal digests mean equal contents; ``None`` for an input.
+    """
+
+    name: str
+    type: ValueType
+    digest: str | None = None
+
+    def __str__(self) -> str:
+        digest = "" if self.digest is None else f" {self.digest[:_DIGEST]}"
+        return f"{'input' if self.digest is None else 'constant'} {self.name}{digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueNode:
+    """A node that the registry does not know.
+
+    Attributes:
+        op: the operator as the model calls it, with its domain where that is not ONNX's own.
+        name: of the node.
+        outputs: names of its outputs; ``""`` for one that is not used.
+    """
+
+    op: str
+    name: str
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What leaves, opaque nodes and classes are called.
+
+    Attributes:
+        leaves: by the index of the e-nodes ``Leaf``.
+        opaque: by the index of the e-nodes ``Opaque``.
+        names: class to the name of its value in the model, for those that have one.
+        outputs: name and class of each output of the model, in their order.
+    """
+
+    leaves: tuple[Leaf, ...] = ()
+    opaque: tuple[OpaqueNode, ...] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
+    outputs: tuple[tuple[str, int], ...] = ()
+
+
+def legend_of(lowered: Lowered, eclasses: EClasses) -> Legend:
+    """The names that the loaded model gives to what is in ``eclasses``."""
+    graph, classes = lowered.graph, eclasses.term_class.tolist()
+    types = {term.attrs[0][1]: term.type for term in lowered.terms if term.op == LEAF}
+    leaves = []
+    for index, name in enumerate(lowered.leaf_names):
+        handle = lowered.constants.get(name)
+        leaves.append(Leaf(name, types[index], None if handle is None else handle.digest))
+    opaque = []
+    for node in lowered.opaque:
+        domain = getattr(node.payload, "domain", "")
+        op = str(getattr(node.payload, "op_type", node.op))
+        opaque.append(OpaqueNode(f"{domain}.{op}" if domain else op, node.name, node.outputs))
+    names: dict[int, str] = {}
+    for name in sorted(lowered.value, key=lambda name: name not in graph.pinned):
+        names.setdefault(classes[lowered.value[name]], name)
+    outputs = tuple((name, classes[lowered.value[name]]) for name in graph.outputs)
+    return Legend(tuple(leaves), tuple(opaque), dict(sorted(names.items())), outputs)
+
+
+@dataclass(frozen=True)
+class NamedEClasses:
+    """The frozen e-graph and what its numbers mean: everything but the contents of constants.
+
+    Attributes:
+        eclasses: all e-classes and e-nodes.
+        legend: names of the model.
+    """
+
+    eclasses: EClasses
+    legend: Legend
+
+    def value_name(self, cls: int) -> str:
+        """What the model calls a class, or lowering a leaf that it made; ``""`` if nobody does."""
+        eclasses = self.eclasses
+        leaves = (
+            self.legend.leaves[int(dict(eclasses.attrs[node])["index"])].name  # type: ignore[arg-type]
+            for node in (eclasses.nodes_of[cls] if cls < eclasses.n_classes else ())
+            if eclasses.op[node] == LEAF
+        )
+        return self.legend.names.get(cls) or next(leaves, "")
+
+    def node_text(self, node: int) -> str:
+        """An e-node in one line, and the rule that made it: ``Relu(#3) by relu/idempotent``."""
+        eclasses = self.eclasses
+        text = self._application(node)
+        rule = eclasses.rule_of(node)
+        return text if rule is None else f"{text} by {rule}"
+
+    def _application(self, node: int) -> str:
+        eclasses, op = self.eclasses, self.eclasses.op[node]
+        operands = ", ".join(f"#{child}" for child in eclasses.children(node))
+        if op not in (LEAF, OPAQUE, OUT):
+            attrs = attrs_text(eclasses.attrs[node])
+            return f"{op}({operands}{'; ' if operands and attrs else ''}{attrs})"
+        index = int(dict(eclasses.attrs[node])["index"])  # type: ignore[arg-type]
+        if op == LEAF:
+            return str(self.legend.leaves[index])
+        if op == OUT:
+            return f"output {index} of {operands}"
+        return f"{self.legend.opaque[index].op}({operands})"
+
+    def _class_text(self, nodes: range, most: int) -> str:
+        texts = [self.node_text(node) for node in nodes[:most]]
+        more = len(nodes) - len(texts)
+        return " = ".join([*texts, f"… {more} more"] if more else texts)
+
+    def lines(self, *, short: bool = False) -> Iterator[str]:
+        """A line of counts, a header, and one line per e-class.
+
+        Args:
+            short: whether only the first e-nodes of a class are named, and classes that hold but an
+                input or a constant of the model are left out.
+        """
+        eclasses, legend = self.eclasses, self.legend
+        own = sum(origin == 0 for origin in eclasses.origin.tolist())
+        yield (
+            f"e-classes {eclasses.n_classes} ({int(eclasses.is_const.sum())} constant), "
+            f"e-nodes {eclasses.n_nodes} ({own} the model's), outputs "
+            + (", ".join(f"{name} #{cls}" for name, cls in legend.outputs) or "none")
+            + ("; without classes of one input or constant" if short else "")
+        )
+        rows = [
+            (
+                f"#{cls}",
+                str(eclasses.types[cls]),
+                "const" if eclasses.is_const[cls] else "",
+                self.value_name(cls),
+                self._class_text(nodes, _FEW if short else len(nodes)),
+            )
+            for cls, nodes in enumerate(eclasses.nodes_of)
+            if not short or [eclasses.op[node] for node in nodes] != [LEAF]
+        ]
+        yield from aligned(("class", "type", "", "name", "e-nodes"), rows)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

@@ -1,0 +1,238 @@
+"""From a graph to the terms that the e-graph holds.
+
+What the e-graph does not know as such is decomposed here: a convolution's bias becomes an addition,
+an n-ary concatenation nests to the left, broadcast operands are brought to the rank of their
+partner, and uniform constants become scalar literals, so that one equation meets every spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.egraph.terms import LEAF, OUT, Lowered, TermNode
+from eqsat_opt.errors import SaturationError
+from eqsat_opt.ir.dims import Dim, literal
+from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node, attributes
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops._base import IllTyped
+from eqsat_opt.ir.types import OtherType, TensorType, ValueType
+
+__all__ = ["lower"]
+
+_UNIFORM_LIMIT = 1 << 14
+"""Constants up to this many elements are looked at for being uniform; no larger one is read."""
+_BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max"})
+
+
+@dataclass
+class _Lowering:
+    graph: Graph
+    terms: list[TermNode] = field(default_factory=list)
+    index: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    value: dict[str, int] = field(default_factory=dict)
+    leaf_names: list[str] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    opaque: list[Node] = field(default_factory=list)
+    views: dict[tuple[int, tuple[Dim, ...]], int] = field(default_factory=dict)
+    view_of: dict[str, str] = field(default_factory=dict)
+
+    def add(
+        self,
+        op: str,
+        attrs: Attrs,
+        children: Sequence[int],
+        type_: ValueType,
+        sources: tuple[str, ...] = (),
+    ) -> int:
+        key = (op, attrs, tuple(children))
+        if key not in self.index:
+            self.index[key] = len(self.terms)
+            self.terms.append(TermNode(op, attrs, tuple(children), type_, sources))
+        return self.index[key]
+
+    def apply(
+        self, op: str, children: Sequence[int], sources: tuple[str, ...] = (), **attrs: Any
+    ) -> int:
+        types = [self.terms[c].type for c in children]
+        result = get_op(op).type_fn(types, attrs)  # type: ignore[arg-type]
+        return self.add(op, attributes(**attrs), children, result, sources)
+
+    def leaf(self, name: str, type_: ValueType) -> int:
+        self.leaf_names.append(name)
+        return self.add(LEAF, attributes(index=len(self.leaf_names) - 1), (), type_)
+
+    def constant(self, name: str, handle: Constant) -> int:
+        self.constants[name] = handle
+        return self.leaf(name, handle.type)
+
+    # Operands of broadcasting operators -----------------------------------------------------------
+
+    def scalar_of(self, term: int) -> float | None:
+        """The value of a small uniform float32 constant."""
+        node = self.terms[term]
+        if node.op != LEAF or not isinstance(node.type, TensorType) or node.type.dtype != "float32":
+            return None
+        handle = self.constants.get(self.leaf_names[int(node.attrs[0][1])])  # type: ignore[arg-type]
+        if handle is None or not 0 < handle.type.static_size() <= _UNIFORM_LIMIT:
+            return None
+        array = np.asarray(handle.load())
+        first = array.reshape(-1)[0]
+        if (
+            not np.isfinite(first)
+            or not bool((array == first).all())
+            or (first == 0 and np.signbit(array).any())
+        ):
+            return None
+        return float(first)
+
+    def reshaped(self, term: int, shape: tuple[Dim, ...]) -> int:
+        """The operand with leading axes of size 1, as a constant of its own where it is one."""
+        type_ = self.terms[term].type
+        assert isinstance(type_, TensorType)
+        if type_.shape == shape:
+            return term
+        handle = self.lowered_constant(term)
+        if handle is None:
+            return self.apply("Reshape", [term], shape=shape)
+        if (term, shape) in self.views:
+            return self.views[(term, shape)]
+        base = self.leaf_names[int(self.terms[term].attrs[0][1])]  # type: ignore[arg-type]
+        name = f"{base}:{'x'.join(map(str, shape))}"
+        while name in self.graph.types or name in self.constants:
+            name += "_"
+        self.view_of[name] = self.view_of.get(base, base)
+        static = tuple(literal(d) for d in shape)
+        reshaped = Constant(
+            TensorType(type_.dtype, shape),
+            f"{handle.digest}:{static}",
+            lambda: handle.load().reshape(static),
+        )
+        self.views[(term, shape)] = self.constant(name, reshaped)
+        return self.views[(term, shape)]
+
+    def lowered_constant(self, term: int) -> Constant | None:
+        node = self.terms[term]
+        if node.op != LEAF:
+            return None
+        return self.constants.get(self.leaf_names[int(node.attrs[0][1])])  # type: ignore[arg-type]
+
+    def broadcast_operands(self, node: Node, children: list[int]) -> list[int]:
+        result = self.graph.tensor_type(node.output)
+        assert result is not None
+        ranks = [t.rank for c in children if isinstance(t := self.terms[c].type, TensorType)]
+        aligned = []
+        for i, child in enumerate(children):
+            value, type_ = self.scalar_of(child), self.terms[child].type
+            assert isinstance(type_, TensorType)
+            other = self.terms[children[1 - i]].type
+            assert isinstance(other, TensorType)
+            if (
+                value is not None
+                and other.shape == result.shape
+                and self.scalar_of(children[1 - i]) is None
+            ):
+                # The operand's own type: a power of integers may have a float exponent.
+                aligned.append(self.apply("Scalar", [], value=value, dtype=type_.dtype))
+                continue
+            missing = max(ranks) - type_.rank
+            if missing and type_.rank and self.lowered_constant(child) is not None:
+                child = self.reshaped(child, (1,) * missing + type_.shape)
+            aligned.append(child)
+        return aligned
+
+    def with_literals(self, node: Node, children: list[int]) -> list[int]:
+        """Operands of ``Where``: uniform constants as scalars, if the result keeps its type."""
+        for i in (1, 2):
+            type_, value = self.terms[children[i]].type, self.scalar_of(children[i])
+            if value is None or not isinstance(type_, TensorType):
+                continue
+            types = [self.terms[c].type for c in children]
+            types[i] = TensorType(type_.dtype, ())
+            if get_op("Where").type_fn(types, {}) == self.graph.types[node.output]:  # type: ignore[arg-type]
+                scalar = self.apply("Scalar", [], value=value, dtype=type_.dtype)
+                children = [*children[:i], scalar, *children[i + 1 :]]
+        return children
+
+    # Nodes ----------------------------------------------------------------------------------------
+
+    def node(self, node: Node) -> None:
+        children = [self.value[name] for name in node.reads]
+        sources = node.sources or ((node.name,) if node.name else ())
+        if node.op == OPAQUE:
+            self.opaque.append(node)
+            bundle = self.add(
+                OPAQUE,
+                attributes(index=len(self.opaque) - 1),
+                children,
+                OtherType("outputs"),
+                sources,
+            )
+            for i, name in enumerate(node.outputs):
+                if name:
+                    self.value[name] = self.add(
+                        OUT, attributes(index=i), [bundle], self.graph.types[name]
+                    )
+            return
+        attrs = dict(node.attrs)
+        if node.op == "Conv" and len(children) == 3:
+            result = self.graph.tensor_type(node.output)
+            assert result is not None
+            conv = self.add("Conv", node.attrs, children[:2], result, sources)
+            channels = result.shape[1]
+            bias = self.reshaped(children[2], (1, channels, *(1,) * (result.rank - 2)))
+            term = self.add("Add", (), [conv, bias], result, sources)
+        elif node.op == "Concat":
+            term = children[0]
+            for child in children[1:]:
+                term = self.apply("Concat", [term, child], sources, **attrs)
+        elif node.op in _BROADCASTING:
+            term = self.add(
+                node.op,
+                node.attrs,
+                self.broadcast_operands(node, children),
+                self.graph.types[node.output],
+                sources,
+            )
+        else:
+            if node.op == "Where":
+                children = self.with_literals(node, children)
+            term = self.add(node.op, node.attrs, children, self.graph.types[node.output], sources)
+        self.value[node.output] = term
+
+
+def lower(graph: Graph, *, exact: bool = False) -> Lowered:
+    """Decompose ``graph`` into terms; equal terms become one.
+
+    Args:
+        graph: typed and normalised.
+        exact: whether every bit counts; only noted in the result.
+
+    Raises:
+        SaturationError: a node does not type.
+    """
+    state = _Lowering(graph)
+    for name in graph.inputs:
+        state.value[name] = state.leaf(name, graph.types[name])
+    digests: dict[str, int] = {}
+    for name, handle in graph.constants.items():
+        key = f"{handle.type}:{handle.digest}"
+        if key not in digests:
+            digests[key] = state.constant(name, handle)
+        state.value[name] = digests[key]
+    for node in graph.nodes:
+        try:
+            state.node(node)
+        except IllTyped as error:
+            raise SaturationError(
+                f"{node.op} {node.name!r} cannot be loaded: {error}; please report this model"
+            ) from error
+    return Lowered(
+        graph, tuple(state.terms), MappingProxyType(state.value), tuple(state.leaf_names),
+        MappingProxyType(state.constants), tuple(state.opaque),
+        view_of=MappingProxyType(state.view_of), exact=exact,
+    )  # fmt: skip

@@ -1,0 +1,224 @@
+"""Sibling concatenation: how operators that share an operand merge without two-root rules.
+
+Merging every subset of a group of siblings is what makes two-root rules blow up.
+Instead the loader adds, for chosen runs of siblings, their concatenation ``k`` and the true
+equations ``x_i = k[lo_i:hi_i]``. The slice laws of the book then derive ``f(x_i) =
+f(k)[lo_i:hi_i]``, so growth is linear in the number of runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat_opt.egraph.terms import Lowered, TermNode
+from eqsat_opt.ir.graph import Attrs, attributes
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.types import TensorType
+
+__all__ = ["SEED_RULE", "Seeds", "sibling_seeds"]
+
+SEED_RULE = "siblings/concat"
+"""Name under which the e-nodes made here appear."""
+
+_ALL_RUNS = 4
+"""Groups up to this size get every contiguous run, larger ones only the whole group."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Terms beside the model's own, numbered after them; which are equal; which are constant."""
+
+    terms: tuple[TermNode, ...]
+    equal: tuple[tuple[int, int], ...]
+    constant: frozenset[int] = frozenset()
+
+
+@dataclass
+class _Seeder:
+    lowered: Lowered
+    terms: list[TermNode] = field(default_factory=list)
+    index: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    equal: dict[tuple[int, int], None] = field(default_factory=dict)
+    constant: set[int] = field(default_factory=set)
+
+    def is_constant(self, term: int) -> bool:
+        if term < len(self.lowered.terms):
+            return self.lowered.constant(term) is not None
+        return term in self.constant
+
+    def type(self, term: int) -> TensorType:
+        own = len(self.lowered.terms)
+        node = self.lowered.terms[term] if term < own else self.terms[term - own]
+        assert isinstance(node.type, TensorType)
+        return node.type
+
+    def apply(self, op: str, children: Sequence[int], **attrs: Any) -> int:
+        key = (op, tuple(children), attributes(**attrs))
+        if key not in self.index:
+            result = get_op(op).type_fn([self.type(c) for c in children], attrs)
+            self.index[key] = len(self.lowered.terms) + len(self.terms)
+            self.terms.append(TermNode(op, key[2], tuple(children), result))
+            if all(self.is_constant(c) for c in children):
+                self.constant.add(self.index[key])
+        return self.index[key]
+
+    def run(self, members: Sequence[int], axis: int) -> None:
+        """The concatenation of ``members`` as one node, and each of them as its slice.
+
+        Nested, it would hold every prefix too, and the slice laws would derive each member from
+        each prefix.
+        """
+        whole = self.apply("Concat", members, axis=axis)
+        start = 0
+        for member in members:
+            size = self.type(member).shape[axis]
+            assert isinstance(size, int)
+            part = self.apply("Slice", [whole], axis=axis, lo=start, hi=start + size)
+            self.equal[(member, part)] = None
+            start += size
+
+    def runs(self, group: Sequence[int], axis: int) -> None:
+        count = len(group)
+        if not self.stackable(group, axis) or self.is_apart(group):
+            return
+        if count > _ALL_RUNS:
+            self.run(group, axis)
+            return
+        for start in range(count):
+            for end in range(start + 2, count + 1):
+                self.run(group[start:end], axis)
+
+    def is_apart(self, group: Sequence[int]) -> bool:
+        """Whether the members are slices of one tensor already, which is then the concatenation."""
+        own = self.lowered.terms
+        sources = {
+            own[g].children if g < len(own) and own[g].op == "Slice" else (-1, g) for g in group
+        }
+        return len(sources) == 1
+
+    def stackable(self, group: Sequence[int], axis: int) -> bool:
+        """Whether all types agree but for the extent along ``axis``, which is a positive number.
+
+        What is empty along ``axis`` is no slice.
+        """
+        types = [self.type(g) for g in group]
+        if len(group) < 2 or not all(0 <= axis < t.rank for t in types):
+            return False
+        rest = {(t.dtype, t.shape[:axis], t.shape[axis + 1 :]) for t in types}
+        sizes = [t.shape[axis] for t in types]
+        return len(rest) == 1 and all(isinstance(size, int) and size > 0 for size in sizes)
+
+
+def _unique(items: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(set(items)))
+
+
+def _weight_groups(lowered: Lowered) -> dict[tuple[str, Attrs, tuple[int, ...]], None]:
+    """Groups of weights that meet the same data in the same operator."""
+    groups: dict[tuple[int, str, Attrs, object], list[int]] = defaultdict(list)
+    for term in lowered.terms:
+        if term.op not in ("MatMul", "Conv") or lowered.constant(term.children[1]) is None:
+            continue
+        data, weight = term.children
+        type_ = lowered.terms[weight].type
+        assert isinstance(type_, TensorType)
+        is_matrix = term.op == "MatMul" and type_.rank == 2
+        is_plain_conv = term.op == "Conv" and dict(term.attrs)["group"] == 1
+        if is_matrix or is_plain_conv:
+            groups[(data, term.op, term.attrs, type_.shape[2:])].append(weight)
+    return {
+        (op, attrs, _unique(g)): None for (_, op, attrs, _), g in groups.items() if len(set(g)) > 1
+    }
+
+
+def _bias_groups(lowered: Lowered, weights: Sequence[int]) -> list[tuple[int, ...]]:
+    """Constants added to the products with ``weights``, in order, where every product has one."""
+    added: dict[int, dict[int, int]] = defaultdict(dict)
+    wanted = set(weights)
+    product = {
+        i: term.children
+        for i, term in enumerate(lowered.terms)
+        if term.op in ("MatMul", "Conv") and term.children[1] in wanted
+    }
+    for term in lowered.terms:
+        if term.op != "Add":
+            continue
+        for value, bias in (term.children, term.children[::-1]):
+            if value in product and lowered.constant(bias) is not None:
+                data, weight = product[value]
+                added[data][weight] = bias
+    groups = {
+        tuple(found[w] for w in weights) for found in added.values() if len(found) == len(weights)
+    }
+    return sorted(groups)
+
+
+def _step_groups(lowered: Lowered) -> list[tuple[int, ...]]:
+    """Groups of data that meet the same weight and do not depend on each other's products with it.
+
+    Values are grouped by the number of products with that weight on the longest path to them: of
+    two values with equal numbers, neither is computed from a product of the other.
+    """
+    uses = Counter(
+        t.children[1] for t in lowered.terms if t.op == "MatMul" and lowered.constant(t.children[1])
+    )
+    shared = {weight for weight, count in uses.items() if count > 1}
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    below: list[dict[int, int]] = []
+    for term in lowered.terms:
+        counts: dict[int, int] = {}
+        for child in term.children:
+            for weight, count in below[child].items():
+                counts[weight] = max(counts.get(weight, 0), count)
+        if term.op == "MatMul" and term.children[1] in shared:
+            data, weight = term.children
+            if lowered.constant(data) is None:
+                groups[(weight, counts.get(weight, 0))].append(data)
+            counts = {**counts, weight: counts.get(weight, 0) + 1}
+        below.append(counts)
+    return sorted({_unique(group) for group in groups.values()})
+
+
+def _mixed_kernels(seeder: _Seeder) -> None:
+    """1 x 1 filters beside 3 x 3 ones on the same data: padded, so that a run covers both."""
+    lowered = seeder.lowered
+    by_data: dict[tuple[int, object], dict[int, tuple[int, ...]]] = defaultdict(dict)
+    for term in lowered.terms:
+        if term.op != "Conv" or lowered.constant(term.children[1]) is None:
+            continue
+        attrs: dict[str, Any] = dict(term.attrs)
+        kernel: Any = seeder.type(term.children[1]).shape[2:]
+        pads = attrs["pads"]
+        if attrs["group"] != 1 or len(kernel) != 2 or any(d != 1 for d in attrs["dilations"]):
+            continue
+        if kernel in ((1, 1), (3, 3)) and pads == ((kernel[0] - 1) // 2,) * 4:
+            by_data[(term.children[0], attrs["strides"])][term.children[1]] = kernel
+    for weights in by_data.values():
+        if len(set(weights.values())) < 2:
+            continue
+        padded = [
+            seeder.apply("Pad", [w], pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
+            if kernel == (1, 1)
+            else w
+            for w, kernel in sorted(weights.items())
+        ]
+        seeder.runs(padded, 0)
+
+
+def sibling_seeds(lowered: Lowered) -> Seeds:
+    """What the loader adds beside the model itself."""
+    seeder = _Seeder(lowered)
+    for op, _, weights in _weight_groups(lowered):
+        seeder.runs(weights, 1 if op == "MatMul" else 0)
+        for biases in _bias_groups(lowered, weights):
+            axis = 1 if op == "Conv" else seeder.type(biases[0]).rank - 1
+            if len(set(biases)) == len(biases):
+                seeder.runs(biases, axis)
+    for data in _step_groups(lowered):
+        if all(seeder.type(d).rank == 2 for d in data):
+            seeder.runs(data, 0)
+    _mixed_kernels(seeder)
+    return Seeds(tuple(seeder.terms), tuple(seeder.equal), frozenset(seeder.constant))

@@ -1,0 +1,222 @@
+"""Recognition: the rules of phase ``recognise`` on cut-out windows, and what they found as seeds.
+
+The windows saturate alone, in an e-graph of their own and under a limit of their own. Only fused
+operators over values of the model leave it, so that the later phases start from a few more e-nodes
+and from nothing of the normal form that it took to find them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from eqsat_opt.egraph.frozen import EClasses
+from eqsat_opt.egraph.recognition.fragments import Fragment, fragments
+from eqsat_opt.egraph.recognition.readout import Tree, found_in, outermost
+from eqsat_opt.egraph.recognition.windows import DTYPE
+from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
+from eqsat_opt.ir.graph import Constant, Graph, attributes
+from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.types import TensorType
+
+__all__ = ["Recognition", "joined", "recognise"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recognition:
+    """Terms to load beside the model's own.
+
+    Attributes:
+        terms: numbered after the terms that were there before.
+        equal: pairs of equal terms.
+        constant: numbers of new terms that are known at compile time.
+        rules: for each new term the rule that made it.
+        fragments: how many distinct windows were searched.
+        enodes: e-nodes that the search of the windows ended with.
+        time_s: seconds.
+    """
+
+    terms: tuple[TermNode, ...] = ()
+    equal: tuple[tuple[int, int], ...] = ()
+    constant: frozenset[int] = frozenset()
+    rules: tuple[str, ...] = ()
+    fragments: int = 0
+    enodes: int = 0
+    time_s: float = 0.0
+
+
+def _unread() -> NoReturn:
+    raise AssertionError("recognition asked for a weight")
+
+
+def joined(pieces: Sequence[Fragment]) -> tuple[Lowered, list[int]]:
+    """All fragments side by side as one set of terms, and where each starts."""
+    terms: list[TermNode] = []
+    names: list[str] = []
+    constants: dict[str, Constant] = {}
+    starts: list[int] = []
+    for piece in pieces:
+        start = len(terms)
+        starts.append(start)
+        for local, term in enumerate(piece.terms):
+            if term.op == LEAF:
+                name = f"leaf{len(names)}"
+                names.append(name)
+                term = replace(term, attrs=attributes(index=len(names) - 1))
+                if local in piece.constant:
+                    assert isinstance(term.type, TensorType)
+                    constants[name] = Constant(term.type, name, _unread)
+            terms.append(replace(term, children=tuple(start + c for c in term.children)))
+    empty: Graph = Graph((), (), (), {}, {})
+    lowered = Lowered(empty, tuple(terms), {}, tuple(names), MappingProxyType(constants), ())
+    return lowered, starts
+
+
+# Seeding -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Planter:
+    """Makes terms of trees, beside the model's own and those that follow them."""
+
+    lowered: Lowered
+    first: int
+    terms: list[TermNode] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+    constant: set[int] = field(default_factory=set)
+    index: dict[tuple[Any, ...], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for number, term in enumerate(self.lowered.terms):
+            self.index[(term.op, term.attrs, term.children)] = number
+
+    def node(self, number: int) -> TermNode:
+        own = len(self.lowered.terms)
+        return self.lowered.terms[number] if number < own else self.terms[number - self.first]
+
+    def is_constant(self, number: int) -> bool:
+        if number >= len(self.lowered.terms):
+            return number in self.constant
+        term = self.lowered.terms[number]
+        return term.op == "Scalar" or self.lowered.constant(number) is not None
+
+    def add(self, op: str, children: Sequence[int], rule: str, **attrs: Any) -> int:
+        key = (op, attributes(**attrs), tuple(children))
+        if key not in self.index:
+            operands = [self.node(c).type for c in children]
+            type_ = get_op(op).type_fn(operands, attrs)  # type: ignore[arg-type]
+            is_constant = all(self.is_constant(c) for c in children)
+            if is_constant and not type_.is_static:
+                raise IllTyped(f"a constant of open size {type_}")
+            if op == "Repeat" and not isinstance(type_.shape[attrs["axis"]], int):
+                raise IllTyped(f"indices of an open number for {type_}")
+            self.index[key] = self.first + len(self.terms)
+            if is_constant:
+                self.constant.add(self.index[key])
+            self.terms.append(TermNode(op, key[1], key[2], type_))
+            self.rules.append(rule)
+        return self.index[key]
+
+    def plant(self, tree: Tree, own: Callable[[int], int]) -> int:
+        """The term of ``tree``, where ``own`` gives the model's terms."""
+        if tree.term >= 0:
+            return own(tree.term)
+        children = [self.plant(child, own) for child in tree.children]
+        attrs: dict[str, Any] = dict(tree.attrs)
+        if tree.op in ("Scale", "Shift"):
+            ((_, value),) = tree.attrs
+            literal = self.add("Scalar", (), tree.rule, value=float(str(value)), dtype=DTYPE)
+            op = "Mul" if tree.op == "Scale" else "Add"
+            return self.add(op, [children[0], literal], tree.rule)
+        if tree.op == "Square":
+            return self.add("Mul", children * 2, tree.rule)
+        if tree.op == "Reshape":
+            base = self._base(children[0], attrs["shape"])
+            if base is not None:
+                return base
+        return self.add(tree.op, children, tree.rule, **attrs)
+
+    def _base(self, number: int, shape: tuple[object, ...]) -> int | None:
+        """The model's own constant, where lowering had only given it leading axes."""
+        if number >= len(self.lowered.terms) or self.lowered.constant(number) is None:
+            return None
+        term = self.lowered.terms[number]
+        view = self.lowered.leaf_names[int(str(term.attrs[0][1]))]
+        base = self.lowered.value.get(self.lowered.view_of.get(view, ""))
+        if base is None:
+            return None
+        type_ = self.lowered.terms[base].type
+        return base if isinstance(type_, TensorType) and type_.shape == shape else None
+
+
+def _within(pieces: Sequence[Fragment], terms: int) -> list[Fragment]:
+    """The fragments that occur most often, as many as ``terms`` terms hold."""
+    kept: list[Fragment] = []
+    for piece in sorted(pieces, key=lambda one: -len(one.occurrences)):
+        terms -= len(piece.terms)
+        if terms < 0:
+            _log.warning(
+                "fused operators are looked for in %d of %d distinct windows; "
+                "allow more e-nodes for recognition",
+                len(kept),
+                len(pieces),
+            )
+            break
+        kept.append(piece)
+    return kept
+
+
+def recognise(
+    lowered: Lowered,
+    first: int,
+    search: Callable[[Lowered], EClasses],
+    *,
+    max_terms: int = 5_000,
+) -> Recognition:
+    """Find the fused operators that terms of a model equal, as terms to be loaded beside them.
+
+    Args:
+        lowered: the model.
+        first: number of the first new term.
+        search: saturates terms under the rules of recognition and reads the e-graph out.
+        max_terms: of all distinct windows; of a model that has more, the rarest are not searched.
+    """
+    start = time.perf_counter()
+    pieces = _within(fragments(lowered), max_terms)
+    if not pieces:
+        return Recognition()
+    together, starts = joined(pieces)
+    eclasses = search(together)
+    ends = [*starts[1:], len(together.terms)]
+    known = [
+        begin + local
+        for begin, piece in zip(starts, pieces, strict=True)
+        for local, origin in enumerate(piece.occurrences[0])
+        if origin >= 0 and piece.terms[local].op != "Scalar"
+    ]
+    planter = _Planter(lowered, first)
+    equal: dict[tuple[int, int], None] = {}
+    for found in outermost(together, list(found_in(eclasses, known))):
+        at = next(i for i, end in enumerate(ends) if found.term < end)
+        for occurrence in pieces[at].occurrences:
+
+            def own(term: int, row: tuple[int, ...] = occurrence, base: int = starts[at]) -> int:
+                return row[term - base]
+
+            try:
+                planted = planter.plant(found.tree, own)
+            except IllTyped:
+                continue
+            target = own(found.term)
+            if planted != target:
+                equal[(target, planted)] = None
+    return Recognition(
+        tuple(planter.terms), tuple(equal), frozenset(planter.constant), tuple(planter.rules),
+        len(pieces), eclasses.n_nodes, time.perf_counter() - start,
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""Functions of one element: one record each, and all that anyone asks of it.
+
+Another one is another entry here: types, evaluation, the index function, costs, schema, and the
+mapping from and to ONNX follow from it. A function is unknown to proofs, which use that equal
+arguments have equal values; laws of its own are equations of the book.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Trait
+
+__all__ = ["FUNCTIONS", "ScalarFunction"]
+
+
+@dataclass(frozen=True)
+class ScalarFunction:
+    """A function of one element.
+
+    Attributes:
+        evaluate: its values in the element type of the operand, which is floating point (or whole
+            numbers, where it takes these), and NaN at NaN.
+        attrs: attribute name to kind.
+        defaults: values that ONNX gives to attributes that are left out.
+        since: first opset of ONNX with an operator of this name and these attributes; 0 if there is
+            none, or one that stores them in another way.
+        flops: rough FLOPs per element of what is no single instruction.
+        traits: what it does to special numbers (:class:`~eqsat_opt.ir.ops.Op`).
+        on_integers: whether it takes whole numbers, too.
+    """
+
+    evaluate: Callable[[Array, AttrMap], Array]
+    attrs: Mapping[str, AttrKind] = field(default_factory=dict)
+    defaults: Mapping[str, float | str] = field(default_factory=dict)
+    since: int = 1
+    flops: int = 1
+    traits: frozenset[Trait] = frozenset()
+    on_integers: bool = False
+
+
+def _erf(x: Array) -> Array:
+    # math.erf is exact to the last bits; vectorised calls are only made on small tensors.
+    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
+
+
+def _sigmoid(x: Array) -> Array:
+    # Of small numbers only: neither end overflows, and none is rounded to 0 beside a 1.
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1.0).astype(x.dtype) / (1.0 + small)
+
+
+def _gelu(x: Array, approximate: str) -> Array:
+    if approximate == "tanh":
+        # (1 + tanh(z)) / 2 = sigmoid(2 z), which cancels nowhere.
+        return x * _sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))
+    # 1 + erf(y) = erfc(-y), which does not cancel where erf is near -1.
+    tail = np.vectorize(math.erfc, otypes=[np.float64])
+    return np.asarray(0.5 * x * tail(x.astype(np.float64) / -math.sqrt(2.0)))
+
+
+def _elu(x: Array, alpha: float) -> Array:
+    return np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
+
+
+def _celu(x: Array, alpha: float) -> Array:
+    return np.asarray(np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha)))
+
+
+def _selu(x: Array, alpha: float, gamma: float) -> Array:
+    return np.asarray(gamma * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))))
+
+
+def _clip(x: Array, low: float, high: float) -> Array:
+    if x.dtype.kind in "iu":
+        info = np.iinfo(x.dtype)
+        low, high = (min(max(bound, info.min), info.max) for bound in (low, high))
+        return np.clip(x, x.dtype.type(low), x.dtype.type(high))
+    return np.asarray(np.minimum(np.maximum(x, low), high))
+
+
+_EXACT = frozenset[Trait]({"exact"})
+_VANISHING = frozenset[Trait]({"vanishing"})
+_ALPHA: Mapping[str, AttrKind] = {"alpha": "float"}
+
+FUNCTIONS: dict[str, ScalarFunction] = {
+    "Relu": ScalarFunction(
+        lambda x, _a: np.maximum(x, 0), traits=_EXACT, on_integers=True
+    ),
+    "Abs": ScalarFunction(lambda x, _a: np.abs(x), traits=_EXACT, on_integers=True),
+    "Sign": ScalarFunction(lambda x, _a: np.sign(x), since=9, traits=_EXACT, on_integers=True),
+    "Floor": ScalarFunction(lambda x, _a: np.floor(x), traits=_EXACT),
+    "Ceil": ScalarFunction(lambda x, _a: np.ceil(x), traits=_EXACT),
+    "Round": ScalarFunction(lambda x, _a: np.rint(x), since=11, traits=_EXACT),
+    "Exp": ScalarFunction(lambda x, _a: np.exp(x), flops=8, traits=_VANISHING),
+    "Log": ScalarFunction(
+        lambda x, _a: np.log(x), flops=8, traits=frozenset({"nonnegative", "pole"})
+    ),
+    "Sqrt": ScalarFunction(lambda x, _a: np.sqrt(x), traits=frozenset({"nonnegative"})),
+    "Sin": ScalarFunction(lambda x, _a: np.sin(x), since=7),
+    "Cos": ScalarFunction(lambda x, _a: np.cos(x), since=7),
+    "Tanh": ScalarFunction(lambda x, _a: np.tanh(x), flops=10),
+    "Erf": ScalarFunction(lambda x, _a: _erf(x), since=9, flops=10, on_integers=True),
+    "Sigmoid": ScalarFunction(lambda x, _a: _sigmoid(x), flops=10, traits=_VANISHING),
+    "Softsign": ScalarFunction(lambda x, _a: x / (1 + np.abs(x))),
+    "Softplus": ScalarFunction(
+        lambda x, _a: np.logaddexp(x, 0.0), flops=16, traits=_VANISHING
+    ),
+    "HardSwish": ScalarFunction(
+        lambda x, _a: x * (np.clip(x + 3.0, 0.0, 6.0) / 6.0),  # near -3 it keeps its digits
+        since=14,
+    ),
+    "Mish": ScalarFunction(
+        lambda x, _a: x * np.tanh(np.logaddexp(x, 0.0)), since=18, flops=20
+    ),
+    "Gelu": ScalarFunction(
+        lambda x, a: _gelu(x, a["approximate"]),
+        {"approximate": "str"}, {"approximate": "none"}, since=20, flops=14,
+    ),
+    "Swish": ScalarFunction(
+        lambda x, a: x * _sigmoid(a["alpha"] * x), _ALPHA, since=0, flops=11
+    ),
+    "HardSigmoid": ScalarFunction(
+        lambda x, a: np.clip(a["alpha"] * x + a["beta"], 0.0, 1.0),
+        {"alpha": "float", "beta": "float"}, {"alpha": 0.2, "beta": 0.5},
+    ),
+    "Elu": ScalarFunction(lambda x, a: _elu(x, a["alpha"]), _ALPHA, {"alpha": 1.0}),
+    "Celu": ScalarFunction(lambda x, a: _celu(x, a["alpha"]), _ALPHA, {"alpha": 1.0}, since=12),
+    "Selu": ScalarFunction(
+        lambda x, a: _selu(x, a["alpha"], a["gamma"]),
+        {"alpha": "float", "gamma": "float"},
+        {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
+    ),
+    "LeakyRelu": ScalarFunction(
+        lambda x, a: np.where(x < 0, a["alpha"] * x, x), _ALPHA, {"alpha": 0.01}
+    ),
+    "ThresholdedRelu": ScalarFunction(
+        lambda x, a: np.where(x > a["alpha"], x, 0),
+        _ALPHA, {"alpha": 1.0}, since=10, traits=_EXACT,
+    ),
+    "Clip": ScalarFunction(
+        lambda x, a: _clip(x, a["min"], a["max"]),
+        {"min": "float", "max": "float"}, since=0, traits=_EXACT, on_integers=True,
+    ),
+}  # fmt: skip
+"""By the name of the operator; every law of an arbitrary f holds for each."""

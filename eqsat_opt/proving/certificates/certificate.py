@@ -1,0 +1,276 @@
+"""Certificates: what was checked of a rule, kept as JSON beside its book.
+
+A certificate is valid as long as the rule, the definitions of its operators and the verifier are
+those that it was made with. Its digest shows that a person changed it; it is no signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from eqsat_opt.errors import CertificateError, reason
+from eqsat_opt.files import write_whole
+from eqsat_opt.paths import shown
+from eqsat_opt.proving.certificates.plain import check_fields
+from eqsat_opt.proving.certificates.semantics import fingerprint
+from eqsat_opt.rules.rule import Rule
+
+__all__ = [
+    "FORMAT",
+    "Certificate",
+    "Direction",
+    "certificate_command",
+    "certificates_beside",
+    "content_of",
+    "read_certificates",
+    "why_invalid",
+    "write_certificates",
+]
+
+FORMAT = 2
+_HIGHEST_LEVEL = 3
+_BESIDE = ".certificates.json"
+"""How the certificates of a rulebook file are called, after its stem."""
+_MOST_BYTES = 1 << 26
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0)
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Evidence of level 1 for one direction of a rule.
+
+    Attributes:
+        rule: name of the direction.
+        method: numbers that both sides were evaluated on.
+        instances: typed instances that agree.
+        guarded: instances left out because the right side does not type there.
+        complete_to: all instances of the enumerated ranks and attributes with extents up to this.
+        largest_extent: greatest extent of an operand.
+        trials: independent draws of values per instance.
+        seed: of instances and values.
+        degree, argument_pairs, prime, log2_bound: bound of a false acceptance per instance,
+            ((degree + degree * argument_pairs) / prime) ** trials; ``None`` where there is none.
+        reason: what keeps it from the default numerics class, as measured; empty if nothing does.
+    """
+
+    rule: str
+    method: str
+    instances: int
+    guarded: int
+    complete_to: int
+    largest_extent: int
+    trials: int
+    seed: int
+    degree: int | None = None
+    argument_pairs: int | None = None
+    prime: int | None = None
+    log2_bound: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known of a rule.
+
+    Attributes:
+        rule: its name.
+        level: 0 sampled in floating point, 1 exact at instances, 2 proven for all sizes, 3 derived
+            from rules that are.
+        fingerprint: hash of rule, operators and verifier.
+        directions: evidence of level 1.
+        float32, float16: worst relative error of the right side against the left side in float64.
+        tolerance: the rule is exact at the targets of its constants; it also takes a constant for
+            its target that is this near, relative to it, because it was rounded on the way.
+        scope: what level 2 or 3 covers.
+        unproven: why there is no proof for all sizes; empty if there is one.
+        axioms: rules that it was derived from.
+        digest: hash of all the rest.
+    """
+
+    rule: str
+    level: int
+    fingerprint: str
+    directions: tuple[Direction, ...]
+    float32: float
+    float16: float
+    tolerance: float = 0.0
+    scope: str = ""
+    unproven: str = ""
+    axioms: tuple[str, ...] = field(default=())
+    digest: str = ""
+
+    @property
+    def instances(self) -> int:
+        """Instances over all directions."""
+        return sum(direction.instances for direction in self.directions)
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Methods of all directions, each once."""
+        return tuple(dict.fromkeys(direction.method for direction in self.directions))
+
+    def raised(
+        self, rule: Rule, level: int, scope: str, unproven: str = "", axioms: tuple[str, ...] = ()
+    ) -> Certificate:
+        """The same at a higher level, which rests on more."""
+        mark = fingerprint(rule, level) or ""
+        return replace(
+            self, level=level, fingerprint=mark, scope=scope, unproven=unproven, axioms=axioms
+        ).sealed()
+
+    def sealed(self) -> Certificate:
+        """The same with its digest."""
+        return replace(self, digest=self._digest())
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the digest fits."""
+        return self.digest == self._digest()
+
+    def _digest(self) -> str:
+        # Every start reads the whole book, and `asdict` copies it leaf by leaf.
+        content = {**vars(self), "directions": [*map(vars, self.directions)], "digest": ""}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    @staticmethod
+    def from_json(value: Any) -> Certificate:
+        """From a parsed JSON object.
+
+        Raises:
+            ValueError: it is none, or a key is missing, unknown or has another kind of value.
+        """
+        check_fields(value, Certificate, "a certificate")
+        for direction in value["directions"]:
+            check_fields(direction, Direction, "a direction")
+        if value["level"] > _HIGHEST_LEVEL:
+            raise ValueError(f"there is no level {value['level']}")
+        directions = tuple(Direction(**direction) for direction in value["directions"])
+        return Certificate(**{**value, "directions": directions, "axioms": tuple(value["axioms"])})
+
+
+def why_invalid(rule: Rule, certificate: Certificate | None) -> str:
+    """Why a rule may not be trusted; empty if it may.
+
+    Where the package's sources cannot be read, a certificate is taken as it is.
+    """
+    if certificate is None:
+        return "it has no certificate"
+    if certificate.level < 1:
+        return "it was only sampled in floating point"
+    now = fingerprint(rule, certificate.level)
+    if now is not None and now != certificate.fingerprint:
+        return "its certificate is stale: the rule, an operator or the verifier has changed"
+    return ""
+
+
+def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[str, Certificate]:
+    """Rule name to certificate; empty if there is no file, or one of an earlier version.
+
+    Args:
+        path: of the JSON file.
+        strict: whether a damaged file and a certificate with a wrong digest are errors; otherwise
+            they are left out.
+
+    Raises:
+        CertificateError: the file is no list of certificates, or one was edited.
+    """
+    try:
+        found = _parsed(content_of(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        if not strict:
+            return {}
+        raise CertificateError(
+            f"{path} is no file of certificates ({shown(reason(error))}); "
+            f"write it again with {certificate_command(path)}"
+        ) from error
+    sealed = {one.rule: one for one in found if one.is_sealed}
+    edited = [one.rule for one in found if one.rule not in sealed]
+    if edited and strict:
+        raise CertificateError(
+            f"the certificate of {edited[0]} in {path} was edited by hand: its digest does not "
+            f"fit; verify it again with {certificate_command(path)}"
+        )
+    return sealed
+
+
+def content_of(path: Path | Traversable) -> bytes:
+    """All of an ordinary file; what stands in its place is not waited for."""
+    if not isinstance(path, Path):
+        return path.read_bytes()
+    with open(path, "rb", opener=_opened) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is no ordinary file")
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
+    return content
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | _NO_WAITING)
+
+
+def _parsed(content: bytes) -> list[Certificate]:
+    data = json.loads(content.decode(), parse_constant=_refuse)
+    if isinstance(data, dict) and _is_earlier(data.get("format")):
+        return []  # an earlier version measured less
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f"it is not of format {FORMAT}, the one that this version reads")
+    if not isinstance(data.get("certificates"), list):
+        raise ValueError("it lists no certificates")
+    found = [Certificate.from_json(value) for value in data["certificates"]]
+    name, count = max(Counter(one.rule for one in found).items(), key=_count, default=("", 0))
+    if count > 1:
+        raise ValueError(f"it has {count} certificates of {name!r}")
+    return found
+
+
+def _count(item: tuple[str, int]) -> int:
+    return item[1]
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+def _is_earlier(version: Any) -> bool:
+    return type(version) is int and 1 <= version < FORMAT
+
+
+def certificates_beside(path: Path) -> Path:
+    """Where the certificates of a rulebook file are kept."""
+    return path.with_name(f"{path.stem}{_BESIDE}")
+
+
+def certificate_command(path: Path | Traversable) -> str:
+    """What writes a file of certificates anew."""
+    if path.name.endswith(_BESIDE):
+        return f"eqsat-opt rules import {str(path).removesuffix(_BESIDE)}.py --write"
+    return f"eqsat-opt rules verify {path.name.removesuffix('.json')} --write"
+
+
+def write_certificates(path: Path, certificates: Iterable[Certificate]) -> None:
+    """Write a file of certificates, whole or not at all.
+
+    Raises:
+        CertificateError: it cannot be written.
+    """
+    sealed = [asdict(certificate.sealed()) for certificate in certificates]
+    text = json.dumps({"format": FORMAT, "certificates": sealed}, indent=1) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CertificateError(f"cannot make {path.parent}: {reason(error)}") from error
+    write_whole(path, text, CertificateError)

@@ -1,0 +1,85 @@
+"""What a certificate rests on, as a hash: the rule, its operators' definitions, the verifier."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from eqsat_opt.proving.certificates.foundations import foundations
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import MAP, Apply, Condition, Expr, Term, Var
+
+__all__ = ["fingerprint", "rule_text"]
+
+_PROVEN = 2
+"""From this level on there is a proof."""
+
+
+def rule_text(rule: Rule) -> str:
+    """Everything that the meaning of a rule depends on, in one canonical text."""
+    parts = [
+        rule.name,
+        "both ways" if rule.bidirectional else "one way",
+        rule.numerics.name,
+        *([f"{rule.backward.name} backward"] if rule.backward is not None else []),
+        *(f"{name}: {kind}" for name, kind in rule.kinds),
+        *(f"left {_term(term)}" for term in rule.lhs),
+        *(f"right {_term(term)}" for term in rule.rhs),
+        *(f"when {_condition(condition)}" for condition in rule.when),
+    ]
+    return "\n".join(parts)
+
+
+def _term(term: Term) -> str:
+    if isinstance(term, Var):
+        return f"{'weight' if term.const else 'tensor'} {term.name!a}"
+    assert isinstance(term, Apply)
+    operands = ", ".join(_term(arg) for arg in term.args)
+    attrs = ", ".join(f"{key}={_attr(value)}" for key, value in term.attrs.items())
+    return f"{term.op}({operands}; {attrs})"
+
+
+def _attr(value: Any) -> str:
+    """An attribute, or part of a condition; texts are equal for what is equal only.
+
+    A literal shows its type, as 1, 1.0 and True differ, and names are quoted, whatever they are.
+    """
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_attr, value))},)"
+    if not isinstance(value, Expr):
+        return f"{type(value).__name__} {value!r}"
+    if value.kind == "literal":
+        return f"literal {_attr(value.args[0])}"
+    if value.kind == "attr":
+        return f"attribute {value.args[0]!a}"
+    return f"{value.kind}({', '.join(map(_attr, value.args))})"
+
+
+def _condition(condition: Condition) -> str:
+    """The reason that people are shown changes nothing."""
+    return f"{condition.kind}{_attr(condition.args)}"
+
+
+def _operators(rule: Rule) -> list[str]:
+    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
+    return sorted({term.op for term in terms if isinstance(term, Apply) and term.op != MAP})
+
+
+def fingerprint(rule: Rule, level: int = 1) -> str | None:
+    """Hash of the rule, of the operators it uses and of what verifies it.
+
+    Args:
+        rule: in any direction.
+        level: of the verdict; from 2 on it rests on the prover as well.
+
+    Returns:
+        ``None`` where the sources cannot be read, as in some frozen applications; what depends on
+        them then cannot be compared.
+    """
+    on = foundations()
+    if on is None:
+        return None
+    depth = int(level >= _PROVEN)
+    operators = [on.operators[name][depth] for name in _operators(rule)]
+    text = "\n".join([rule_text(rule), f"proven {depth}", on.verifiers[depth], *operators])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,322 @@
+"""How far the results of one side may move by rounding alone, whatever order its sums take.
+
+A running error analysis (Higham, Accuracy and Stability of Numerical Algorithms, §3.3) over the
+operators' own definitions. Sums are kept open while they only meet other sums: a sum of two terms
+has one order, so it is rounded once; a longer one may be taken in any order, so it is rounded by
+as much as all its terms are large. A term beside which all others round away absorbs them in every
+order, which is what masks rely on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.ir.ops import OPS, Array, AttrMap, get_op
+from eqsat_opt.ir.ops.domains import FLOAT
+from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.proving.numbers.evaluation import Program, Step, Values
+from eqsat_opt.proving.numbers.records import Bounded, Records, Rows
+
+__all__ = ["bounded_results"]
+
+_FUNCTION_ULPS = 4.0
+"""Rounding of a function of the library, in units of the roundoff."""
+_NEARLY = 32.0
+"""How near to the greatest number a partial sum may overflow in some order."""
+
+
+class _BoundedDomain(Records):
+    """Arithmetic on codes of records."""
+
+    name = "float"
+
+    def __init__(self, dtype: str, roundoff: float, draws: int) -> None:
+        super().__init__(dtype, draws)
+        info = np.finfo(dtype)
+        self._roundoff = roundoff
+        self._most = float(info.max)
+        self._nearly_most = self._most * (1.0 - _NEARLY * float(info.eps))
+        self._least = float(info.tiny)
+        self._grain = float(info.smallest_subnormal)
+
+    def closed(self, rows: Bounded) -> Rows:
+        """Bound of the error of numbers that are read."""
+        return rows.closed(self._roundoff)
+
+    def _made(
+        self, value: Array, error: Array, operands: Sequence[Array], left: Array, spread: Array
+    ) -> Array:
+        """Codes of results that are no sums; ``left`` and ``spread`` are those of the operands."""
+        value = self.rounded(value)
+        finite = np.isfinite(value)
+        over = np.isinf(value) & _all(np.isfinite(o) for o in operands)
+        error = np.where(finite, np.where(np.isnan(error), np.inf, error), 0.0)
+        rows = self.exactly(value)
+        rows.error, rows.terms, rows.left = error, np.ones_like(value), left | over
+        rows.spread = spread
+        return self.stored(rows, value.shape[:-1])
+
+    def _overflows(self, value: Array, error: Array, exact: Array) -> npt.NDArray[np.bool_]:
+        """Where an operand's error may push a finite result out of the range, or keep it in."""
+        reach = np.abs(value) + error
+        return np.asarray(~exact & np.isfinite(reach) & (reach > self._most))
+
+    def _vanishing(self, value: Array) -> Rows:
+        """Error of a product below the normal numbers."""
+        size = np.abs(value)
+        return np.where((size > 0) & (size < self._least), self._grain, 0.0)
+
+    # Sums ---------------------------------------------------------------------------------------
+
+    def _opened(self, rows: Bounded) -> Array:
+        """Codes of sums, some order of which may have too large a partial sum."""
+        rows.value = self.rounded(rows.value)
+        rows.left = rows.left | (np.isfinite(rows.total) & (rows.total > self._nearly_most))
+        return self.stored(rows, rows.value.shape[:-1])
+
+    def _pair(self, a: Array, b: Array, sign: float) -> Array:
+        x, y = self.rows(a), self.rows(b)
+        return self._opened(
+            Bounded(
+                x.value + sign * y.value, x.error + y.error, x.terms + y.terms, x.total + y.total,
+                np.maximum(x.largest, y.largest), x.left | y.left, x.spread | y.spread,
+            )
+        )  # fmt: skip
+
+    def add(self, a: Array, b: Array) -> Array:
+        """Elementwise sum, left open."""
+        return self._pair(a, b, 1.0)
+
+    def sub(self, a: Array, b: Array) -> Array:
+        """Elementwise difference, left open."""
+        return self._pair(a, b, -1.0)
+
+    def sum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        """Sum over ``axes``, left open; they are kept."""
+        axes = tuple(axis % a.ndim for axis in axes)
+        x = self.rows(a)
+
+        def over(part: Array) -> Array:
+            return np.asarray(np.sum(part, axis=axes, keepdims=True))
+
+        def ever(part: Array) -> npt.NDArray[np.bool_]:
+            return np.asarray(np.any(part, axis=axes, keepdims=True))
+
+        return self._opened(
+            Bounded(
+                over(x.value), over(x.error), over(x.terms), over(x.total),
+                np.max(x.largest, axis=axes, keepdims=True, initial=0.0), ever(x.left),
+                ever(x.spread),
+            )
+        )  # fmt: skip
+
+    def matmul(self, a: Array, b: Array) -> Array:
+        """The sum of products, left open."""
+        if b.ndim == 1:
+            return np.asarray(self.sum(self.mul(a, b), (-1,))[..., 0])
+        left = a[..., :, :, None] if a.ndim > 1 else a[:, None]
+        right = b[..., None, :, :] if a.ndim > 1 else b
+        return np.asarray(self.sum(self.mul(left, right), (-2,)).squeeze(-2))
+
+    # Others -------------------------------------------------------------------------------------
+
+    def mul(self, a: Array, b: Array) -> Array:
+        """Relative errors add up."""
+        x, y = self.rows(a), self.rows(b)
+        dx, dy = self.closed(x), self.closed(y)
+        value = x.value * y.value
+        error = _times(x.value, dy) + _times(y.value, dx) + _times(dx, dy)
+        error = error + self._roundoff * np.abs(value) + self._vanishing(value)
+        infinite = np.isinf(x.value) | np.isinf(y.value)
+        spread = x.spread | y.spread | infinite
+        left = x.left | y.left | self._overflows(value, error, (dx == 0) & (dy == 0))
+        return self._made(value, error, (x.value, y.value), left, spread)
+
+    def div(self, a: Array, b: Array) -> Array:
+        """Relative errors add up; a divisor of 0 that carries an error is no true pole."""
+        x, y = self.rows(a), self.rows(b)
+        dx, dy = self.closed(x), self.closed(y)
+        value = x.value / y.value
+        slack = np.abs(y.value) - dy
+        error = np.where(slack > 0, (dx + _times(np.abs(value), dy)) / slack, np.inf)
+        still = (dx == 0) & (dy == 0)
+        error = np.where(still, 0.0, error)
+        error = error + self._roundoff * np.abs(value) + self._vanishing(value)
+        pole = (y.value == 0) & (dy > 0)
+        left = x.left | y.left | pole | self._overflows(value, error, still)
+        exact = x.value, np.where(y.value == 0, np.nan, y.value)
+        spread = x.spread | y.spread | np.isinf(x.value)
+        return self._made(value, error, exact, left, spread)
+
+    def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
+        """One of the elements."""
+        axes = tuple(axis % a.ndim for axis in axes)
+        return self._extremum(self.rows(a), axes, np.max)
+
+    def _extremum(self, x: Bounded, axes: tuple[int, ...], choose: Any) -> Array:
+        value = np.asarray(choose(x.value, axis=axes, keepdims=True))
+        error = np.max(self.closed(x), axis=axes, keepdims=True)
+        left = np.any(x.left, axis=axes, keepdims=True)
+        spread = np.any(x.spread, axis=axes, keepdims=True)
+        return self._made(value, error, (value,), left, spread)
+
+    def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
+        """A scalar function, moved by the errors of its operands."""
+        rows = [self.rows(operand) for operand in operands]
+        errors = [self.closed(one) for one in rows]
+        values = [one.value for one in rows]
+        value = self._of(function, attrs, *values)
+        error = np.zeros_like(value)
+        if any(one.any() for one in errors):
+            for signs in ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)):
+                moved = [v + s * e for v, s, e in zip(values, signs, errors, strict=False)]
+                away = np.abs(self._of(function, attrs, *moved) - value)
+                error = np.maximum(error, np.where(np.isnan(away), np.inf, away))
+            still = _all(one == 0 for one in errors)
+            error = np.where(still, 0.0, error)
+        traits = OPS[function].traits
+        if "exact" not in traits:
+            error = error + _FUNCTION_ULPS * self._roundoff * np.abs(value)
+            error = error + self._vanishing(value)
+        left, spread = ~_all(~one.left for one in rows), ~_all(~one.spread for one in rows)
+        if "nonnegative" in traits:
+            # Below the normal numbers the sign may vanish, and what had no root has one.
+            unsigned = (
+                (errors[0] > 0) & (np.abs(values[0]) <= errors[0]) & (errors[0] < self._least)
+            )
+            left = left | np.isneginf(values[0]) | unsigned
+        if "vanishing" in traits:
+            finite = _all(np.isfinite(one) for one in values)
+            error = error + np.where((value == 0) & finite, self._grain, 0.0)
+            left = left | np.isinf(value)
+        if "pole" in traits:
+            left = left | (np.isinf(value) & (errors[0] > 0))
+            return self._made(value, error, (np.full_like(value, np.nan),), left, spread)
+        return self._made(value, error, tuple(values), left, spread)
+
+    @staticmethod
+    def _of(function: str, attrs: AttrMap, *values: Rows) -> Rows:
+        truths = function in ("And", "Or", "Xor", "Not")
+        operands = [v != 0 for v in values] if truths else list(values)
+        return np.asarray(FLOAT.apply(function, attrs, *operands), np.float64)
+
+    def constant(self, value: float, like: Array) -> Array:
+        """A scalar, rounded to the element type."""
+        del like
+        rounded = self.rounded(np.asarray([float(value)]))
+        rows = self.exactly(rounded)
+        rows.left = np.isinf(rounded) & np.isfinite(value)
+        rows.error = np.where(np.abs(rounded) < self._least, abs(value - rounded), 0.0)
+        return self.stored(rows, ())
+
+    # What evaluates itself without a domain -----------------------------------------------------
+
+    def step(self, step: Step, operands: Sequence[Array]) -> Array:
+        """One operator of a program."""
+        evaluate = _OWN.get(step.op)
+        if evaluate is None:
+            return get_op(step.op).eval_fn(self, operands, step.attrs)
+        return np.asarray(evaluate(self, operands, step.attrs))
+
+    def where(self, operands: Sequence[Array], _attrs: AttrMap) -> Array:
+        """One of two numbers; a sum that is chosen is closed."""
+        c, x, y = (self.rows(operand) for operand in operands)
+        chosen = c.value != 0
+        value = np.where(chosen, x.value, y.value)
+        error = np.where(chosen, self.closed(x), self.closed(y))
+        left = c.left | np.where(chosen, x.left, y.left)
+        return self._made(value, error, (value,), left, np.where(chosen, x.spread, y.spread))
+
+    def cast(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
+        """Between element types of floating point a cast may round; to others it truncates."""
+        x = self.rows(operands[0])
+        to = numpy_dtype(attrs["to"])
+        with np.errstate(all="ignore"):
+            value = x.value.astype(to).astype(np.float64)
+        error = self.closed(x) + (np.abs(value - x.value) if to.kind == "f" else 0.0)
+        return self._made(value, error, (x.value,), x.left, x.spread)
+
+    def gather(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
+        """Numbers in other places; indices are no codes of numbers but numbers."""
+        x, indices = operands
+        return get_op("Gather").eval_fn(self, (x, self.rows(indices).value[..., 0]), attrs)
+
+    def minimum(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
+        """The least element over axes."""
+        made = self._extremum(self.rows(operands[0]), tuple(attrs["axes"]), np.min)
+        return _finished(made, attrs)
+
+    def product(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
+        """Over axes; relative errors add up."""
+        x = self.rows(operands[0])
+        axes = tuple(attrs["axes"])
+        value = np.prod(x.value, axis=axes, keepdims=True)
+        relative = (self.closed(x) / np.abs(x.value)).sum(axis=axes, keepdims=True)
+        error = np.abs(value) * (relative + self._roundoff * x.value.size)
+        left = np.any(x.left, axis=axes, keepdims=True)
+        finite = np.where(np.all(np.isfinite(x.value), axis=axes, keepdims=True), 0.0, np.nan)
+        spread = ~np.all(np.isfinite(x.value), axis=axes, keepdims=True)
+        return _finished(self._made(value, error, (finite,), left, spread), attrs)
+
+
+_OWN: Mapping[str, Any] = {
+    "Where": _BoundedDomain.where,
+    "Cast": _BoundedDomain.cast,
+    "Gather": _BoundedDomain.gather,
+    "ReduceMin": _BoundedDomain.minimum,
+    "ReduceProd": _BoundedDomain.product,
+}
+
+
+def _all(truths: Iterable[Array]) -> npt.NDArray[np.bool_]:
+    """Elementwise conjunction of arrays that broadcast."""
+    return np.asarray(reduce(np.logical_and, truths))
+
+
+def _finished(kept: Array, attrs: AttrMap) -> Array:
+    return kept if attrs["keepdims"] else np.squeeze(kept, tuple(attrs["axes"]))
+
+
+def _times(a: Array, b: Array) -> Rows:
+    """A product of magnitudes in which 0 times infinity is 0: no error, however far it reaches."""
+    with np.errstate(invalid="ignore"):
+        product = np.abs(a) * np.abs(b)
+    return np.where((a == 0) | (b == 0), 0.0, product)
+
+
+def bounded_results(
+    sides: Program, draws: Sequence[Values], dtype: str, *, roundoff: float
+) -> list[tuple[Bounded, Bounded]]:
+    """Left and right value of every root, one column per draw, with their bounds closed.
+
+    Args:
+        sides: both sides of a rule at an instance.
+        draws: values of the operands.
+        dtype: element type of the arithmetic.
+        roundoff: of it; 0 counts nothing but what is too small for the type.
+    """
+    domain = _BoundedDomain(dtype, roundoff, len(draws))
+    given: dict[str, Array] = {}
+    for name in draws[0]:
+        stacked = np.stack([np.asarray(draw[name], np.float64) for draw in draws], axis=-1)
+        given[name] = domain.stored(domain.exactly(stacked), stacked.shape[:-1])
+    made: list[Array] = []
+
+    def of(key: str | int) -> Array:
+        return made[key] if isinstance(key, int) else given[key]
+
+    def result(key: str | int) -> Bounded:
+        rows = domain.rows(of(key))
+        rows.error = domain.closed(rows)
+        return rows
+
+    with np.errstate(all="ignore"):
+        for step in sides.steps:
+            operands = [of(key) for key in step.operands]
+            made.append(domain.step(step, operands))
+        return [(result(left), result(right)) for left, right in sides.roots]

@@ -1,0 +1,266 @@
+"""The numerics class that a rule earns, measured at designed operands (``docs/numerics.md``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.ir.ops import OPS, Array
+from eqsat_opt.ir.ops.domains import FLOAT, FloatDomain
+from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.proving.checks.bounds import bounded_results
+from eqsat_opt.proving.checks.counterexample import Refutation, refutation_at
+from eqsat_opt.proving.checks.rounding import InOrderDomain
+from eqsat_opt.proving.instances.search import USUAL_POINTS, Found, find_instances, varied
+from eqsat_opt.proving.numbers.designed import ORDINARY, Designed, designed_values
+from eqsat_opt.proving.numbers.evaluation import Program, Values, program
+from eqsat_opt.proving.numbers.reals import literals
+from eqsat_opt.rules.bindings import Bindings, types_of
+from eqsat_opt.rules.rule import Numerics, Rule
+
+__all__ = ["DTYPES", "Breach", "breach", "refutation_of"]
+
+DTYPES = ("float32", "float16")
+_KEPT = {"float32": 6, "float16": 3}
+"""Instances."""
+_MOST_ELEMENTS = 400
+"""Of the operands together, and of a result, which may be larger than they are."""
+MOST = 16.0
+"""Error of the right side as a multiple of what rounding may do to the left side."""
+_DIGITS = 64.0
+"""Roundoffs of the largest result that recombined numbers may cost on the way; times the above."""
+_IN_ORDER = InOrderDomain()
+
+
+@dataclass(frozen=True)
+class Breach:
+    """Where a directed rule moves its results further than a class allows.
+
+    Attributes:
+        found: the instance.
+        designed: the operands.
+        dtype: element type.
+        root: which of its equations.
+        index: of an element that shows it.
+        left, right: both values of the root.
+        domain: arithmetic of both sides.
+    """
+
+    found: Found
+    designed: Designed
+    dtype: str
+    root: int
+    index: tuple[int, ...]
+    left: Array
+    right: Array
+    domain: FloatDomain
+
+    @property
+    def change(self) -> str:
+        """The element before and after."""
+        was, became = float(self.left[self.index]), float(self.right[self.index])
+        return f"with {self.designed.kind} {was:.6g} becomes {became:.6g}"
+
+    @property
+    def line(self) -> str:
+        """With the instance, in one line."""
+        shapes = ", ".join(
+            f"{name}: {replace(type_, dtype=self.dtype) if type_.dtype in FLOATS else type_}"
+            for name, type_ in self.found.types.items()
+        )
+        attrs = "".join(f", {name}={value}" for name, value in self.found.attrs.items())
+        return f"{shapes}{attrs}: {self.change}"
+
+
+def _results(rule: Rule, found: Found) -> int:
+    """Elements of the largest result on the way."""
+    types = (type_ for root in (*rule.lhs, *rule.rhs) for type_ in types_of(root, found))
+    return max(prod(type_.static_shape()) for type_ in types)
+
+
+@lru_cache(maxsize=8)
+def _small(rule: Rule, seed: int, max_points: int) -> tuple[Found, ...]:
+    """Instances of floating point that take little to evaluate."""
+    drawn = find_instances(rule, limit=max_points, seed=seed).points
+    return tuple(
+        b for b in drawn
+        if not b.whole
+        and b.origin.elements <= _MOST_ELEMENTS
+        and _results(rule, b) <= _MOST_ELEMENTS
+    )  # fmt: skip
+
+
+def _points(rule: Rule, seed: int, dtype: str, max_points: int) -> list[Found]:
+    """A few instances, of every size, the smallest first."""
+    return varied(_small(rule, seed, max_points), _KEPT[dtype])
+
+
+def breach(
+    rule: Rule, numerics: Numerics, *, seed: int = 0, max_points: int = USUAL_POINTS
+) -> Breach | None:
+    """The smallest of some instances at which a directed rule breaks what a class promises.
+
+    Args:
+        rule: one direction; it holds over the reals.
+        numerics: the class.
+        seed: of instances and values.
+        max_points: instances that some are taken of.
+    """
+    numbers = literals(rule)
+    with np.errstate(all="ignore"):
+        for dtype in DTYPES:
+            for found in _points(rule, seed, dtype, max_points):
+                sides = program(rule, found, dtype)
+                draws = list(designed_values(found, dtype, seed, numbers))
+                for one in _breaches(sides, draws, dtype, numerics, found):
+                    return one
+    return None
+
+
+def _breaches(
+    sides: Program, draws: Sequence[Designed], dtype: str, numerics: Numerics, found: Found
+) -> Iterator[Breach]:
+    if numerics >= Numerics.REFACTOR:
+        draws = [one for one in draws if one.kind in ORDINARY]
+    domain = _IN_ORDER if numerics is Numerics.BITEXACT else FLOAT
+    either = any("pole" in OPS[step.op].traits for step in sides.steps)
+    suspects: list[tuple[Designed, list[tuple[Array, Array]]]] = []
+    for one in draws:
+        roots = [(np.asarray(a), np.asarray(b)) for a, b in sides.run(one.values, domain)]
+        if any(not _same(left, right, either).all() for left, right in roots):
+            suspects.append((one, roots))
+    if not suspects:
+        return
+    if numerics is Numerics.BITEXACT:
+        for one, roots in suspects:
+            wrong = [~_same(left, right, either) for left, right in roots]
+            yield from _worst(one, roots, wrong, dtype, found, domain)
+        return
+    promised = _promised(sides, [one for one, _ in suspects], dtype, numerics)
+    for place, (one, roots) in enumerate(suspects):
+        wrong = [
+            ~_same(left, right, either) & allowed.broken(left, right, place)
+            for (left, right), allowed in zip(roots, promised, strict=True)
+        ]
+        if numerics is Numerics.RELAXED:  # equal over the real numbers, and nothing else
+            wrong = [
+                bad & np.isfinite(np.asarray(left, np.float64))
+                for bad, (left, _) in zip(wrong, roots, strict=True)
+            ]
+        bounds = [allowed.difference[..., place] for allowed in promised]
+        yield from _worst(one, roots, wrong, dtype, found, domain, bounds)
+
+
+def _same(left: Array, right: Array, either: bool) -> npt.NDArray[np.bool_]:
+    """Equal but for the sign of zero, and of a pole at zero."""
+    same = left == right
+    if same.all():
+        return np.asarray(same)
+    same = same | ((left != left) & (right != right))
+    if either and left.dtype.kind == "f":
+        same = same | (np.isinf(left) & np.isinf(right))
+    return np.asarray(same)
+
+
+@dataclass(frozen=True)
+class _Promise:
+    """What a class promises of one root; draws are the last axis.
+
+    Attributes:
+        difference: the greatest one between numbers.
+        nothing: where nothing is promised.
+        spread: where an infinity may become NaN.
+    """
+
+    difference: Array
+    nothing: Array
+    spread: Array
+
+    def broken(self, left: Array, right: Array, draw: int) -> npt.NDArray[np.bool_]:
+        """Elements that differ by more, or are special on one side only."""
+        left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
+        finite = np.isfinite(left) & np.isfinite(right)
+        far = np.abs(left - right) > self.difference[..., draw]
+        to_nan = np.isinf(left) & ~np.isfinite(right) & self.spread[..., draw]
+        kept = to_nan | (np.isnan(left) & np.isinf(right))
+        return np.asarray(np.where(finite, far, ~kept) & ~self.nothing[..., draw])
+
+
+def _promised(
+    sides: Program, draws: Sequence[Designed], dtype: str, numerics: Numerics
+) -> list[_Promise]:
+    """For each root."""
+    info = np.finfo(dtype)
+    roundoff = float(info.eps) / 2
+    values = [one.values for one in draws]
+    bounded = bounded_results(sides, values, dtype, roundoff=roundoff)
+    vanished = bounded_results(sides, values, dtype, roundoff=0.0)
+    promised = []
+    for (left, right), (_, tiny) in zip(bounded, vanished, strict=True):
+        error = left.error + tiny.error + roundoff * np.abs(left.value)
+        if numerics >= Numerics.REFACTOR:
+            scale = np.max(np.abs(left.value), initial=1.0, where=np.isfinite(left.value))
+            error = error + np.minimum(right.error, _DIGITS * roundoff * scale)
+        difference = MOST * (error + float(info.smallest_subnormal))
+        promised.append(_Promise(difference, left.left | right.left, left.spread))
+    return promised
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The numbers at which a breach is shown.
+
+    Attributes:
+        name: of the method.
+        dtype: element type.
+        domain: arithmetic.
+    """
+
+    name: str
+    dtype: str
+    domain: FloatDomain
+
+    def draw(self, bindings: Bindings, seed: int) -> Values:
+        """Ordinary operands; a breach brings its own."""
+        return next(designed_values(bindings, self.dtype, seed)).values
+
+    def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
+        """Elements that differ at all."""
+        return ~_same(left, right, either=False)
+
+
+def refutation_of(rule: Rule, shown: Breach) -> Refutation | None:
+    """The breach as a refutation, with code that shows it.
+
+    Args:
+        rule: the direction that :func:`breach` looked at.
+        shown: what it found.
+    """
+    types = {
+        n: replace(t, dtype=shown.dtype) if t.dtype in FLOATS else t
+        for n, t in shown.found.types.items()
+    }
+    numbers = _Shown(f"{shown.dtype}, {shown.designed.kind}", shown.dtype, shown.domain)
+    bindings = Bindings(types, shown.found.attrs)
+    with np.errstate(all="ignore"):
+        found = refutation_at(rule, bindings, numbers, shown.designed.values)
+    return None if found is None else replace(found, reason=shown.change)
+
+
+def _worst(
+    one: Designed, roots: Sequence[tuple[Array, Array]], wrong: Sequence[Array], dtype: str,
+    found: Found, domain: FloatDomain, bounds: Sequence[Array] | None = None,
+) -> Iterator[Breach]:  # fmt: skip
+    for root, ((left, right), bad) in enumerate(zip(roots, wrong, strict=True)):
+        if not bad.any():
+            continue
+        wide, other = np.asarray(left, np.float64), np.asarray(right, np.float64)
+        away = np.abs(wide - other) / (bounds[root] if bounds is not None else 1.0)
+        away = np.where(bad, np.where(np.isnan(away), np.inf, away), -1.0)
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(away)), away.shape))
+        yield Breach(found, one, dtype, root, index, left, right, domain)

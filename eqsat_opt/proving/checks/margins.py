@@ -1,0 +1,129 @@
+"""Whether a rule that takes constants for their targets moves its results as little as these.
+
+Such a rule is an equation at the targets (:mod:`eqsat_opt.proving.typing.closure`). Elsewhere
+within its tolerance it may move a result by a few times the tolerance, but not by more: a constant
+less its target, times a large number, would move it anywhere. So would what is summed up or
+multiplied along an axis, however small it is, so instances with one very long extent are looked at,
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.proving.checks.differences import Wrong
+from eqsat_opt.proving.instances.left_side import REFUSED
+from eqsat_opt.proving.instances.search import Found, long_instances
+from eqsat_opt.proving.numbers.evaluation import Program, Values, program
+from eqsat_opt.proving.numbers.reals import RealNumbers
+from eqsat_opt.rules.bindings import holds, type_of
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import Condition, Expr
+
+__all__ = ["first_moved"]
+
+_POINTS = 16
+_MOST = 16.0
+"""Movement of a result as a multiple of the tolerance, relative to the values it is made from."""
+_WITHIN = 0.9
+"""Share of the tolerance by which constants are moved."""
+_LONG = 4_096
+"""A long extent; a channel, a row and a window of large models are no longer."""
+_STRETCHED = 8
+"""Instances whose extents are made so long, one after the other."""
+_MOST_LONG = 32
+_DRAWS = (0, 1)
+"""Kinds of real values whose exponentials do not magnify what moves their argument."""
+
+
+def first_moved(rule: Rule, points: Sequence[Found], seed: int) -> Wrong | None:
+    """A smallest instance within the tolerances of ``rule`` at which it moves a result too far.
+
+    Args:
+        rule: one direction.
+        points: instances at the targets, with operands of floating point.
+        seed: of the values.
+    """
+    near = [condition for condition in rule.when if condition.kind == "near"]
+    if not near:
+        return None
+    some = points[:: max(1, len(points) // _POINTS)]
+    long = long_instances(rule, points[:: max(1, len(points) // _STRETCHED)], _LONG)
+    for point in (*some, *islice(long, _MOST_LONG)):
+        for condition in near:
+            for found in _within(rule, condition, point):
+                both = program(rule, found, RealNumbers.dtype)
+                for numbers, values in _drawn(found, seed):
+                    if _moves(both, numbers, values, condition.args[2]):
+                        return found, numbers, values
+    return None
+
+
+def _drawn(found: Found, seed: int) -> Iterator[tuple[RealNumbers, Values]]:
+    """Real values of some kinds, and ones of both signs, of which products stay in the range."""
+    for draw in _DRAWS:
+        numbers = RealNumbers(draw)
+        yield numbers, numbers.draw(found, seed + draw)
+    numbers = RealNumbers(0)
+    values = numbers.draw(found, seed)
+    yield numbers, {n: v if v.dtype == bool else np.sign(v) for n, v in values.items()}
+    # What is moved adds up beside ones, and shows beside what is nearly nothing.
+    for nothing in values:
+        yield (
+            numbers,
+            {
+                n: v if v.dtype == bool else v * 1e-3 if n == nothing else np.ones_like(v)
+                for n, v in values.items()
+            },
+        )
+
+
+def _moves(both: Program, numbers: RealNumbers, values: Values, tolerance: float) -> bool:
+    numbers.domain.restart(list(values.values()))
+    sides = both.sides(values, numbers.domain)
+    exact = next(sides)
+    # What the right side makes on its way is no measure: it may be what is too large.
+    allowed = _MOST * tolerance * numbers.domain.greatest
+    return any(
+        (np.isfinite(left) & ~(np.abs(left - right) <= allowed)).any()
+        for left, right in zip(exact, next(sides), strict=True)
+    )
+
+
+def _within(rule: Rule, condition: Condition, point: Found) -> Iterator[Found]:
+    """Instances with constants off their targets, at which the rule still applies."""
+    sides = [side for side in condition.args[:2] if isinstance(side, Expr)]
+    names = [str(leaf.args[0]) for side in sides for leaf in side.leaves() if leaf.kind == "attr"]
+    movable = {n: v for n, v in point.attrs.items() if isinstance(v, float)}
+    tried: set[tuple[str, ...]] = set()
+    for name in (name for name in names if name in movable):
+        alike = tuple(n for n, value in movable.items() if value == movable[name])
+        for moved in ((name,), alike):
+            if moved in tried:
+                continue
+            tried.add(moved)
+            for sign in (1.0, -1.0):
+                factor = 1.0 + sign * _WITHIN * condition.args[2]
+                changes = {n: movable[n] * factor for n in moved}
+                found = replace(point, attrs={**point.attrs, **changes})
+                if _applies(rule, found):
+                    yield found
+
+
+def _applies(rule: Rule, found: Found) -> bool:
+    try:
+        for root in (*rule.lhs, *rule.rhs):
+            type_of(root, found)
+    except REFUSED:
+        return False
+    # How tensors relate does not depend on numbers, and it did hold.
+    return all(holds(condition, found, _related) for condition in rule.when)
+
+
+def _related(*_names: Any) -> bool:
+    return True

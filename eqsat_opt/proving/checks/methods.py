@@ -1,0 +1,86 @@
+"""Which exact numbers may judge a rule, and what they cannot see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from eqsat_opt.ir.ops.functions import FUNCTIONS
+from eqsat_opt.ir.ops.pointwise import COMPARISONS
+from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.proving.numbers.evaluation import (
+    FieldNumbers,
+    Numbers,
+    RationalNumbers,
+    TwoFieldNumbers,
+)
+from eqsat_opt.proving.numbers.rationals import EXACT
+from eqsat_opt.proving.numbers.reals import literals
+from eqsat_opt.proving.numbers.shapes import SHAPED
+from eqsat_opt.proving.numbers.twofield import (
+    HOMOMORPHIC,
+    LOGARITHMIC,
+    LOGARITHMIC_ORDER,
+    ORDER,
+)
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import Apply, Expr, Term
+
+__all__ = ["exact_methods", "has_properties"]
+
+_EXTREMES = frozenset({"MaxPool", "ReduceMin"})
+"""Operators that need an order in every field."""
+_TRUTHS = frozenset({*COMPARISONS, "And", "Or", "Xor", "Not", "IsNaN", "Cast"})
+"""Operators whose truth values are neither true nor false in a field."""
+_QUOTIENTS = frozenset({"Div", "ReduceMean", "GlobalAveragePool"})
+"""Operators that truncate on integers."""
+
+
+def _operators(*roots: Term) -> set[str]:
+    terms = (term for root in roots for term in root.walk())
+    return {term.op for term in terms if isinstance(term, Apply)}
+
+
+def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
+    """Exact numbers to try, those without assumptions first."""
+    operators = _operators(*rule.lhs, *rule.rhs)
+    if operators & _QUOTIENTS and _casts_to_integers(rule):
+        return []
+    chosen = "Where" in operators and operators & _TRUTHS
+    methods: list[Callable[[int], Numbers]] = []
+    if not chosen and not operators & (_EXTREMES | {"ReduceMax", "GlobalMaxPool"}):
+        methods.append(FieldNumbers)
+    rational = partial(RationalNumbers, literals=literals(rule))
+    if operators & EXACT or _computes_numbers(rule):
+        methods.append(rational)
+    if operators & HOMOMORPHIC and not chosen and not operators & _EXTREMES:
+        order = LOGARITHMIC_ORDER if operators & LOGARITHMIC else ORDER
+        methods.append(partial(TwoFieldNumbers, order=order))
+    if operators & set(SHAPED) and rational not in methods:
+        methods.append(rational)
+    return methods
+
+
+def _computes_numbers(rule: Rule) -> bool:
+    """Whether some number is a quotient or a root, which was rounded."""
+    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
+    values = (value for t in terms if isinstance(t, Apply) for value in t.attrs.values())
+    return any(_divides(value) for value in values)
+
+
+def _divides(value: object) -> bool:
+    if not isinstance(value, Expr):
+        return False
+    return value.kind in ("/", "sqrt") or any(map(_divides, value.args))
+
+
+def _casts_to_integers(rule: Rule) -> bool:
+    """Whether some cast has, or may have, an integer type."""
+    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
+    casts = [t.attrs["to"] for t in terms if isinstance(t, Apply) and t.op == "Cast"]
+    return any(not (isinstance(to, Expr) and to.args[0] in (*FLOATS, "bool")) for to in casts)
+
+
+def has_properties(rule: Rule) -> bool:
+    """Whether an operator means more than a random function does."""
+    return bool(_operators(*rule.lhs, *rule.rhs) & (EXACT | HOMOMORPHIC | set(FUNCTIONS)))

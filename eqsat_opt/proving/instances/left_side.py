@@ -1,0 +1,370 @@
+"""Typed instances of a rule's left side, in an order that depends on the left side alone.
+
+Rules with one left side (the mutants of a rule, and a rule that is looked at twice) share what was
+found, so typing is paid for once.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.types import DTYPE_CODES, FLOATS
+from eqsat_opt.proving.typing.choices import Chooser, Decisions, Drawing
+from eqsat_opt.proving.typing.closure import closure
+from eqsat_opt.proving.typing.hints import Hints
+from eqsat_opt.proving.typing.landmarks import Landmarks, landmarks
+from eqsat_opt.proving.typing.most_general import Typing
+from eqsat_opt.proving.typing.schemes import scheme_of
+from eqsat_opt.proving.typing.templates import Instance, Template
+from eqsat_opt.rules.bindings import Bindings, Undefined, holds, type_of
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import Condition, Term
+
+if TYPE_CHECKING:
+    from eqsat_opt.proving.instances.models_z3 import Model
+
+__all__ = ["INTEGERS", "REFUSED", "Found", "LeftSide", "Sizes", "left_side"]
+
+_TOO_MANY = 3_000
+"""Assignments to try before an enumeration up to a bound is given up."""
+_ASSIGNMENTS = 6
+"""Assignments drawn per typing."""
+_BARREN = 5
+"""Times that a typing is drawn before it is given up, should none of its assignments fit."""
+_MOST_ELEMENTS = 3_000
+"""Larger instances cost time and find nothing that smaller ones do not."""
+_TIMES = 6
+"""An instance with a long extent has at most so many times as many elements, if that is more."""
+_TOGETHER = 0.6
+"""How often, where attributes are large, a second extent is about as long: a window and what it is
+taken from."""
+_OTHERS = 2
+"""Extents beside one that is very long."""
+_LOOKED_AT = 30
+"""Typings, and instances of each, among which one of floats is looked for."""
+_NEGATIVE = 0.3
+"""Share of the assignments in which an unknown that may be negative is."""
+_REMEMBERED = 4
+"""Left sides."""
+INTEGERS = frozenset(d for d in DTYPE_CODES if d.startswith(("int", "uint")))
+"""Element types."""
+_FEW = (1, 2, 2, 3)
+"""Extents of operands of many axes."""
+REFUSED = (IllTyped, Undefined, ZeroDivisionError)
+"""What says that an instance does not type."""
+_CONFUSED = (*REFUSED, ArithmeticError, LookupError, TypeError, ValueError)
+"""What a scheme may raise on a right side, whose attributes may be anything."""
+
+
+@dataclass
+class Found(Bindings):
+    """An instance at which the left side types and the conditions hold.
+
+    Attributes:
+        origin: the typing and the extents that gave it, or the formulas and their model.
+    """
+
+    origin: Instance | Model = field(kw_only=True, compare=False, repr=False)
+
+    @property
+    def whole(self) -> bool:
+        """Whether operands have integers and none has floating point numbers."""
+        dtypes = {type_.dtype for type_ in self.types.values()}
+        return not dtypes.isdisjoint(INTEGERS) and dtypes.isdisjoint(FLOATS)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The extents that are drawn.
+
+    Attributes:
+        most: greatest in six assignments out of ten.
+        some: greatest in the others.
+        long: whether up to three extents are larger than these: beside or beyond the numbers of the
+            rule, or a few times as large as the attributes of the instance.
+        high: whether ranks are high.
+        large: whether attributes that count are large as well, and extents together.
+    """
+
+    most: int
+    some: int
+    long: bool = False
+    high: bool = False
+    large: bool = False
+
+
+class _Replayed:
+    """An endless sequence that everyone reads from its start, and that is computed once."""
+
+    def __init__(self, source: Iterator[Found | None]) -> None:
+        self._source = source
+        self._made: list[Found | None] = []
+
+    def __iter__(self) -> Iterator[Found | None]:
+        position = 0
+        while True:
+            if position == len(self._made):
+                self._made.append(next(self._source))
+            yield self._made[position]
+            position += 1
+
+
+@dataclass(frozen=True)
+class _Enumeration:
+    """All instances up to some extents, unless they were more than ``most``, or too much work."""
+
+    found: dict[Any, Found] | None
+    most: int
+
+    def settles(self, most: int) -> bool:
+        """Whether it answers the question for ``most``, too."""
+        return self.found is not None or most <= self.most
+
+
+class LeftSide:
+    """What was found so far of a left side under the conditions of its rule."""
+
+    def __init__(
+        self, lhs: tuple[Term, ...], when: tuple[Condition, ...], marks: Landmarks
+    ) -> None:
+        """Find nothing yet."""
+        self._lhs, self._when = lhs, when
+        self.marks = marks
+        self._known: dict[Any, Bindings | None] = {}
+        self._dtypes = self._admitted()
+        self.dtypes = tuple(dict.fromkeys(self._dtypes))
+        self._decisions = Decisions(partial(self._typed, self._hints()))
+        self._high = Decisions(partial(self._typed, self._hints(high=True)))
+        self._large = Decisions(partial(self._typed, self._hints(large=True)))
+        self._enumerated: dict[int, _Enumeration] = {}
+        self._sequences: dict[Any, _Replayed] = {}
+
+    def _hints(self, high: bool = False, large: bool = False) -> Hints:
+        hints = Hints(self._lhs, self._when, self.marks, high, large)
+        hints.dtypes = self._dtypes
+        return hints
+
+    def _admitted(self) -> tuple[str, ...]:
+        """Element types to draw: not those that operators refuse where they take floats."""
+        hints = Hints(self._lhs, self._when, self.marks)
+        every, floats = hints.dtypes, tuple(d for d in hints.dtypes if d in FLOATS)
+        if not floats or len(floats) == len(every):
+            return every
+        hints.dtypes = floats
+        for template in islice(Decisions(partial(self._typed, hints)).core(), _LOOKED_AT):
+            for instance in islice(template.all(3), _LOOKED_AT) if template is not None else ():
+                found = self._accepted(instance)
+                if found is not None:
+                    fit = {d: self._fits(_retyped(found, floats[0], d)) for d in every}
+                    return tuple(d for d in every if d in floats or fit[d])
+        return every
+
+    def _typed(self, hints: Hints, chooser: Chooser) -> Template | None:
+        typing = Typing(self._when, hints, chooser, scheme_of)
+        try:
+            typing.run(self._lhs)
+        except REFUSED:
+            return None
+        return Template(typing)
+
+    def _accepted(
+        self, instance: Instance | Model | None, most: int = _MOST_ELEMENTS
+    ) -> Found | None:
+        if instance is None or instance.elements > most:
+            return None
+        key = instance.key
+        if key not in self._known:
+            bindings = instance.bindings()
+            self._known[key] = bindings if self._fits(bindings) else None
+        known = self._known[key]
+        return Found(known.types, known.attrs, origin=instance) if known is not None else None
+
+    def _fits(self, bindings: Bindings) -> bool:
+        try:
+            for root in self._lhs:
+                type_of(root, bindings)
+        except REFUSED:
+            return False
+        return all(holds(c, bindings, lambda *_: True) for c in self._when)
+
+    def modelled(self, rule: Rule, seed: int) -> Iterator[Found | None]:
+        """Instances that z3 finds, of a rule with this left side, and attempts in vain.
+
+        Args:
+            rule: at the limit of its tolerances.
+            seed: of what is drawn.
+
+        Returns:
+            None of either where z3 is not installed.
+        """
+        if find_spec("z3") is None:
+            return iter(())
+        from eqsat_opt.proving.instances.models_z3 import models  # proofs are slow to import
+
+        found = models(rule, Hints(self._lhs, self._when), seed=seed)
+        return (self._accepted(one) for one in found)
+
+    def shrunk(self, found: Found) -> Iterator[Found]:
+        """Smaller instances of the same typing."""
+        smaller = (self._accepted(one) for one in found.origin.shrunk())
+        return (one for one in smaller if one is not None)
+
+    def emptied(self, found: Found) -> Iterator[Found]:
+        """Instances of the same typing with an extent of 0."""
+        empty = (self._accepted(one) for one in found.origin.emptied())
+        return (one for one in empty if one is not None)
+
+    def stretched(self, found: Found, extent: int) -> Iterator[Found]:
+        """Instances of the same typing with one long extent, and small ones else."""
+        most = _TIMES * _OTHERS**3 * extent
+        for instance in found.origin.stretched(extent, _OTHERS):
+            if (one := self._accepted(instance, most)) is not None:
+                yield one
+
+    def every(self, bound: int, most: int) -> dict[Any, Found] | None:
+        """All instances with extents up to ``bound``; ``None`` if they are more than ``most``."""
+        if bound not in self._enumerated or not self._enumerated[bound].settles(most):
+            self._enumerated[bound] = self._enumerate(bound, most)
+        found = self._enumerated[bound].found
+        return found if found is not None and len(found) <= most else None
+
+    def _enumerate(self, bound: int, most: int) -> _Enumeration:
+        found: dict[Any, Found] = {}
+        work = 0
+        for template in self._decisions.core():
+            work += 4
+            for instance in template.all(bound) if template is not None else ():
+                work += 1
+                one = self._accepted(instance)
+                if one is not None:
+                    found.setdefault(one.origin.key, one)
+                if work > _TOO_MANY or len(found) > most:
+                    return _Enumeration(None, most)
+            if work > _TOO_MANY:
+                return _Enumeration(None, most)
+        return _Enumeration(found, most)
+
+    def drawn(self, seed: int, sizes: Sizes) -> Iterator[Found | None]:
+        """Instances of random typings with extents from a pool of one to three sizes each.
+
+        What may be negative sometimes is. ``None`` stands for an attempt in vain.
+        """
+        key = seed, sizes
+        if key not in self._sequences:
+            decisions = self._decisions_for(sizes)
+            rng = random.Random(f"large {seed}" if sizes.large else seed)
+            source = self._draw(decisions, rng, sizes)
+            self._sequences[key] = _Replayed(source)
+        return iter(self._sequences[key])
+
+    def _decisions_for(self, sizes: Sizes) -> Decisions[Template]:
+        if sizes.large:
+            return self._large
+        return self._high if sizes.high else self._decisions
+
+    def guided(self, rhs: tuple[Term, ...], seed: int, sizes: Sizes) -> Iterator[Found | None]:
+        """Instances like those of :meth:`drawn` at which ``rhs`` is likely to type.
+
+        No scheme knows all that types, so these are to be mixed with those.
+        """
+        hints = self._hints(large=sizes.large)
+
+        def typed(chooser: Chooser) -> Template | None:
+            typing = Typing(self._when, hints, chooser, scheme_of)
+            try:
+                typing.run(self._lhs)
+                typing.run_right(rhs)
+            except _CONFUSED:
+                return None
+            return Template(typing)
+
+        return self._draw(Decisions(typed), random.Random(f"guided {seed}"), sizes)
+
+    def _draw(
+        self, decisions: Decisions[Template], rng: random.Random, sizes: Sizes
+    ) -> Iterator[Found | None]:
+        drawing = Drawing(decisions, rng)
+        uniform = rng.random
+        fertile: set[Template] = set()
+        vain: Counter[Template] = Counter()
+        while True:
+            template = drawing.next()
+            if template is None:
+                yield None
+                continue
+            for _ in range(_ASSIGNMENTS):
+                values = _small(template, sizes, uniform)
+                most = _MOST_ELEMENTS
+                if sizes.long and values:
+                    most = max(most, _TIMES * self._lengthen(values, template, sizes, uniform))
+                found = self._accepted(template.at(values), most)
+                yield found
+                if found is not None:
+                    fertile.add(template)
+                    break  # another typing tells more than other extents
+            else:
+                vain[template] += 1
+                if vain[template] >= _BARREN and template not in fertile:
+                    drawing.give_up()
+
+    def _lengthen(
+        self, values: list[int], template: Template, sizes: Sizes, uniform: Callable[[], float]
+    ) -> int:
+        """Make some extents long; the longest of them."""
+        reach = template.reach
+        anywhere = (6 + int(uniform() * 15), 3 + int(uniform() * 6))
+        steps = (reach, reach + 1, 2 * reach + 1, 3 * reach + 2, *anywhere)
+        longest = 0
+        for _ in range(1 + int(uniform() * 1.5) + int(uniform() * 1.3)):
+            pool = steps if uniform() < 0.5 else self.marks.counts or steps
+            value = pool[int(uniform() * len(pool))]
+            places = (template.named if sizes.large else ()) or range(len(values))
+            values[places[int(uniform() * len(places))]] = value
+            if sizes.large and uniform() < _TOGETHER:
+                values[int(uniform() * len(values))] = value + int(uniform() * 3)
+            longest = max(longest, value)
+        return longest
+
+
+def _retyped(bindings: Bindings, dtype: str, to: str) -> Bindings:
+    """The same with another element type in the place of one."""
+    types = {n: replace(t, dtype=to) if t.dtype == dtype else t for n, t in bindings.types.items()}
+    return Bindings(types, {n: to if v == dtype else v for n, v in bindings.attrs.items()})
+
+
+def _small(template: Template, sizes: Sizes, uniform: Callable[[], float]) -> list[int]:
+    """Extents from a pool of one to three sizes; of many axes, few are long."""
+    if sizes.high:
+        return [_FEW[int(uniform() * len(_FEW))] if low >= 0 else low for low in template.lows]
+    most = sizes.most if uniform() < 0.6 else sizes.some
+    count = int(uniform() * 3) + 1
+    pool = [int(uniform() * (most + 1)) for _ in range(count)]
+    return [
+        low if low < 0 and uniform() < _NEGATIVE else pool[int(uniform() * count)]
+        for low in template.lows
+    ]
+
+
+@lru_cache(_REMEMBERED)
+def _remembered(
+    lhs: tuple[Term, ...], when: tuple[Condition, ...], marks: Landmarks, _thread: int
+) -> LeftSide:
+    return LeftSide(lhs, when, marks)
+
+
+def left_side(rule: Rule) -> LeftSide:
+    """That of a rule at the limit of its tolerances; one that was asked for recently is the same.
+
+    Threads share none, because a sequence is computed by whoever reads it.
+    """
+    limit = closure(rule)
+    return _remembered(limit.lhs, limit.when, landmarks(rule), threading.get_ident())

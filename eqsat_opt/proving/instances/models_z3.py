@@ -1,0 +1,278 @@
+"""Instances of a left side that z3 finds, for the rules whose instances are hardly ever drawn.
+
+The typing of the left side at symbolic sizes, and the conditions of the rule, are formulas over
+integers (:mod:`eqsat_opt.proving.proof.scenario`). Small models of them are instances. They
+are made to differ: one symbol after the other is set to a random number, as far as that can hold.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, islice
+from math import prod
+from typing import Any, TypeAlias
+
+from eqsat_opt.ir.ops.index_eval import poly_value
+from eqsat_opt.ir.ops.integers import AllOf, AnyOf, Atom, Formula, IsZero, NonNegative, Poly
+from eqsat_opt.ir.ops.scalars import Constant, Unindexed
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.proving.proof.integers_z3 import definition
+from eqsat_opt.proving.proof.scenario import Scenario, scenarios
+from eqsat_opt.proving.typing.hints import Hints
+from eqsat_opt.proving.typing.most_general import FUNCTIONS
+from eqsat_opt.proving.typing.open_attributes import SIGNED
+from eqsat_opt.rules.bindings import Bindings
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr
+
+__all__ = ["Model", "models"]
+
+_LARGEST = (3, 5, 8)
+"""Bounds of the symbols, in turn."""
+_SCENARIOS = 24
+"""Combinations of ranks and flags that are looked at for models, out of all that may have some."""
+_MOST_SCENARIOS = 4_000
+_EACH = 96
+"""Models of one combination."""
+_LIMIT = 2_000_000
+"""z3's resource units for one question."""
+_NUMBERS = 12
+"""Draws of the real attributes of a model."""
+
+Sizes: TypeAlias = Mapping[Atom, int]
+
+
+@dataclass(frozen=True)
+class Model:
+    """An instance at values of the symbols of one scenario.
+
+    Attributes:
+        scenario: ranks, axes and flags, and what sizes are in terms of the symbols.
+        sizes: values of the symbols.
+        dtypes: element types, by tensor.
+        numbers: attributes that are no integers.
+    """
+
+    scenario: Scenario
+    sizes: Sizes
+    dtypes: Mapping[str, str]
+    numbers: Mapping[str, Any]
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return tuple(int(poly_value(d, self.sizes)) for d in self.scenario.shapes[name])
+
+    def _attribute(self, name: str) -> Any:
+        if name in self.numbers:
+            return self.numbers[name]
+        return _evaluated(self.scenario.attrs[name], self.sizes)
+
+    @property
+    def key(self) -> Any:
+        """The same for equal instances of a rule."""
+        tensors, attributes = sorted(self.dtypes), sorted({*self.scenario.attrs, *self.numbers})
+        return (
+            tuple(self.dtypes[name] for name in tensors),
+            tuple(self._shape(name) for name in tensors),
+            tuple(self._attribute(name) for name in attributes),
+        )
+
+    @property
+    def elements(self) -> int:
+        """Of all operands together."""
+        return sum(prod(self._shape(name)) for name in self.dtypes)
+
+    def bindings(self) -> Bindings:
+        """As every reader of rules takes them."""
+        types = {n: TensorType(dtype, self._shape(n)) for n, dtype in self.dtypes.items()}
+        names = {*self.scenario.attrs, *self.numbers}
+        return Bindings(types, {name: self._attribute(name) for name in sorted(names)})
+
+    def _with(self, changes: Sizes) -> Model | None:
+        """At other values of some symbols; whether they are an instance is for others to say."""
+        changed = replace(self, sizes={**self.sizes, **changes})
+        extents = [d for name in self.dtypes for d in changed._shape(name)]
+        return changed if min(extents, default=0) >= 0 else None
+
+    def shrunk(self) -> Iterator[Model]:
+        """With one or two smaller symbols."""
+        less = [{s: value - 1} for s, value in self.sizes.items() if value > 1]
+        both = [a | b for a, b in combinations(less, 2)]
+        smaller = (self._with(changes) for changes in (*less, *both))
+        return (one for one in smaller if one is not None and one.elements < self.elements)
+
+    def emptied(self) -> Iterator[Model]:
+        """With one symbol of 0."""
+        empty = (self._with({symbol: 0}) for symbol in self.sizes)
+        return (one for one in empty if one is not None and one.elements < self.elements)
+
+    def stretched(self, extent: int, others: int) -> Iterator[Model]:
+        """With one symbol as given, and at most ``others`` else."""
+        small = {symbol: min(value, others) for symbol, value in self.sizes.items()}
+        long = (self._with({**small, symbol: extent}) for symbol in self.sizes)
+        return (one for one in long if one is not None)
+
+
+def _evaluated(value: Any, sizes: Sizes) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_evaluated(part, sizes) for part in value)
+    if isinstance(value, Poly):
+        return int(poly_value(value, sizes))
+    return float(value.value) if isinstance(value, Constant) else value
+
+
+def models(rule: Rule, hints: Hints, *, seed: int = 0) -> Iterator[Model]:
+    """Candidates of all kinds, a few of each in turn; z3 must be installed.
+
+    Args:
+        rule: one direction; its right side is not looked at.
+        hints: of its left side.
+        seed: of what is drawn.
+    """
+    rng = random.Random(f"models {seed}")
+    left = replace(rule, rhs=rule.lhs)
+    try:
+        found = list(islice(scenarios(left), _MOST_SCENARIOS))
+    except Unindexed:
+        return
+    rng.shuffle(found)
+    sources = [_of_scenario(rule, one, hints, rng) for one in found[: 8 * _SCENARIOS]]
+    productive: list[Iterator[Model]] = []
+    for source in sources:
+        first = next(source, None)
+        if first is not None:
+            yield first
+            productive.append(source)
+        if len(productive) == _SCENARIOS:
+            break
+    for _ in range(_EACH - 1):
+        for source in productive:
+            yield from islice(source, 1)
+
+
+def _of_scenario(
+    rule: Rule, scenario: Scenario, hints: Hints, rng: random.Random
+) -> Iterator[Model]:
+    solver = _Solver(scenario, rng)
+    for attempt in range(_EACH):
+        sizes = solver.next(_LARGEST[attempt % len(_LARGEST)])
+        if sizes is None:
+            if attempt >= len(_LARGEST) - 1:
+                return
+            continue
+        dtype = rng.choice(hints.dtypes)
+        dtypes = {name: hints.demanded.get(name, dtype) for name in scenario.shapes}
+        for _ in range(_NUMBERS if scenario.parameters else 1):
+            yield Model(scenario, sizes, dtypes, _numbers(rule, scenario, rng))
+
+
+def _numbers(rule: Rule, scenario: Scenario, rng: random.Random) -> dict[str, Any]:
+    """Values of the attributes that stand for numbers or functions."""
+    named = [float(v) for c in rule.when for v in _literals(c.args)]
+    pool = (*SIGNED, *named)
+    names = {name for name in scenario.parameters if name in dict(rule.kinds)}
+    functions = {
+        leaf.args[0]
+        for root in rule.lhs
+        for term in root.walk()
+        if isinstance(term, Apply) and term.op == MAP
+        for leaf in _expr(term.attrs["f"]).leaves()
+    }
+    return {n: rng.choice(pool) for n in sorted(names)} | {
+        n: rng.choice(FUNCTIONS) for n in sorted(functions)
+    }
+
+
+def _expr(pattern: AttrPattern) -> Expr:
+    assert isinstance(pattern, Expr)
+    return pattern
+
+
+def _literals(args: Sequence[Any]) -> Iterator[float]:
+    for arg in args:
+        kind = getattr(arg, "kind", None)
+        if kind == "literal" and isinstance(arg.args[0], float):
+            yield arg.args[0]
+        elif kind is not None:
+            yield from _literals(arg.args)
+
+
+class _Solver:
+    """Models of one scenario, none of them twice."""
+
+    def __init__(self, scenario: Scenario, rng: random.Random) -> None:
+        import z3
+
+        self._z3 = z3
+        self._rng = rng
+        self._context = z3.Context()
+        self._solver = z3.Solver(ctx=self._context)
+        self._solver.set("rlimit", _LIMIT)
+        self._constants: dict[Atom, Any] = {}
+        self._values = [*_polynomials([*scenario.shapes.values(), *scenario.attrs.values()])]
+        for formula in scenario.premises:
+            self._solver.add(self._formula(formula))
+        for value in self._values:
+            self._sum(value)
+        self._symbols = [atom for atom in self._constants if atom.kind == "symbol"]
+
+    def next(self, largest: int) -> Sizes | None:
+        """A model with symbols up to ``largest`` in magnitude, made random; ``None`` if none is."""
+        z3, solver = self._z3, self._solver
+        solver.push()
+        for symbol in self._symbols:
+            constant = self._constants[symbol]
+            solver.add(constant <= largest, constant >= -largest)
+        if solver.check() != z3.sat:
+            solver.pop()
+            return None
+        model = solver.model()
+        for symbol in self._rng.sample(self._symbols, len(self._symbols)):
+            wanted = self._constants[symbol] == self._rng.randint(0, largest)
+            if solver.check(wanted) == z3.sat:
+                model = solver.model()
+                solver.add(wanted)
+        solver.pop()
+        sizes = {s: self._value(model, self._constants[s]) for s in self._symbols}
+        solver.add(z3.Or(*(self._constants[s] != v for s, v in sizes.items()), z3.BoolVal(
+            not sizes, ctx=self._context)))  # fmt: skip
+        return sizes
+
+    @staticmethod
+    def _value(model: Any, constant: Any) -> int:
+        return int(model.eval(constant, model_completion=True).as_long())
+
+    def _constant(self, part: Atom) -> Any:
+        if part not in self._constants:
+            self._constants[part] = self._z3.Int(f"a{len(self._constants)}", self._context)
+            if part.kind != "symbol":
+                self._solver.add(self._formula(definition(part)))
+        return self._constants[part]
+
+    def _sum(self, value: Poly) -> Any:
+        total = self._z3.IntVal(0, self._context)
+        for monomial, coefficient in value.terms:
+            total = total + prod(map(self._constant, monomial), start=coefficient)
+        return total
+
+    def _formula(self, formula: Formula) -> Any:
+        match formula:
+            case NonNegative(p):
+                return self._sum(p) >= 0
+            case IsZero(p):
+                return self._sum(p) == 0
+            case AllOf(parts):
+                true = self._z3.BoolVal(True, self._context)
+                return self._z3.And(true, *map(self._formula, parts))
+            case AnyOf(parts):
+                false = self._z3.BoolVal(False, self._context)
+                return self._z3.Or(false, *map(self._formula, parts))
+
+
+def _polynomials(values: Sequence[Any]) -> Iterator[Poly]:
+    for value in values:
+        if isinstance(value, Poly):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _polynomials(value)

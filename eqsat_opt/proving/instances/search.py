@@ -1,0 +1,340 @@
+"""Instances of a rule: all small ones where they are few, then drawn ones that differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.proving.instances.left_side import REFUSED, Found, LeftSide, Sizes, left_side
+from eqsat_opt.proving.typing.closure import closure
+from eqsat_opt.rules.bindings import Bindings, type_of
+from eqsat_opt.rules.rule import Rule
+
+__all__ = [
+    "USUAL_POINTS",
+    "Found",
+    "Instances",
+    "empty_instances",
+    "find_instances",
+    "long_instances",
+    "shrunk_instances",
+    "smaller_instances",
+    "varied",
+]
+
+USUAL_POINTS = 64
+"""Instances per direction where nothing else is said; all checks of a rule share one drawing."""
+
+_IN_VAIN = 1_500
+"""Draws in a row without a new instance after which there are taken to be no more."""
+_ENOUGH = 300
+"""The same where the limit is reached already, and only more coverage is hoped for."""
+_HOPELESS = 800
+"""The same where no instance was found at all."""
+_MISGUIDED = 60
+"""Draws in a row with a guide that finds nothing, after which it is left."""
+_SCARCE = 24
+"""Fewer drawn instances than this, and z3 is asked for others."""
+_MODELS = 96
+"""How many others."""
+_SURPLUS = 3
+"""Instances drawn for each that is kept."""
+_SMALLER = 6_000
+"""Small instances drawn to make a counterexample smaller."""
+_SIZES = Sizes(3, 5)
+"""Extents that are drawn."""
+_LONG_SIZES = Sizes(1, 2, long=True)
+"""The same for some instances with a few extents that are larger than all others."""
+_LARGE_SIZES = Sizes(1, 2, long=True, large=True)
+"""The same for some where attributes, too, are beside and beyond the numbers of the rule."""
+_LONG_SHARE = 0.12
+"""How many these are, as a share of the limit."""
+_LEAST = 30
+"""Where there are few instances with small extents, so many of all are looked for."""
+_LONG_EACH = 2
+"""How many more for each number beyond the usual ones that the rule may treat in its own way."""
+_HIGH_SIZES = Sizes(3, 3, high=True)
+"""The same for some instances of high rank."""
+_HIGH_SHARE = 0.1
+_HIGH = 6
+"""Ranks from here on are high."""
+_TRIES = 10
+"""Draws for each instance of one of these kinds."""
+_AT_LEAST = 40
+"""Draws, and a quarter of the above, after which there are taken to be none of a kind."""
+_OF_EACH_TYPE = 3
+"""Instances, at least, of each element type that the rule is open to."""
+_MORE_TYPES = 400
+"""Draws to find them."""
+_SMALL_SIZES = Sizes(2, 3)
+"""The same for smaller counterexamples."""
+
+
+@dataclass(frozen=True)
+class Instances:
+    """Instances of one directed rule at which both sides type, smallest first.
+
+    Attributes:
+        points: what the variables are.
+        guarded: instances met at which the right side does not type.
+        complete_to: every instance of the enumerated ranks and attributes with extents up to this
+            is among the points; 0 if there were too many.
+        largest_extent: greatest extent of an operand.
+    """
+
+    points: tuple[Found, ...]
+    guarded: int
+    complete_to: int
+    largest_extent: int
+
+
+def _size(found: Found) -> tuple[int, str]:
+    return found.origin.elements, str(found.origin.key)
+
+
+class _Coverage:
+    """Pairs of values, of attributes and extents, that some instance combines."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, Any], int] = {}
+        self._beside: list[int] = []
+
+    def grows_by(self, bindings: Bindings) -> bool:
+        """Add an instance; whether it combines two values that none did before."""
+        present = []
+        for feature in _features(bindings):
+            number = self._numbers.setdefault(feature, len(self._numbers))
+            if number == len(self._beside):
+                self._beside.append(0)
+            present.append(number)
+        together = 0
+        for number in present:
+            together |= 1 << number
+        grows = False
+        for number in present:
+            grows = grows or bool(together & ~self._beside[number])
+            self._beside[number] |= together
+        return grows
+
+
+def _features(bindings: Bindings) -> Iterator[tuple[str, Any]]:
+    for name, value in bindings.attrs.items():
+        if isinstance(value, tuple) and all(isinstance(part, int) for part in value):
+            yield name, len(value)
+            yield from ((f"{name}[{i}]", part) for i, part in enumerate(value))
+        else:
+            yield name, str(value)
+    for name, type_ in bindings.types.items():
+        yield f"{name}.rank", type_.rank
+        # Larger extents are alike: only whether two of them agree would matter.
+        yield from ((f"{name}.dim({i})", min(d, 3)) for i, d in enumerate(type_.static_shape()))
+
+
+def _right_types(rule: Rule, bindings: Bindings) -> bool:
+    try:
+        for root in rule.rhs:
+            type_of(root, bindings)
+    except REFUSED:
+        return False
+    return True
+
+
+class _Search:
+    """Instances of a rule in the order in which they are met.
+
+    Where the right side seldom types, every second draw is one at which it probably does.
+    """
+
+    def __init__(self, rule: Rule, side: LeftSide, seed: int, sizes: Sizes) -> None:
+        self._rule = rule
+        self._drawn = side.drawn(seed, sizes)
+        self._special = {
+            one: side.drawn(seed, one) for one in (_LONG_SIZES, _LARGE_SIZES, _HIGH_SIZES)
+        }
+        self._usual = sizes
+        self._guided = {
+            one: side.guided(rule.rhs, seed, one) for one in (sizes, _LONG_SIZES, _LARGE_SIZES)
+        }
+        self._seen: set[Any] = set()
+        self._draws = self._misguided = 0
+        self.typed = self.guarded = 0
+
+    def add(self, found: Found) -> bool:
+        """Whether it is new and the right side types."""
+        if found.origin.key in self._seen:
+            return False
+        self._seen.add(found.origin.key)
+        types = _right_types(self._rule, found)
+        self.typed += types
+        self.guarded += not types
+        return types
+
+    def next(self) -> Found | None:
+        """The next new instance at which both sides type; ``None`` if this attempt found none."""
+        self._draws += 1
+        if self.guarded <= self.typed or self._draws % 2 or self._misguided > _MISGUIDED:
+            found = next(self._drawn)
+        else:
+            found = next(self._guided[self._usual])
+            self._misguided = self._misguided + 1 if found is None else 0
+        return found if found is not None and self.add(found) else None
+
+    def next_special(self, sizes: Sizes) -> Found | None:
+        """The next new instance of those with long extents, or of those of high rank."""
+        self._draws += 1
+        of = self._guided if self.guarded > self.typed and self._draws % 2 else self._special
+        found = next(of.get(sizes, self._special[sizes]))
+        return found if found is not None and self.add(found) else None
+
+
+def _special(search: _Search, sizes: Sizes, count: int) -> Iterator[Found]:
+    """Up to ``count`` new instances of a kind, unless there seem to be none.
+
+    Not much more than half of those of high rank have the same.
+    """
+    met = 0
+    ranks: Counter[int] = Counter()
+    for tried in range(_TRIES * count):
+        found = search.next_special(sizes)
+        rank = _rank(found) if found is not None and sizes.high else _HIGH
+        if found is not None and rank >= _HIGH and (not sizes.high or 2 * ranks[rank] <= count):
+            yield found
+            met += 1
+            ranks[rank] += 1
+        if met == count or (not met and tried > max(_AT_LEAST, _TRIES * count // 4)):
+            return
+
+
+def _rank(found: Found) -> int:
+    return max((type_.rank for type_ in found.types.values()), default=0)
+
+
+def _missing(search: _Search, kept: Sequence[Found], dtypes: Sequence[str]) -> Iterator[Found]:
+    """Instances of the element types of which there are too few."""
+    met = Counter(dtype for one in kept for dtype in {t.dtype for t in one.types.values()})
+    wanted = {dtype for dtype in dtypes if met[dtype] < _OF_EACH_TYPE}
+    if not any(one.whole for one in kept):
+        wanted &= FLOATS
+    for _ in range(_MORE_TYPES if wanted else 0):
+        found = search.next()
+        of = {type_.dtype for type_ in found.types.values()} & wanted if found is not None else None
+        if found is not None and of:
+            yield found
+            met.update(of)
+            wanted -= {dtype for dtype in of if met[dtype] >= _OF_EACH_TYPE}
+        if not wanted:
+            return
+
+
+def varied(points: Sequence[Found], count: int) -> list[Found]:
+    """Up to ``count`` of some instances: of every size, and of attributes as unlike as can be."""
+    chosen: list[Found] = []
+    seen: set[tuple[str, Any]] = set()
+    for part in range(min(count, len(points))):
+        several = points[part * len(points) // count : (part + 1) * len(points) // count]
+        features = [{*_features(point)} for point in several or points[part : part + 1]]
+        most = max(range(len(features)), key=lambda i: len(features[i] - seen))
+        chosen.append((several or points[part : part + 1])[most])
+        seen |= features[most]
+    return chosen
+
+
+@lru_cache(maxsize=8)
+def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> Instances:
+    """About ``limit`` instances: all up to the greatest feasible extent, and drawn ones.
+
+    Args:
+        rule: one direction of it.
+        limit: how many, about; a tenth more have one long extent, and where all small ones are
+            among them, there is half as many more.
+        seed: of what is drawn.
+        bound: greatest extent to enumerate to.
+    """
+    side = left_side(rule)
+    met: dict[Any, Found] = {}
+    complete = 0
+    for extent in range(1, bound + 1):
+        every = side.every(extent, limit)
+        if every is None:
+            break
+        met, complete = every, extent
+    search = _Search(rule, side, seed, _SIZES)
+    kept = [found for found in met.values() if search.add(found)]
+    limit = max(limit, len(kept) + limit // 2)
+    coverage = _Coverage()
+    spare: list[Found] = []
+    in_vain = stale = 0
+    while len(kept) < limit and len(kept) + len(spare) < _SURPLUS * limit:
+        enough = len(kept) + len(spare) >= limit
+        if enough and stale > limit // 2:
+            break
+        found = search.next()
+        if found is None:
+            in_vain += 1
+            if in_vain > (_ENOUGH if enough else _IN_VAIN if kept else _HOPELESS):
+                break
+            continue
+        in_vain = 0
+        # An instance that combines no two values for the first time waits.
+        grows = coverage.grows_by(found)
+        (kept if grows else spare).append(found)
+        stale = 0 if grows else stale + 1
+    kept += spare[: max(0, limit - len(kept))]
+    if len(kept) < min(limit, _SCARCE):
+        modelled = side.modelled(closure(rule), seed)
+        new = (one for one in modelled if one is not None and search.add(one))
+        kept += islice(new, min(limit, _MODELS))
+    if kept:
+        long = max(round(_LONG_SHARE * limit), _LEAST - len(kept))
+        long += _LONG_EACH * sum(count > _SIZES.some for count in side.marks.counts)
+        kept += [*_special(search, _LONG_SIZES, long)]
+        kept += [*_special(search, _LARGE_SIZES, long)]
+        kept += [*_special(search, _HIGH_SIZES, round(_HIGH_SHARE * limit))]
+        kept += [*_missing(search, kept, side.dtypes)]
+    points = tuple(sorted(kept, key=_size))
+    largest = max(
+        (d for b in points for t in b.types.values() for d in t.static_shape()), default=0
+    )
+    return Instances(points, search.guarded, complete, largest)
+
+
+def smaller_instances(rule: Rule, than: Found, *, seed: int = 0) -> Iterator[Found]:
+    """Instances with fewer elements than ``than``, drawn from small sizes."""
+    search = _Search(rule, left_side(rule), seed, _SMALL_SIZES)
+    in_vain = 0
+    for _ in range(_SMALLER):
+        found = search.next()
+        in_vain = in_vain + 1 if found is None else 0
+        if in_vain > _IN_VAIN:
+            return
+        if found is not None and found.origin.elements < than.origin.elements:
+            yield found
+
+
+def shrunk_instances(rule: Rule, than: Found) -> Iterator[Found]:
+    """Instances with one or two smaller extents than ``than``, all else equal."""
+    return (found for found in left_side(rule).shrunk(than) if _right_types(rule, found))
+
+
+def long_instances(rule: Rule, like: Sequence[Found], extent: int) -> Iterator[Found]:
+    """Instances with one extent as long as given and small ones else, typed like some of ``like``.
+
+    No two have the same types and attributes.
+    """
+    side = left_side(rule)
+    seen: set[Any] = set()
+    for found in (found for one in like for found in side.stretched(one, extent)):
+        if found.origin.key not in seen and _right_types(rule, found):
+            seen.add(found.origin.key)
+            yield found
+
+
+def empty_instances(rule: Rule, like: Sequence[Found]) -> Iterator[Found]:
+    """Instances with an extent of 0, all else equal to one of ``like``."""
+    side = left_side(rule)
+    return (e for one in like for e in side.emptied(one) if _right_types(rule, e))

@@ -1,0 +1,158 @@
+"""Operands that are designed to show what the normal distribution does not.
+
+Gates of exactly 0 and 1, one operand beside which the others are small, sums that nearly cancel,
+masks, infinities and NaN in single elements, and the ends of the range of the element type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from eqsat_opt.ir.ops import Array
+from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.proving.numbers.draws import MOST_INDEX
+from eqsat_opt.proving.numbers.evaluation import Values
+from eqsat_opt.rules.bindings import Bindings
+
+__all__ = ["ORDINARY", "Designed", "designed_values"]
+
+ORDINARY = frozenset({"ordinary numbers", "gates of 0 and 1"})
+"""What every class but the weakest promises about."""
+_MIXTURES = 5
+_OF_SIZES = 2
+"""Draws of numbers of several sizes: there are many sizes, and each number has one."""
+_ROW = 0.34
+"""Share of the rows of a mask in which everything is masked."""
+
+
+@dataclass(frozen=True)
+class Designed:
+    """Operands of one kind.
+
+    Attributes:
+        kind: what they are.
+        values: by operand.
+    """
+
+    kind: str
+    values: Values
+
+
+def _large(dtype: str) -> float:
+    """Much larger than 1, yet far from the end of the range."""
+    return 1e9 if float(np.finfo(dtype).max) > 1e30 else 8192.0
+
+
+def _mask(rng: np.random.Generator, shape: tuple[int, ...], masked: float) -> Array:
+    """Some elements masked, in some rows all of them."""
+    rows = rng.random(shape[:-1] + (1,) * bool(shape)) < _ROW
+    return np.where(rows | (rng.random(shape) < 0.4), masked, 0.0)
+
+
+def _with_one(values: Array, at: int, special: float) -> Array:
+    """The same with another number in one place."""
+    changed = np.array(values, np.float64)
+    if changed.size:
+        changed.flat[at % changed.size] = special
+    return changed
+
+
+def designed_values(
+    bindings: Bindings, dtype: str, seed: int = 0, literals: Sequence[float] = ()
+) -> Iterator[Designed]:
+    """Operands of every kind, each rounded to ``dtype``; truth values stay random.
+
+    Args:
+        bindings: an instance with operands of floating point; integers beside them are indices.
+        dtype: an element type of floating point.
+        seed: of what is drawn.
+        literals: numbers of the rule; others are drawn up to a thousand times larger or smaller.
+    """
+    rng = np.random.default_rng(seed)
+    shapes = {n: t.static_shape() for n, t in bindings.types.items()}
+    truths = {n for n, t in bindings.types.items() if t.dtype == "bool"}
+    # The same in all draws, so that what is gathered is gathered from the same places.
+    whole = {
+        n: rng.integers(0, MOST_INDEX, shapes[n]).astype(t.dtype)
+        for n, t in bindings.types.items()
+        if t.dtype not in FLOATS and n not in truths
+    }
+    names = [name for name in shapes if name not in truths and name not in whole]
+
+    def normal(scale: float = 1.0) -> dict[str, Array]:
+        values = {n: rng.standard_normal(shape) * scale for n, shape in shapes.items()}
+        return {n: v > 0 if n in truths else v for n, v in values.items()}
+
+    def designed(kind: str, values: Values, **changed: Array) -> Designed:
+        drawn = {**values, **changed}
+        with np.errstate(all="ignore"):
+            rounded = {n: v if n in truths else v.astype(dtype) for n, v in drawn.items()}
+        return Designed(kind, {**rounded, **whole})
+
+    def gate(shape: tuple[int, ...]) -> Array:
+        return rng.integers(0, 2, shape).astype(np.float64)
+
+    info, large = np.finfo(dtype), _large(dtype)
+    yield designed("ordinary numbers", normal())
+    yield designed("ordinary numbers", {n: np.abs(v) for n, v in normal().items()})
+    if not names:
+        return
+    for name in names:
+        yield designed("gates of 0 and 1", normal(), **{name: gate(shapes[name])})
+    yield designed("gates of 0 and 1", normal(), **{n: gate(shapes[n]) for n in names})
+    for name in names:
+        yield designed("one large operand", normal(), **{name: normal(large)[name]})
+    for _ in range(_MIXTURES):
+        kinds = {n: int(rng.integers(3)) for n in names}
+        chosen = {
+            n: gate(shapes[n]) if kind == 0 else normal(large if kind == 1 else 1.0)[n]
+            for n, kind in kinds.items()
+        }
+        yield designed("gates beside large operands", normal(), **chosen)
+    for one, other in combinations(names, 2):
+        # Constant up to noise, so that operands of different shapes cancel as well.
+        for sign in (1.0, -1.0):
+            noise = normal()
+            pair = {one: large + noise[one] * 64, other: sign * large + noise[other] * 64}
+            yield designed("large terms that cancel", noise, **pair)
+    for name in names:
+        for masked, word in (
+            (-np.inf, "-inf"), (float(info.min), "the lowest number"), (-large, "-1e9"),
+        ):  # fmt: skip
+            mask = _mask(rng, shapes[name], masked)
+            yield designed(f"a mask of {word}", normal(), **{name: mask})
+        nothing = np.full(shapes[name], float(info.min))
+        yield designed("a mask of the lowest number", normal(), **{name: nothing})
+        for special in (np.inf, -np.inf, np.nan):
+            values = normal()
+            kind = "a NaN" if np.isnan(special) else "an infinity"
+            one_of = _with_one(values[name], int(rng.integers(1 << 30)), special)
+            yield designed(kind, values, **{name: one_of})
+            gates = {n: gate(shapes[n]) for n in names if n != name}
+            yield designed(f"{kind} beside gates", {**values, **gates}, **{name: one_of})
+        yield designed("subnormal numbers", normal(), **{name: normal(float(info.tiny) / 8)[name]})
+        edge = normal(float(info.max) ** 0.5 / 4)
+        yield designed("the edge of the range", normal(), **{name: edge[name]})
+    yield designed("the edge of the range", edge)
+    # The sum of two of these is out of the range, their mean is not.
+    end = {
+        n: np.copysign(float(info.max) * rng.uniform(0.4, 1.0, v.shape), v)
+        for n, v in normal().items()
+    }
+    yield designed("the end of the range", normal(), **{n: end[n] for n in names})
+    for name in names:
+        values = normal()
+        yield designed(
+            "large numbers that vary little", {**values, name: large + values[name] * 64}
+        )
+    sizes = np.array(sorted({1.0, *(abs(number) for number in literals if number)}))
+    for _ in range(_OF_SIZES):
+        values = normal()
+        for name in names:
+            size = rng.choice(sizes, shapes[name]) * 10.0 ** rng.uniform(-3, 3, shapes[name])
+            values[name] = np.copysign(size, values[name])
+        yield designed("numbers of several sizes", values)

@@ -1,0 +1,67 @@
+"""Values of operands, drawn by a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from eqsat_opt.ir.ops import Array
+from eqsat_opt.ir.types import FLOATS
+from eqsat_opt.rules.bindings import Bindings
+
+__all__ = ["MOST_INDEX", "Fill", "beside", "drawn", "mingled"]
+
+Fill: TypeAlias = "Callable[[np.random.Generator, tuple[int, ...]], Any]"
+"""Numbers of a shape."""
+
+
+MOST_INDEX = 12
+"""Integers beside floating point numbers, which may be indices, are below this."""
+
+
+@lru_cache(maxsize=4096)
+def _sequence(seed: int) -> np.random.SeedSequence:
+    """What a generator starts from; to spread the bits of a seed takes longer than to draw."""
+    return np.random.SeedSequence(seed)
+
+
+def drawn(bindings: Bindings, seed: int, fill: Fill) -> dict[str, Array]:
+    """A value for each operand: ``fill`` makes all but truth values, and integers beside floats."""
+    rng = np.random.Generator(np.random.PCG64(_sequence(seed)))
+    values = {}
+    mixed = any(type_.dtype in FLOATS for type_ in bindings.types.values())
+    for name, type_ in bindings.types.items():
+        shape = type_.static_shape()
+        if type_.dtype == "bool":
+            values[name] = np.asarray(rng.integers(0, 2, shape).astype(bool))
+        elif mixed and type_.dtype not in FLOATS:
+            values[name] = np.asarray(rng.integers(0, MOST_INDEX, shape)).astype(type_.dtype)
+        else:
+            values[name] = np.asarray(fill(rng, shape))
+    return values
+
+
+def beside(literals: Sequence[float]) -> list[float]:
+    """Numbers at, below and above the literals of a rule, where its functions may have bends."""
+    offsets = [c + d for c in literals for d in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+    return [*offsets, *(c * factor for c in literals for factor in (-1.0, 0.5, 1.5, 2.0))]
+
+
+def mingled(
+    fill: Fill,
+    near: Sequence[Any],
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    share: float = 0.25,
+) -> Array:
+    """What ``fill`` makes, with a share of values out of ``near`` in between."""
+    values = np.asarray(fill(rng, shape))
+    if not near:
+        return values
+    # An array of one type would turn integers among fractions into fractions.
+    pool = np.empty(len(near), dtype=values.dtype)
+    pool[:] = near
+    return np.where(rng.random(shape) < share, pool[rng.integers(len(near), size=shape)], values)

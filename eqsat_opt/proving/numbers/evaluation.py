@@ -1,0 +1,302 @@
+"""Both sides of a rule at one instance, on the numbers of a domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.ir.ops import Array, AttrMap, Domain, get_op
+from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
+from eqsat_opt.ir.types import FLOATS, numpy_dtype
+from eqsat_opt.proving.numbers.draws import beside, drawn, mingled
+from eqsat_opt.proving.numbers.rationals import RationalDomain
+from eqsat_opt.proving.numbers.twofield import ORDER, TwoFieldDomain
+from eqsat_opt.rules.bindings import Bindings, operator
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import Apply, Term, Var
+
+__all__ = [
+    "WHOLE_DRAWS",
+    "FieldNumbers",
+    "FloatNumbers",
+    "IntegerNumbers",
+    "Numbers",
+    "Program",
+    "RationalNumbers",
+    "Step",
+    "TwoFieldNumbers",
+    "Values",
+    "concrete",
+    "normal_values",
+    "program",
+]
+
+Values = Mapping[str, Array]
+_TOLERANCE = 1e-9
+_INT32 = 2**31
+WHOLE_DRAWS = 3
+"""Kinds of integers: small ones, larger ones, those of any size."""
+_SPECIAL = 0.25
+"""Share of the integers that are beside literals or at the ends of their type."""
+
+
+class Numbers(Protocol):
+    """A kind of numbers to evaluate a rule on, with one draw of values per seed.
+
+    Attributes:
+        name: of the method, as certificates give it.
+        domain: what operators compute with.
+        dtype: element type that literals of the rule take.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def domain(self) -> Domain: ...
+    @property
+    def dtype(self) -> str: ...
+    def draw(self, bindings: Bindings, seed: int) -> Values: ...
+    def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]: ...
+
+
+@dataclass(frozen=True)
+class FieldNumbers:
+    """A prime field with random nonlinear functions."""
+
+    seed: int
+    name = "random functions over a prime field"
+    dtype = "float64"
+
+    @cached_property
+    def domain(self) -> FieldDomain:
+        """The field."""
+        return FieldDomain(seed=self.seed)
+
+    def draw(self, bindings: Bindings, seed: int) -> Values:
+        """Uniform elements."""
+        return drawn(bindings, seed, self.domain.random)
+
+    def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
+        """Elements that differ."""
+        return np.asarray(left != right)
+
+
+@dataclass(frozen=True)
+class RationalNumbers:
+    """Exact rationals with the true piecewise functions."""
+
+    seed: int
+    literals: tuple[float, ...] = ()
+    name = "exact rationals"
+    dtype = "float64"
+
+    @cached_property
+    def domain(self) -> RationalDomain:
+        """The rationals."""
+        return RationalDomain(self.seed)
+
+    def draw(self, bindings: Bindings, seed: int) -> Values:
+        """Small integers with ties and zeros, fractions, and numbers beside the rule's own."""
+        near = [Fraction(number) for number in beside(self.literals)]
+        return drawn(bindings, seed, partial(mingled, self.domain.random, near))
+
+    def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
+        """Elements that differ; what is no number on both sides does not."""
+        return np.asarray((left != right) & ((left == left) | (right == right))).astype(bool)
+
+
+@dataclass(frozen=True)
+class TwoFieldNumbers:
+    """Two prime fields with exponentials, roots and powers; logarithms in a small one."""
+
+    seed: int
+    order: int = ORDER
+    name = "two prime fields"
+    dtype = "float64"
+
+    @cached_property
+    def domain(self) -> TwoFieldDomain:
+        """Both fields."""
+        return TwoFieldDomain(self.seed, self.order)
+
+    def draw(self, bindings: Bindings, seed: int) -> Values:
+        """Independent residues."""
+        return drawn(bindings, seed, self.domain.random)
+
+    def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
+        """Elements that differ where both are defined."""
+        return np.asarray(~self.domain.same(left, right))
+
+
+def normal_values(bindings: Bindings, seed: int) -> Values:
+    """Normal values of both signs, none of them 0."""
+    return drawn(bindings, seed, lambda rng, shape: rng.standard_normal(shape))
+
+
+def _normal(seed: int) -> Any:
+    def fill(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        drawn = rng.standard_normal(shape) * 10.0 ** (seed % 3 - 1)
+        return np.where(rng.random(shape) < 0.05, 0.0, drawn)
+
+    return fill
+
+
+@dataclass(frozen=True)
+class FloatNumbers:
+    """Double precision at a tolerance: evidence, no proof."""
+
+    seed: int
+    name = "float64"
+    dtype = "float64"
+    domain = FLOAT
+
+    def draw(self, bindings: Bindings, seed: int) -> Values:
+        """Normal values of both signs, some exactly 0, at a scale that varies with the seed."""
+        return drawn(bindings, seed, _normal(seed))
+
+    def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
+        """Elements that differ by more than the tolerance."""
+        left, right = np.asarray(left, np.float64), np.asarray(right, np.float64)
+        finite = np.isfinite(left) & np.isfinite(right)
+        scale = float(np.max(np.abs(left), initial=0.0, where=finite))
+        with np.errstate(invalid="ignore"):
+            close = finite & (np.abs(left - right) <= _TOLERANCE * scale)
+        return np.asarray(~(close | (left == right) | (np.isnan(left) & np.isnan(right))))
+
+
+@dataclass(frozen=True)
+class IntegerNumbers:
+    """Integers of the operands' own types: wrapping sums, truncating quotients."""
+
+    seed: int
+    literals: tuple[float, ...] = ()
+    name = "integers"
+    dtype = ""
+    domain = FLOAT
+
+    def draw(self, bindings: Bindings, seed: int) -> Values:
+        """Small numbers, so that quotients are not all 0; larger ones; and those of any size.
+
+        Some are beside literals or at the ends of the type.
+        """
+        rng = np.random.default_rng(seed)
+        near = [round(number) for number in beside(self.literals) if abs(number) < _INT32]
+        values = {}
+        for name, type_ in bindings.types.items():
+            to, shape = numpy_dtype(type_.dtype), type_.static_shape()
+            if to.kind not in "iu":
+                drawn = rng.integers(0, 2, shape) if to.kind == "b" else rng.standard_normal(shape)
+                values[name] = np.asarray(drawn).astype(to)
+                continue
+            info = np.iinfo(to)
+            least, most = ((-5, 5), (-2000, 2000), (info.min, info.max))[self.seed % WHOLE_DRAWS]
+            low, high = max(int(least), int(info.min)), min(int(most), int(info.max))
+            ends = [int(info.min), int(info.min) + 1, int(info.max) - 1, int(info.max)]
+            special = [*near, 0, 1, *((*ends, -1) if self.seed % WHOLE_DRAWS == 2 else ())]
+            usual = np.asarray(rng.integers(low, high, shape, to, endpoint=True))
+            values[name] = _among(usual, [n for n in special if low <= n <= high], rng)
+        return values
+
+    def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
+        """Elements that differ."""
+        return np.asarray((left != right) & ((left == left) | (right == right)))
+
+
+def _among(values: Array, special: Sequence[int], rng: np.random.Generator) -> Array:
+    """The same with some others in between."""
+    chosen = np.array(special, values.dtype)[rng.integers(len(special), size=values.shape)]
+    return np.where(rng.random(values.shape) < _SPECIAL, chosen, values)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator of a term at an instance.
+
+    Attributes:
+        op: its name.
+        attrs: attribute values.
+        operands: variables by name, results of earlier steps by position.
+    """
+
+    op: str
+    attrs: AttrMap
+    operands: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """Both sides of a rule at one instance: steps in order, and where the roots' values are.
+
+    Attributes:
+        steps: of all terms, those of the left sides first.
+        left: how many the left sides need.
+        roots: left and right value of each root.
+    """
+
+    steps: tuple[Step, ...]
+    left: int
+    roots: tuple[tuple[str | int, str | int], ...]
+
+    def run(self, values: Values, domain: Domain) -> Iterator[tuple[Array, Array]]:
+        """Left and right value of every root."""
+        left, right = self.sides(values, domain)
+        return zip(left, right, strict=True)
+
+    def sides(self, values: Values, domain: Domain) -> Iterator[list[Array]]:
+        """The values of all left sides; then those of the right sides, not evaluated before."""
+        made: list[Array] = []
+
+        def of(key: str | int) -> Array:
+            return made[key] if isinstance(key, int) else values[key]
+
+        parts = self.steps[: self.left], self.steps[self.left :]
+        for side, steps in enumerate(parts):
+            for step in steps:
+                operands = [of(key) for key in step.operands]
+                made.append(get_op(step.op).eval_fn(domain, operands, step.attrs))
+            yield [of(root[side]) for root in self.roots]
+
+
+def concrete(term: Apply, bindings: Bindings, dtype: str) -> tuple[str, AttrMap]:
+    """Operator and attributes of a pattern node; literals take the element type ``dtype``, if any.
+
+    In double precision so do casts to floating point, as they would in the real numbers.
+    """
+    op, attrs = operator(term, bindings)
+    if dtype == "float64" and op == "Cast" and attrs["to"] in FLOATS:
+        attrs["to"] = dtype
+    if dtype and "dtype" in attrs:
+        attrs["dtype"] = dtype
+    return op, attrs
+
+
+def program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
+    """What evaluates ``rule`` at an instance; literals of the rule take the type ``dtype``.
+
+    What occurs several times is evaluated once.
+    """
+    steps: list[Step] = []
+    places: dict[Any, int] = {}
+
+    def add(term: Term) -> str | int:
+        if isinstance(term, Var):
+            return term.name
+        assert isinstance(term, Apply)
+        operands = tuple(add(arg) for arg in term.args)
+        op, attrs = concrete(term, bindings, dtype)
+        key = op, operands, *attrs.items()
+        if key not in places:
+            places[key] = len(steps)
+            steps.append(Step(op, attrs, operands))
+        return places[key]
+
+    lefts = [add(root) for root in rule.lhs]
+    left = len(steps)
+    rights = [add(root) for root in rule.rhs]
+    return Program(tuple(steps), left, tuple(zip(lefts, rights, strict=True)))

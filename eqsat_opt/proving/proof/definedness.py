@@ -1,0 +1,117 @@
+"""Where a side is defined: what inverses, roots and logarithms ask of their operands.
+
+The equality of both sides is proved for operands at which all these operations are defined. So
+wherever the left side has a value, every operation of either side must be shown to have one. Of the
+left side only what it cannot do without may be taken for granted: where such an operation has no
+value the left side has none, and nothing is claimed. An operation behind a condition, inside an
+extremum or under a function that makes a number of an infinity (exp(-1/0) = 0) is no such one. A
+pole there is let pass only where it is one of a polynomial in the operands: these are isolated, and
+what holds next to them holds in their branches by continuity; max(x, 0) is 0 for half of all x.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from eqsat_opt.ir.ops.integers import Atom
+from eqsat_opt.ir.ops.scalars import Parameter, Read, Scalar
+from eqsat_opt.proving.proof.alike import signature
+from eqsat_opt.proving.proof.demands import Demand, Kind, Place, Signs, demands
+from eqsat_opt.proving.proof.equality import reached
+from eqsat_opt.proving.proof.integers_z3 import Context
+from eqsat_opt.proving.proof.normal import (
+    Case,
+    Extremum,
+    Factor,
+    Letter,
+    Normal,
+    Power,
+    Summand,
+    binders,
+    negative,
+    relabelled,
+    single,
+)
+from eqsat_opt.rules.rule import Rule
+
+__all__ = ["undefined"]
+
+_WORDS: dict[Kind, str] = {
+    "nonzero": "divides by what may be 0",
+    "nonnegative": "takes a root or logarithm of what may be negative",
+    "power": "takes a power of what may not have one",
+}
+
+
+def undefined(left: Scalar, right: Scalar, rule: Rule, context: Context) -> str | None:
+    """Why ``right`` may be undefined where ``left`` is defined, or ``None`` if it cannot be.
+
+    Args:
+        left: an element of the side that is replaced.
+        right: the same element of what replaces it.
+        rule: for its conditions.
+        context: what is known of the sizes.
+    """
+    signs = Signs(context)
+    lefts = list(demands(left, Place({}), signs))
+    rights = list(demands(right, Place({}), signs))
+    facts = [*_conditions(rule), *(demand for demand in lefts if demand.firm)]
+    passed = []
+    for demand in lefts:
+        if demand.firm or _met(demand, facts, context):
+            continue
+        if not _is_isolated(demand, signs):
+            return f"the left side {_WORDS[demand.kind]} where that may not matter"
+        passed.append(demand)
+    for demand in rights:
+        beside = [one for one in passed if set(one.branches) <= set(demand.branches)]
+        if not _met(demand, facts if demand.firm else [*facts, *beside], context):
+            return f"the right side {_WORDS[demand.kind]} where the left side has a value"
+    return None
+
+
+def _is_isolated(demand: Demand, signs: Signs) -> bool:
+    """Whether this fails at the zeros of a polynomial only, which is not 0 everywhere."""
+    element = demand.case.element
+    looks = [signature(part.factors) for part in element]
+    return (
+        demand.kind == "nonzero"
+        and any(part.coefficient and not part.where for part in element)
+        and all(one != other for one, other in itertools.combinations(looks, 2))
+        and all(_is_plain(factor, signs) for part in element for factor in part.factors)
+    )
+
+
+def _is_plain(factor: Factor, signs: Signs) -> bool:
+    match factor:
+        case Letter(integer) | Power((Summand(_, (), (), (Letter(integer),)),), _):
+            return signs.positive(integer)
+        case _:
+            return isinstance(factor, Read | Parameter)
+
+
+def _conditions(rule: Rule) -> Iterator[Demand]:
+    """Attributes that a condition tells to be other than 0."""
+    for condition in rule.when:
+        if condition.kind == "!=":
+            for one, other in (condition.args, condition.args[::-1]):
+                if one.kind == "attr" and other.kind == "literal" and other.args[0] == 0:
+                    yield Place({}).asking("nonzero", single(Parameter(one.args[0])))
+
+
+def _met(demand: Demand, facts: Sequence[Demand], context: Context) -> bool:
+    """Whether a demand follows from others of its kind."""
+    cases = [fact.case for fact in facts if fact.kind == demand.kind]
+    if _labelled(demand.case) in map(_labelled, cases):
+        return True
+    if demand.kind == "nonzero":
+        cases += [replace(case, element=negative(case.element)) for case in cases]
+    return bool(cases) and reached(demand.case, cases, context)
+
+
+def _labelled(case: Case) -> Normal:
+    """The case as a factor, with bound variables named by their order."""
+    whole = single(Extremum("max", (case,)))
+    return relabelled(whole, {v: Atom(f"bound {i}") for i, v in enumerate(binders(whole))})

@@ -1,0 +1,268 @@
+"""Prove a rule for all sizes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from eqsat_opt.errors import RuleError
+from eqsat_opt.ir.ops.index_eval import formula_value
+from eqsat_opt.ir.ops.integers import atom, within
+from eqsat_opt.ir.ops.scalars import Read, Unindexed, bound
+from eqsat_opt.proving.proof.budget import Budget, OutOfWork
+from eqsat_opt.proving.proof.definedness import undefined
+from eqsat_opt.proving.proof.elements import Rounded, elements_of
+from eqsat_opt.proving.proof.equality import vanishes
+from eqsat_opt.proving.proof.from_terms import normalise
+from eqsat_opt.proving.proof.integers_z3 import Context
+from eqsat_opt.proving.proof.normal import negative
+from eqsat_opt.proving.proof.obligations import Key, Obligation, obligation
+from eqsat_opt.proving.proof.reach import Reach, Uneven, reach_of
+from eqsat_opt.proving.proof.scenario import Scenario, scenarios
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import Apply
+
+__all__ = ["Proof", "Status", "prove"]
+
+Status = Literal["proven", "unknown", "unsupported"]
+
+_SYMBOLIC = ("strides", "pads", "dilations", "kernel", "group")
+_TRIES = 12
+_LEAST_RANK = 3
+"""Ranks up to this are tried also where fewer would do."""
+LIMIT_S = 3.0
+"""Work that a scenario may take, as seconds of an idle core."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the prover found out about one rule.
+
+    Attributes:
+        status: ``proven``, ``unknown`` (no proof was found, which refutes nothing) or
+            ``unsupported`` (an operator or attribute has no index semantics, or what is proved at
+            a few ranks and over real numbers would say too little).
+        reason: why there is no proof; empty where there is one.
+        scope: what a proof covers, in words.
+        scenarios: combinations of ranks, axes and flags that were proved.
+        time_s: processor time that it took.
+    """
+
+    status: Status
+    reason: str
+    scope: str
+    scenarios: int
+    time_s: float
+
+
+@dataclass
+class _Known:
+    """What is proved, and how often a sum was met without being known."""
+
+    statements: set[Key] = field(default_factory=set)
+    met: Counter[Key] = field(default_factory=Counter)
+
+
+@dataclass
+class _Attempt:
+    """The scenarios of a rule up to the first that is not proved."""
+
+    proved: list[Scenario]
+    failed: Scenario | None = None
+    doubt: str = ""
+
+
+def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
+    """Prove that both sides of ``rule`` agree at all sizes, over the real numbers.
+
+    Assumed are the conditions of the rule, that both sides are well typed, and that their types are
+    equal, as every reader of a rule demands before it applies one; extents are at least 1. One
+    proof serves both directions. Nonlinear functions are unknown functions, except that Relu, Max,
+    Min and max pools are extrema, exp(a + b) = exp(a) exp(b), the error function is odd, sigmoids,
+    gates and clips are made of these, and roots, powers, logarithms and quotients combine where
+    both sides are defined. Where the side that is replaced has no value (a pole, the root of a
+    negative number) nothing is claimed; where it has one the other side is shown to have one too,
+    save at single poles of what a branch, an extremum or a function hides. Overflow of floating
+    point is left out; rules that whole numbers could wrap around or be rounded in are not proved
+    (:mod:`~eqsat_opt.proving.proof.elements`), nor those of which the ranks that are tried do
+    not tell of others (:mod:`~eqsat_opt.proving.proof.reach`). Float literals stand for the
+    numbers that they were rounded from, and constants that are near a target for the target.
+
+    Args:
+        rule: a rule with any number of roots.
+        time_limit_s: work on one combination of ranks, axes and flags after which it gives up with
+            ``unknown``, as seconds of an idle core; it is counted in steps, so that the answer is
+            the same on every machine.
+
+    Raises:
+        RuleError: if z3 is not installed.
+    """
+    try:
+        import z3
+    except ImportError as error:
+        raise RuleError(
+            "proofs need z3; install it with: pip install 'eqsat-opt[verify]'"
+        ) from error
+    start = time.thread_time()
+
+    def done(status: Status, reason: str, scope: str = "", count: int = 0) -> Proof:
+        return Proof(status, reason, scope, count, time.thread_time() - start)
+
+    try:
+        elements, reach = elements_of(rule), reach_of(rule)
+        attempt = _attempt(rule, max(_LEAST_RANK, reach.highest), Budget(time_limit_s))
+    except Uneven as error:
+        return done("unsupported", f"higher ranks may differ from those that are tried: {error}")
+    except (Rounded, Unindexed) as error:
+        return done("unsupported", str(error))
+    except OutOfWork:
+        return done("unknown", f"no proof within the work of about {time_limit_s:g} s")
+    except z3.Z3Exception as error:
+        return done("unknown", f"z3 gave up: {error}")
+    if attempt.failed is not None:
+        doubt = f": {attempt.doubt}" if attempt.doubt else ""
+        return done("unknown", f"no proof at {_described(attempt.failed)}{doubt}")
+    proved = attempt.proved
+    if not proved:
+        return done("unknown", "no ranks and flags were found at which both sides type")
+    return done("proven", "", _scope(rule, proved, elements, reach), len(proved))
+
+
+def _window_attributes(rule: Rule) -> list[str]:
+    """Attributes of windows that are variables of the rule."""
+    found = {
+        key
+        for root in rule.lhs
+        for term in root.walk()
+        if isinstance(term, Apply) and "strides" in term.attrs
+        for key, value in term.attrs.items()
+        if key in _SYMBOLIC
+        for part in (value if isinstance(value, tuple) else (value,))
+        if next(part.leaves(), None) is not None
+    }
+    return sorted(found)
+
+
+def _attempt(rule: Rule, highest: int, budget: Budget) -> _Attempt:
+    attempt = _Attempt([])
+    known = _Known()
+    for scenario in scenarios(rule, highest):
+        budget.scenario()
+        context = Context(scenario.premises, budget)
+        if not _occurs(scenario, context):
+            continue
+        doubt = _undefined(rule, scenario, context)
+        if doubt or not _holds(scenario, context, known):
+            attempt.failed, attempt.doubt = scenario, doubt
+            break
+        attempt.proved.append(scenario)
+    return attempt
+
+
+def _occurs(scenario: Scenario, context: Context) -> bool:
+    """Whether the premises can hold: at a small instance, or as far as z3 can tell."""
+    symbols = sorted({symbol for fact in scenario.premises for symbol in fact.symbols()})
+    for seed in range(_TRIES):
+        draw = random.Random(seed)
+        sizes = {symbol: draw.choice((0, 1, 1, 1, 2, 3)) if seed else 1 for symbol in symbols}
+        if all(formula_value(fact, sizes) for fact in scenario.premises):
+            return True
+    return context.feasible()
+
+
+def _undefined(rule: Rule, scenario: Scenario, context: Context) -> str:
+    """Why a side may be undefined where the one that it replaces is not; empty if it cannot."""
+    for left, right in scenario.sides:
+        index = [atom(bound("i")) for _ in left.shape]
+        elements = left.at(index), right.at(index)
+        if all(isinstance(one, Read) for one in elements):
+            continue  # an operand has all its elements
+        inside = [within(i, extent) for i, extent in zip(index, left.shape, strict=True)]
+        with context.assuming(inside):
+            for one, other in (elements, elements[::-1])[: 1 + rule.bidirectional]:
+                doubt = undefined(one, other, rule, context)
+                if doubt is not None:
+                    return doubt
+    return ""
+
+
+def _holds(scenario: Scenario, context: Context, known: _Known) -> bool:
+    for left, right in scenario.sides:
+        places = [bound("i") for _ in left.shape]
+        index = [atom(place) for place in places]
+        elements = normalise(left.at(index)), normalise(right.at(index))
+        if elements[0] == elements[1]:
+            continue
+        inside = [within(i, extent) for i, extent in zip(index, left.shape, strict=True)]
+        difference = elements[0] + negative(elements[1])
+        if _proved(obligation(difference, [*scenario.premises, *inside]), context, known):
+            continue
+        with context.assuming(inside):
+            if not vanishes(difference, context):
+                return False
+    return True
+
+
+def _proved(wanted: Obligation, context: Context, known: _Known) -> bool:
+    """Whether the sum vanishes, as is known or now found out."""
+    keys = []
+    for key in wanted.statements():
+        if key in known.statements:
+            return True
+        keys.append(key)
+    bare, guarded = keys
+    if known.met[bare] == 1 and vanishes(wanted.sum, Context((), context.budget)):
+        known.statements.add(bare)
+        return True
+    known.met[bare] += 1
+    # What is taken as known must not rest on an assumption that plays no part in it.
+    alone = Context(wanted.assumptions, context.budget)
+    if not vanishes(wanted.sum, alone):
+        return False
+    known.statements.add(guarded if alone.used else bare)
+    return True
+
+
+# Words -------------------------------------------------------------------------------------------
+
+
+def _described(scenario: Scenario) -> str:
+    made = [f"{name} = {_shown(value)}" for name, value in scenario.choices.items()]
+    return ", ".join(made) or "any sizes"
+
+
+def _shown(value: Any) -> str:
+    return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
+
+
+def _span(values: Iterable[int]) -> str:
+    numbers = sorted(set(values))
+    if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]}–{numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def _scope(rule: Rule, proved: Sequence[Scenario], elements: str, reach: Reach) -> str:
+    names = list(dict.fromkeys(name for scenario in proved for name in scenario.choices))
+    ranks: dict[str, list[str]] = {}
+    others = []
+    for name in names:
+        values = [s.choices[name] for s in proved if name in s.choices]
+        if not name.startswith("rank "):
+            others.append(name)
+            continue
+        tensor = name.removeprefix("rank ")
+        ranks.setdefault(
+            "any rank" if tensor in reach.open else f"rank {_span(values)}", []
+        ).append(tensor)
+    parts = [f"{span} of {', '.join(tensors)}" for span, tensors in ranks.items()]
+    symbolic = [*others, *_window_attributes(rule)]
+    if symbolic:
+        parts.append(f"any {', '.join(symbolic)}")
+    if any(condition.kind == "near" for condition in rule.when):
+        parts.append("constants within a tolerance are taken for their target")
+    return "; ".join([f"all sizes, {elements}", *parts])

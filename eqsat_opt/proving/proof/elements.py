@@ -1,0 +1,181 @@
+"""Which elements a proof speaks of: real numbers, and whole ones where nothing rounds them.
+
+A proof shows an equation of real numbers. Where both sides of it are made of sums, differences and
+products of elements alone, they are the same polynomial with whole coefficients, so they are equal
+in every ring: of whole numbers that wrap around as well, signed or not. Where they are made of
+maxima and minima alone, they are equal in every order, and nothing wraps. Functions of which the
+proof knows nothing give equal results for equal operands. A rule that mixes sums with maxima, or
+that rounds, is proved for floating point elements only, and so must have no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.types import FLOATS, TensorType
+from eqsat_opt.proving.proof.relations import parts
+from eqsat_opt.proving.proof.unions import Classes
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import MAP, Apply, Expr, Term, Var
+
+__all__ = ["Rounded", "elements_of"]
+
+_MOVES = frozenset(
+    {"Concat", "Slice", "Reshape", "Transpose", "Expand", "Repeat", "Pad", "Where", "Scalar",
+     "Fill", "IdentityKernel", "Gather", MAP}
+)  # fmt: skip
+_RING = frozenset({"Add", "Sub", "Mul", "Neg", "Square", "MatMul", "Conv", "ConvTranspose",
+                   "ReduceSum", "ReduceProd"})  # fmt: skip
+_ORDER = frozenset({"Max", "Min", "Relu", "Clip", "ReduceMax", "ReduceMin", "MaxPool"})
+_TRUTHS = frozenset(
+    {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not",
+     "IsNaN"}
+)  # fmt: skip
+"""Their results are true or false whatever their operands are."""
+_OF_FLOATS = frozenset(
+    {"LayerNormalization", "RMSNormalization", "BatchNormalization", "InstanceNormalization",
+     "LRN", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Attention", "MaskedAttention",
+     "Center", "RmsN", "Softmax", "LogSoftmax", "Conv", "ConvTranspose"}
+)  # fmt: skip
+"""By their typing, or because ONNX defines them on nothing else."""
+
+
+_MOVED = frozenset({"Concat", "Slice", "Reshape", "Transpose", "Expand", "Repeat"})
+_EXACT = _MOVED | {"Add", "Sub", "Mul", "Neg", "Square"}
+"""Operators that never round whole numbers that a rule makes, and whose results are such."""
+
+
+class Rounded(Exception):
+    """A proof over the real numbers says nothing of whole numbers that the rule may meet."""
+
+
+def elements_of(rule: Rule) -> str:
+    """Of which elements a proof speaks, in words.
+
+    Raises:
+        Rounded: if the rule may meet whole numbers of which it says nothing.
+    """
+    for root in (*rule.lhs, *rule.rhs):
+        _made(root)
+    classes, floats = _element_types(rule)
+    tensors = {name for root in (*rule.lhs, *rule.rhs) for name in root.variables()}
+    free = {classes.find(name) for name in tensors} - floats
+    if not free:
+        return "floating point elements"
+    met = {
+        term.op
+        for term in _applied(rule)
+        if any(classes.find(_key(one)) in free for one in (*term.args, term))
+    }
+    rounding = sorted(met - _MOVES - _RING - _ORDER - _TRUTHS - {"Cast"})
+    ring, order = sorted(met & _RING), sorted(met & _ORDER)
+    if "Clip" in met and any(map(_is_computed, _applied(rule))):
+        rounding.append("Clip to computed bounds")
+    if rounding:
+        raise Rounded(
+            f"{rounding[0]} of whole numbers is not that of real ones, of which a proof speaks; "
+            "add is_float(…) if the rule is for floating point"
+        )
+    if ring and order:
+        raise Rounded(
+            f"whole numbers wrap around in {ring[0]} and meet {order[0]}; real ones, of which a "
+            "proof speaks, do not; add is_float(…) if the rule is for floating point"
+        )
+    return "elements of any type"
+
+
+def _is_computed(term: Apply) -> bool:
+    """Whether a bound of a clip is neither a number nor that of another clip."""
+    bounds = (part for value in term.attrs.values() for part in parts(value))
+    return term.op == "Clip" and any(part.kind not in ("literal", "attr") for part in bounds)
+
+
+def _key(term: Term) -> str | int:
+    return term.name if isinstance(term, Var) else id(term)
+
+
+def _applied(rule: Rule) -> Iterator[Apply]:
+    for root in (*rule.lhs, *rule.rhs):
+        for term in root.walk():
+            if isinstance(term, Apply):
+                yield term
+
+
+def _element_types(rule: Rule) -> tuple[Classes, set[object]]:
+    """Classes of terms of one element type, and those that are floating point."""
+    classes, told = Classes(), []
+    for term in _applied(rule):
+        operands = [_key(arg) for arg in term.args]
+        key = _key(term)
+        dtype = term.attrs.get("to" if term.op == "Cast" else "dtype")
+        if isinstance(dtype, Expr) and dtype.kind == "literal" and dtype.args[0] in FLOATS:
+            told.append(key)
+        alike = operands if term.op in _TRUTHS else [*operands, key]
+        if term.op == "Cast":
+            alike = []
+        elif term.op in ("Where", "Gather"):
+            del alike[0 if term.op == "Where" else 1]
+        elif term.op == "Pow":
+            del alike[1]
+        for one in alike[1:]:
+            classes.join(alike[0], one)
+        if alike and term.op not in _TRUTHS and _is_of_floats(term.op):
+            told.append(key)
+    for left, right in zip(rule.lhs, rule.rhs, strict=True):
+        classes.join(_key(left), _key(right))
+    told += [condition.args[0] for condition in rule.when if condition.kind == "is-float"]
+    return classes, {classes.find(one) for one in told}
+
+
+def _is_of_floats(op: str) -> bool:
+    """Whether an operator has no result of whole numbers."""
+    if op in _OF_FLOATS:
+        return True
+    if op == MAP:
+        return False
+    known = get_op(op)
+    if known.kind != "pointwise":
+        return False
+    try:
+        known.type_fn([TensorType("int32", ())] * known.arity[0], dict.fromkeys(known.attrs, 1.0))
+    except IllTyped:
+        return True
+    return False
+
+
+# Whole numbers that the rule makes ----------------------------------------------------------------
+
+
+def _made(term: Term) -> str:
+    """``bool`` or ``whole`` where a term makes truth values or whole numbers, or else nothing.
+
+    Raises:
+        Rounded: if they meet an operator that may round them or take them for real numbers.
+    """
+    if not isinstance(term, Apply):
+        return ""
+    operands = [_made(arg) for arg in term.args]
+    made = term.attrs.get("to" if term.op == "Cast" else "dtype")
+    if isinstance(made, Expr) and made.kind == "literal":
+        if made.args[0] in FLOATS:
+            return ""
+        _check_value(term)
+        return "bool" if made.args[0] == "bool" else "whole"
+    if term.op == "Where":
+        operands[0] = ""  # a condition is true or false in any numbers
+    allowed = _MOVED | {"Where"} if "bool" in operands else _EXACT | {"Where"}
+    if any(operands) and term.op not in allowed:
+        raise Rounded(
+            f"{term.op} of whole numbers that the rule makes: proofs are over the real numbers, "
+            f"where nothing is rounded, so these may meet {', '.join(sorted(allowed))} only"
+        )
+    return max(operands, default="")
+
+
+def _check_value(term: Apply) -> None:
+    value = term.attrs.get("value")
+    if isinstance(value, Expr):
+        known = value.args[0] if value.kind == "literal" else None
+        if known is None or not float(known).is_integer():
+            raise Rounded(f"{term.op} makes a whole number of {value}, which rounds it")

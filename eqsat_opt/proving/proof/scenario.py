@@ -1,0 +1,279 @@
+"""A rule at symbolic sizes: both sides as index functions, and what their typing says.
+
+Sizes, strides, pads, dilations, kernels and groups are symbols. What decides the form of the index
+functions is enumerated: ranks, axes, permutations, flags. Every combination is one scenario.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.ops.integers import (
+    Formula,
+    Poly,
+    all_of,
+    any_of,
+    poly,
+)
+from eqsat_opt.ir.ops.scalars import (
+    Call,
+    IndexTensor,
+    Premises,
+    Read,
+    Sign,
+    Unindexed,
+)
+from eqsat_opt.proving.proof.branching import Choices
+from eqsat_opt.proving.proof.definitions import as_truth
+from eqsat_opt.proving.proof.numbers import definitions, number
+from eqsat_opt.proving.proof.uneven import HIGHEST_RANK
+from eqsat_opt.proving.proof.values import Values
+from eqsat_opt.proving.typing.element_types import demanded
+from eqsat_opt.rules.bindings import Undefined
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
+
+__all__ = ["Scenario", "scenarios"]
+
+_POSITIVE = frozenset({"strides", "dilations", "kernel", "group", "size", "channels", "repeats"})
+_CHOSEN = {"keepdims": (0, 1), "ceil": (0, 1), "count_include_pad": (0, 1)}
+_WINDOWS = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
+_ROUNDS = 8
+_MAX_SCENARIOS = 15_000
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One combination of what is enumerated.
+
+    Attributes:
+        choices: what was chosen, by name (``rank x``, ``axis``, …).
+        premises: what typing and conditions say of the symbols.
+        shapes: tensor variable to its extents.
+        attrs: attribute variable to its value.
+        sides: left and right side of every root, of equal shape.
+        parameters: numbers that stand for any value of the sign that is known of them.
+    """
+
+    choices: dict[str, Any]
+    premises: tuple[Formula, ...]
+    shapes: dict[str, tuple[Poly, ...]]
+    attrs: dict[str, Any]
+    sides: tuple[tuple[IndexTensor, IndexTensor], ...]
+    parameters: dict[str, Sign]
+
+
+def scenarios(rule: Rule, highest: int = HIGHEST_RANK) -> Iterator[Scenario]:
+    """All scenarios that are not ruled out by typing alone.
+
+    Args:
+        rule: in any direction.
+        highest: rank up to which tensors are tried, unless a condition gives theirs.
+
+    Raises:
+        Unindexed: if an operator of the rule has no index semantics, or there are too many.
+    """
+    path: list[int] | None = []
+    while path is not None:
+        builder = _Builder(rule, choices=Choices(path), highest=highest)
+        with contextlib.suppress(IllTyped, Undefined):
+            yield builder.scenario()
+        if builder.choices.combinations > _MAX_SCENARIOS:
+            raise Unindexed(f"more than {_MAX_SCENARIOS} combinations of axes and flags")
+        path = builder.choices.next_path()
+
+
+@dataclass
+class _Builder(Values):
+    choices: Choices = field(default_factory=lambda: Choices([]))
+    highest: int = HIGHEST_RANK
+
+    def scenario(self) -> Scenario:
+        """Build, solve the equations of the typing, and build again until nothing is new."""
+        self._choose_ranks()
+        for _ in range(_ROUNDS):
+            premises = Premises()
+            self.attrs = {}
+            for name, value in definitions(self.rule):
+                self.bind(name, number(self.value(value)))
+            lefts = [self._tensor(root, premises) for root in self.rule.lhs]
+            rights = [self._tensor(root, premises) for root in self.rule.rhs]
+            for condition in self.rule.when:
+                premises.require(self.condition(condition))
+            for left, right in zip(lefts, rights, strict=True):
+                if left.rank != right.rank:
+                    raise IllTyped("the sides differ in rank")
+                for i, j in zip(left.shape, right.shape, strict=True):
+                    premises.same(i, j)
+            if not self.unifier.solve(premises.formulas):
+                facts = self.unifier.premises(premises.formulas)
+                if any(fact == any_of() for fact in facts):
+                    raise IllTyped("contradiction")
+                sides = tuple(zip(lefts, rights, strict=True))
+                shapes = {name: self.shape(name) for name in self.ranks}
+                return Scenario(
+                    dict(self.choices.made), tuple(facts), shapes, dict(self.attrs), sides,
+                    dict(self.parameters),
+                )  # fmt: skip
+        raise Unindexed("the equations of the typing do not settle")
+
+    # Ranks and sizes -----------------------------------------------------------------------------
+
+    def _choose_ranks(self) -> None:
+        sides = (*self.rule.lhs, *self.rule.rhs)
+        highest = max(self.highest, *_literal_ranks(self.rule))
+        windowed = {
+            arg.name
+            for root in sides
+            for t in root.walk()
+            if isinstance(t, Apply) and t.op in _WINDOWS
+            for arg in t.args[:2]
+            if isinstance(arg, Var)
+        }
+        rank_conditions = [c for c in self.rule.when if _about_ranks(c)]
+        pinned = {
+            a.args[0]: int(b.args[0])
+            for c in rank_conditions
+            if c.kind == "=="
+            for a, b in (c.args, c.args[::-1])
+            if a.kind == "rank" and b.kind == "literal"
+        }
+        for name in sorted({v for root in sides for v in root.variables()}):
+            lowest = 3 if name in windowed else 0
+            options = [pinned[name]] if name in pinned else range(lowest, highest + 1)
+            self.ranks[name] = self.choices.pick(f"rank {name}", options)
+            for condition in rank_conditions:
+                named = {leaf.args[0] for a in condition.args for leaf in a.leaves()}
+                if named <= set(self.ranks) and self.condition(condition) != all_of():
+                    raise IllTyped("the ranks do not meet a condition")
+        for condition in self.rule.when:
+            if condition.kind == "same-shape":
+                a, b = condition.args
+                if self.ranks[a] != self.ranks[b]:
+                    raise IllTyped("ranks differ")
+
+    # Terms ---------------------------------------------------------------------------------------
+
+    def _tensor(self, term: Term, premises: Premises) -> IndexTensor:
+        if isinstance(term, Var):
+            name = term.name
+            if demanded((*self.rule.lhs, *self.rule.rhs)).get(name) == "bool":
+                return IndexTensor(
+                    self.shape(name), lambda index: as_truth(Read(name, tuple(index)))
+                )
+            return IndexTensor(self.shape(name), lambda index: Read(name, tuple(index)))
+        assert isinstance(term, Apply)
+        operands = [self._tensor(arg, premises) for arg in term.args]
+        if term.op == MAP:
+            function = f"any {term.attrs['f']}"
+            (x,) = operands
+            return IndexTensor(x.shape, lambda index: Call(function, (), (x.at(index),)))
+        op = get_op(term.op)
+        if op.index_fn is None:
+            raise Unindexed(f"{term.op} has no index semantics")
+        attrs = {
+            key: self._attribute(term.op, key, pattern, operands)
+            for key, pattern in term.attrs.items()
+        }
+        return op.index_fn(operands, attrs, premises)
+
+    def _attribute(
+        self, op: str, key: str, pattern: AttrPattern, operands: Sequence[IndexTensor]
+    ) -> Any:
+        kind = get_op(op).attrs[key]
+        if isinstance(pattern, tuple):
+            for part in pattern:
+                if part.kind == "attr" and part.args[0] not in self.attrs:
+                    self._bind_part(key, part.args[0], operands)
+            return tuple(self.value(part) for part in pattern)
+        if pattern.kind == "attr" and pattern.args[0] not in self.attrs:
+            self.bind(pattern.args[0], self._free(op, key, pattern.args[0], operands))
+        value = self.value(pattern)
+        if kind == "float":
+            return number(value)
+        if not isinstance(value, {"ints": tuple, "int": Poly, "str": str}[kind]):
+            raise Unindexed(f"{pattern} does not stand for one kind of attribute")
+        return value
+
+    def _bind_part(self, key: str, name: str, operands: Sequence[IndexTensor]) -> None:
+        """Bind a variable that is one entry of a list."""
+        if key == "axes":
+            rank = operands[0].rank if operands else 0
+            self.bind(name, poly(self.choices.pick(name, range(rank))))
+        elif key == "shape":
+            self.bind(name, self.symbol(name, positive=True))
+
+    def _free(self, op: str, key: str, name: str, operands: Sequence[IndexTensor]) -> Any:
+        """The value of an attribute variable: chosen, or a symbol."""
+        kind = get_op(op).attrs[key]
+        rank = operands[0].rank if operands else 0
+        if kind == "float":
+            return self.parameter(name)
+        if kind == "str":
+            raise Unindexed(f"the attribute {key} is a variable string")
+        if key == "axis":
+            return poly(self.choices.pick(name, range(rank)))
+        if key in _CHOSEN:
+            return poly(self.choices.pick(name, _CHOSEN[key]))
+        if key == "perm":
+            perm = self.choices.pick(name, list(itertools.permutations(range(rank))))
+            return tuple(map(poly, perm))
+        if key == "axes":
+            # Operators take axes for a set; who looks at one of them sees any order.
+            subsets = itertools.permutations if self._is_indexed(name) else itertools.combinations
+            sets = [s for n in range(1, rank + 1) for s in subsets(range(rank), n)]
+            return tuple(map(poly, self.choices.pick(name, sets)))
+        if kind == "int":
+            return self.symbol(name, positive=key in _POSITIVE)
+        length = self._length(op, key, name, rank)
+        positive = key in _POSITIVE or key == "shape"
+        return tuple(self.symbol(f"{name}[{i}]", positive=positive) for i in range(length))
+
+    def _is_indexed(self, name: str) -> bool:
+        """Whether the rule looks at single elements of a list."""
+        expressions = [arg for c in self.rule.when for arg in c.args]
+        for root in (*self.rule.lhs, *self.rule.rhs):
+            for term in root.walk():
+                for value in term.attrs.values() if isinstance(term, Apply) else ():
+                    expressions += value if isinstance(value, tuple) else (value,)
+        return any(name in _indexed(e) for e in expressions if isinstance(e, Expr))
+
+    def _length(self, op: str, key: str, name: str, rank: int) -> int:
+        if key == "shape":
+            return int(self.choices.pick(f"rank {name}", range(self.highest + 1)))
+        if op == "Pad":
+            return 2 * rank
+        if rank < 3:
+            raise IllTyped("a window needs a spatial axis")
+        return (rank - 2) * (2 if key == "pads" else 1)
+
+
+def _indexed(expression: Expr) -> Iterator[str]:
+    """Lists of which the expression takes an element."""
+    if expression.kind == "item":
+        yield from (leaf.args[0] for leaf in expression.args[0].leaves())
+    for arg in expression.args:
+        if isinstance(arg, Expr):
+            yield from _indexed(arg)
+
+
+def _literal_ranks(rule: Rule) -> Iterator[int]:
+    """Ranks that literal permutations of the rule ask for."""
+    yield 0
+    for root in (*rule.lhs, *rule.rhs):
+        for term in root.walk():
+            perm = term.attrs.get("perm") if isinstance(term, Apply) else None
+            if isinstance(perm, tuple):
+                yield len(perm)
+
+
+def _about_ranks(condition: Condition) -> bool:
+    if condition.kind not in ("==", "!=", "<", "<="):
+        return False
+    leaves = [leaf for arg in condition.args for leaf in arg.leaves()]
+    return bool(leaves) and all(leaf.kind == "rank" for leaf in leaves)

@@ -1,0 +1,8 @@
+"""TASO's substitutions: reader of the file, readable text, conversion to rules of ours."""
+
+from __future__ import annotations
+
+from eqsat_opt.proving.taso.convert import Groups, to_rule
+from eqsat_opt.proving.taso.reader import TasoOp, TasoRule, read_taso
+
+__all__ = ["Groups", "TasoOp", "TasoRule", "read_taso", "to_rule"]

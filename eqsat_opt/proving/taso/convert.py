@@ -1,0 +1,248 @@
+"""TASO's rules as rules of ours, with everything explicit that TASO leaves to its tensors.
+
+* A convolution's group is what its operands say: channels of the data over channels of the weight.
+* SAME padding is four numbers that follow from the kernel (stride 1), VALID is four zeros.
+* Strides are the file's. Its kernel sizes are dropped, since TASO's matcher ignores them.
+* A fused activation is an operator of its own.
+* ``split`` cuts where its operand was put together; here it is a slice with both bounds.
+* Elementwise operators take operands of equal shape.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+from eqsat_opt.errors import RuleError
+from eqsat_opt.proving.taso.reader import Side, TasoOp, TasoRule, Value, variable_names
+from eqsat_opt.rules.rule import Numerics, Phase, Rule
+from eqsat_opt.rules.term import Apply, AttrPattern, Condition, Expr, Term, Var, expr, ops, slice_
+
+__all__ = ["Groups", "to_rule"]
+
+
+class Groups(enum.StrEnum):
+    """Which convolutions the source matches."""
+
+    ORDINARY = "ordinary"
+    """Only those of one group."""
+    ANY = "any"
+    """Those of any group, as TASO's matcher does, which does not look at it."""
+
+
+_EXTENT_OF_OPERAND = frozenset({"Add", "Mul", "Relu", "Sigmoid", "Tanh"})
+_ACTIVATIONS = {"sigmoid": "Sigmoid", "relu": "Relu", "tanh": "Tanh"}
+_KERNEL_AXES = (2, 3)
+
+
+def _extent(term: Term, axis: int) -> Expr:
+    """The extent of a term along an axis, from those of its variables."""
+    if isinstance(term, Var):
+        return term.dim(axis)
+    assert isinstance(term, Apply)
+    first, second = term.args[0], term.args[-1]
+    match term.op:
+        case "MatMul":
+            return _extent(second if axis == 1 else first, axis)
+        case "Conv":
+            # Windows cover the data at stride 1 with SAME padding; other strides are refused.
+            return _extent(second, 0) if axis == 1 else _extent(first, axis)
+        case "Concat":
+            parts = [_extent(arg, axis) for arg in term.args]
+            return parts[0] + parts[1] if _axis(term) == axis else parts[0]
+        case "Slice":
+            if _axis(term) == axis:
+                lo, hi = term.attrs["lo"], term.attrs["hi"]
+                assert isinstance(lo, Expr)
+                assert isinstance(hi, Expr)
+                return hi - lo
+    return _extent(first, axis)
+
+
+def _axis(term: Apply) -> int:
+    axis = term.attrs["axis"]
+    assert isinstance(axis, Expr)
+    return int(axis.args[0])
+
+
+def _cut(term: Term, axis: int) -> Expr:
+    """Where a split along ``axis`` cuts: the boundary of the concatenation that made the term.
+
+    Raises:
+        RuleError: if none did.
+    """
+    if isinstance(term, Apply):
+        first, second = term.args[0], term.args[-1]
+        if term.op == "Concat" and _axis(term) == axis:
+            return _extent(first, axis)
+        if term.op in _EXTENT_OF_OPERAND or (term.op == "Concat" and _axis(term) != axis):
+            return _cut(first, axis)
+        if term.op == "MatMul":
+            return _cut(second if axis == 1 else first, axis)
+        if term.op == "Conv" and axis < 2:
+            return _cut(second, 0) if axis == 1 else _cut(first, 0)
+    raise RuleError(f"a split along axis {axis} of {term}, which no concatenation made")
+
+
+class _Conversion:
+    """One side after the other; conditions come from the source alone."""
+
+    def __init__(self, rule: TasoRule, groups: Groups, kernel: int | None) -> None:
+        self.rule = rule
+        self.groups = groups
+        self.kernel = kernel
+        self.names = variable_names(rule)
+        self.kinds: dict[str, str] = {}
+        self.when: list[Condition] = []
+        self.ranks: dict[str, int] = {}
+        self.pads: dict[str, tuple[Expr, ...]] = {}
+
+    # Operands ------------------------------------------------------------------------------------
+
+    def variable(self, number: int) -> Var:
+        name = self.names[number]
+        self.kinds.setdefault(name, "Tensor")
+        return Var(name)
+
+    def integer(self, prefix: str) -> Expr:
+        name = f"{prefix}{sum(kind == 'Int' for kind in self.kinds.values()) + 1}"
+        self.kinds[name] = "Int"
+        return Expr("attr", (name,))
+
+    def side(self, side: Side, values: Sequence[Value], *, is_source: bool) -> list[Term]:
+        """The terms of some values of a side; what is read twice is built once."""
+        built: dict[Value, Term] = {}
+
+        def term(value: Value) -> Term:
+            if value not in built:
+                if value.op < 0:
+                    built[value] = self.variable(value.op)
+                else:
+                    op = side[value.op]
+                    operands = [term(operand) for operand in op.operands]
+                    built[value] = self.apply(op, value.output, operands, is_source=is_source)
+            return built[value]
+
+        return [term(value) for value in values]
+
+    def apply(self, op: TasoOp, output: int, operands: Sequence[Term], *, is_source: bool) -> Term:
+        first = operands[0]
+        result: Term
+        match op.kind:
+            case "conv":
+                result = self.convolution(op, *operands, is_source=is_source)
+            case "matmul":
+                result = ops.MatMul(*operands)
+                self.rank(operands, 2)
+            case "concat":
+                self.rank(operands, op.parameters["rank"])
+                return ops.Concat(*operands, axis=op.parameters["axis"])
+            case "split":
+                axis = op.parameters["axis"]
+                cut = _cut(first, axis)
+                bounds = (expr(0), cut) if output == 0 else (cut, _extent(first, axis))
+                return slice_(first, axis, *bounds)
+            case "ewadd" | "ewmul":
+                if is_source:
+                    self.equal_shapes(*operands)
+                return ops.Add(*operands) if op.kind == "ewadd" else ops.Mul(*operands)
+            case activation:
+                return getattr(ops, _ACTIVATIONS[activation])(first)  # type: ignore[no-any-return]
+        if op.activation != "none":
+            return getattr(ops, _ACTIVATIONS[op.activation])(result)  # type: ignore[no-any-return]
+        return result
+
+    def convolution(self, op: TasoOp, x: Term, w: Term, *, is_source: bool) -> Term:
+        strides = op.parameters["stride_h"], op.parameters["stride_w"]
+        if strides != (1, 1) and op.pad == "same":
+            raise RuleError(
+                f"rule {self.rule.number} pads to SAME at stride {strides[0]}, "
+                "which depends on the extent of the data"
+            )
+        self.rank((x, w), 4)
+        pads: AttrPattern = tuple(expr(0) for _ in range(4))
+        if op.pad == "same":
+            pads = self.same_pads(w, is_source=is_source)
+        group: Expr = _extent(x, 1) // _extent(w, 1)
+        if is_source:
+            group = expr(1) if self.groups is Groups.ORDINARY else self.integer("g")
+        return ops.Conv(x, w, strides=strides, pads=pads, dilations=(1, 1), group=group)
+
+    def same_pads(self, w: Term, *, is_source: bool) -> tuple[Expr, ...]:
+        kernel = [_extent(w, axis) for axis in _KERNEL_AXES]
+        if self.kernel is not None:
+            if is_source:
+                self.when += [extent == self.kernel for extent in kernel]
+            return tuple(expr(p) for p in ((self.kernel - 1) // 2,) * 2 + (self.kernel // 2,) * 2)
+        same = *((k - 1) // 2 for k in kernel), *(k // 2 for k in kernel)
+        return self.matched_pads(same) if is_source else same
+
+    def matched_pads(self, same: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Variables for pads of the source, whose conditions say that they are ``same``."""
+        key = str([str(pad) for pad in same])
+        if key not in self.pads:
+            self.pads[key] = tuple(self.integer("p") for _ in same)
+            for variable, pad in zip(self.pads[key], same, strict=True):
+                self.when.append((variable == pad).because("SAME padding"))
+        return self.pads[key]
+
+    # Ranks and shapes ----------------------------------------------------------------------------
+
+    def rank(self, terms: Sequence[Term], rank: int) -> None:
+        for term in terms:
+            for name in term.variables():
+                self.ranks.setdefault(name, rank)
+
+    def equal_shapes(self, x: Term, y: Term) -> None:
+        """Conditions under which two operands of the source have one shape."""
+        same = _of_shape(x), _of_shape(y)
+        if isinstance(same[0], Var) and isinstance(same[1], Var):
+            if same[0].name != same[1].name:
+                self.when.append(same[0].shape == same[1].shape)
+            return
+        for axis in range(min(self.rank_of(x), self.rank_of(y))):
+            left, right = _extent(x, axis), _extent(y, axis)
+            if str(left) != str(right):
+                self.when.append(left == right)
+
+    def rank_of(self, term: Term) -> int:
+        return max(self.ranks.get(name, 0) for name in term.variables())
+
+    def conditions(self) -> tuple[Condition, ...]:
+        ranks = [Var(name).rank == rank for name, rank in self.ranks.items()]
+        seen: dict[str, Condition] = {}
+        for condition in (*ranks, *self.when):
+            seen.setdefault(str(condition), condition)
+        return tuple(seen.values())
+
+
+def _of_shape(term: Term) -> Term:
+    """A term below that has the same shape, a variable if there is one."""
+    while isinstance(term, Apply) and term.op in _EXTENT_OF_OPERAND:
+        term = term.args[0]
+    return term
+
+
+def to_rule(rule: TasoRule, groups: Groups = Groups.ORDINARY, kernel: int | None = None) -> Rule:
+    """``rule`` in our language, read from left to right.
+
+    Args:
+        rule: of the file.
+        groups: which convolutions its source matches.
+        kernel: extent of the weights of its source; any if ``None``. What is wrong at one extent is
+            wrong, and smaller.
+
+    Raises:
+        RuleError: if it uses what cannot be made explicit.
+    """
+    conversion = _Conversion(rule, groups, kernel)
+    lhs = conversion.side(rule.source, [pair.source for pair in rule.outputs], is_source=True)
+    when = conversion.conditions()
+    rhs = conversion.side(rule.target, [pair.target for pair in rule.outputs], is_source=False)
+    suffix = "" if groups is Groups.ORDINARY else "-any-group"
+    suffix += "" if kernel is None else f"-kernel-{kernel}"
+    return Rule(
+        f"taso/{rule.number}{suffix}", tuple(lhs), tuple(rhs), when,
+        tuple(sorted(conversion.kinds.items())), Numerics.REASSOCIATE, Phase.EXPLORE, False,
+        f"Rule {rule.number} of TASO's file.",
+    )  # fmt: skip

@@ -1,0 +1,133 @@
+"""Attributes and extents of a pattern that are open: what a scheme decides, and what it leaves."""
+
+from __future__ import annotations
+
+import operator as python
+from collections.abc import Sequence
+from typing import Any
+
+from eqsat_opt.proving.typing.extents import Extent, Shape, Unknown, apply, resolve
+from eqsat_opt.proving.typing.most_general import Typing
+from eqsat_opt.rules.term import Apply
+
+__all__ = [
+    "DYADIC",
+    "PARAMETERS",
+    "SIGNED",
+    "attribute",
+    "extents_of",
+    "multiple",
+    "numbers",
+    "repeated",
+]
+
+DYADIC = (0.25, 2.0, 0.5, 1.0)
+"""Positive float attributes: exact in binary, so that no domain rounds them."""
+PARAMETERS = (0.25, -0.5, 2.0, 0.0, 0.5, 1.0, 3.0, 2.0**-10)
+"""Attributes of functions of one argument, of any sign."""
+SIGNED = (0.5, -1.0, 2.0, -2.0, 1.0, 4.0, 0.25, -0.5, 0.0)
+"""Factors, addends and bounds, which may be negative; inverses and opposites are among them."""
+
+
+def attribute(t: Typing, term: Apply, key: str, options: Sequence[Any], core: int = 0) -> Any:
+    """The value of an attribute; where it is open, one of ``options``, or a like one.
+
+    Floats are also drawn for the rule, as are whole numbers beyond 1, and both are taken beside and
+    beyond those that the rule names. Options that are a ``range`` are all there are.
+    """
+    pattern = term.attrs[key]
+    value = t.value(pattern)
+    if value is None:
+        value = t.solved(pattern)
+        if value is None:
+            value = _like(t, options, core)
+        t.bind(pattern, value)
+    return value
+
+
+def _like(t: Typing, options: Sequence[Any], core: int) -> Any:
+    if isinstance(options, range):
+        return t.choose(options, core=core)
+    if all(isinstance(option, float) for option in options):
+        marks = t.hints.marks
+        more = marks.reals if min(options) <= 0 else marks.positive
+        return t.choose((*options, *more), core=core or len(options))
+    if all(type(option) is int for option in options) and max(options) > 1:
+        return _count(t, options, core)
+    return t.choose(options, core=core)
+
+
+def _count(t: Typing, options: Sequence[int], core: int = 0) -> int:
+    """One of ``options``, or now and then a number that is beyond them or beside the rule's."""
+    marks = t.hints.marks
+    more = tuple(n for n in (*marks.counts, *marks.drawn) if n not in options)
+    if not more:
+        return t.choose(options, core=core)
+    if t.hints.large:
+        return t.choose(more)
+    value = t.choose((*options, *options, None), core=core or len(options))
+    return t.choose(more) if value is None else value
+
+
+def extents_of(t: Typing, pattern: tuple[Any, ...]) -> Shape:
+    """A shape that a pattern spells out axis by axis; what is open becomes an unknown."""
+    shape = []
+    for part in pattern:
+        value = t.value(part)
+        if value is None:
+            value = t.solved(part)
+            if value is None:
+                value = t.extents.new()
+            t.bind(part, value)
+        shape.append(value)
+    return tuple(shape)
+
+
+def numbers(
+    t: Typing,
+    term: Apply,
+    key: str,
+    count: int,
+    usual: Sequence[Any],
+    each: Sequence[int],
+    low: int = 0,
+) -> Any:
+    """A list attribute.
+
+    It is one of the ``usual`` lists, or else ``count`` numbers out of ``each``; where the pattern
+    names its elements they are unknowns, ``low`` at least.
+    """
+    pattern = term.attrs[key]
+    if not isinstance(pattern, tuple):
+        value = t.value(pattern)
+        if value is None:
+            value = t.choose((*usual, None), core=len(usual))
+            if value is None:
+                value = tuple(_count(t, each) for _ in range(count))
+            t.bind(pattern, value)
+        return value
+    values = []
+    for part in pattern:
+        value = t.value(part)
+        if value is None:
+            value = t.extents.new(low=low)
+            t.bind(part, value)
+        values.append(value)
+    return tuple(values)
+
+
+def repeated(n_axes: int, *values: int) -> list[tuple[int, ...]]:
+    """One list for each of ``values``, the same on all axes."""
+    return [(value,) * n_axes for value in values]
+
+
+def multiple(t: Typing, whole: Extent, factor: int, part: Extent) -> None:
+    """Whole = factor * part, solved for the side that is open."""
+    whole, part = resolve(whole), resolve(part)
+    if factor == 1:
+        t.equal(whole, part)
+    elif isinstance(part, Unknown) and not isinstance(whole, Unknown):
+        t.equal(part, apply(python.floordiv, whole, factor))
+        t.equal(whole, apply(python.mul, factor, part))
+    else:
+        t.equal(whole, apply(python.mul, factor, part))

@@ -1,0 +1,171 @@
+"""The instances of one typing, computed from its open extents without typing anything again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, product
+from math import prod
+from typing import Any, TypeAlias
+
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.proving.typing.extents import Derived, Unknown, resolve
+from eqsat_opt.proving.typing.most_general import Typing
+from eqsat_opt.rules.bindings import Bindings
+
+__all__ = ["Instance", "Template"]
+
+_OPEN = (Unknown, Derived)
+_Slot: TypeAlias = "int | tuple[_Slot, ...]"
+"""Where a value stands; of a list, where each of its parts does."""
+
+
+class Instance:
+    """Values of all variables, to be compared and counted before they are typed.
+
+    Attributes:
+        key: the same for equal instances of a rule: element types, shapes and attributes, each in
+            order of the names.
+        elements: of all operands together.
+    """
+
+    __slots__ = ("_template", "_values", "elements", "key")
+
+    def __init__(self, template: Template, values: Sequence[int], key: Any) -> None:
+        self._template = template
+        self._values = values
+        self.key = key
+        self.elements = sum(map(prod, key[1]))
+
+    def bindings(self) -> Bindings:
+        """As every reader of rules takes them."""
+        tensors, attributes = self._template.names
+        dtypes, shapes, values = self.key
+        types = map(TensorType, dtypes, shapes)
+        return Bindings(dict(zip(tensors, types)), dict(zip(attributes, values)))  # noqa: B905
+
+    def shrunk(self) -> Iterator[Instance]:
+        """Instances of the same typing with one or two smaller extents."""
+        lows = self._template.lows
+        open_ = [i for i, value in enumerate(self._values) if value > lows[i]]
+        least = [{i: lows[i]} for i in open_]
+        less = [{i: self._values[i] - 1} for i in open_]
+        both = [a | b for a, b in combinations(less, 2)]
+        for changes in (*least, *less, *both):
+            values = [changes.get(i, value) for i, value in enumerate(self._values)]
+            instance = self._template.at(values)
+            if instance is not None and instance.elements < self.elements:
+                yield instance
+
+    def emptied(self) -> Iterator[Instance]:
+        """Instances of the same typing with one extent of 0."""
+        for place in range(len(self._values)):
+            values = [0 if i == place else value for i, value in enumerate(self._values)]
+            instance = self._template.at(values, least=0)
+            if instance is not None:
+                yield instance
+
+    def stretched(self, extent: int, others: int) -> Iterator[Instance]:
+        """Instances of the same typing with one extent as given, and at most ``others`` else."""
+        lows = self._template.lows
+        for place in range(len(self._values)):
+            values = [extent if i == place else min(v, others) for i, v in enumerate(self._values)]
+            instance = self._template.at(values) if lows[place] >= 0 else None
+            if instance is not None:
+                yield instance
+
+
+class Template:
+    """A straight-line program from values of the open extents to shapes and attributes."""
+
+    def __init__(self, typing: Typing) -> None:
+        """Flatten what a run of ``typing`` found.
+
+        Attributes:
+            lows: least values of the open extents.
+            reach: greatest whole number among the attributes that have a value; at least 1.
+            named: places of the open extents that attributes are, rather than shapes alone.
+        """
+        free = typing.extents.free()
+        self.lows = tuple(unknown.low for unknown in free)
+        self._slots: list[Any] = list(self.lows)
+        self._place: dict[Unknown | Derived, int] = {u: i for i, u in enumerate(free)}
+        self._steps: list[tuple[int, Callable[..., int], list[int]]] = []
+        tensors, attributes = sorted(typing.shapes), sorted(typing.attrs)
+        self.names = tuple(tensors), tuple(attributes)
+        self._dtypes = tuple(typing.dtypes.get(name, typing.dtype) for name in tensors)
+        self._shapes = tuple(self._list(typing.shapes[name]) for name in tensors)
+        self._attrs = tuple(self._of(typing.attrs[name]) for name in attributes)
+        in_attributes = {slot for attr in self._attrs for slot in _slots_of(attr)}
+        self.named = tuple(place for place in range(len(self.lows)) if place in in_attributes)
+        self.reach = max((n for a in typing.attrs.values() for n in _whole(a)), default=1)
+        self._equations = [self._list(pair) for pair in typing.extents.equations]
+        self._least = [(self._of(e), low) for e, low in typing.extents.derived_bounds()]
+
+    def _list(self, values: Sequence[Any]) -> list[int]:
+        return [self._of(value) for value in values]
+
+    def _of(self, value: Any) -> Any:
+        value = resolve(value)
+        if isinstance(value, tuple) and any(isinstance(v, _OPEN) for v in value):
+            return tuple(self._of(part) for part in value)
+        if isinstance(value, _OPEN) and value in self._place:
+            return self._place[value]
+        step = (value.function, self._list(value.args)) if isinstance(value, Derived) else None
+        self._slots.append(value)
+        place = len(self._slots) - 1
+        if step is not None:
+            assert isinstance(value, Derived)
+            self._place[value] = place
+            self._steps.append((place, *step))
+        return place
+
+    def all(self, bound: int) -> Iterator[Instance | None]:
+        """One per assignment with open extents up to ``bound``."""
+        return map(self.at, product(*(range(low, bound + 1) for low in self.lows)))
+
+    def at(self, values: Sequence[int], least: int = 1) -> Instance | None:
+        """The instance at these extents, raised to their least values; ``None`` if none fits.
+
+        Extents are at least 1, or 0 where ``least`` is.
+        """
+        slots = self._slots.copy()
+        lows = [min(low, least) for low in self.lows] if least < 1 else self.lows
+        slots[: len(values)] = map(max, lows, values)
+        try:
+            for place, function, args in self._steps:
+                slots[place] = function(*[slots[i] for i in args])
+        except ZeroDivisionError:
+            return None
+        for a, b in self._equations:
+            if slots[a] != slots[b]:
+                return None
+        for place, low in self._least:
+            if slots[place] < min(low, least):
+                return None
+        shapes = tuple([tuple([slots[i] for i in shape]) for shape in self._shapes])
+        if any(min(shape) < least for shape in shapes if shape):
+            return None
+        attrs = tuple([slots[a] if isinstance(a, int) else _read(a, slots) for a in self._attrs])
+        return Instance(self, slots[: len(values)], (self._dtypes, shapes, attrs))
+
+
+def _slots_of(attribute: _Slot) -> Iterator[int]:
+    if isinstance(attribute, int):
+        yield attribute
+        return
+    for part in attribute:
+        yield from _slots_of(part)
+
+
+def _whole(value: Any) -> Iterator[int]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _whole(part)
+    elif type(value) is int:
+        yield max(1, value)
+
+
+def _read(places: _Slot, slots: list[Any]) -> Any:
+    if isinstance(places, int):
+        return slots[places]
+    return tuple([_read(place, slots) for place in places])

@@ -1,8 +1,0 @@
-"""TASO's substitutions: reader of the file, readable text, conversion to rules of ours."""
-
-from __future__ import annotations
-
-from eqsat_opt.rules.taso.convert import Groups, to_rule
-from eqsat_opt.rules.taso.reader import TasoOp, TasoRule, read_taso
-
-__all__ = ["Groups", "TasoOp", "TasoRule", "read_taso", "to_rule"]

@@ -1,0 +1,24 @@
+"""The order in which a selection is computed."""
+
+from __future__ import annotations
+
+from eqsat_opt.select.choose import Selection
+
+__all__ = ["execution_order"]
+
+
+def execution_order(selection: Selection) -> list[int]:
+    """Chosen classes, operands first; a selection in this order already keeps it."""
+    done: set[int] = set()
+    result: list[int] = []
+    for root in selection:
+        stack = [(root, False)]
+        while stack:
+            cls, ready = stack.pop()
+            if ready:
+                result.append(cls)
+            elif cls not in done:
+                done.add(cls)
+                stack.append((cls, True))
+                stack += [(c, False) for c in reversed(selection[cls].reads) if c not in done]
+    return result

@@ -1,0 +1,169 @@
+"""A selection with what its kernels cost and what it is called in the model: what was extracted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from eqsat_opt.columns import aligned
+from eqsat_opt.cost.pricing import Price
+from eqsat_opt.errors import StageError
+from eqsat_opt.extract import Extraction, Objective
+from eqsat_opt.extract.extraction import Status
+from eqsat_opt.ir.types import ValueType
+from eqsat_opt.select.body import FREE, body_text, price_texts
+from eqsat_opt.select.candidates import Candidate, Candidates
+from eqsat_opt.select.choose import Selection
+from eqsat_opt.select.ordering import execution_order
+from eqsat_opt.select.quoted import QuotedCandidates
+
+__all__ = ["Chosen", "PricedSelection", "priced_selection"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The candidate that computes a class.
+
+    Attributes:
+        candidate: what was chosen.
+        type: of the class; ``None`` for the pseudo-class of a kernel with several outputs.
+        price: of its kernel; ``None`` for what has none.
+        name: what the model calls the value, or how lowering named a constant that it gave another
+            shape; ``""`` where there is no such value.
+        opaque: the operator of an opaque node; else ``""``.
+        rules: that made what it covers.
+    """
+
+    candidate: Candidate
+    type: ValueType | None
+    price: Price | None = None
+    name: str = ""
+    opaque: str = ""
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PricedSelection:
+    """What extraction chose.
+
+    Attributes:
+        items: one for every class that is computed, operands first.
+        outputs: name and class of each output of the model.
+        sizes: values of symbolic dimensions at which it is priced.
+        objective: what was minimised: weights by metric.
+        metrics: totals by metric.
+        cost: the objective's value.
+        lower_bound: no selection costs less.
+        status: what is known of that, as :class:`~eqsat_opt.extract.Extraction` says it.
+    """
+
+    items: tuple[Chosen, ...]
+    outputs: tuple[tuple[str, int], ...]
+    sizes: Mapping[str, int]
+    objective: Mapping[str, float]
+    metrics: Mapping[str, float]
+    cost: float
+    lower_bound: float
+    status: Status
+
+    @property
+    def selection(self) -> Selection:
+        """Class to candidate: what can be raised to a graph again."""
+        return {chosen.candidate.cls: chosen.candidate for chosen in self.items}
+
+    def require_from(self, candidates: Candidates) -> None:
+        """Refuse a selection that was not chosen from these candidates.
+
+        Raises:
+            StageError: it has a candidate that is not among them.
+        """
+        known = frozenset(candidates.items)
+        for chosen in self.items:
+            if chosen.candidate not in known:
+                raise StageError(
+                    f"the candidate of class {chosen.candidate.cls} is not among the candidates "
+                    "that are given; store selection and candidates of one search"
+                )
+
+    def lines(self, *, short: bool = False) -> Iterator[str]:
+        """A line of totals, a header, and one line per kernel in the order of execution.
+
+        Inputs and constants have no line: they are named where they are read, constants with ``!``,
+        and those that are folded by their number. ``short`` changes nothing.
+        """
+        del short
+        yield self._summary()
+        names: dict[int, str] = {}
+        rows = []
+        for chosen in self.items:
+            item = chosen.candidate
+            mark = "!" if item.kind == "const" else ""
+            called = chosen.name if item.kind in FREE else ""
+            names[item.cls] = f"{called or f'#{item.cls}'}{mark}"
+            if item.kind in FREE:
+                continue
+            time, source = price_texts(item, chosen.price)
+            rows.append(
+                (
+                    f"#{item.cls}",
+                    "" if chosen.type is None else str(chosen.type),
+                    chosen.name,
+                    time,
+                    source,
+                    body_text(item, lambda cls: names.get(cls, f"#{cls}"), chosen.opaque)
+                    + (f" by {', '.join(chosen.rules)}" if chosen.rules else ""),
+                )
+            )
+        if rows:
+            yield from aligned(("class", "type", "name", "µs", "price", "runs"), rows, right={3})
+
+    def _summary(self) -> str:
+        kinds = [chosen.candidate.kind for chosen in self.items]
+        runs = sum(chosen.candidate.steps != () for chosen in self.items) + kinds.count("opaque")
+        objective = " + ".join(f"{weight:g} {name}" for name, weight in self.objective.items())
+        outputs = ", ".join(f"{name} #{cls}" for name, cls in self.outputs)
+        return (
+            f"kernels {runs}, inputs {kinds.count('leaf')}, constants {kinds.count('const')}; "
+            f"cost {self.cost:.6g} ({objective}), at least {self.lower_bound:.6g}: {self.status}; "
+            f"outputs {outputs or 'none'}"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def priced_selection(
+    selection: Selection, quoted: QuotedCandidates, extraction: Extraction
+) -> PricedSelection:
+    """A selection from ``quoted`` candidates, with what ``extraction`` knows of it."""
+    named = quoted.named
+    eclasses, legend = named.eclasses, named.legend
+    prices = {
+        item: None if kernel is None else quoted.prices[kernel]
+        for item, kernel in zip(quoted.priced.candidates.items, quoted.priced.kernels, strict=True)
+    }
+    items = []
+    for cls in execution_order(selection):
+        item = selection[cls]
+        rules = (eclasses.rule_of(node) for node in item.nodes if item.kind != "const")
+        index = dict(eclasses.attrs[item.nodes[0]]).get("index")
+        items.append(
+            Chosen(
+                item,
+                eclasses.types[cls] if cls < eclasses.n_classes else None,
+                prices[item],
+                named.value_name(cls),
+                legend.opaque[int(str(index))].op if item.kind == "opaque" else "",
+                tuple(dict.fromkeys(rule for rule in rules if rule is not None)),
+            )
+        )
+    return PricedSelection(
+        tuple(items),
+        legend.outputs,
+        quoted.priced.sizes,
+        objective.weights if isinstance(objective := extraction.objective, Objective) else {},
+        extraction.metrics,
+        extraction.cost,
+        extraction.lower_bound,
+        extraction.status,
+    )

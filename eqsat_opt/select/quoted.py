@@ -1,0 +1,89 @@
+"""Candidates with a price each: what extraction chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from eqsat_opt.columns import aligned
+from eqsat_opt.cost.pricing import Price
+from eqsat_opt.egraph.legend import Legend, NamedEClasses
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.select.body import FREE, body_text, price_texts
+from eqsat_opt.select.pricing import PricedCandidates, PricedProblem
+
+__all__ = ["QuotedCandidates"]
+
+
+@dataclass(frozen=True)
+class QuotedCandidates:
+    """All candidates, and what their kernels cost.
+
+    Attributes:
+        priced: the candidates, and at which sizes and under which limits they are priced.
+        prices: of every kernel among them.
+        legend: names of the model.
+    """
+
+    priced: PricedCandidates
+    prices: Mapping[Kernel, Price]
+    legend: Legend
+
+    @property
+    def named(self) -> NamedEClasses:
+        """The e-classes that were tiled."""
+        return NamedEClasses(self.priced.candidates.eclasses, self.legend)
+
+    def problem(self) -> PricedProblem:
+        """The extraction problem under these prices.
+
+        Raises:
+            ExtractionError: a root has no candidate.
+        """
+        return self.priced.problem(self.prices.__getitem__)
+
+    def lines(self, *, short: bool = False) -> Iterator[str]:
+        """A line of counts, a header, and one line per candidate.
+
+        Args:
+            short: whether inputs and constants, which run nothing, have no line; they are named
+                where they are read, constants with ``!``.
+        """
+        priced, named = self.priced, self.named
+        items, eclasses = priced.candidates.items, named.eclasses
+        measured = sum(price.measured for price in self.prices.values())
+        yield (
+            f"candidates {len(items)}, classes {len({item.cls for item in items})}, kernels "
+            f"{len(self.prices)} ({measured} measured), roots "
+            + (", ".join(f"#{root}" for root in priced.roots) or "none")
+            + ("; without inputs and constants" if short else "")
+        )
+        rows = []
+        names: dict[int, str] = {}
+        for item in items:
+            called = named.value_name(item.cls) if item.kind in FREE else ""
+            mark = "!" if item.kind == "const" else ""
+            names.setdefault(item.cls, f"{called or f'#{item.cls}'}{mark}")
+        for item, kernel, is_offered in zip(
+            items, priced.kernels, priced.offered.tolist(), strict=True
+        ):
+            if short and item.kind in FREE:
+                continue
+            own = named.node_text(item.nodes[0])
+            if item.kind == "opaque":
+                own = own.partition("(")[0]
+            time, source = price_texts(item, None if kernel is None else self.prices[kernel])
+            rows.append(
+                (
+                    f"#{item.cls}",
+                    str(eclasses.types[item.cls]) if item.cls < eclasses.n_classes else "",
+                    item.kind,
+                    time,
+                    source if is_offered else "not offered",
+                    body_text(item, lambda cls: names.get(cls, f"#{cls}"), own),
+                )
+            )
+        yield from aligned(("class", "type", "kind", "µs", "price", "runs"), rows, right={3})
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

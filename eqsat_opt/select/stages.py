@@ -1,0 +1,148 @@
+"""The stages of a search by name: each is shown, written and read in the same way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from eqsat_opt.documents import Document, read_document, write_document
+from eqsat_opt.egraph import eclasses_json
+from eqsat_opt.egraph.legend import NamedEClasses, legend_of
+from eqsat_opt.errors import OptionError, StageError
+from eqsat_opt.paths import shown
+from eqsat_opt.select import candidates_json, selection_json
+from eqsat_opt.select.pipeline import Plan
+from eqsat_opt.select.priced_selection import PricedSelection, priced_selection
+from eqsat_opt.select.quoted import QuotedCandidates
+
+__all__ = [
+    "STAGES",
+    "StageValue",
+    "read_stage",
+    "require_stage",
+    "stage_document",
+    "stage_of",
+    "write_stage",
+]
+
+StageValue = NamedEClasses | QuotedCandidates | PricedSelection
+"""What a stage hands to the next; each prints itself, in full by ``str`` or line by line."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How a stage is taken from a search, written and read."""
+
+    format: str
+    of: Callable[[Plan], Any]
+    to_json: Callable[[Any], Document]
+    from_json: Callable[[Any], Any]
+    type: type[Any]
+
+
+def _eclasses(plan: Plan) -> NamedEClasses:
+    eclasses = plan.saturation.eclasses
+    return NamedEClasses(eclasses, legend_of(plan.saturation.lowered, eclasses))
+
+
+def _candidates(plan: Plan) -> QuotedCandidates:
+    priced, prices = plan.choice.priced, plan.choice.prices
+    own = dict.fromkeys(kernel for kernel in priced.kernels if kernel is not None)
+    return QuotedCandidates(
+        priced, {kernel: prices[kernel] for kernel in own}, _eclasses(plan).legend
+    )
+
+
+def _selection(plan: Plan) -> PricedSelection:
+    return priced_selection(plan.choice.best, _candidates(plan), plan.choice.extraction)
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "eclasses": _Kind(
+        eclasses_json.FORMAT,
+        _eclasses,
+        eclasses_json.eclasses_to_json,
+        eclasses_json.eclasses_from_json,
+        NamedEClasses,
+    ),
+    "candidates": _Kind(
+        candidates_json.FORMAT,
+        _candidates,
+        candidates_json.candidates_to_json,
+        candidates_json.candidates_from_json,
+        QuotedCandidates,
+    ),
+    "selection": _Kind(
+        selection_json.FORMAT,
+        _selection,
+        selection_json.selection_to_json,
+        selection_json.selection_from_json,
+        PricedSelection,
+    ),
+}
+
+STAGES = tuple(_KINDS)
+"""Names of the stages, in the order in which they follow each other."""
+
+
+def require_stage(name: str) -> None:
+    """Refuse the name of no stage.
+
+    Raises:
+        OptionError: there is no stage of this name.
+    """
+    if name not in _KINDS:
+        near = get_close_matches(name, STAGES, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise OptionError(f"unknown stage {name!r}; {hint}choose from {', '.join(STAGES)}")
+
+
+def stage_of(plan: Plan, name: str) -> StageValue:
+    """The value of one stage of a search.
+
+    Raises:
+        OptionError: there is no stage of this name.
+    """
+    require_stage(name)
+    value: StageValue = _KINDS[name].of(plan)
+    return value
+
+
+def stage_document(value: StageValue) -> Document:
+    """The document of a stage, as it is written."""
+    kind = next(kind for kind in _KINDS.values() if isinstance(value, kind.type))
+    return kind.to_json(value)
+
+
+def write_stage(value: StageValue, path: str | os.PathLike[str]) -> None:
+    """Write a stage whole or not at all; :func:`read_stage` gives back an equal value.
+
+    Raises:
+        StageError: the file cannot be written; nothing is left behind.
+    """
+    write_document(path, stage_document(value))
+
+
+def read_stage(path: str | os.PathLike[str]) -> StageValue:
+    """The stage that a file holds, whichever it is.
+
+    Raises:
+        StageError: it cannot be read, is no stage, was written by another version, or is damaged;
+            the message says what is wrong with it.
+    """
+    document = read_document(path)
+    found = document.get("format")
+    name = shown(os.fspath(path))
+    for kind in _KINDS.values():
+        if found == kind.format:
+            try:
+                value: StageValue = kind.from_json(document)
+            except StageError as error:
+                raise StageError(f"{name}: {error}; write it again") from error
+            return value
+    formats = ", ".join(repr(kind.format) for kind in _KINDS.values())
+    what = "no format" if found is None else f"the format {found!r:.60}"
+    raise StageError(f"{name} has {what}; this version reads {formats}")

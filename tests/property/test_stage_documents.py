@@ -1,0 +1,162 @@
+"""Every stage of a search over a random graph is written and read back as it was."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+
+from eqsat_opt.documents import document_text
+from eqsat_opt.egraph.eclasses_json import eclasses_from_json
+from eqsat_opt.errors import StageError
+from eqsat_opt.extract import Objective, extract
+from eqsat_opt.ir.dims import Dim, as_dim, floor_div, sym
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.normalise import normalise
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.sizes import size_sets
+from eqsat_opt.ir.types import OtherType, TensorType
+from eqsat_opt.ir.values_json import dim_from_json, dim_to_json
+from eqsat_opt.select import raise_graph
+from eqsat_opt.select.candidates_json import candidates_from_json
+from eqsat_opt.select.pipeline import Plan
+from eqsat_opt.select.priced_selection import PricedSelection
+from eqsat_opt.select.quoted import QuotedCandidates
+from eqsat_opt.select.selection_json import selection_from_json
+from eqsat_opt.select.stages import STAGES, StageValue, stage_document, stage_of
+from eqsat_opt.testing import GraphMaker, typed_graphs
+from tests.property.edges.draft import Impossible
+from tests.property.edges.models import draw_model
+from tests.property.stages import difference, parsed, plan_of
+
+READERS: dict[str, Any] = {
+    "eclasses": eclasses_from_json,
+    "candidates": candidates_from_json,
+    "selection": selection_from_json,
+}
+
+
+def goes_round(plan: Plan) -> dict[str, StageValue]:
+    """The stages as they were read back."""
+    back: dict[str, StageValue] = {}
+    for name in STAGES:
+        value = stage_of(plan, name)
+        back[name] = READERS[name](parsed(value))
+        assert difference(back[name], value) == ""
+        text = document_text(stage_document(value))
+        assert document_text(stage_document(back[name])) == text
+        assert str(back[name]) == str(value)
+    return back
+
+
+@settings(max_examples=40)
+@given(typed_graphs())
+def test_stages_go_round(graph: Graph) -> None:
+    plan = plan_of(graph)
+    back = goes_round(plan)
+    quoted, selection = back["candidates"], back["selection"]
+    assert isinstance(quoted, QuotedCandidates)
+    assert isinstance(selection, PricedSelection)
+    problem, stored = plan.choice.problem, quoted.problem()
+    assert stored.index == problem.index
+    np.testing.assert_array_equal(stored.problem.impl_cost, problem.problem.impl_cost)
+    assert stored.problem.roots == problem.problem.roots
+    found = extract(stored.problem, Objective(selection.objective), time_limit_s=60.0)
+    assert found.cost <= selection.cost * (1 + 1e-9)
+    selection.require_from(quoted.priced.candidates)
+    raised = raise_graph(plan.saturation.lowered, quoted.named.eclasses, selection.selection)
+    assert str(raised) == str(plan.best)
+
+
+@settings(max_examples=40)
+@given(st.randoms(use_true_random=False))
+def test_stages_of_odd_models_go_round(rng: random.Random) -> None:
+    """Control flow, functions, sequences, empty tensors, every element type."""
+    try:
+        model = load_model(draw_model(rng).model)
+    except Impossible:
+        assume(False)
+        raise
+    imported = import_model(model)
+    goes_round(plan_of(normalise(imported), **size_sets(imported, ({},))[0].all))
+
+
+@settings(max_examples=10)
+@given(typed_graphs(5), st.integers(0, 1_000_000))
+def test_what_is_damaged_is_refused_or_read(graph: Graph, seed: int) -> None:
+    """A changed document ends in a typed error or in a value, never in another failure."""
+    rng = random.Random(seed)
+    plan = plan_of(graph)
+    for name in STAGES:
+        whole = parsed(stage_of(plan, name))
+        for _ in range(30):
+            document = deepcopy(whole)
+            _damage(document, rng)
+            with suppress(StageError):
+                assert str(READERS[name](document))
+
+
+def _damage(document: Any, rng: random.Random) -> None:
+    """Replace, remove or exchange one random part."""
+    places: list[tuple[Any, Any]] = []
+    pending = [document]
+    while pending:
+        value = pending.pop()
+        keys = value if isinstance(value, dict) else range(len(value))
+        places += [(value, key) for key in keys]
+        pending += [value[key] for key in keys if isinstance(value[key], dict | list)]
+    holder, key = rng.choice(places)
+    match rng.randrange(4):
+        case 0:
+            del holder[key]
+        case 1:
+            holder[key] = rng.choice([None, -1, 10**6, 10**30, "Relu", "x", [], {}, 0.5, True])
+        case 2:
+            other, name = rng.choice(places)
+            holder[key] = deepcopy(other[name])
+        case _ if isinstance(holder, dict):
+            holder["foreign"] = 1
+        case _:
+            holder.append(deepcopy(holder[key]))
+
+
+NAMES = ("N", "a b", "x*y", "1 + n", "floor((N)/(2))", "λ")
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> Dim:
+    """Polynomials and quotients of names that look like either."""
+    total: Dim = draw(st.integers(-5, 5))
+    for _ in range(draw(st.integers(0, 3))):
+        term: Dim = draw(st.integers(-3, 3))
+        for name in draw(st.lists(st.sampled_from(NAMES), max_size=2)):
+            term = term * sym(name)
+        total = total + term
+    return floor_div(total, draw(st.integers(2, 7))) if draw(st.booleans()) else total
+
+
+@given(sizes())
+def test_sizes_go_round(size: Dim) -> None:
+    assert dim_from_json(dim_to_json(size), "size") == size
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_symbolic_opaque_empty_and_scalar_values_survive(n: int) -> None:
+    g = GraphMaker()
+    x, s = g.input("x", "N", 4), g.input("s")
+    y = g("Relu", g("MatMul", x, g.weight(4, 4)))
+    half = floor_div(sym("N"), 2)
+    kinds = (TensorType("float32", (half, 4)), OtherType("sequence"), TensorType("int64", ()))
+    split, sequence, count = g.opaque("Custom", y, s, outputs=kinds)
+    empty = g.constant(np.zeros((0, 4), np.float32))
+    z = g("Tanh", g("Concat", split, empty, axis=0))
+    graph = g.graph(z, y, sequence, count, x, z, empty)
+    back = goes_round(plan_of(graph, N=n))
+    assert as_dim("N") in back["eclasses"].eclasses.types[0].shape  # type: ignore[union-attr]
