@@ -34,7 +34,7 @@ from eqsat_opt.errors import EqsatError
 from eqsat_opt.files import write_whole
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.onnx_backend import OrtBackend
+from eqsat_opt.testing.onnx_backend import OrtBackend
 
 __all__ = [
     "EXCLUDED",
@@ -226,12 +226,12 @@ def judge(case: Case, options: Options = SEARCH_ONLY) -> Verdict:
     start = time.perf_counter()
     try:
         result = run(case.model, options)
-        assert result.plan is not None
+        assert result.proposal is not None
         seconds = time.perf_counter() - start
         models = {"result": result.model}
         if case.name not in EXCLUDED:
-            models["chosen graph"] = model_proto(export_model(result.plan.best))
-            models["normalised graph"] = model_proto(export_model(result.plan.original))
+            models["chosen graph"] = model_proto(export_model(result.proposal.best))
+            models["normalised graph"] = model_proto(export_model(result.proposal.original))
     except Exception as error:  # a crash is a failed case, with its name
         return verdict("failed", _one_line(error))
     status = result.report.status

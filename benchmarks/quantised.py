@@ -33,12 +33,12 @@ from rich.table import Table
 from benchmarks.quantised_models import RECIPES
 from benchmarks.quantised_models import build as build_model
 from eqsat_opt.api import run
+from eqsat_opt.contest.race import race
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.options import Options
+from eqsat_opt.runtime.backends.ort.config import level_in
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession, ort_optimized
-from eqsat_opt.runtime.ort_config import level_in
-from eqsat_opt.runtime.race import race
 
 app = typer.Typer(add_completion=False, help=__doc__)
 # A pipe has no width of its own, and the default cuts the tables.

@@ -34,7 +34,7 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.rules import default_rules
-from eqsat_opt.runtime.patterns import ort_patterns
+from eqsat_opt.runtime.backends.ort.backend import OrtBackend
 from eqsat_opt.select import PricedCandidates, tile
 
 clock = time.perf_counter
@@ -47,11 +47,15 @@ start = clock()
 found = saturate(graph, rules)
 saturated = clock() - start
 start = clock()
-candidates = tile(found.eclasses, ort_patterns())
+backends = (OrtBackend(),)
+candidates = tile(found.eclasses, backends)
 classes = found.eclasses.term_class
 roots = tuple(dict.fromkeys(int(classes[found.lowered.value[name]]) for name in graph.outputs))
-priced = PricedCandidates(candidates, Sizes.of(graph, {}).all, roots, 1 << 30)
-full = priced.problem(lambda kernel: Price(DEFAULT_ROOFLINE.bound_us(kernel) + 0.29, False))
+sizes = Sizes.of(graph, {}).all
+priced = PricedCandidates.of(
+    candidates, backends, roots, sizes=sizes, max_constant_bytes=1 << 30
+)
+full = priced.problem(lambda offer: analytic_price(offer.kernel))
 tiled = clock() - start
 start = clock()
 answer = extract(full.problem, Objective({"time_us": 1.0}), time_limit_s=20, deterministic=False)

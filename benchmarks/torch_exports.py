@@ -42,12 +42,12 @@ from benchmarks.comparison import (
     table_rows,
 )
 from benchmarks.isolated import attempt
+from eqsat_opt.contest.race import RaceResult, race
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.files import write_whole
+from eqsat_opt.runtime.backends.ort.config import level_in
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-from eqsat_opt.runtime.ort_config import level_in
-from eqsat_opt.runtime.race import RaceResult, race
 
 app = typer.Typer(add_completion=False, help=__doc__)
 # A pipe has no width of its own, and the default cuts the tables.

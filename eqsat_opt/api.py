@@ -15,6 +15,10 @@ from typing import TYPE_CHECKING, Any, overload
 import onnx
 import onnx_ir
 
+from eqsat_opt.contest.compare import Difference, Reference, differences
+from eqsat_opt.contest.entrants import ORIGINAL
+from eqsat_opt.contest.race import race
+from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
 from eqsat_opt.errors import ModelError, OptionError
@@ -40,14 +44,11 @@ from eqsat_opt.report import Report
 from eqsat_opt.reporting import rule_notes, store_warning
 from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.near_misses import near_misses
-from eqsat_opt.runtime.compare import Difference, Reference, differences
-from eqsat_opt.runtime.ort import require_custom_ops
-from eqsat_opt.runtime.ort_config import default_level, level_in
-from eqsat_opt.runtime.race import race
-from eqsat_opt.runtime.race_result import RaceResult
+from eqsat_opt.runtime.backends.ort.config import default_level, level_in
+from eqsat_opt.runtime.backends.ort.session import require_custom_ops
+from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.select.entrants import ORIGINAL
-from eqsat_opt.select.pipeline import Plan
+from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.stages import (
     STAGES,
     StageValue,
@@ -76,13 +77,13 @@ class Result:
     Attributes:
         model: in the form that was given; for a path, the path of what was written.
         report: all numbers.
-        plan: the e-graph, candidates and choices, for a closer look; ``None`` where the search
+        proposal: the e-graph, candidates and choices, for a closer look; ``None`` where the search
             found nothing to do.
     """
 
     model: Any
     report: Report
-    plan: Plan | None = field(default=None, repr=False, compare=False)
+    proposal: Proposal | None = field(default=None, repr=False, compare=False)
 
 
 def _silent(_stage: str, _detail: str) -> None:
@@ -150,6 +151,8 @@ def _run(
     deadline: Deadline,
 ) -> Result:
     require_custom_ops(options.custom_ops)
+    for backend in options.backends:
+        load_backend(backend)
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
     destination = None
     if output is not None:
@@ -175,7 +178,7 @@ def _run(
         result = to_same_type(chosen, given)
     elif isinstance(given, (onnx.ModelProto, onnx_ir.Model)):
         result = given
-    return Result(result, report, outcome.plan)
+    return Result(result, report, outcome.proposal)
 
 
 def files_of(*models: str | os.PathLike[str]) -> Iterator[str]:
@@ -320,23 +323,30 @@ def explain(
     chosen = replace(chosen_options(options, keywords), race=False, check=0)
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
-    result, plan = _searched(model, given, chosen, progress, deadline)
+    result, proposal = _searched(model, given, chosen, progress, deadline)
     progress("explain", "")
     objective = objective_of(chosen)
-    fates = rule_fates(plan, objective, time_limit_s=deadline.left_s, seed=chosen.seed)
-    graphs = (plan.saturation.lowered.graph, plan.best)
-    misses = near_misses(graphs, plan.rules, time_limit_s=min(_MISSES_S, deadline.left_s))
-    return Explanation(result.report, plan, fates, misses, rewrites(plan.best), kernel_uses(plan))
+    fates = rule_fates(proposal, objective, time_limit_s=deadline.left_s, seed=chosen.seed)
+    graphs = (proposal.saturation.lowered.graph, proposal.best)
+    misses = near_misses(graphs, proposal.rules, time_limit_s=min(_MISSES_S, deadline.left_s))
+    return Explanation(
+        report=result.report,
+        proposal=proposal,
+        rules=fates,
+        misses=misses,
+        rewrites=rewrites(proposal.best),
+        kernels=kernel_uses(proposal),
+    )
 
 
 def _searched(
     model: AnyModel, given: AnyModel, options: Options, progress: Progress, deadline: Deadline
-) -> tuple[Result, Plan]:
+) -> tuple[Result, Proposal]:
     """Search without writing; what was found."""
     result = _run(model, given, options, None, progress, deadline)
-    if result.plan is None:
+    if result.proposal is None:
         raise OptionError(result.report.notes[0])
-    return result, result.plan
+    return result, result.proposal
 
 
 def stage(
@@ -370,8 +380,8 @@ def stage(
         chosen = replace(chosen, measure=False)
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
-    _, plan = _searched(model, given, chosen, progress, deadline)
-    return stage_of(plan, name)
+    _, proposal = _searched(model, given, chosen, progress, deadline)
+    return stage_of(proposal, name)
 
 
 def compare(

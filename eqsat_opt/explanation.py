@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from eqsat_opt.rules.near_misses import NearMiss
-    from eqsat_opt.select.pipeline import Plan
+    from eqsat_opt.select.proposal import Proposal
     from eqsat_opt.select.why import KernelUse, Rewrite, RuleFate
 
 __all__ = ["Explanation"]
@@ -29,7 +29,7 @@ class Explanation:
 
     Attributes:
         report: all numbers of the search; nothing was raced or checked.
-        plan: the e-graph, candidates and choices, for a closer look.
+        proposal: the e-graph, candidates and choices, for a closer look.
         rules: what became of every rule that did anything, chosen ones first.
         misses: where rules would have applied but for one thing, in the model and in the result.
         rewrites: the nodes of the result that rules made.
@@ -37,7 +37,7 @@ class Explanation:
     """
 
     report: Report
-    plan: Plan
+    proposal: Proposal
     rules: tuple[RuleFate, ...]
     misses: tuple[NearMiss, ...]
     rewrites: tuple[Rewrite, ...]

@@ -15,6 +15,11 @@ from functools import cache
 import onnx
 import onnx_ir
 
+from eqsat_opt.contest.entrants import ORIGINAL
+from eqsat_opt.contest.examination import Contest, Terms, hold_contest
+from eqsat_opt.contest.finding import Found, Job, find_candidates
+from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
+from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.metrics import metric_name, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
@@ -32,17 +37,12 @@ from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
 from eqsat_opt.rules import Numerics
-from eqsat_opt.runtime.acceptance import require_valid
-from eqsat_opt.runtime.ort import OrtOptions
-from eqsat_opt.runtime.ort_config import ORT_CONFIG, with_level
-from eqsat_opt.runtime.sandbox import sandbox
+from eqsat_opt.runtime.backends.ort.acceptance import require_valid
+from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
+from eqsat_opt.runtime.backends.ort.sandbox import sandbox
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.select.contest import Contest, Terms, hold_contest
-from eqsat_opt.select.entrants import ORIGINAL
-from eqsat_opt.select.finding import Found, Job, find_candidates
-from eqsat_opt.select.pipeline import Plan, SearchOptions
-from eqsat_opt.select.previous import RECORD, Joined, join_previous, origin_of, record_of
-from eqsat_opt.select.verdict import Verdict, unraced
+from eqsat_opt.select.proposal import Proposal, SearchOptions
 
 __all__ = [
     "AnyModel",
@@ -86,7 +86,7 @@ def open_pricer(options: Options) -> Iterator[Pricer]:
         store = None if options.store == "" else ProfileStore(options.store)
     except StoreError as error:
         trouble = str(error)
-    pricer = Pricer(store, options.threads)
+    pricer = Pricer(store, options.threads, options.backends)
     pricer.trouble = trouble
     try:
         yield pricer
@@ -177,14 +177,14 @@ class Outcome:
         loaded: the model as it was given.
         model: the new one; ``None`` where the original stays.
         report: all numbers.
-        plan: what the search found; ``None`` where there was no time for one.
+        proposal: what the search found; ``None`` where there was no time for one.
         is_written: whether the output holds the result already.
     """
 
     loaded: onnx_ir.Model
     model: onnx_ir.Model | None
     report: Report
-    plan: Plan | None
+    proposal: Proposal | None
     is_written: bool = False
 
 
@@ -249,7 +249,7 @@ def optimise(
             progress=stages.progress,
         )
         found, warnings = find_candidates(job, rules, deadline)
-        breaks = found.plan.choice.original_breaks
+        breaks = found.proposal.choice.original_breaks
         if breaks:  # the clock cannot speak for an original that may not stay
             terms = replace(terms, by_cost=True)
             job = replace(job, terms=terms)
@@ -283,7 +283,7 @@ def optimise(
         sizes=tuple(one.to_json() for one in sizes),
         notes=(*report.notes, *_notes(joined, contest, lacking), *_caveats(objective, found)),
     )
-    return Outcome(model, chosen, report, joined.found.plan, is_written)
+    return Outcome(model, chosen, report, joined.found.proposal, is_written)
 
 
 def _nothing() -> None:
@@ -322,7 +322,7 @@ def _unlimited(verdict: Verdict, breaks: str) -> Iterator[str]:
 
 def _caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
     """What the objective leaves unproven or unkept."""
-    unmeasured = found.plan.choice.unmeasured
+    unmeasured = found.proposal.choice.unmeasured
     if isinstance(objective, Ratio) and objective.denominator.get("time_us"):
         yield (
             "the objective divides by time, so prices that are lower bounds do not bound it; what "

@@ -194,6 +194,8 @@ class Options:
             clock ends, proves it and replaces it only where it is better by more than 0.05 %.
         store: path of the profile store; ``None`` is the user's, an empty string keeps nothing.
         custom_ops: libraries of operators of your own, which every session loads.
+        backends: whose kernels may be chosen: ``ort``, which runs everything, and the names of
+            further ones that are installed.
 
     Raises:
         OptionError: a value has the wrong type or no meaning. Numbers of NumPy are numbers.
@@ -220,6 +222,7 @@ class Options:
     seed: int = 0
     store: str | None = None
     custom_ops: tuple[str, ...] = ()
+    backends: Sequence[str] = ("ort",)
 
     def __post_init__(self) -> None:
         if _text("effort", self.effort) not in _EFFORTS:
@@ -260,6 +263,12 @@ class Options:
             raise OptionError(
                 f"the limit of {self.nodes} e-nodes leaves no room; give a positive number"
             )
+        if "ort" not in self.backends:
+            raise OptionError(
+                f"the backends are {', '.join(self.backends) or 'none'}; add ort, which runs what "
+                "no other does"
+            )
+        object.__setattr__(self, "backends", tuple(dict.fromkeys(("ort", *self.backends))))
         if self.threads > (most := _THREADS_PER_CORE * _usable_cores()):
             raise OptionError(
                 f"{self.threads} threads are too many for {_usable_cores()} usable cores; give at "

@@ -7,6 +7,10 @@ from typing import Any
 
 import onnx_ir
 
+from eqsat_opt.contest.compare import Difference
+from eqsat_opt.contest.entrants import BEST, ORIGINAL, metrics_of
+from eqsat_opt.contest.examination import Contest, Examination
+from eqsat_opt.contest.finding import Found
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.extract import AnyObjective, Objective
 from eqsat_opt.extract.spec import limit_texts, objective_text
@@ -15,11 +19,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
 from eqsat_opt.report import Latency, OutputError, Report
-from eqsat_opt.runtime.compare import Difference
 from eqsat_opt.select import rules_used
-from eqsat_opt.select.contest import Contest, Examination
-from eqsat_opt.select.entrants import BEST, ORIGINAL, metrics_of
-from eqsat_opt.select.finding import Found
 
 __all__ = ["report_of", "rule_notes", "store_warning", "unsearched_report"]
 
@@ -133,13 +133,13 @@ def report_of(
         for role, entrant in roles.items():
             entry = race.entries[entrant]
             latency[role] = Latency(entry.time_us, entry.median_us, entry.spread)
-    plan, examined = found.plan, found.examined
-    choice, egraph = plan.choice, plan.saturation.report
+    proposal, examined = found.proposal, found.examined
+    choice, egraph = proposal.choice, proposal.saturation.report
     cost = objective.value(choice.metrics)
     bound = min(choice.extraction.lower_bound, cost)
     differences = examined.differences.get(label, ()) if examined is not None else ()
     (before, held_before), (after, held_after) = map(_contents, files)
-    predicted = metrics_of(plan, label)
+    predicted = metrics_of(proposal, label)
     raised = found.entrants.get(label, imported)
     exported = None if label == ORIGINAL else found.exported[label]
     return Report(

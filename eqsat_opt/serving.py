@@ -10,8 +10,8 @@ import onnxruntime
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-from eqsat_opt.runtime.ort_config import level_in
+from eqsat_opt.runtime.backends.ort.config import level_in
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import ModelSource
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from eqsat_opt.options import Options
 
 __all__ = [
     "Alternatives",
+    "Backends",
     "Budget",
     "Check",
     "CustomOps",
@@ -131,6 +132,13 @@ Store = Annotated[
         metavar="FILE",
         help="Profile store instead of the user's own; an empty string keeps nothing.",
         show_default=False,
+    ),
+]
+Backends = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST",
+        help="Whose kernels may be chosen: ort and others that are installed, with commas.",
     ),
 ]
 CustomOps = Annotated[

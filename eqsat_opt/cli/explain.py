@@ -56,6 +56,7 @@ def explain_model(
     seed: a.Seed = Options.seed,
     store: a.Store = None,
     custom_ops: a.CustomOps = None,
+    backends: a.Backends = "ort",
     json: a.Json = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,
@@ -80,6 +81,7 @@ def explain_model(
         seed=seed,
         store=store,
         custom_ops=custom_ops or (),
+        backends=backends.split(","),
     )
     from eqsat_opt import api
 

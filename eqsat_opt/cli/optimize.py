@@ -70,6 +70,7 @@ def optimize_model(
     seed: a.Seed = Options.seed,
     store: a.Store = None,
     custom_ops: a.CustomOps = None,
+    backends: a.Backends = "ort",
     json: a.Json = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,
@@ -95,6 +96,7 @@ def optimize_model(
         seed=seed,
         store=store,
         custom_ops=custom_ops or (),
+        backends=backends.split(","),
     )
     from eqsat_opt import api
 

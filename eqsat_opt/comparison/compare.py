@@ -16,6 +16,7 @@ from eqsat_opt.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.comparison.results import Comparison, MethodResult, Moment, descent
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.comparison.settings import EXTRACTION_S, METHODS, SATURATION_S, CompareSettings
+from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.cost.operators import OperatorCost, analytic_price, graph_cost_us
 from eqsat_opt.cost.pricing import Price, Pricer
 from eqsat_opt.deadline import Deadline
@@ -26,8 +27,7 @@ from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
-from eqsat_opt.runtime.compare import Reference, differences
-from eqsat_opt.runtime.ort import OrtOptions
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select import rules_used
 
@@ -50,11 +50,12 @@ class _Clock:
         if self.pricer is None:
             return analytic_price(kernel)
         start = time.perf_counter()
-        if not self.pricer.is_known(kernel):
-            self.pricer.recall([kernel])
-            self.pricer.measure([kernel])
+        offer = self.pricer.usual(kernel)
+        if not self.pricer.is_known(offer):
+            self.pricer.recall([offer])
+            self.pricer.measure([offer])
         self.measuring_s += time.perf_counter() - start
-        return self.pricer.price(kernel)
+        return self.pricer.price(offer)
 
     @contextmanager
     def seconds(self) -> Iterator[list[float]]:

@@ -15,7 +15,7 @@ from eqsat_opt.extract.extraction import Choice, active_order, totals
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Step
 from eqsat_opt.rules import Rule
-from eqsat_opt.select import Candidate, raise_graph
+from eqsat_opt.select import Candidate, Selected, raise_graph
 from eqsat_opt.select.candidates import OperandRef
 
 __all__ = ["Saturated", "saturated"]
@@ -157,7 +157,7 @@ def saturated(
     )
     extracted = clock()
 
-    selection = {c: _candidate(eclasses, index[n]) for c, (n, _) in found.choice.items()}
+    selection = {c: Selected(_candidate(eclasses, index[n])) for c, (n, _) in found.choice.items()}
     raised = raise_graph(saturation.lowered, eclasses, selection)
     # A graph counts as found when it could have been written down.
     ready_s = begun - started + clock() - extracted

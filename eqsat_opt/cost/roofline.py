@@ -27,11 +27,16 @@ class Roofline:
     flops_per_us: float
     bytes_per_us: float
 
-    def bound_us(self, kernel: Kernel) -> float:
-        """No run of ``kernel`` takes less; 0 for what only renames a buffer."""
+    def bound_us(self, kernel: Kernel, arithmetic: float = 1.0) -> float:
+        """No run of ``kernel`` takes less; 0 for what only renames a buffer.
+
+        Args:
+            kernel: of literal sizes.
+            arithmetic: the share of its operations that is done at least.
+        """
         if all(step.op == "Reshape" for step in kernel.steps):
             return 0.0
-        flops, size = float(literal(kernel.flops)), float(literal(kernel.bytes))
+        flops, size = arithmetic * literal(kernel.flops), float(literal(kernel.bytes))
         return max(flops / self.flops_per_us, size / self.bytes_per_us)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_opt.ir.dims import Dim, evaluate_dim
+from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType, numpy_dtype
@@ -31,11 +32,13 @@ class Operand:
         type: its tensor type.
         const: whether it is known when the session is built, so that a runtime packs it beforehand.
         value: the literal, for scalars on whose value the time depends.
+        form: in which it arrives.
     """
 
     type: TensorType
     const: bool
     value: float | None = None
+    form: Form = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +61,18 @@ class Kernel:
         operands: what it reads.
         steps: in order.
         outputs: numbered like operands of steps.
-        between_blocked: whether its neighbours keep their data in a layout of the backend's own
-            (channels in blocks, after convolutions) that this kernel does not know, so that
-            conversions around it are part of its price.
+        writes: the form that the outputs are wanted in. Where a kernel does not know it, or that of
+            an operand, conversions are part of its price.
     """
 
     operands: tuple[Operand, ...]
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
-    between_blocked: bool = False
+    writes: Form = PLAIN
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.operands, self.steps, self.outputs, self.between_blocked))
+        return hash((self.operands, self.steps, self.outputs, self.writes))
 
     def __hash__(self) -> int:
         """Remembered: kernels of hundreds of operands are looked up again and again."""
@@ -88,16 +90,16 @@ class Kernel:
 
     @cached_property
     def signature(self) -> str:
-        """Canonical JSON of steps, operand types, constness and literals."""
+        """Canonical JSON of steps, of the types, constness, literals and forms of operands."""
         value: dict[str, Any] = {
-            "operands": [[str(o.type), o.const, o.value] for o in self.operands],
+            "operands": [_described(operand) for operand in self.operands],
             "steps": [
                 [s.op, {k: _plain(v) for k, v in s.attrs}, list(s.operands)] for s in self.steps
             ],
             "outputs": list(self.outputs),
         }
-        if self.between_blocked:
-            value["between_blocked"] = True
+        if self.writes != PLAIN:
+            value["writes"] = str(self.writes)
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
     @property
@@ -138,11 +140,11 @@ class Kernel:
                 tuple(evaluate_dim(v, sizes) for v in value) if isinstance(value, tuple) else value
             )
 
-        operands = tuple(Operand(fix(o.type), o.const, o.value) for o in self.operands)
+        operands = tuple(replace(o, type=fix(o.type)) for o in self.operands)
         steps = tuple(
             Step(s.op, tuple((k, attr(v)) for k, v in s.attrs), s.operands) for s in self.steps
         )
-        return Kernel(operands, steps, self.outputs, self.between_blocked)
+        return replace(self, operands=operands, steps=steps)
 
     def to_graph(self) -> Graph:
         """A graph of its own with seeded random weights, to be exported and measured."""
@@ -180,6 +182,11 @@ class Kernel:
     def __str__(self) -> str:
         shapes = ", ".join(f"{o.type}{'!' if o.const else ''}" for o in self.operands)
         return f"{self.name}({shapes})"
+
+
+def _described(operand: Operand) -> list[Any]:
+    form = () if operand.form == PLAIN else (str(operand.form),)
+    return [str(operand.type), operand.const, operand.value, *form]
 
 
 def _plain(value: Any) -> Any:

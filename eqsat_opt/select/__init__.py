@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eqsat_opt.select.candidates import Candidate, Candidates
-from eqsat_opt.select.choose import ChoiceResult, Selection, choose
+from eqsat_opt.select.candidates import Candidate, Candidates, Selected, Selection
+from eqsat_opt.select.choose import ChoiceResult, choose, selected
 from eqsat_opt.select.constants import spoilt_constants
 from eqsat_opt.select.pricing import PricedCandidates
 from eqsat_opt.select.raising import raise_graph, rules_used
@@ -14,10 +14,12 @@ __all__ = [
     "Candidates",
     "ChoiceResult",
     "PricedCandidates",
+    "Selected",
     "Selection",
     "choose",
     "raise_graph",
     "rules_used",
+    "selected",
     "spoilt_constants",
     "tile",
 ]

@@ -1,29 +1,40 @@
-"""Candidates: every way in which the backend could compute an e-class.
+"""Candidates: every kernel that could compute an e-class.
 
-A candidate covers some e-nodes, reads some classes and is one kernel. Extraction then chooses one
-candidate per needed class; that is substitution, fusion and multi-output selection in one decision.
+A candidate covers some e-nodes, reads some classes and is one kernel, which backends may implement
+in several ways. Extraction then chooses one candidate and one implementation per needed class; that
+is substitution, fusion, multi-output selection, backend and algorithm in one decision.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from eqsat_opt.egraph import EClasses
+from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
 
-__all__ = ["Candidate", "Candidates", "OperandRef"]
+__all__ = ["Candidate", "Candidates", "OperandRef", "Selected", "Selection"]
 
 _VALUE_MATTERS = frozenset({"Pow"})
 
 
 @dataclass(frozen=True, slots=True)
 class OperandRef:
-    """A class that a kernel reads; a constant may be read in another shape."""
+    """A class that a kernel reads; a constant may be read in another shape.
+
+    Attributes:
+        cls: the class.
+        shape: the other shape.
+        form: in which the value arrives.
+    """
 
     cls: int
     shape: tuple[int, ...] | None = None
+    form: Form = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +50,8 @@ class Candidate:
         operands, steps: the kernel's body; empty for what runs nothing.
         outputs: step numbers of the kernel's outputs (one, unless the kernel is a Split).
         index: output number of a ``part``.
+        writes: the form that the outputs are wanted in.
+        fused_by: the backends whose patterns found it, if it is no kernel for all of them.
     """
 
     cls: int
@@ -49,6 +62,27 @@ class Candidate:
     steps: tuple[Step, ...] = ()
     outputs: tuple[int, ...] = ()
     index: int = 0
+    writes: Form = PLAIN
+    fused_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What computes a class.
+
+    Attributes:
+        candidate: the kernel.
+        backend: the name of who runs it; empty for what runs nothing that is priced.
+        implementation: how.
+    """
+
+    candidate: Candidate
+    backend: str = ""
+    implementation: Implementation = DEFAULT
+
+
+Selection = Mapping[int, Selected]
+"""Class to what computes it, for every class that is computed."""
 
 
 @dataclass(frozen=True)
@@ -68,44 +102,10 @@ class Candidates:
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:
         """The kernel of each candidate, ``None`` for what runs nothing that is priced."""
-        blocked = _blocked_classes(self.eclasses)
-        return tuple(_kernel(self.eclasses, item, blocked) for item in self.items)
+        return tuple(_kernel(self.eclasses, item) for item in self.items)
 
 
-_KEEPS_BLOCKS = frozenset(
-    {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "MaxPool", "AveragePool", "Add", "Concat"}
-)
-"""Operators that onnxruntime runs in its blocked layout when their data comes in it."""
-
-
-def _blocked_classes(eclasses: EClasses) -> frozenset[int]:
-    """Classes whose values a convolution leaves in blocks of channels, or what keeps them so."""
-    blocked: set[int] = set()
-    pending = [
-        node
-        for node, op in enumerate(eclasses.op)
-        if (op == "Conv" or op in _KEEPS_BLOCKS) and not eclasses.is_const[eclasses.class_of[node]]
-    ]
-    count = -1
-    while count != len(blocked):
-        count = len(blocked)
-        for node in pending:
-            cls = int(eclasses.class_of[node])
-            type_ = eclasses.types[cls]
-            if (
-                cls in blocked
-                or not isinstance(type_, TensorType)
-                or type_.rank != 4
-                or type_.dtype != "float32"
-            ):
-                continue
-            operands = (c for c in eclasses.children(node) if not eclasses.is_const[c])
-            if eclasses.op[node] == "Conv" or all(c in blocked for c in operands):
-                blocked.add(cls)
-    return frozenset(blocked)
-
-
-def _kernel(eclasses: EClasses, item: Candidate, blocked: frozenset[int]) -> Kernel | None:
+def _kernel(eclasses: EClasses, item: Candidate) -> Kernel | None:
     if not item.steps:
         return None
     exponents = {
@@ -118,10 +118,6 @@ def _kernel(eclasses: EClasses, item: Candidate, blocked: frozenset[int]) -> Ker
             return None
         shape = type_.shape if ref.shape is None else ref.shape
         value = eclasses.scalar(ref.cls) if i in exponents else None
-        operands.append(
-            Operand(TensorType(type_.dtype, shape), bool(eclasses.is_const[ref.cls]), value)
-        )
-    takes_apart = all(step.op == "Slice" for step in item.steps)
-    return Kernel(
-        tuple(operands), item.steps, item.outputs, takes_apart and item.operands[0].cls in blocked
-    )
+        type_ = TensorType(type_.dtype, shape)
+        operands.append(Operand(type_, bool(eclasses.is_const[ref.cls]), value, ref.form))
+    return Kernel(tuple(operands), item.steps, item.outputs, item.writes)

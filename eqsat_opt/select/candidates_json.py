@@ -1,8 +1,9 @@
-"""Candidates with their prices as JSON and back: a stored problem can be extracted from again."""
+"""Candidates and what is offered for them as JSON, and back."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from eqsat_opt.cost.pricing import Price
@@ -10,14 +11,17 @@ from eqsat_opt.documents import Document, Entry
 from eqsat_opt.egraph import EClasses
 from eqsat_opt.egraph.eclasses_json import eclasses_from_json, eclasses_to_json
 from eqsat_opt.errors import StageError
+from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.ir.values_json import TYPING_FAILURES, operator_from_json, operator_to_json
+from eqsat_opt.runtime.backends.protocol import Implementation, Offer
 from eqsat_opt.select.candidates import Candidate, Candidates, OperandRef
 from eqsat_opt.select.pricing import PricedCandidates
 from eqsat_opt.select.quoted import QuotedCandidates
 
 __all__ = [
     "FORMAT",
+    "Offered",
     "candidate_from_json",
     "candidate_to_json",
     "candidates_from_json",
@@ -25,11 +29,15 @@ __all__ = [
     "sizes_from_json",
 ]
 
-FORMAT = "eqsat-opt candidates 1"
+FORMAT = "eqsat-opt candidates 2"
+
+Offered = tuple[str, Implementation, Price]
+"""The name of a backend, how it runs a kernel, and for how much."""
 
 _MANY = 1 << 62
 _FIELDS = (
-    "class", "kind", "nodes", "reads", "operands", "steps", "outputs", "index", "price",
+    "class", "kind", "nodes", "reads", "operands", "steps", "outputs", "index", "writes",
+    "fused_by", "offers",
 )  # fmt: skip
 
 
@@ -42,7 +50,7 @@ def candidates_to_json(quoted: QuotedCandidates) -> Document:
     It holds the document of the e-classes that were tiled.
     """
     priced = quoted.priced
-    items = zip(priced.candidates.items, priced.kernels, strict=True)
+    items = zip(priced.candidates.items, priced.offers, strict=True)
     return {
         "format": FORMAT,
         "eclasses": eclasses_to_json(quoted.named),
@@ -52,34 +60,64 @@ def candidates_to_json(quoted: QuotedCandidates) -> Document:
         "max_constant_bytes": priced.max_constant_bytes,
         "refused": sorted(priced.refused),
         "candidates": [
-            candidate_to_json(item, None if kernel is None else quoted.prices[kernel])
-            for item, kernel in items
+            candidate_to_json(
+                item, [(o.backend, o.implementation, quoted.prices[o]) for o in offers]
+            )
+            for item, offers in items
         ],
     }
 
 
-def candidate_to_json(item: Candidate, price: Price | None) -> dict[str, Any]:
-    """One candidate and what its kernel costs; what is empty is left out."""
+def candidate_to_json(item: Candidate, offers: Sequence[Offered]) -> dict[str, Any]:
+    """One candidate and what is offered for it; what is empty is left out."""
     value: dict[str, Any] = {"class": item.cls, "kind": item.kind, "nodes": list(item.nodes)}
     if item.reads:
         value["reads"] = list(item.reads)
     if item.operands:
-        value["operands"] = [
-            ref.cls if ref.shape is None else {"class": ref.cls, "shape": list(ref.shape)}
-            for ref in item.operands
-        ]
+        value["operands"] = [_operand_to_json(ref) for ref in item.operands]
     if item.steps:
-        value["steps"] = [
-            {**operator_to_json(step.op, step.attrs), "operands": list(step.operands)}
-            for step in item.steps
-        ]
+        value["steps"] = _steps_to_json(item.steps)
     if item.outputs:
         value["outputs"] = list(item.outputs)
     if item.index:
         value["index"] = item.index
-    if price is not None:
-        source = "measured" if price.measured else "bound"
-        value["price"] = {"time_us": price.time_us, "source": source}
+    if item.writes != PLAIN:
+        value["writes"] = str(item.writes)
+    if item.fused_by:
+        value["fused_by"] = list(item.fused_by)
+    if offers:
+        value["offers"] = [_offer_to_json(*offered) for offered in offers]
+    return value
+
+
+def _operand_to_json(ref: OperandRef) -> int | dict[str, Any]:
+    if ref == OperandRef(ref.cls):
+        return ref.cls
+    value: dict[str, Any] = {"class": ref.cls}
+    if ref.shape is not None:
+        value["shape"] = list(ref.shape)
+    if ref.form != PLAIN:
+        value["form"] = str(ref.form)
+    return value
+
+
+def _steps_to_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    return [
+        {**operator_to_json(step.op, step.attrs), "operands": list(step.operands)} for step in steps
+    ]
+
+
+def _offer_to_json(backend: str, how: Implementation, price: Price) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "backend": backend,
+        "algorithm": how.algorithm,
+        "time_us": price.time_us,
+        "source": "measured" if price.measured else "bound",
+    }
+    if how.steps is not None:
+        value["steps"] = _steps_to_json(how.steps)
+    if how.arithmetic != 1.0:
+        value["arithmetic"] = how.arithmetic
     return value
 
 
@@ -92,7 +130,7 @@ def candidates_from_json(document: Any) -> QuotedCandidates:
     Raises:
         StageError: the document is of another kind or version, a field is missing or foreign, a
             number is out of range, an operator or attribute is unknown, a candidate computes
-            another class than its own, or the prices do not fit the kernels.
+            another class than its own, or the offers do not fit the kernels.
     """
     entry = Entry(document, "the document")
     entry.require_format(FORMAT)
@@ -104,20 +142,21 @@ def candidates_from_json(document: Any) -> QuotedCandidates:
     eclasses = named.eclasses
     n_classes = entry.whole("n_classes", _MANY, begin=eclasses.n_classes)
     items: list[Candidate] = []
-    quotes: list[Price | None] = []
+    quotes: list[tuple[Offered, ...]] = []
     for one in entry.entries("candidates", "candidate"):
         one.require_fields(*_FIELDS)
-        item, price = candidate_from_json(one, n_classes, eclasses.n_classes, eclasses.n_nodes)
+        item, offers = candidate_from_json(one, n_classes, eclasses.n_classes, eclasses.n_nodes)
         _require_own_class(one, item, eclasses)
         if items and item.cls < items[-1].cls:
             raise StageError(f"{one.where} is not in the order of the classes")
         items.append(item)
-        quotes.append(price)
+        quotes.append(offers)
     priced = PricedCandidates(
         Candidates(eclasses, tuple(items), n_classes),
         sizes_from_json(entry),
         entry.wholes("roots", n_classes),
         entry.whole("max_constant_bytes", _MANY, begin=-1),
+        tuple(tuple((backend, how) for backend, how, _ in offers) for offers in quotes),
         frozenset(entry.wholes("refused", n_classes)),
     )
     return QuotedCandidates(priced, _prices(priced, quotes), named.legend)
@@ -131,8 +170,8 @@ def sizes_from_json(entry: Entry) -> dict[str, int]:
 
 def candidate_from_json(
     entry: Entry, n_classes: int, n_eclasses: int, n_nodes: int
-) -> tuple[Candidate, Price | None]:
-    """One candidate and its price.
+) -> tuple[Candidate, tuple[Offered, ...]]:
+    """One candidate and what is offered for it.
 
     Args:
         entry: the object.
@@ -147,33 +186,56 @@ def candidate_from_json(
     operands = tuple(_operand(item, entry, n_eclasses) for item in entry.items("operands"))
     if not {ref.cls for ref in operands} <= {*reads}:
         raise StageError(f"{entry.where} has an operand that is not among what it reads")
-    steps: list[Step] = []
-    for one in entry.entries("steps", "step"):
-        one.require_fields("op", "attrs", "operands")
-        refs = one.wholes("operands", len(operands) + len(steps))
-        op, attrs = operator_from_json(one, len(refs), {})
-        steps.append(Step(op, attrs, refs))
+    steps = _steps(entry, len(operands))
     item = Candidate(
         entry.whole("class", n_classes),
         entry.text("kind"),
         entry.wholes("nodes", n_nodes),
         reads,
         operands,
-        tuple(steps),
+        steps,
         entry.wholes("outputs", len(operands) + len(steps)),
         entry.whole("index", _MANY) if "index" in entry.value else 0,
+        _form(entry, "writes"),
+        entry.texts("fused_by"),
     )
-    _require_form(entry, item)
-    if "price" not in entry.value:
-        return item, None
-    price = Entry(entry.get("price"), entry.place("price"))
-    price.require_fields("time_us", "source")
-    time_us, source = price.number("time_us"), price.text("source")
+    _require_parts(entry, item)
+    return item, tuple(_offered(one, item) for one in entry.entries("offers", "offer"))
+
+
+def _offered(entry: Entry, item: Candidate) -> Offered:
+    entry.require_fields("backend", "algorithm", "time_us", "source", "steps", "arithmetic")
+    time_us, source = entry.number("time_us"), entry.text("source")
     if not (math.isfinite(time_us) and time_us >= 0):
-        raise StageError(f"{price.where} is {time_us} µs; prices are finite and not negative")
+        raise StageError(f"{entry.where} is {time_us} µs; prices are finite and not negative")
     if source not in ("measured", "bound"):
-        raise StageError(f"{price.where} has the source {source!r}; it is measured or bound")
-    return item, Price(time_us, source == "measured")
+        raise StageError(f"{entry.where} has the source {source!r}; it is measured or bound")
+    steps = _steps(entry, len(item.operands)) if "steps" in entry.value else None
+    if steps is not None and len(steps) < len(item.outputs):
+        raise StageError(f"{entry.where} has fewer steps than the candidate has outputs")
+    arithmetic = entry.number("arithmetic") if "arithmetic" in entry.value else 1.0
+    how = Implementation(entry.text("algorithm"), steps, arithmetic)
+    return entry.text("backend"), how, Price(time_us, source == "measured")
+
+
+def _steps(entry: Entry, n_operands: int) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    for one in entry.entries("steps", "step"):
+        one.require_fields("op", "attrs", "operands")
+        refs = one.wholes("operands", n_operands + len(steps))
+        op, attrs = operator_from_json(one, len(refs), {})
+        steps.append(Step(op, attrs, refs))
+    return tuple(steps)
+
+
+def _form(entry: Entry, field: str) -> Form:
+    if field not in entry.value:
+        return PLAIN
+    text = entry.text(field)
+    try:
+        return Form.parse(text)
+    except ValueError:
+        raise StageError(f"{entry.place(field)} is {text!r}; a form is space/layout") from None
 
 
 def _operand(value: Any, entry: Entry, n_eclasses: int) -> OperandRef:
@@ -181,12 +243,12 @@ def _operand(value: Any, entry: Entry, n_eclasses: int) -> OperandRef:
     if not isinstance(value, dict):
         return OperandRef(Entry({"class": value}, where).whole("class", n_eclasses))
     one = Entry(value, where)
-    one.require_fields("class", "shape")
-    one.get("shape")
-    return OperandRef(one.whole("class", n_eclasses), one.wholes("shape", _MANY))
+    one.require_fields("class", "shape", "form")
+    shape = one.wholes("shape", _MANY) if "shape" in one.value else None
+    return OperandRef(one.whole("class", n_eclasses), shape, _form(one, "form"))
 
 
-def _require_form(entry: Entry, item: Candidate) -> None:
+def _require_parts(entry: Entry, item: Candidate) -> None:
     """What every candidate of a kind has."""
     if not item.nodes:
         raise StageError(f"{entry.where} covers no e-node")
@@ -208,15 +270,18 @@ def _require_own_class(entry: Entry, item: Candidate, eclasses: EClasses) -> Non
         raise StageError(f"{entry.where} computes another class than {item.cls}")
 
 
-def _prices(priced: PricedCandidates, quotes: list[Price | None]) -> dict[Kernel, Price]:
-    """Kernel to price: each kernel has one, and what has no kernel has none."""
-    prices: dict[Kernel, Price] = {}
-    for number, (kernel, price) in enumerate(zip(_kernels(priced), quotes, strict=True)):
-        if (kernel is None) != (price is None):
-            what = "lacks a price" if price is None else "has a price, but no kernel"
-            raise StageError(f"candidate {number} {what}")
-        if kernel is not None and price is not None and prices.setdefault(kernel, price) != price:
-            raise StageError(f"candidate {number} has another price than one of the same kernel")
+def _prices(priced: PricedCandidates, quotes: Sequence[tuple[Offered, ...]]) -> dict[Offer, Price]:
+    """Offer to price: each has one, and there is none where there is no kernel."""
+    prices: dict[Offer, Price] = {}
+    for number, (kernel, offers) in enumerate(zip(_kernels(priced), quotes, strict=True)):
+        if kernel is None and offers:
+            raise StageError(f"candidate {number} has an offer, but no kernel")
+        for backend, how, price in offers:
+            assert kernel is not None
+            if prices.setdefault(Offer(kernel, backend, how), price) != price:
+                raise StageError(
+                    f"candidate {number} has another price than one of the same kernel"
+                )
     return prices
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 from eqsat_opt.cost.pricing import Price, Pricer
 from eqsat_opt.deadline import Deadline
@@ -22,11 +23,11 @@ from eqsat_opt.extract.alternatives import alternatives
 from eqsat_opt.extract.engine import conclude
 from eqsat_opt.extract.extraction import Choice, broken, measured
 from eqsat_opt.extract.objective import Ratio, without_limits
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.select.candidates import Candidate
+from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.select.candidates import Selected, Selection
 from eqsat_opt.select.pricing import PricedCandidates, PricedProblem
 
-__all__ = ["ChoiceResult", "Selection", "choose"]
+__all__ = ["ChoiceResult", "choose", "selected"]
 
 _GAP = 1e-3
 """Prices are good to some percent, so a proof beyond this says nothing about the device."""
@@ -43,9 +44,6 @@ _ROUND_PATIENCE = 8
 """Neighbourhoods without a gain in a round of measuring: the next round will move the prices."""
 
 _ALTERNATIVES_S = 1.5
-
-Selection = Mapping[int, Candidate]
-"""Class to the chosen candidate, for every class that is computed."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class ChoiceResult:
         priced: what could be chosen, with the kernels as they were priced.
         own: the same of the model as it was loaded.
         problem: the last extraction problem over all of it.
-        prices: of all kernels that could be chosen.
+        prices: of all that is offered.
     """
 
     best: Selection
@@ -84,21 +82,24 @@ class ChoiceResult:
     priced: PricedCandidates = field(repr=False)
     own: PricedCandidates = field(repr=False)
     problem: PricedProblem = field(repr=False)
-    prices: Mapping[Kernel, Price] = field(repr=False)
+    prices: Mapping[Offer, Price] = field(repr=False)
 
 
-def _selection(
+def selected(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Selection:
+    """What an extraction chose from ``priced``, whose problem is ``problem``."""
+    selection = {}
+    for cls, (node, way) in extraction.choice.items():
+        item = problem.index[node]
+        run = priced.implementations[item][way] if priced.implementations[item] else ()
+        selection[cls] = Selected(priced.candidates.items[item], *run)
+    return selection
+
+
+def _offers(
     priced: PricedCandidates, problem: PricedProblem, extraction: Extraction
-) -> Selection:
-    items = priced.candidates.items
-    return {cls: items[problem.index[node]] for cls, (node, _) in extraction.choice.items()}
-
-
-def _kernels(
-    priced: PricedCandidates, problem: PricedProblem, extraction: Extraction
-) -> list[Kernel]:
-    chosen = (priced.kernels[problem.index[node]] for node, _ in extraction.choice.values())
-    return [kernel for kernel in chosen if kernel is not None]
+) -> list[Offer]:
+    chosen = ((priced.offers[problem.index[n]], way) for n, way in extraction.choice.values())
+    return [offers[way] for offers, way in chosen if offers]
 
 
 def choose(
@@ -137,11 +138,11 @@ def choose(
     """
     measure = measure and objective.uses("time_us")
     deadline = deadline or Deadline.never()
-    pricer.recall(kernel for kernel in priced.kernels if kernel is not None)
+    pricer.recall(chain.from_iterable(priced.offers))
     fine = min(_GAP, gap)
     done, measuring_s = 0, 0.0
 
-    def goes_on(wanted: Sequence[Kernel]) -> bool:
+    def goes_on(wanted: Sequence[Offer]) -> bool:
         return measure and bool(wanted) and done < rounds and not deadline.expired
 
     known: Mapping[int, tuple[int, int]] | None = None
@@ -162,12 +163,12 @@ def choose(
             break
         solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
         best = _searched(solve, known, objective, deadline.share(_SEARCH), breaks)
-        wanted = _unmeasured(pricer, _kernels(priced, full, best), _kernels(own, plain, original))
+        wanted = _unmeasured(pricer, _offers(priced, full, best), _offers(own, plain, original))
         if not goes_on(wanted) and best.gap > fine:
             # Only the last answer is worth a proof; a better one may need kernels that are not
             # measured yet.
             best = _proven(solve, best, deadline.share(_PROOF), gap)
-            wanted = _unmeasured(pricer, _kernels(priced, full, best))
+            wanted = _unmeasured(pricer, _offers(priced, full, best))
         if not goes_on(wanted):
             break
         known = best.choice
@@ -182,15 +183,14 @@ def choose(
         seed=seed,
     )
     prices = {
-        kernel: pricer.price(kernel)
-        for kernel in dict.fromkeys((*priced.kernels, *own.kernels))
-        if kernel is not None
+        offer: pricer.price(offer)
+        for offer in dict.fromkeys(chain.from_iterable((*priced.offers, *own.offers)))
     }
-    answer = {*_kernels(priced, full, best), *_kernels(own, plain, original)}
+    answer = {*_offers(priced, full, best), *_offers(own, plain, original)}
     return ChoiceResult(
-        best=_selection(priced, full, best),
-        original=_selection(own, plain, original),
-        alternatives=tuple(_selection(priced, full, other) for other in others),
+        best=selected(priced, full, best),
+        original=selected(own, plain, original),
+        alternatives=tuple(selected(priced, full, other) for other in others),
         extraction=best,
         original_cost=original.cost,
         original_breaks=breaks,
@@ -198,7 +198,7 @@ def choose(
         original_metrics=original.metrics,
         alternative_metrics=tuple(other.metrics for other in others),
         rounds=done,
-        unmeasured=sum(not prices[kernel].measured for kernel in answer),
+        unmeasured=sum(not prices[offer].measured for offer in answer),
         measuring_s=measuring_s,
         priced=priced,
         own=own,
@@ -318,10 +318,10 @@ def _seconds(deadline: Deadline) -> float:
     return min(deadline.left_s, _FOREVER_S)
 
 
-def _unmeasured(pricer: Pricer, *answers: Sequence[Kernel]) -> list[Kernel]:
-    """Kernels of the answers that have only a bound, each once."""
-    kernels = dict.fromkeys(kernel for answer in answers for kernel in answer)
-    return [kernel for kernel in kernels if not pricer.is_known(kernel)]
+def _unmeasured(pricer: Pricer, *answers: Sequence[Offer]) -> list[Offer]:
+    """Offers in the answers that have only a bound, each once."""
+    offers = dict.fromkeys(chain.from_iterable(answers))
+    return [offer for offer in offers if not pricer.is_known(offer)]
 
 
 def _rank(problem: Problem, objective: AnyObjective, choice: Choice) -> tuple[bool, float]:
@@ -333,7 +333,7 @@ def _rank(problem: Problem, objective: AnyObjective, choice: Choice) -> tuple[bo
 
 def _measure(
     pricer: Pricer,
-    kernels: Sequence[Kernel],
+    offers: Sequence[Offer],
     done: int,
     deadline: Deadline,
     progress: Callable[[str], None] | None,
@@ -345,5 +345,5 @@ def _measure(
             progress(f"round {done}: kernel {n} of {total}")
 
     start = time.perf_counter()
-    pricer.measure(kernels, report, deadline=deadline)
+    pricer.measure(offers, report, deadline=deadline)
     return time.perf_counter() - start

@@ -19,8 +19,8 @@ from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-from eqsat_opt.select.choose import Selection
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.select.candidates import Selection
 
 __all__ = ["Constants", "reshaped", "spoilt_constants"]
 
@@ -151,7 +151,7 @@ def reshaped(handle: Constant, shape: tuple[int, ...]) -> Constant:
 def spoilt_constants(lowered: Lowered, eclasses: EClasses, selection: Selection) -> set[int]:
     """Constant classes of a selection whose folding leaves the ordinary range of numbers."""
     constants = Constants(lowered, eclasses)
-    chosen = [cls for cls, item in selection.items() if item.kind == "const"]
+    chosen = [cls for cls, one in selection.items() if one.candidate.kind == "const"]
     for cls in chosen:
         constants.handle(cls)
     return constants.spoilt.intersection(chosen)

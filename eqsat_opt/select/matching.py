@@ -11,7 +11,14 @@ from eqsat_opt.egraph import EClasses
 from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.ops import get_op, is_known
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.patterns import Anything, Const, KernelPattern, Literal, OpPattern, Pattern
+from eqsat_opt.runtime.backends.patterns import (
+    Anything,
+    Const,
+    KernelPattern,
+    Literal,
+    OpPattern,
+    Pattern,
+)
 
 __all__ = ["Match", "match_at"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eqsat_opt.select.choose import Selection
+from eqsat_opt.select.candidates import Selection
 
 __all__ = ["execution_order"]
 
@@ -20,5 +20,6 @@ def execution_order(selection: Selection) -> list[int]:
             elif cls not in done:
                 done.add(cls)
                 stack.append((cls, True))
-                stack += [(c, False) for c in reversed(selection[cls].reads) if c not in done]
+                reads = selection[cls].candidate.reads
+                stack += [(c, False) for c in reversed(reads) if c not in done]
     return result

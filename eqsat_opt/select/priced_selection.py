@@ -11,9 +11,9 @@ from eqsat_opt.errors import StageError
 from eqsat_opt.extract import Extraction, Objective
 from eqsat_opt.extract.extraction import Status
 from eqsat_opt.ir.types import ValueType
+from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation, Offer, label
 from eqsat_opt.select.body import FREE, body_text, price_texts
-from eqsat_opt.select.candidates import Candidate, Candidates
-from eqsat_opt.select.choose import Selection
+from eqsat_opt.select.candidates import Candidate, Candidates, Selected, Selection
 from eqsat_opt.select.ordering import execution_order
 from eqsat_opt.select.quoted import QuotedCandidates
 
@@ -22,12 +22,14 @@ __all__ = ["Chosen", "PricedSelection", "priced_selection"]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The candidate that computes a class.
+    """The candidate that computes a class, and who runs it.
 
     Attributes:
         candidate: what was chosen.
         type: of the class; ``None`` for the pseudo-class of a kernel with several outputs.
-        price: of its kernel; ``None`` for what has none.
+        backend: who runs it; empty for what runs nothing that is priced.
+        implementation: how.
+        price: of that; ``None`` for what has none.
         name: what the model calls the value, or how lowering named a constant that it gave another
             shape; ``""`` where there is no such value.
         opaque: the operator of an opaque node; else ``""``.
@@ -36,6 +38,8 @@ class Chosen:
 
     candidate: Candidate
     type: ValueType | None
+    backend: str = ""
+    implementation: Implementation = DEFAULT
     price: Price | None = None
     name: str = ""
     opaque: str = ""
@@ -68,8 +72,11 @@ class PricedSelection:
 
     @property
     def selection(self) -> Selection:
-        """Class to candidate: what can be raised to a graph again."""
-        return {chosen.candidate.cls: chosen.candidate for chosen in self.items}
+        """Class to what computes it: this can be raised to a graph again."""
+        return {
+            one.candidate.cls: Selected(one.candidate, one.backend, one.implementation)
+            for one in self.items
+        }
 
     def require_from(self, candidates: Candidates) -> None:
         """Refuse a selection that was not chosen from these candidates.
@@ -108,6 +115,7 @@ class PricedSelection:
                     f"#{item.cls}",
                     "" if chosen.type is None else str(chosen.type),
                     chosen.name,
+                    label(chosen.backend, chosen.implementation),
                     time,
                     source,
                     body_text(item, lambda cls: names.get(cls, f"#{cls}"), chosen.opaque)
@@ -115,7 +123,9 @@ class PricedSelection:
                 )
             )
         if rows:
-            yield from aligned(("class", "type", "name", "µs", "price", "runs"), rows, right={3})
+            yield from aligned(
+                ("class", "type", "name", "by", "µs", "price", "runs"), rows, right={4}
+            )
 
     def _summary(self) -> str:
         kinds = [chosen.candidate.kind for chosen in self.items]
@@ -138,23 +148,25 @@ def priced_selection(
     """A selection from ``quoted`` candidates, with what ``extraction`` knows of it."""
     named = quoted.named
     eclasses, legend = named.eclasses, named.legend
-    prices = {
-        item: None if kernel is None else quoted.prices[kernel]
-        for item, kernel in zip(quoted.priced.candidates.items, quoted.priced.kernels, strict=True)
-    }
+    kernels = dict(zip(quoted.priced.candidates.items, quoted.priced.kernels, strict=True))
     items = []
     for cls in execution_order(selection):
-        item = selection[cls]
+        run = selection[cls]
+        item, kernel = run.candidate, kernels[run.candidate]
         rules = (eclasses.rule_of(node) for node in item.nodes if item.kind != "const")
         index = dict(eclasses.attrs[item.nodes[0]]).get("index")
         items.append(
             Chosen(
-                item,
-                eclasses.types[cls] if cls < eclasses.n_classes else None,
-                prices[item],
-                named.value_name(cls),
-                legend.opaque[int(str(index))].op if item.kind == "opaque" else "",
-                tuple(dict.fromkeys(rule for rule in rules if rule is not None)),
+                candidate=item,
+                type=eclasses.types[cls] if cls < eclasses.n_classes else None,
+                backend=run.backend,
+                implementation=run.implementation,
+                price=None
+                if kernel is None
+                else quoted.prices[Offer(kernel, run.backend, run.implementation)],
+                name=named.value_name(cls),
+                opaque=legend.opaque[int(str(index))].op if item.kind == "opaque" else "",
+                rules=tuple(dict.fromkeys(rule for rule in rules if rule is not None)),
             )
         )
     return PricedSelection(

@@ -1,10 +1,11 @@
-"""From candidates to the extraction problem: one row of metrics per candidate."""
+"""From candidates to the extraction problem: one row of metrics per implementation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +18,18 @@ from eqsat_opt.ir.extraordinary import is_representable
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.backends.protocol import Backend, Implementation, Offer
 from eqsat_opt.select.candidates import Candidate, Candidates
 
-__all__ = ["PricedCandidates", "PricedProblem", "is_unpriced"]
+__all__ = [
+    "Implementations",
+    "PricedCandidates",
+    "PricedProblem",
+    "is_unpriced",
+]
+
+Implementations = tuple[tuple[str, Implementation], ...]
+"""Ways to run one candidate: the name of a backend and its implementation."""
 
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
@@ -36,13 +46,15 @@ def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
 
 @dataclass(frozen=True)
 class PricedCandidates:
-    """Candidates with literal kernels.
+    """Candidates with literal kernels, and how backends can run them.
 
     Attributes:
         candidates: what may be chosen.
         sizes: values of symbolic dimensions for pricing.
         roots: classes that must be computed.
         max_constant_bytes: constants that folding would make larger than this are not offered.
+        implementations: of each candidate, each with the name of its backend; nothing for what has
+            no kernel.
         refused: constant classes that are not offered either, unless they are the model's.
     """
 
@@ -50,18 +62,39 @@ class PricedCandidates:
     sizes: Mapping[str, int]
     roots: tuple[int, ...]
     max_constant_bytes: int
+    implementations: tuple[Implementations, ...]
     refused: frozenset[int] = frozenset()
+
+    @staticmethod
+    def of(
+        candidates: Candidates,
+        backends: Sequence[Backend],
+        roots: Sequence[int],
+        *,
+        sizes: Mapping[str, int] = MappingProxyType({}),
+        max_constant_bytes: int,
+    ) -> PricedCandidates:
+        """Ask ``backends`` how they can run each candidate; the rest are attributes."""
+        ways = _implementations(candidates, sizes, backends)
+        return PricedCandidates(candidates, sizes, tuple(roots), max_constant_bytes, ways)
+
+    def run_by(self, backend: str) -> PricedCandidates:
+        """The same with the implementations of one backend alone."""
+        ways = (tuple(way for way in one if way[0] == backend) for one in self.implementations)
+        return replace(self, implementations=tuple(ways))
 
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:
         """Kernels with literal sizes; ``None`` for what runs nothing or not at these sizes."""
-        shared: dict[Kernel, Kernel | None] = {}
-        result: list[Kernel | None] = []
-        for kernel in self.candidates.kernels:
-            if kernel is not None and kernel not in shared:
-                shared[kernel] = _at_sizes(kernel, self.sizes)
-            result.append(None if kernel is None else shared[kernel])
-        return tuple(result)
+        return _literal_kernels(self.candidates, self.sizes)
+
+    @cached_property
+    def offers(self) -> tuple[tuple[Offer, ...], ...]:
+        """What backends offer for each candidate; nothing for what has no kernel."""
+        return tuple(
+            () if kernel is None else tuple(Offer(kernel, name, how) for name, how in ways)
+            for kernel, ways in zip(self.kernels, self.implementations, strict=True)
+        )
 
     @cached_property
     def _static(self) -> npt.NDArray[np.float64]:
@@ -85,6 +118,7 @@ class PricedCandidates:
     def offered(self) -> npt.NDArray[np.bool_]:
         """[candidates] whether a candidate may be chosen.
 
+        A kernel that no backend implements may not.
         A constant that is refused or beyond the byte budget may not, unless it is the model's, and
         neither may a literal that is no ordinary number in the type of what it is applied to.
         """
@@ -93,14 +127,16 @@ class PricedCandidates:
         weight = METRICS.index("weight_bytes")
         return np.array(
             [
-                self._is_literal_ordinary(item)
+                self._is_literal_ordinary(item) and (kernel is None or bool(offers))
                 if item.kind != "const"
                 else item.cls in own
                 or (
                     item.cls not in self.refused
                     and self._static[i, weight] <= self.max_constant_bytes
                 )
-                for i, item in enumerate(self.candidates.items)
+                for i, (item, kernel, offers) in enumerate(
+                    zip(self.candidates.items, self.kernels, self.offers, strict=True)
+                )
             ],
             dtype=np.bool_,
         )
@@ -131,25 +167,69 @@ class PricedCandidates:
         )
 
     def problem(
-        self, price: Callable[[Kernel], Price], only: npt.NDArray[np.bool_] | None = None
+        self, price: Callable[[Offer], Price], only: npt.NDArray[np.bool_] | None = None
     ) -> PricedProblem:
         """The extraction problem under ``price``, over all candidates or those in ``only``."""
         chosen = self.offered if only is None else self.offered & only
-        index = np.flatnonzero(chosen)
-        rows = self._static[index].copy()
-        prices: dict[Kernel, float] = {}
-        for row, i in enumerate(index.tolist()):
-            kernel = self.kernels[i]
-            if kernel is not None:
-                if kernel not in prices:
-                    prices[kernel] = price(kernel).time_us
-                rows[row, 0] = prices[kernel]
-            elif is_unpriced(self.candidates.items[i]):
-                rows[row, 0] = LAUNCH_US
-        items = [self.candidates.items[i] for i in index.tolist()]
+        index = np.flatnonzero(chosen).tolist()
+        prices: dict[Offer, float] = {}
+        rows: list[npt.NDArray[np.float64]] = []
+        ptr = [0]
+        for i in index:
+            row = self._static[i]
+            if is_unpriced(self.candidates.items[i]) and self.kernels[i] is None:
+                rows.append(_with_time(row, LAUNCH_US))
+            elif not self.offers[i]:
+                rows.append(row)
+            for offer in self.offers[i]:
+                if offer not in prices:
+                    prices[offer] = price(offer).time_us
+                rows.append(_with_time(row, prices[offer]))
+            ptr.append(len(rows))
+        items = [self.candidates.items[i] for i in index]
+        costs = np.array(rows).reshape(len(rows), len(METRICS))
         return PricedProblem(
-            _build(items, rows, self.candidates.n_classes, self.roots), tuple(index.tolist())
+            _build(items, ptr, costs, self.candidates.n_classes, self.roots), tuple(index)
         )
+
+
+def _with_time(row: npt.NDArray[np.float64], time_us: float) -> npt.NDArray[np.float64]:
+    timed = row.copy()
+    timed[METRICS.index("time_us")] = time_us
+    return timed
+
+
+def _implementations(
+    candidates: Candidates, sizes: Mapping[str, int], backends: Sequence[Backend]
+) -> tuple[Implementations, ...]:
+    """All of them are asked, but for what only some of them fuse."""
+    known: dict[tuple[Kernel, tuple[str, ...]], Implementations] = {}
+    result: list[Implementations] = []
+    kernels = _literal_kernels(candidates, sizes)
+    for item, kernel in zip(candidates.items, kernels, strict=True):
+        if kernel is None:
+            result.append(())
+            continue
+        key = (kernel, item.fused_by)
+        if key not in known:
+            known[key] = tuple(
+                (backend.name, how)
+                for backend in backends
+                if not item.fused_by or backend.name in item.fused_by
+                for how in backend.implementations(kernel)
+            )
+        result.append(known[key])
+    return tuple(result)
+
+
+def _literal_kernels(candidates: Candidates, sizes: Mapping[str, int]) -> tuple[Kernel | None, ...]:
+    shared: dict[Kernel, Kernel | None] = {}
+    result: list[Kernel | None] = []
+    for kernel in candidates.kernels:
+        if kernel is not None and kernel not in shared:
+            shared[kernel] = _at_sizes(kernel, sizes)
+        result.append(None if kernel is None else shared[kernel])
+    return tuple(result)
 
 
 def is_unpriced(item: Candidate) -> bool:
@@ -159,7 +239,10 @@ def is_unpriced(item: Candidate) -> bool:
 
 @dataclass(frozen=True)
 class PricedProblem:
-    """An extraction problem whose node ``i`` is candidate ``index[i]``."""
+    """An extraction problem whose node ``i`` is candidate ``index[i]``.
+
+    The implementations of a node are the offers for its candidate, in order.
+    """
 
     problem: Problem
     index: tuple[int, ...]
@@ -171,7 +254,11 @@ class PricedProblem:
 
 
 def _build(
-    items: Sequence[Candidate], rows: npt.NDArray[np.float64], n_classes: int, roots: Iterable[int]
+    items: Sequence[Candidate],
+    implementations: Sequence[int],
+    rows: npt.NDArray[np.float64],
+    n_classes: int,
+    roots: Iterable[int],
 ) -> Problem:
     ptr = np.zeros(len(items) + 1, dtype=np.int64)
     np.cumsum([len(item.reads) for item in items], out=ptr[1:])
@@ -180,7 +267,7 @@ def _build(
         np.array([item.cls for item in items], dtype=np.int64),
         ptr,
         np.array([c for item in items for c in item.reads], dtype=np.int64),
-        np.arange(len(items) + 1, dtype=np.int64),
+        np.array(implementations, dtype=np.int64),
         rows,
         METRICS,
         tuple(roots),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eqsat_opt.columns import aligned
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.egraph.legend import Legend, NamedEClasses
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.body import FREE, body_text, price_texts
 from eqsat_opt.select.pricing import PricedCandidates, PricedProblem
 
@@ -17,16 +17,16 @@ __all__ = ["QuotedCandidates"]
 
 @dataclass(frozen=True)
 class QuotedCandidates:
-    """All candidates, and what their kernels cost.
+    """All candidates, and what backends ask for them.
 
     Attributes:
         priced: the candidates, and at which sizes and under which limits they are priced.
-        prices: of every kernel among them.
+        prices: of everything that is offered for them.
         legend: names of the model.
     """
 
     priced: PricedCandidates
-    prices: Mapping[Kernel, Price]
+    prices: Mapping[Offer, Price]
     legend: Legend
 
     @property
@@ -53,7 +53,7 @@ class QuotedCandidates:
         items, eclasses = priced.candidates.items, named.eclasses
         measured = sum(price.measured for price in self.prices.values())
         yield (
-            f"candidates {len(items)}, classes {len({item.cls for item in items})}, kernels "
+            f"candidates {len(items)}, classes {len({item.cls for item in items})}, offers "
             f"{len(self.prices)} ({measured} measured), roots "
             + (", ".join(f"#{root}" for root in priced.roots) or "none")
             + ("; without inputs and constants" if short else "")
@@ -64,26 +64,22 @@ class QuotedCandidates:
             called = named.value_name(item.cls) if item.kind in FREE else ""
             mark = "!" if item.kind == "const" else ""
             names.setdefault(item.cls, f"{called or f'#{item.cls}'}{mark}")
-        for item, kernel, is_offered in zip(
-            items, priced.kernels, priced.offered.tolist(), strict=True
+        for item, offers, is_offered in zip(
+            items, priced.offers, priced.offered.tolist(), strict=True
         ):
             if short and item.kind in FREE:
                 continue
             own = named.node_text(item.nodes[0])
             if item.kind == "opaque":
                 own = own.partition("(")[0]
-            time, source = price_texts(item, None if kernel is None else self.prices[kernel])
-            rows.append(
-                (
-                    f"#{item.cls}",
-                    str(eclasses.types[item.cls]) if item.cls < eclasses.n_classes else "",
-                    item.kind,
-                    time,
-                    source if is_offered else "not offered",
-                    body_text(item, lambda cls: names.get(cls, f"#{cls}"), own),
-                )
-            )
-        yield from aligned(("class", "type", "kind", "µs", "price", "runs"), rows, right={3})
+            type_ = str(eclasses.types[item.cls]) if item.cls < eclasses.n_classes else ""
+            body = body_text(item, lambda cls: names.get(cls, f"#{cls}"), own)
+            for offer in offers or (None,):
+                time, source = price_texts(item, None if offer is None else self.prices[offer])
+                by = "" if offer is None else offer.by
+                source = source if is_offered else "not offered"
+                rows.append((f"#{item.cls}", type_, item.kind, by, time, source, body))
+        yield from aligned(("class", "type", "kind", "by", "µs", "price", "runs"), rows, right={4})
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

@@ -10,11 +10,12 @@ from typing import Any
 
 from eqsat_opt.egraph import EClasses, Lowered
 from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, attributes
+from eqsat_opt.ir.kernel import Step
 from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.onnx_import import identity_node
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import ValueType
-from eqsat_opt.select.candidates import Candidate, OperandRef
-from eqsat_opt.select.choose import Selection
+from eqsat_opt.select.candidates import Candidate, OperandRef, Selection
 from eqsat_opt.select.constants import Constants, reshaped
 from eqsat_opt.select.ordering import execution_order
 
@@ -115,7 +116,7 @@ class _Raiser:
     # Nodes ----------------------------------------------------------------------------------------
 
     def emit(self, cls: int) -> None:
-        item = self.selection[cls]
+        item = self.selection[cls].candidate
         match item.kind:
             case "leaf":
                 index = int(self.eclasses.attrs[item.nodes[0]][0][1])  # type: ignore[arg-type]
@@ -132,7 +133,11 @@ class _Raiser:
                 self.name_of[cls] = self.parts[(item.reads[0], item.index)]
                 self.types[self.name_of[cls]] = self.eclasses.types[cls]
             case _:
-                self._kernel(item)
+                steps = self.selection[cls].implementation.steps
+                if steps is None:
+                    self._kernel(item)
+                else:
+                    self._implementation(item, steps)
 
     def _opaque(self, item: Candidate) -> None:
         node = self.lowered.opaque[int(self.eclasses.attrs[item.nodes[0]][0][1])]  # type: ignore[arg-type]
@@ -181,9 +186,9 @@ class _Raiser:
             wanted = self.selection.get(cls)
             is_ours = (
                 wanted is not None
-                and wanted.kind == "part"
-                and wanted.reads == (item.cls,)
-                and wanted.index == index
+                and wanted.candidate.kind == "part"
+                and wanted.candidate.reads == (item.cls,)
+                and wanted.candidate.index == index
             )
             name = self.define(cls, "part") if is_ours else self.fresh(f"eqsat_part_{cls}")
             self.types[name] = self.eclasses.types[cls]
@@ -228,6 +233,30 @@ class _Raiser:
                     own_name,
                     sources,
                     self._rules(nodes),
+                )
+            )
+            names.append(name)
+
+    def _implementation(self, item: Candidate, steps: tuple[Step, ...]) -> None:
+        """The steps of a backend in place of the kernel's own; nothing in between has a name."""
+        names = [self.operand(ref) for ref in item.operands]
+        for step in steps:
+            operands = tuple(names[j] for j in step.operands)
+            if step is steps[-1]:
+                name = self.define(item.cls, step.op)
+            else:
+                name = self.fresh(f"eqsat_{step.op}_{item.cls}")
+                types: list[Any] = [self.types[one] for one in operands]
+                self.types[name] = get_op(step.op).type_fn(types, dict(step.attrs))
+            sources = tuple(dict.fromkeys(s for n in item.nodes for s in self._source_of(n)))
+            self.nodes.append(
+                Node(
+                    op=step.op,
+                    inputs=operands,
+                    outputs=(name,),
+                    attrs=step.attrs,
+                    sources=sources,
+                    rules=self._rules(item.nodes),
                 )
             )
             names.append(name)

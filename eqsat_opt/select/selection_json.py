@@ -9,6 +9,7 @@ from eqsat_opt.documents import Document, Entry, number_to_json
 from eqsat_opt.errors import StageError
 from eqsat_opt.extract.extraction import Status
 from eqsat_opt.ir.values_json import type_from_json, type_to_json
+from eqsat_opt.runtime.backends.protocol import DEFAULT
 from eqsat_opt.select.candidates_json import (
     candidate_from_json,
     candidate_to_json,
@@ -18,7 +19,7 @@ from eqsat_opt.select.priced_selection import Chosen, PricedSelection
 
 __all__ = ["FORMAT", "selection_from_json", "selection_to_json"]
 
-FORMAT = "eqsat-opt selection 1"
+FORMAT = "eqsat-opt selection 2"
 
 _MANY = 1 << 62
 
@@ -59,7 +60,8 @@ def _chosen_to_json(chosen: Chosen) -> dict[str, Any]:
         value["opaque"] = chosen.opaque
     if chosen.rules:
         value["rules"] = list(chosen.rules)
-    value["candidate"] = candidate_to_json(chosen.candidate, chosen.price)
+    run = [] if chosen.price is None else [(chosen.backend, chosen.implementation, chosen.price)]
+    value["candidate"] = candidate_to_json(chosen.candidate, run)
     return value
 
 
@@ -111,17 +113,23 @@ def _numbers(entry: Entry) -> dict[str, float]:
 def _chosen(entry: Entry, computed: set[int]) -> Chosen:
     entry.require_fields("type", "name", "opaque", "rules", "candidate")
     inner = Entry(entry.get("candidate"), entry.place("candidate"))
-    item, price = candidate_from_json(inner, _MANY, _MANY, _MANY)
+    item, offers = candidate_from_json(inner, _MANY, _MANY, _MANY)
+    if len(offers) > 1:
+        raise StageError(f"{inner.where} has {len(offers)} offers; one is chosen")
+    backend, implementation, price = offers[0] if offers else ("", DEFAULT, None)
     if item.cls in computed:
         raise StageError(f"{entry.where} computes class {item.cls}, which is computed already")
     _require_computed(entry, item.reads, computed)
+    has_type = "type" in entry.value
     return Chosen(
-        item,
-        type_from_json(entry.get("type"), entry.place("type")) if "type" in entry.value else None,
-        price,
-        entry.text("name") if "name" in entry.value else "",
-        entry.text("opaque") if "opaque" in entry.value else "",
-        entry.texts("rules"),
+        candidate=item,
+        type=type_from_json(entry.get("type"), entry.place("type")) if has_type else None,
+        backend=backend,
+        implementation=implementation,
+        price=price,
+        name=entry.text("name") if "name" in entry.value else "",
+        opaque=entry.text("opaque") if "opaque" in entry.value else "",
+        rules=entry.texts("rules"),
     )
 
 

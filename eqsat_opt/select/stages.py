@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 from eqsat_opt.documents import Document, read_document, write_document
@@ -14,8 +15,8 @@ from eqsat_opt.egraph.legend import NamedEClasses, legend_of
 from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.paths import shown
 from eqsat_opt.select import candidates_json, selection_json
-from eqsat_opt.select.pipeline import Plan
 from eqsat_opt.select.priced_selection import PricedSelection, priced_selection
+from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.quoted import QuotedCandidates
 
 __all__ = [
@@ -37,27 +38,27 @@ class _Kind:
     """How a stage is taken from a search, written and read."""
 
     format: str
-    of: Callable[[Plan], Any]
+    of: Callable[[Proposal], Any]
     to_json: Callable[[Any], Document]
     from_json: Callable[[Any], Any]
     type: type[Any]
 
 
-def _eclasses(plan: Plan) -> NamedEClasses:
-    eclasses = plan.saturation.eclasses
-    return NamedEClasses(eclasses, legend_of(plan.saturation.lowered, eclasses))
+def _eclasses(proposal: Proposal) -> NamedEClasses:
+    eclasses = proposal.saturation.eclasses
+    return NamedEClasses(eclasses, legend_of(proposal.saturation.lowered, eclasses))
 
 
-def _candidates(plan: Plan) -> QuotedCandidates:
-    priced, prices = plan.choice.priced, plan.choice.prices
-    own = dict.fromkeys(kernel for kernel in priced.kernels if kernel is not None)
+def _candidates(proposal: Proposal) -> QuotedCandidates:
+    priced, prices = proposal.choice.priced, proposal.choice.prices
+    own = dict.fromkeys(chain.from_iterable(priced.offers))
     return QuotedCandidates(
-        priced, {kernel: prices[kernel] for kernel in own}, _eclasses(plan).legend
+        priced, {offer: prices[offer] for offer in own}, _eclasses(proposal).legend
     )
 
 
-def _selection(plan: Plan) -> PricedSelection:
-    return priced_selection(plan.choice.best, _candidates(plan), plan.choice.extraction)
+def _selection(proposal: Proposal) -> PricedSelection:
+    return priced_selection(proposal.choice.best, _candidates(proposal), proposal.choice.extraction)
 
 
 _KINDS: Mapping[str, _Kind] = {
@@ -100,14 +101,14 @@ def require_stage(name: str) -> None:
         raise OptionError(f"unknown stage {name!r}; {hint}choose from {', '.join(STAGES)}")
 
 
-def stage_of(plan: Plan, name: str) -> StageValue:
+def stage_of(proposal: Proposal, name: str) -> StageValue:
     """The value of one stage of a search.
 
     Raises:
         OptionError: there is no stage of this name.
     """
     require_stage(name)
-    value: StageValue = _KINDS[name].of(plan)
+    value: StageValue = _KINDS[name].of(proposal)
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import EClasses
@@ -14,9 +14,11 @@ from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.ir.kernel import Step
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.patterns import KernelPattern
+from eqsat_opt.runtime.backends.patterns import KernelPattern
+from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.select.candidates import Candidate, Candidates, OperandRef
 from eqsat_opt.select.concatenations import concatenations, splits
+from eqsat_opt.select.forms import amid, classes_in
 from eqsat_opt.select.matching import Match, match_at
 
 __all__ = ["tile"]
@@ -146,7 +148,7 @@ def _single(eclasses: EClasses, node: int) -> Candidate:
 
 
 def tile(
-    eclasses: EClasses, patterns: Sequence[KernelPattern], deadline: Deadline | None = None
+    eclasses: EClasses, backends: Sequence[Backend], deadline: Deadline | None = None
 ) -> Candidates:
     """All candidates: single operators, pattern matches, flat concatenations and splits.
 
@@ -155,21 +157,28 @@ def tile(
 
     Args:
         eclasses: the e-graph.
-        patterns: kernels that compute several operators at once.
+        backends: whose patterns are kernels that compute several operators at once.
         deadline: when to leave out the e-nodes that are not tiled yet; those of the model never
             are.
     """
-    by_root: dict[str, list[KernelPattern]] = defaultdict(list)
-    for pattern in patterns:
-        for op in pattern.pattern.ops:
-            by_root[op].append(pattern)
+    by_root: dict[str, list[tuple[str, KernelPattern]]] = defaultdict(list)
+    for backend in backends:
+        for pattern in backend.patterns():
+            for op in pattern.pattern.ops:
+                by_root[op].append((backend.name, pattern))
+    forms = [(one, classes_in(eclasses, one)) for b in backends for one in b.carried()]
     items: dict[object, Candidate] = {}
 
     def add(candidate: Candidate) -> None:
         # The same kernel on the same operands may cover different spellings; the first one stands
         # for all.
+        candidate = amid(candidate, forms)
         body = (candidate.operands, candidate.steps) if candidate.steps else candidate.nodes
-        items.setdefault((candidate.cls, body, candidate.reads, candidate.index), candidate)
+        key = (candidate.cls, body, candidate.reads, candidate.index)
+        known = items.setdefault(key, candidate)
+        if known.fused_by and known.fused_by != candidate.fused_by:
+            fused_by = tuple(dict.fromkeys((*known.fused_by, *candidate.fused_by)))
+            items[key] = replace(known, fused_by=fused_by if candidate.fused_by else ())
 
     constants: set[int] = set()
     pairs: list[int] = []
@@ -186,9 +195,9 @@ def tile(
             pairs.append(node)
             continue
         add(_single(eclasses, node))
-        for pattern in by_root.get(op, ()):
+        for name, pattern in by_root.get(op, ()):
             for match in match_at(eclasses, pattern, node):
-                add(_candidate(eclasses, pattern.name, match))
+                add(replace(_candidate(eclasses, pattern.name, match), fused_by=(name,)))
     for candidate in concatenations(eclasses, pairs):
         add(candidate)
     for candidate in splits(eclasses, eclasses.n_classes):

@@ -18,9 +18,9 @@ from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
 from eqsat_opt.extract.extraction import active_order
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.select.choose import Selection
-from eqsat_opt.select.pipeline import Plan
+from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.select.candidates import Selection
+from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.raising import rules_used
 
 __all__ = ["KernelUse", "Rewrite", "RuleFate", "kernel_uses", "rewrites", "rule_fates"]
@@ -80,12 +80,14 @@ class KernelUse:
 
     Attributes:
         kernel: operators and operand types; ``!`` marks constants.
+        by: who runs it: a backend, and an algorithm where it is not the usual one.
         before, after: how often it runs in the original and in the result.
         time_us: price of one run, µs.
         measured: whether the price was measured; otherwise it is the analytic lower bound.
     """
 
     kernel: str
+    by: str
     before: int
     after: int
     time_us: float
@@ -93,29 +95,29 @@ class KernelUse:
 
 
 def rule_fates(
-    plan: Plan, objective: AnyObjective, *, time_limit_s: float = 10.0, seed: int = 0
+    proposal: Proposal, objective: AnyObjective, *, time_limit_s: float = 10.0, seed: int = 0
 ) -> tuple[RuleFate, ...]:
     """The fate of every rule that did anything, chosen ones first.
 
     Args:
-        plan: the search to look into.
+        proposal: the search to look into.
         objective: what it minimised.
         time_limit_s: seconds for forcing rules, shared evenly.
         seed: of the extractions.
     """
     deadline = time.perf_counter() + time_limit_s
-    eclasses = plan.saturation.eclasses
+    eclasses = proposal.saturation.eclasses
     made = Counter(eclasses.rule_of(node) for node in np.flatnonzero(eclasses.origin).tolist())
-    users = _users(plan)
-    chosen = rules_used(plan.best)
+    users = _users(proposal)
+    chosen = rules_used(proposal.best)
     to_force = len(users.keys() - chosen.keys())
     fates = []
-    matches = plan.saturation.report.matches
+    matches = proposal.saturation.report.matches
     for rule in sorted({*matches, *users, *chosen}):
         fate = RuleFate(rule, matches.get(rule, 0), made[rule], chosen.get(rule, 0))
         if not fate.chosen and rule in users:
             share_s = max(_MIN_SHARE_S, (deadline - time.perf_counter()) / to_force)
-            fate = _forced_fate(plan, objective, fate, users[rule], share_s, seed)
+            fate = _forced_fate(proposal, objective, fate, users[rule], share_s, seed)
             to_force -= 1
         elif not fate.chosen:
             fate = replace(fate, reason=_CONSTANT if fate.made else _KNOWN)
@@ -125,12 +127,12 @@ def rule_fates(
     )
 
 
-def _users(plan: Plan) -> dict[str, Mask]:
+def _users(proposal: Proposal) -> dict[str, Mask]:
     """Rule to `[nodes of the problem]`: which candidates cover an e-node that it made."""
-    index, eclasses = plan.choice.problem.index, plan.saturation.eclasses
+    index, eclasses = proposal.choice.problem.index, proposal.saturation.eclasses
     users: dict[str, Mask] = defaultdict(lambda: np.zeros(len(index), dtype=np.bool_))
     for node, item in enumerate(index):
-        candidate = plan.candidates.items[item]
+        candidate = proposal.candidates.items[item]
         if candidate.kind == "const":  # folded at compile time, however it is spelled
             continue
         for covered in candidate.nodes:
@@ -141,14 +143,14 @@ def _users(plan: Plan) -> dict[str, Mask]:
 
 
 def _forced_fate(
-    plan: Plan,
+    proposal: Proposal,
     objective: AnyObjective,
     fate: RuleFate,
     users: Mask,
     time_limit_s: float,
     seed: int,
 ) -> RuleFate:
-    problem = plan.choice.problem.problem
+    problem = proposal.choice.problem.problem
     forced = _forced(problem, users)
     try:
         found = extract(
@@ -161,7 +163,7 @@ def _forced_fate(
     if found.status == "infeasible":
         which = "within the limits" if objective.is_limited else "without a cycle"
         return replace(fate, reason=f"no graph {which} can use it")
-    best = plan.choice.extraction.cost
+    best = proposal.choice.extraction.cost
     increase = found.cost / best - 1 if best > 0 else 0.0
     reason = _reason(found, increase, _is_used(forced, problem, found))
     return replace(fate, cost=found.cost, increase=increase, reason=reason)
@@ -217,24 +219,35 @@ def rewrites(graph: Graph) -> tuple[Rewrite, ...]:
     )
 
 
-def kernel_uses(plan: Plan) -> tuple[KernelUse, ...]:
+def kernel_uses(proposal: Proposal) -> tuple[KernelUse, ...]:
     """Kernels of the original and of the best selection, the dearest total first."""
-    choice = plan.choice
+    choice = proposal.choice
     kernels = {
         id(item): kernel
         for priced in (choice.priced, choice.own)
         for item, kernel in zip(priced.candidates.items, priced.kernels, strict=True)
     }
 
-    def count(selection: Selection) -> Counter[Kernel]:
-        found = (kernels[id(item)] for item in selection.values())
-        return Counter(kernel for kernel in found if kernel is not None)
+    def count(selection: Selection) -> Counter[Offer]:
+        found = ((kernels[id(one.candidate)], one) for one in selection.values())
+        return Counter(
+            Offer(kernel, one.backend, one.implementation)
+            for kernel, one in found
+            if kernel is not None
+        )
 
     before, after = count(choice.original), count(choice.best)
     uses = []
-    for kernel in before | after:
-        price = choice.prices[kernel]
+    for offer in before | after:
+        price = choice.prices[offer]
         uses.append(
-            KernelUse(str(kernel), before[kernel], after[kernel], price.time_us, price.measured)
+            KernelUse(
+                kernel=str(offer.kernel),
+                by=offer.by,
+                before=before[offer],
+                after=after[offer],
+                time_us=price.time_us,
+                measured=price.measured,
+            )
         )
-    return tuple(sorted(uses, key=lambda u: (-max(u.before, u.after) * u.time_us, u.kernel)))
+    return tuple(sorted(uses, key=lambda u: (-max(u.before, u.after) * u.time_us, u.kernel, u.by)))

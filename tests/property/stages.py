@@ -16,17 +16,17 @@ from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
-from eqsat_opt.select.pipeline import Plan, SearchOptions, make_plan
+from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
 from eqsat_opt.select.stages import StageValue, stage_document
 
 RULES = default_rules(Numerics.REFACTOR)
 
 
-def plan_of(graph: Graph, **sizes: int) -> Plan:
+def proposal_of(graph: Graph, **sizes: int) -> Proposal:
     """A small search that measures nothing."""
     budget = Budget(nodes=1_500, iterations=4, algebra_iterations=1)
     options = SearchOptions(Objective({"time_us": 1.0}), budget, sizes, measure=False)
-    return make_plan(graph, RULES, Pricer(None, 1), options)
+    return propose(graph, RULES, Pricer(None, 1), options)
 
 
 def parsed(value: StageValue) -> Any:

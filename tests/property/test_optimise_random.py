@@ -35,9 +35,9 @@ from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.options import Options
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-from eqsat_opt.select import raise_graph, rules_used
+from eqsat_opt.select import raise_graph, rules_used, selected
 from eqsat_opt.testing import evaluate, typed_graphs
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -70,10 +70,10 @@ def optimised(model: ModelProto, objective: str) -> Result:
 
 def random_extractions(result: Result, seed: int) -> list[Graph]:
     """Graphs of the e-graph that random prices make cheap."""
-    plan = result.plan
-    assert plan is not None
-    choice, saturation = plan.choice, plan.saturation
-    items, index = choice.priced.candidates.items, choice.problem.index
+    proposal = result.proposal
+    assert proposal is not None
+    choice, saturation = proposal.choice, proposal.saturation
+    index = choice.problem.index
     is_original = choice.priced.is_original[list(index)]
     rng = np.random.default_rng(seed)
     graphs = []
@@ -83,7 +83,7 @@ def random_extractions(result: Result, seed: int) -> list[Graph]:
         costs[:, 0] = times
         problem = replace(choice.problem.problem, impl_cost=costs)
         found = extract(problem, Objective({"time_us": 1.0}), method="greedy")
-        selection = {cls: items[index[node]] for cls, (node, _) in found.choice.items()}
+        selection = selected(choice.priced, choice.problem, found)
         graph = raise_graph(saturation.lowered, saturation.eclasses, selection)
         graph.check()
         graphs.append(graph)

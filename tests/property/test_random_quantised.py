@@ -11,7 +11,7 @@ from onnx import ModelProto
 from benchmarks.quantised_models import Recipe, quantise
 from eqsat_opt.api import run
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.ort import OrtOptions, ort_optimized
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, ort_optimized
 from eqsat_opt.zoo._builder import GraphBuilder, Value
 
 METADATA_BYTES = 600

@@ -26,15 +26,15 @@ from eqsat_opt.ir.types import OtherType, TensorType
 from eqsat_opt.ir.values_json import dim_from_json, dim_to_json
 from eqsat_opt.select import raise_graph
 from eqsat_opt.select.candidates_json import candidates_from_json
-from eqsat_opt.select.pipeline import Plan
 from eqsat_opt.select.priced_selection import PricedSelection
+from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.quoted import QuotedCandidates
 from eqsat_opt.select.selection_json import selection_from_json
 from eqsat_opt.select.stages import STAGES, StageValue, stage_document, stage_of
 from eqsat_opt.testing import GraphMaker, typed_graphs
 from tests.property.edges.draft import Impossible
 from tests.property.edges.models import draw_model
-from tests.property.stages import difference, parsed, plan_of
+from tests.property.stages import difference, parsed, proposal_of
 
 READERS: dict[str, Any] = {
     "eclasses": eclasses_from_json,
@@ -43,11 +43,11 @@ READERS: dict[str, Any] = {
 }
 
 
-def goes_round(plan: Plan) -> dict[str, StageValue]:
+def goes_round(proposal: Proposal) -> dict[str, StageValue]:
     """The stages as they were read back."""
     back: dict[str, StageValue] = {}
     for name in STAGES:
-        value = stage_of(plan, name)
+        value = stage_of(proposal, name)
         back[name] = READERS[name](parsed(value))
         assert difference(back[name], value) == ""
         text = document_text(stage_document(value))
@@ -59,20 +59,20 @@ def goes_round(plan: Plan) -> dict[str, StageValue]:
 @settings(max_examples=40)
 @given(typed_graphs())
 def test_stages_go_round(graph: Graph) -> None:
-    plan = plan_of(graph)
-    back = goes_round(plan)
+    proposal = proposal_of(graph)
+    back = goes_round(proposal)
     quoted, selection = back["candidates"], back["selection"]
     assert isinstance(quoted, QuotedCandidates)
     assert isinstance(selection, PricedSelection)
-    problem, stored = plan.choice.problem, quoted.problem()
+    problem, stored = proposal.choice.problem, quoted.problem()
     assert stored.index == problem.index
     np.testing.assert_array_equal(stored.problem.impl_cost, problem.problem.impl_cost)
     assert stored.problem.roots == problem.problem.roots
     found = extract(stored.problem, Objective(selection.objective), time_limit_s=60.0)
     assert found.cost <= selection.cost * (1 + 1e-9)
     selection.require_from(quoted.priced.candidates)
-    raised = raise_graph(plan.saturation.lowered, quoted.named.eclasses, selection.selection)
-    assert str(raised) == str(plan.best)
+    raised = raise_graph(proposal.saturation.lowered, quoted.named.eclasses, selection.selection)
+    assert str(raised) == str(proposal.best)
 
 
 @settings(max_examples=40)
@@ -85,7 +85,7 @@ def test_stages_of_odd_models_go_round(rng: random.Random) -> None:
         assume(False)
         raise
     imported = import_model(model)
-    goes_round(plan_of(normalise(imported), **size_sets(imported, ({},))[0].all))
+    goes_round(proposal_of(normalise(imported), **size_sets(imported, ({},))[0].all))
 
 
 @settings(max_examples=10)
@@ -93,9 +93,9 @@ def test_stages_of_odd_models_go_round(rng: random.Random) -> None:
 def test_what_is_damaged_is_refused_or_read(graph: Graph, seed: int) -> None:
     """A changed document ends in a typed error or in a value, never in another failure."""
     rng = random.Random(seed)
-    plan = plan_of(graph)
+    proposal = proposal_of(graph)
     for name in STAGES:
-        whole = parsed(stage_of(plan, name))
+        whole = parsed(stage_of(proposal, name))
         for _ in range(30):
             document = deepcopy(whole)
             _damage(document, rng)
@@ -158,5 +158,5 @@ def test_symbolic_opaque_empty_and_scalar_values_survive(n: int) -> None:
     empty = g.constant(np.zeros((0, 4), np.float32))
     z = g("Tanh", g("Concat", split, empty, axis=0))
     graph = g.graph(z, y, sequence, count, x, z, empty)
-    back = goes_round(plan_of(graph, N=n))
+    back = goes_round(proposal_of(graph, N=n))
     assert as_dim("N") in back["eclasses"].eclasses.types[0].shape  # type: ignore[union-attr]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from eqsat_opt.runtime.race import race_prepared
-from eqsat_opt.runtime.race_result import RaceResult
+from eqsat_opt.contest.race import race_prepared
+from eqsat_opt.contest.race_result import RaceResult
 
 __all__ = ["Machine"]
 

@@ -18,12 +18,12 @@ from onnx import TensorProto, helper
 
 from eqsat_opt import destination, optimising
 from eqsat_opt.cli import main
+from eqsat_opt.contest import finding
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.egraph.saturation import worker
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.solve import exact
 from eqsat_opt.options import Options
-from eqsat_opt.select import finding
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 
@@ -261,7 +261,7 @@ def test_disk_full(monkeypatch: pytest.MonkeyPatch, fails: Callable[..., str]) -
     ("module", "stage"),
     [
         (optimising, "load_model"),
-        (finding, "make_plan"),
+        (finding, "propose"),
         (finding, "export_model"),
         (optimising, "hold_contest"),
         (destination, "save_model"),

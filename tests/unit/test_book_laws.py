@@ -15,7 +15,6 @@ from eqsat_opt.egraph.saturation.relevance import relevant
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
@@ -25,7 +24,9 @@ from eqsat_opt.rules.blockwise import gathered, inward, merged_siblings, outward
 from eqsat_opt.rules.forms import MAPPED, SAMPLES, SOFTMAX
 from eqsat_opt.rules.rule import Numerics, Phase, Rule, directed
 from eqsat_opt.rules.term import ops
-from eqsat_opt.select import PricedCandidates, raise_graph, tile
+from eqsat_opt.runtime.backends.ort.backend import OrtBackend
+from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.select import PricedCandidates, raise_graph, selected, tile
 from eqsat_opt.testing import GraphMaker, evaluate, random_inputs
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
@@ -39,9 +40,9 @@ def book(numerics: Numerics) -> list[Rule]:
     return [r for r in BOOK.values() if r.phase is not Phase.DERIVATION and r.numerics <= numerics]
 
 
-def _launch(kernel: Kernel) -> Price:
+def _launch(offer: Offer) -> Price:
     """Every operator costs the same, but one that only changes a shape costs little."""
-    return Price(0.1 if kernel.name in VIEWS else 1.0, measured=False)
+    return Price(0.1 if offer.kernel.name in VIEWS else 1.0, measured=False)
 
 
 def best(
@@ -57,10 +58,10 @@ def best(
     candidates = tile(found.eclasses, ())
     classes = found.eclasses.term_class
     roots = tuple(dict.fromkeys(int(classes[found.lowered.value[n]]) for n in graph.outputs))
-    priced = PricedCandidates(candidates, {}, roots, 1 << 30)
+    priced = PricedCandidates.of(candidates, (OrtBackend(),), roots, max_constant_bytes=1 << 30)
     problem = priced.problem(_launch)
     answer = extract(problem.problem, Objective(objective), time_limit_s=5, deterministic=True)
-    chosen = {c: candidates.items[problem.index[node]] for c, (node, _) in answer.choice.items()}
+    chosen = selected(priced, problem, answer)
     result = raise_graph(found.lowered, found.eclasses, chosen)
     inputs = random_inputs(graph)
     for one, other in zip(evaluate(graph, inputs), evaluate(result, inputs), strict=True):

@@ -18,6 +18,9 @@ from rich.console import Console
 from benchmarks.budgets import Outcome, verdict
 from benchmarks.explosive import KINDS, SIZES, build
 from eqsat_opt.api import explain, run
+from eqsat_opt.contest import compare
+from eqsat_opt.contest import examination as contest
+from eqsat_opt.contest.examination import Terms, affordable, examine
 from eqsat_opt.cost import pricing
 from eqsat_opt.cost.metrics import with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
@@ -35,13 +38,12 @@ from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules
-from eqsat_opt.runtime import compare
-from eqsat_opt.runtime.patterns import ort_patterns
-from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
-from eqsat_opt.select import contest
+from eqsat_opt.runtime.backends.ort import backend
+from eqsat_opt.runtime.backends.ort.backend import OrtBackend
+from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
 from eqsat_opt.select.candidates import Candidate, Candidates
-from eqsat_opt.select.contest import Terms, affordable, examine
-from eqsat_opt.select.pipeline import SearchOptions, make_plan
+from eqsat_opt.select.proposal import SearchOptions, propose
 from eqsat_opt.select.tiling import tile
 
 BY_TIME = Objective(with_ties_broken({"time_us": 1.0}))
@@ -101,14 +103,14 @@ def operands(candidates: Candidates) -> int:
 def test_candidates_are_linear_in_the_e_graph(kind: str) -> None:
     for size in (40, 160):
         eclasses = eclasses_of(f"{kind}@{size}")
-        candidates = tile(eclasses, ort_patterns())
+        candidates = tile(eclasses, (OrtBackend(),))
         assert len(candidates.items) < 8 * eclasses.n_nodes
         assert operands(candidates) < 5_000 + 8 * eclasses.n_nodes
 
 
 @pytest.mark.parametrize(("size", "kernels"), [(100, 1), (400, 2)])
 def test_a_long_concatenation_is_one_kernel_or_few(size: int, kernels: int) -> None:
-    items = tile(eclasses_of(f"open_concat@{size}"), ort_patterns()).items
+    items = tile(eclasses_of(f"open_concat@{size}"), (OrtBackend(),)).items
     longest: dict[int, Candidate] = {}
     for item in items:
         known = longest.get(item.cls)
@@ -126,8 +128,8 @@ def test_a_long_concatenation_is_one_kernel_or_few(size: int, kernels: int) -> N
 def test_a_late_tiling_still_covers_the_model() -> None:
     graph = graph_of("low_rank_layers@4")
     eclasses = saturate(graph, default_rules(), Budget(nodes=2_000)).eclasses
-    full = tile(eclasses, ort_patterns())
-    late = tile(eclasses, ort_patterns(), Deadline.after(-1.0))
+    full = tile(eclasses, (OrtBackend(),))
+    late = tile(eclasses, (OrtBackend(),), Deadline.after(-1.0))
     assert len(late.items) < len(full.items)
     own = {item.cls for item in full.items if all(eclasses.origin[n] == 0 for n in item.nodes)}
     assert own <= {item.cls for item in late.items}
@@ -139,11 +141,11 @@ def test_a_late_tiling_still_covers_the_model() -> None:
 def test_a_late_search_ends_with_the_model_as_it_came() -> None:
     graph = graph_of("sums_and_products@12")
     search = SearchOptions(BY_TIME, Budget(), {}, measure=False, deadline=Deadline.after(-1.0))
-    plan = make_plan(graph, default_rules(), Pricer(None, 1), search)
-    assert plan.saturation.report.stopped_by == "time"
-    assert plan.choice.extraction.cost == pytest.approx(plan.choice.original_cost)
-    assert plan.best.operator_counts() == graph.operator_counts()
-    assert plan.alternatives == ()
+    proposal = propose(graph, default_rules(), Pricer(None, 1), search)
+    assert proposal.saturation.report.stopped_by == "time"
+    assert proposal.choice.extraction.cost == pytest.approx(proposal.choice.original_cost)
+    assert proposal.best.operator_counts() == graph.operator_counts()
+    assert proposal.alternatives == ()
 
 
 @dataclass
@@ -153,18 +155,18 @@ class StubWorker:
     clock: Clock
     asked: int = 0
 
-    def measure(self, model: bytes, threads: int, *, deadline: Deadline) -> str | None:
+    def measure(self, request: Request, threads: int, *, deadline: Deadline) -> str | None:
         self.asked += 1
         self.clock.now_s += 10.0
-        return None if deadline.expired else model.decode()
+        return None if deadline.expired else request.content.decode()
 
 
 def test_what_a_deadline_cuts_off_is_not_measured_and_no_failure() -> None:
     clock = Clock()
     worker = StubWorker(clock)
-    models = [b"one", b"two", b"three", b"four"]
+    requests = [Request("ort", name.encode()) for name in ("one", "two", "three", "four")]
     found = measure_kernels(
-        models, 1, worker=cast(KernelWorker, worker), deadline=Deadline.after(25.0, clock)
+        requests, 1, worker=cast(KernelWorker, worker), deadline=Deadline.after(25.0, clock)
     )
     assert [str(one) for one in found] == ["one", "two"]
     assert worker.asked == 3
@@ -261,15 +263,17 @@ def test_no_kernel_is_made_that_cannot_be_measured_in_time(monkeypatch: pytest.M
         made.append(kernel)
         return kernel.signature.encode()
 
-    monkeypatch.setattr(pricing, "export_kernel", export)
+    monkeypatch.setattr(backend, "export_kernel", export)
     monkeypatch.setattr(pricing, "measure_kernels", lambda *_args, **_options: [])
     pricer = pricing.Pricer(None, 1)
     try:
-        pricer.measure([large, small], deadline=Deadline.after(2.0, Clock()))
+        pricer.measure(
+            [Offer(large, "ort"), Offer(small, "ort")], deadline=Deadline.after(2.0, Clock())
+        )
         assert made == [small]
-        assert pricer.is_known(large)
-        assert not pricer.price(large).measured
-        pricer.measure([_product(3)], deadline=Deadline.after(0.0, Clock()))
+        assert pricer.is_known(Offer(large, "ort"))
+        assert not pricer.price(Offer(large, "ort")).measured
+        pricer.measure([Offer(_product(3), "ort")], deadline=Deadline.after(0.0, Clock()))
         assert made == [small]
     finally:
         pricer.close()

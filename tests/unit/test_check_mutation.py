@@ -20,12 +20,12 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape
 from benchmarks.quantised_models import Recipe, quantise
 from eqsat_opt import zoo
 from eqsat_opt.api import Result
+from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.runtime.compare import Reference, differences
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.testing import evaluate
 
 OPTIONS = OrtOptions(threads=1)

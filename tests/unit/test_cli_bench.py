@@ -12,9 +12,9 @@ import pytest
 
 from eqsat_opt import api
 from eqsat_opt.cli import main
-from eqsat_opt.runtime.ort import OrtOptions
-from eqsat_opt.runtime.ort_config import ORT_CONFIG, with_level
-from eqsat_opt.runtime.race_result import RaceResult
+from eqsat_opt.contest.race_result import RaceResult
+from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from tests.unit.machines import Machine
 
 

@@ -17,7 +17,7 @@ import eqsat_opt
 from eqsat_opt import api
 from eqsat_opt.cli import main
 from eqsat_opt.errors import OptionError, RuntimeFailed
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 
 SOURCE = r"""
 #include <stddef.h>

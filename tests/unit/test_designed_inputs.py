@@ -14,13 +14,13 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from eqsat_opt.contest.compare import Reference, differences
+from eqsat_opt.contest.designed import added_masks
+from eqsat_opt.contest.examination import Examination, Terms, examine
+from eqsat_opt.contest.noise import noisy
 from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.runtime.compare import Reference, differences
-from eqsat_opt.runtime.designed import added_masks
-from eqsat_opt.runtime.noise import noisy
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-from eqsat_opt.runtime.sandbox import Sandbox, sandbox
-from eqsat_opt.select.contest import Examination, Terms, examine
+from eqsat_opt.runtime.backends.ort.sandbox import Sandbox, sandbox
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 
 OPTIONS = OrtOptions(threads=1)
 TERMS = Terms(1, "reassociate", (0, 1, 2), (Sizes(),), 0.0)

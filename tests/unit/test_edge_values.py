@@ -22,7 +22,7 @@ from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.testing import GraphMaker
 
 Array = npt.NDArray[Any]

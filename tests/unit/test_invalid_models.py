@@ -23,9 +23,9 @@ from eqsat_opt.cli.session import output_console
 from eqsat_opt.errors import ModelError, RuntimeFailed, printable
 from eqsat_opt.ir.contradictions import contradiction
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime import acceptance
-from eqsat_opt.runtime.acceptance import require_valid
-from eqsat_opt.runtime.ort import OrtOptions
+from eqsat_opt.runtime.backends.ort import acceptance
+from eqsat_opt.runtime.backends.ort.acceptance import require_valid
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
 
 FLOAT, BF16, INT64 = TensorProto.FLOAT, TensorProto.BFLOAT16, TensorProto.INT64
 FAST = {"measure": False, "threads": 1, "store": "", "budget": 600}

@@ -31,7 +31,7 @@ from eqsat_opt.ir.types import TensorType
 from eqsat_opt.options import Options
 from eqsat_opt.rules import families
 from eqsat_opt.rules.substitution import matches
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.testing import GraphMaker
 
 BOOK = {one.name: one for rules in families().values() for one in rules}

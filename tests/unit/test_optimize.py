@@ -19,6 +19,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 import eqsat_opt
 from eqsat_opt import optimising, zoo
 from eqsat_opt.api import Result, run
+from eqsat_opt.contest import finding
+from eqsat_opt.contest.guilty import find_guilty
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget
 from eqsat_opt.egraph.saturation.worker import saturate_isolated
@@ -29,10 +31,8 @@ from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
 from eqsat_opt.proving import selection
 from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-from eqsat_opt.select import finding
-from eqsat_opt.select.guilty import find_guilty
 
 FAST = Options(measure=False, race=False, check=1, store="", threads=1, budget_s=600.0)
 KEYWORDS: dict[str, Any] = {

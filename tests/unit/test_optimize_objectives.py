@@ -19,14 +19,14 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import ExtractionError, OptionError
 from eqsat_opt.extract import AnyObjective, Objective, Product, Ratio
-from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.optimising import objective_of
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules
-from eqsat_opt.select.pipeline import Plan, SearchOptions, make_plan
+from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
 
 FAST = Options(measure=False, race=False, check=1, store="", threads=1, budget_s=600.0, gap=0.0)
 
@@ -185,7 +185,9 @@ def test_a_division_by_zero_is_an_error() -> None:
 
 def test_no_time_for_a_graph_within_the_limits_is_an_error() -> None:
     with pytest.raises(ExtractionError, match=r"found in time \(of the original.*--budget"):
-        plan_of(Pricer(None, 1), Objective({"flops": 1.0}, limits={"launches": 1.0}), left_s=-1.0)
+        proposal_of(
+            Pricer(None, 1), Objective({"flops": 1.0}, limits={"launches": 1.0}), left_s=-1.0
+        )
 
 
 # Racing ------------------------------------------------------------------------------------------
@@ -229,28 +231,28 @@ class Scripted(Pricer):
         self.measured_us = measured_us
         self.seen: dict[str, Price] = {}
 
-    def price(self, kernel: Kernel) -> Price:
-        return self.seen.get(kernel.signature, Price(1.0, measured=False))
+    def price(self, offer: Offer) -> Price:
+        return self.seen.get(offer.kernel.signature, Price(1.0, measured=False))
 
-    def is_known(self, kernel: Kernel) -> bool:
-        return kernel.signature in self.seen
+    def is_known(self, offer: Offer) -> bool:
+        return offer.kernel.signature in self.seen
 
     def measure(
         self,
-        kernels: Iterable[Kernel],
+        offers: Iterable[Offer],
         progress: Callable[[int, int], None] | None = None,
         *,
         deadline: Deadline | None = None,
     ) -> None:
-        for kernel in kernels:
-            flops = kernel_metrics(kernel, 0.0)[1]
-            self.seen[kernel.signature] = Price(self.measured_us(flops), measured=True)
+        for offer in offers:
+            flops = kernel_metrics(offer.kernel, 0.0)[1]
+            self.seen[offer.kernel.signature] = Price(self.measured_us(flops), measured=True)
 
 
-def plan_of(pricer: Pricer, objective: AnyObjective, left_s: float = 600.0) -> Plan:
+def proposal_of(pricer: Pricer, objective: AnyObjective, left_s: float = 600.0) -> Proposal:
     graph = normalise(import_model(load_model(narrow_then_wide())))
     search = SearchOptions(objective, Budget(), {}, deadline=Deadline.after(left_s))
-    return make_plan(graph, default_rules(), pricer, search)
+    return propose(graph, default_rules(), pricer, search)
 
 
 def wide_is_slow(flops: float) -> float:
@@ -270,7 +272,7 @@ def wide_is_slow(flops: float) -> float:
     ],
 )
 def test_what_is_chosen_holds_at_measured_prices(objective: AnyObjective, launches: float) -> None:
-    choice = plan_of(Scripted(wide_is_slow), objective).choice
+    choice = proposal_of(Scripted(wide_is_slow), objective).choice
     assert choice.metrics["launches"] == launches
     assert (choice.unmeasured == 0) == objective.uses("time_us")
     assert objective.broken_limit(choice.metrics) is None
@@ -279,7 +281,7 @@ def test_what_is_chosen_holds_at_measured_prices(objective: AnyObjective, launch
 def test_limits_that_only_bounds_kept_are_an_error() -> None:
     objective = Objective({"launches": 1.0}, limits={"time_us": 3.0})
     with pytest.raises(ExtractionError, match="keeps the limits"):
-        plan_of(Scripted(wide_is_slow), objective)
+        proposal_of(Scripted(wide_is_slow), objective)
 
 
 def test_what_the_bounds_do_not_prove_is_noted() -> None:

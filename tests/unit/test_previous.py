@@ -19,15 +19,15 @@ import eqsat_opt
 from eqsat_opt import zoo
 from eqsat_opt.api import run
 from eqsat_opt.cli import main
+from eqsat_opt.contest import examination as contest
+from eqsat_opt.contest.previous import RECORD
+from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.ir.content import content_digest
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
 from eqsat_opt.report import Report
-from eqsat_opt.runtime.race_result import RaceResult
-from eqsat_opt.select import contest
-from eqsat_opt.select.previous import RECORD
 from tests.unit.machines import Machine
 
 QUIET: dict[str, Any] = {"measure": False, "check": 1, "store": "", "threads": 1, "budget_s": 120.0}

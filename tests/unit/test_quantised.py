@@ -15,13 +15,13 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from benchmarks.quantised_models import Recipe, quantise
 from eqsat_opt.api import Result, run
+from eqsat_opt.contest.examination import has_session_variants
 from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession, ort_optimized
-from eqsat_opt.select.contest import has_session_variants
 from eqsat_opt.zoo._builder import GraphBuilder
 
 FAST = Options(measure=False, race=False, check=2, store="", threads=1, budget_s=600.0)

@@ -13,9 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt import zoo
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-from eqsat_opt.runtime.reference import ReferenceBackend, ReferenceSession
+from eqsat_opt.testing.onnx_backend import ReferenceBackend
+from eqsat_opt.testing.reference import ReferenceSession
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 X = np.array([[1, -2, 3], [-4, 5, -6]], dtype=np.float32)

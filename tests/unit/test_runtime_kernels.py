@@ -13,14 +13,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.kernels import (
+from eqsat_opt.runtime.backends.ort.measuring import (
     MIN_KERNEL_US,
     measure_kernel,
     nchwc_block,
     session_overhead_us,
 )
-from eqsat_opt.runtime.nchwc import (
+from eqsat_opt.runtime.backends.ort.nchwc import (
     NCHWC_DOMAIN,
     add_neighbours,
     cut_neighbourhood,
@@ -28,8 +27,9 @@ from eqsat_opt.runtime.nchwc import (
     reorder_in_model,
     reorder_out_model,
 )
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession, ort_optimized
-from eqsat_opt.runtime.workers import KernelWorker, measure_kernels
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
+from eqsat_opt.runtime.inputs import random_inputs
 
 ONE_THREAD = OrtOptions(threads=1)
 needs_blocked_layout = pytest.mark.skipif(
@@ -126,6 +126,10 @@ def test_unusable_kernel_is_an_error_here() -> None:
         measure_kernel(unary("NoSuchOperator", [4]), 1)
 
 
+def request(op: str, shape: list[int]) -> Request:
+    return Request("ort", unary(op, shape).SerializeToString())
+
+
 @pytest.fixture(scope="module")
 def worker() -> Iterator[KernelWorker]:
     with KernelWorker() as running:
@@ -133,11 +137,11 @@ def worker() -> Iterator[KernelWorker]:
 
 
 def test_worker_measures_and_outlives_bad_kernels(worker: KernelWorker) -> None:
-    good = unary("Tanh", [8]).SerializeToString()
-    bad = unary("NoSuchOperator", [4]).SerializeToString()
+    good = request("Tanh", [8])
+    bad = request("NoSuchOperator", [4])
     seen: list[tuple[int, int]] = []
     results = measure_kernels(
-        [good, bad, b"garbage", good],
+        [good, bad, Request("ort", b"garbage"), good],
         1,
         progress=lambda done, total: seen.append((done, total)),
         worker=worker,
@@ -147,7 +151,7 @@ def test_worker_measures_and_outlives_bad_kernels(worker: KernelWorker) -> None:
 
 
 def test_dead_worker_is_replaced(worker: KernelWorker) -> None:
-    good = unary("Tanh", [8]).SerializeToString()
+    good = request("Tanh", [8])
     assert worker.measure(good, 1) is not None
     process = worker._child.process
     os.kill(process.pid, signal.SIGKILL)
@@ -157,7 +161,7 @@ def test_dead_worker_is_replaced(worker: KernelWorker) -> None:
 
 
 def test_hanging_kernel_meets_its_deadline(worker: KernelWorker) -> None:
-    good = unary("Tanh", [8]).SerializeToString()
+    good = request("Tanh", [8])
     assert worker.measure(good, 1) is not None
     process = worker._child.process
     os.kill(process.pid, signal.SIGSTOP)
@@ -180,8 +184,8 @@ def test_no_models_need_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_executor_takes_the_place_of_the_worker() -> None:
-    models = [unary("Tanh", [8]).SerializeToString(), b"garbage"]
+    requests = [request("Tanh", [8]), Request("ort", b"garbage")]
     with ThreadPoolExecutor(1) as executor:
-        first, second = measure_kernels(models, 1, executor=executor)
+        first, second = measure_kernels(requests, 1, executor=executor)
     assert first is not None
     assert second is None

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.errors import OptionError, RuntimeFailed
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 
 ONE_THREAD = OrtOptions(threads=1)
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from eqsat_opt.contest.race import race, race_prepared
+from eqsat_opt.contest.race_result import RaceResult
+from eqsat_opt.contest.standing import Standing
 from eqsat_opt.errors import OptionError, RuntimeFailed
-from eqsat_opt.runtime.ort import OrtOptions
-from eqsat_opt.runtime.race import race, race_prepared
-from eqsat_opt.runtime.race_result import RaceResult
-from eqsat_opt.runtime.standing import Standing
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from tests.unit.machines import Machine
 
 

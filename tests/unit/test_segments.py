@@ -11,9 +11,9 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from eqsat_opt.api import run
+from eqsat_opt.contest.compare import Difference, Reference, differences
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.compare import Difference, Reference, differences
-from eqsat_opt.runtime.ort import OrtOptions
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.source import ModelSource
 
 ORT = OrtOptions(1)

@@ -15,8 +15,8 @@ import pytest
 
 import eqsat_opt
 from eqsat_opt.errors import ModelError, OptionError, RuntimeFailed
-from eqsat_opt.runtime.ort import READS_CONFIG
-from eqsat_opt.runtime.ort_config import ORT_CONFIG, default_level, level_in, with_level
+from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, default_level, level_in, with_level
+from eqsat_opt.runtime.backends.ort.session import READS_CONFIG
 
 LEVELS = onnxruntime.GraphOptimizationLevel
 X = np.array([[1, -2, 3], [-4, 5, -6]], dtype=np.float32)

@@ -20,6 +20,7 @@ from eqsat_opt.cost import store as store_module
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.store import CACHE_VARIABLE, ProfileStore
 from eqsat_opt.options import Options
+from eqsat_opt.runtime.backends.workers import Request
 from eqsat_opt.runtime.measure import Measurement
 
 KEY = ProfileKey("onnxruntime", '{"op":"Relu"}', "default", "cpu-0", 1, 1)
@@ -112,8 +113,8 @@ def test_a_store_that_cannot_be_read(
     assert re.search(why, warning), warning
 
 
-def _measured(models: Sequence[bytes], *_: object, **__: object) -> list[Measurement]:
-    return [Measurement(1.0, 1.0, 1.0, 1, 1, "cpu", 1.0, 1.0, 0.0, "y" * 3000) for _ in models]
+def _measured(requests: Sequence[Request], *_: object, **__: object) -> list[Measurement]:
+    return [Measurement(1.0, 1.0, 1.0, 1, 1, "cpu", 1.0, 1.0, 0.0, "y" * 3000) for _ in requests]
 
 
 def test_a_store_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

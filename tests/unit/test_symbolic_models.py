@@ -14,15 +14,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.api import run
+from eqsat_opt.contest import examination as contest
+from eqsat_opt.contest.race_result import RaceEntry, RaceResult
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-from eqsat_opt.runtime.race_result import RaceEntry, RaceResult
-from eqsat_opt.runtime.sandbox import sandbox
-from eqsat_opt.select import contest
+from eqsat_opt.runtime.backends.ort.sandbox import sandbox
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 
 FLOAT = TensorProto.FLOAT
 OPTIONS = Options(store="", measure=False, race=False, check=1, strict=True, threads=1)
@@ -105,9 +105,9 @@ def test_captured_values_keep_their_names() -> None:
     ]
     model = model_of(nodes, [2, 3], {"zero": 0.0, "one": np.ones(3), "uno": np.ones(3)})
     result = run(model, OPTIONS)
-    assert result.plan is not None
+    assert result.proposal is not None
     x = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
-    for graph in (result.plan.best, result.plan.original):
+    for graph in (result.proposal.best, result.proposal.original):
         session = OrtSession(model_proto(export_model(graph)), OrtOptions(threads=1))
         for value in (x, -np.abs(x)):
             expected = np.maximum(value, 0)
@@ -134,8 +134,8 @@ def test_a_captured_output_that_equals_another_output() -> None:
         helper.make_tensor_value_info(name, FLOAT, [2, 3]) for name in ("z", "u")
     )
     result = run(model, OPTIONS)
-    assert result.plan is not None
-    best = model_proto(export_model(result.plan.best))
+    assert result.proposal is not None
+    best = model_proto(export_model(result.proposal.best))
     assert [value.name for value in best.graph.output] == ["y", "z", "u"]
     assert [node.op_type for node in best.graph.node].count("Relu") == 1
     x = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
@@ -180,10 +180,10 @@ def test_a_difference_of_sizes_is_no_number(names: tuple[str, str], objective: s
     )  # fmt: skip
     result = run(model, options)
     assert result.report.status == "unmeasured"
-    assert result.plan is not None
+    assert result.proposal is not None
     sessions = [
         OrtSession(one, OrtOptions(threads=1))
-        for one in (model, model_proto(export_model(result.plan.best)))
+        for one in (model, model_proto(export_model(result.proposal.best)))
     ]
     x = np.array([[1], [-2], [3], [4]], np.float32)
     for total, past in ((9, 4), (5, 4), (7, 0), (100, 1)):
@@ -231,11 +231,11 @@ def test_attention_over_a_cache_at_several_sizes(numerics: str) -> None:
         numerics=numerics,
     )
     result = run(model, options)
-    assert result.plan is not None
+    assert result.proposal is not None
     assert result.report.operators_after.get("Reshape", 0) <= 1
     sessions = [
         OrtSession(one, OrtOptions(threads=1))
-        for one in (model, model_proto(export_model(result.plan.best)))
+        for one in (model, model_proto(export_model(result.proposal.best)))
     ]
     rng = np.random.default_rng(0)
     for batch, past, new in ((2, 3, 4), (1, 0, 6), (3, 7, 1)):
@@ -268,8 +268,8 @@ def test_prices_check_and_race_use_the_sizes_that_are_reported() -> None:
     result = run(model, replace(OPTIONS, shapes={"n": 3}))
     (sizes,) = result.report.to_json()["sizes"]
     assert sizes == {"given": {"n": 3}, "assumed": {"h": 32, "w_": 32}, "data": {}}
-    assert result.plan is not None
-    assert result.plan.choice.priced.sizes == {"n": 3, "h": 32, "w_": 32}
+    assert result.proposal is not None
+    assert result.proposal.choice.priced.sizes == {"n": 3, "h": 32, "w_": 32}
 
 
 def test_sizes_that_the_data_decide_are_named_as_such() -> None:

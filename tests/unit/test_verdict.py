@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from eqsat_opt.runtime.race_result import RaceResult
-from eqsat_opt.select.verdict import Verdict, decide
+from eqsat_opt.contest.race_result import RaceResult
+from eqsat_opt.contest.verdict import Verdict, decide
 from tests.unit.machines import Machine
 
 

@@ -14,7 +14,7 @@ from eqsat_opt.ir.onnx_export import RULES_KEY, export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.options import Options
-from eqsat_opt.select import raise_graph, spoilt_constants
+from eqsat_opt.select import raise_graph, selected, spoilt_constants
 from tests.property.edges.allowed import differences
 from tests.property.edges.models import EdgeModel
 
@@ -48,10 +48,10 @@ def wrong_in_mappings(edge: EdgeModel, numerics: str) -> list[str]:
 
 def _another(result: Result, seed: int) -> onnx.ModelProto | None:
     """A model of the e-graph that random prices make cheap, what rules made before all."""
-    plan = result.plan
-    assert plan is not None
-    choice, saturation = plan.choice, plan.saturation
-    items, index = choice.priced.candidates.items, choice.problem.index
+    proposal = result.proposal
+    assert proposal is not None
+    choice, saturation = proposal.choice, proposal.saturation
+    index = choice.problem.index
     rng = np.random.default_rng(seed)
     costs = choice.problem.problem.impl_cost.copy()
     costs[:, 0] = rng.uniform(0, 1, len(index)) * np.where(
@@ -59,7 +59,7 @@ def _another(result: Result, seed: int) -> onnx.ModelProto | None:
     )
     problem = replace(choice.problem.problem, impl_cost=costs)
     found = extract(problem, Objective({"time_us": 1.0}), method="greedy")
-    selection = {cls: items[index[node]] for cls, (node, _) in found.choice.items()}
+    selection = selected(choice.priced, choice.problem, found)
     if spoilt_constants(saturation.lowered, saturation.eclasses, selection):
         return None  # the search refuses it too
     other: onnx.ModelProto = model_proto(

@@ -21,8 +21,8 @@ import numpy as np
 import onnx
 
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.child import Child, Message, answer_requests
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
 __all__ = ["Sandbox", "SandboxDied", "SandboxSession", "sandbox", "serve"]
@@ -58,7 +58,7 @@ class Sandbox:
         self.current: SandboxSession | None = None
 
     def open(self, model: ModelSource, options: OrtOptions) -> SandboxSession:
-        """Load a model; a drop-in for :class:`~eqsat_opt.runtime.ort.OrtSession`.
+        """Load a model; a drop-in for :class:`~eqsat_opt.runtime.backends.ort.session.OrtSession`.
 
         Raises:
             RuntimeFailed: onnxruntime refuses the model, or the process does not survive it.

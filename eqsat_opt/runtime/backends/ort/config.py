@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any, get_args
 
-from eqsat_opt.runtime.ort import READS_CONFIG, OptimizationLevel
+from eqsat_opt.runtime.backends.ort.session import READS_CONFIG, OptimizationLevel
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
 __all__ = ["ORT_CONFIG", "default_level", "level_in", "level_of", "with_level"]

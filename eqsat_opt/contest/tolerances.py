@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.runtime.trials import Kind
+from eqsat_opt.contest.trials import Kind
 
 __all__ = [
     "TOLERANCES", "Difference", "Evidence", "Scale", "compare_elements", "compare_values",

@@ -15,16 +15,16 @@ import onnx
 from onnx import TensorProto, helper
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.measure import SYSTEM_CLOCK, Measurement, clock_kind, measure
-from eqsat_opt.runtime.nchwc import (
+from eqsat_opt.runtime.backends.ort.nchwc import (
     add_neighbours,
     cut_neighbourhood,
     has_blocked_kernels,
     is_layout_sensitive,
     reorder_in_model,
 )
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.inputs import random_inputs
+from eqsat_opt.runtime.measure import SYSTEM_CLOCK, Measurement, clock_kind, measure
 from eqsat_opt.runtime.source import Feeds
 
 __all__ = ["MIN_KERNEL_US", "measure_kernel", "nchwc_block", "session_overhead_us"]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from eqsat_opt.contest.standing import Standing
 from eqsat_opt.runtime.measure import ClockKind
-from eqsat_opt.runtime.standing import Standing
 
 __all__ = ["BUSY_SPREAD", "RaceEntry", "RaceResult"]
 

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 import onnx_ir
 
+from eqsat_opt.contest.examination import Terms, examine
+from eqsat_opt.contest.finding import Found
+from eqsat_opt.contest.verdict import PREVIOUS, Status, Verdict
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.content import content_digest
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.runtime.ort_config import ORT_CONFIG, level_of
+from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, level_of
 from eqsat_opt.runtime.source import ModelSource
-from eqsat_opt.select.contest import Terms, examine
-from eqsat_opt.select.finding import Found
-from eqsat_opt.select.verdict import PREVIOUS, Status, Verdict
 
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule

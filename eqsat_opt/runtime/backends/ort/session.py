@@ -17,7 +17,7 @@ import onnxruntime
 
 from eqsat_opt.errors import OptionError, RuntimeFailed, printable
 from eqsat_opt.files import Scratch
-from eqsat_opt.runtime.ort_values import RAW_TYPES, from_ort_value, to_ort_value
+from eqsat_opt.runtime.backends.ort.values import RAW_TYPES, from_ort_value, to_ort_value
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner
 
 __all__ = [

@@ -20,7 +20,7 @@ import onnx
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.quantised import ROUNDING
-from eqsat_opt.runtime.ort import OpenSession, OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 
 __all__ = ["Segments", "cut_at_quantisations"]

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
-
-import onnx
 
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.runtime.child import Child, answer_requests
 from eqsat_opt.runtime.measure import Measurement
 
-__all__ = ["KernelWorker", "measure_kernels", "serve"]
+__all__ = ["KernelWorker", "Request", "measure_kernels", "serve"]
 
 _DEADLINE_S = 20.0
 _START_UP_S = 60.0
 """Starting Python and loading onnxruntime, on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A kernel to be measured: the name of a backend, and what that backend made of the kernel."""
+
+    backend: str
+    content: bytes
 
 
 class KernelWorker:
@@ -36,22 +43,22 @@ class KernelWorker:
 
     def measure(
         self,
-        model: bytes,
+        request: Request,
         threads: int,
         budget_s: float = 0.3,
         *,
         deadline: Deadline | None = None,
     ) -> Measurement | None:
-        """Measure a serialised one-kernel model.
+        """Measure a kernel.
 
         Args:
-            model: The kernel.
-            threads: Threads for onnxruntime.
+            request: The kernel.
+            threads: Threads for its backend.
             budget_s: Time for sampling.
             deadline: When the caller wants to go on, measured or not.
 
         Returns:
-            None if onnxruntime cannot run it, crashes, or is not done in time.
+            None if the backend cannot run it, crashes, or is not done in time.
 
         Raises:
             RuntimeFailed: the worker cannot be started.
@@ -66,8 +73,8 @@ class KernelWorker:
                 return None
             raise self._child.not_ready()
         limit_s = self._deadline_s if deadline is None else min(self._deadline_s, deadline.left_s)
-        request = {"threads": threads, "budget_s": budget_s}
-        reply = self._child.ask(request, (model,), limit_s)
+        message = {"backend": request.backend, "threads": threads, "budget_s": budget_s}
+        reply = self._child.ask(message, (request.content,), limit_s)
         if reply is None:
             self.close()
             return None
@@ -95,7 +102,7 @@ def _start() -> Child:
 
 
 def measure_kernels(
-    models: Sequence[bytes],
+    requests: Sequence[Request],
     threads: int,
     progress: Callable[[int, int], None] | None = None,
     executor: Executor | None = None,
@@ -107,8 +114,8 @@ def measure_kernels(
     """Measure many kernels, one at a time so that they do not disturb each other.
 
     Args:
-        models: Serialised one-kernel models.
-        threads: Threads for onnxruntime.
+        requests: The kernels.
+        threads: Threads for their backends.
         progress: Called with the number done and the total after each.
         executor: Runs the measurements instead of a worker process, for instance on another
             machine. Its processes have to be alone on their cores.
@@ -117,55 +124,56 @@ def measure_kernels(
         deadline: When to stop, with a `worker`.
 
     Returns:
-        One entry per model, None if it failed; fewer if the deadline struck.
+        One entry per kernel, None if it failed; fewer if the deadline struck.
 
     Raises:
         RuntimeFailed: a measuring process cannot be started.
     """
     if executor is not None:
-        futures = [executor.submit(_measure_serialised, model, threads) for model in models]
-        return _collect((_outcome(f, deadline_s) for f in futures), len(models), progress)
+        futures = [executor.submit(_measured, request, threads) for request in requests]
+        return _collect((_outcome(f, deadline_s) for f in futures), len(requests), progress)
     if worker is not None:
-        outcomes = _until(deadline, worker, models, threads)
-        return _collect(outcomes, len(models), progress)
-    if not models:
+        outcomes = _until(deadline, worker, requests, threads)
+        return _collect(outcomes, len(requests), progress)
+    if not requests:
         return []
     with KernelWorker(deadline_s) as own:
-        return measure_kernels(models, threads, progress, worker=own)
+        return measure_kernels(requests, threads, progress, worker=own)
 
 
 def serve() -> None:
     """Measure what is asked for: the life of the child process."""
-    from eqsat_opt.runtime import kernels  # loads onnxruntime before the greeting
+    from eqsat_opt.runtime.backends.ort import measuring  # loads onnxruntime before the greeting
 
-    del kernels
+    del measuring
 
     def answer(
-        request: dict[str, Any], blobs: list[bytes]
+        message: dict[str, Any], blobs: list[bytes]
     ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        result = _measure_serialised(blobs[0], request["threads"], request["budget_s"])
+        request = Request(message["backend"], blobs[0])
+        result = _measured(request, message["threads"], message["budget_s"])
         return {"measurement": None if result is None else result.to_json()}, ()
 
     answer_requests(answer)
 
 
-def _measure_serialised(model: bytes, threads: int, budget_s: float = 0.3) -> Measurement | None:
-    from eqsat_opt.runtime.kernels import measure_kernel
+def _measured(request: Request, threads: int, budget_s: float = 0.3) -> Measurement | None:
+    from eqsat_opt.runtime.backends.registry import load_backend
 
     try:
-        return measure_kernel(onnx.load_model_from_string(model), threads, budget_s=budget_s)
+        return load_backend(request.backend).measure(request.content, threads, budget_s)
     except Exception:  # a kernel that defeats the measuring code is a kernel without a price
         return None
 
 
 def _until(
-    deadline: Deadline | None, worker: KernelWorker, models: Iterable[bytes], threads: int
+    deadline: Deadline | None, worker: KernelWorker, requests: Iterable[Request], threads: int
 ) -> Iterator[Measurement | None]:
     """Measurements until the deadline; one that it cut off says nothing of its kernel."""
-    for model in models:
+    for request in requests:
         if deadline is not None and deadline.expired:
             return
-        found = worker.measure(model, threads, deadline=deadline)
+        found = worker.measure(request, threads, deadline=deadline)
         if found is None and deadline is not None and deadline.expired:
             return
         yield found

@@ -7,15 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from eqsat_opt.contest.compare import Reference, differences
+from eqsat_opt.contest.examination import Terms
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError, RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model
-from eqsat_opt.runtime.compare import Reference, differences
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.select.contest import Terms
-from eqsat_opt.select.pipeline import SearchOptions, make_plan
+from eqsat_opt.select.proposal import SearchOptions, propose
 from eqsat_opt.select.raising import rules_used
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def accuse(
         if deadline.expired:
             raise _OutOfTimeError
         try:
-            found = make_plan(graph, subset, pricer, again)
+            found = propose(graph, subset, pricer, again)
         except ExtractionError:  # without the other rules no graph keeps the limits
             if search.objective.is_limited:
                 return False

@@ -1,6 +1,6 @@
 """Do two models compute the same? Outputs on random inputs, and on those where errors show.
 
-How much outputs may differ is a matter of :mod:`eqsat_opt.runtime.tolerances`; here models are run.
+How much outputs may differ is a matter of :mod:`eqsat_opt.contest.tolerances`; here models are run.
 """
 
 from __future__ import annotations
@@ -14,15 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.deadline import Deadline
-from eqsat_opt.errors import ModelError, RuntimeFailed
-from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
-from eqsat_opt.runtime.noise import noisy
-from eqsat_opt.runtime.ort import OpenSession, OrtOptions, OrtSession
-from eqsat_opt.runtime.sandbox import SandboxDied
-from eqsat_opt.runtime.segments import cut_at_quantisations
-from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
-from eqsat_opt.runtime.tolerances import (
+from eqsat_opt.contest.noise import noisy
+from eqsat_opt.contest.segments import cut_at_quantisations
+from eqsat_opt.contest.tolerances import (
     TOLERANCES,
     Difference,
     Evidence,
@@ -32,7 +26,13 @@ from eqsat_opt.runtime.tolerances import (
     is_float,
     spread_of,
 )
-from eqsat_opt.runtime.trials import Draft
+from eqsat_opt.contest.trials import Draft
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import ModelError, RuntimeFailed
+from eqsat_opt.runtime.backends.ort.sandbox import SandboxDied
+from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions, OrtSession
+from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
+from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 
 __all__ = ["TOLERANCES", "Difference", "OpenSession", "Reference", "Trial", "differences"]
 _NOISY_RUNS = 4
@@ -150,7 +150,7 @@ def differences(
     """Compare ``model`` with the reference, output by output, and then on its trials.
 
     Where outputs differ and both models quantise, they are compared once more between their
-    quantisations (:mod:`eqsat_opt.runtime.segments`), with the same tolerances. If all agrees
+    quantisations (:mod:`eqsat_opt.contest.segments`), with the same tolerances. If all agrees
     there, what is left is floats that were rounded to the neighbouring step, and no error; the
     relative difference is then the largest between quantisations.
 

@@ -13,7 +13,7 @@ import onnx
 
 from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.ir.onnx_types import standard_schema
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
 __all__ = ["require_valid"]

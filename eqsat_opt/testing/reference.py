@@ -25,10 +25,9 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.onnx_types import plain_symbol, type_proto
 from eqsat_opt.ir.types import TensorType, numpy_dtype
-from eqsat_opt.runtime.onnx_backend import RunnerBackend
-from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
+from eqsat_opt.runtime.source import Feeds, ModelSource, read_structure
 
-__all__ = ["ReferenceBackend", "ReferenceSession"]
+__all__ = ["ReferenceSession"]
 
 
 class ReferenceSession:
@@ -185,14 +184,3 @@ def _with_sizes(node: Node, sizes: Mapping[str, int]) -> Node:
         for name, value in node.attrs
     )
     return replace(node, attrs=attrs)
-
-
-class ReferenceBackend(RunnerBackend):
-    """NumPy on the CPU; it has no options."""
-
-    @classmethod
-    def runner(cls, model: onnx.ModelProto, **options: Any) -> Runner:
-        """Make `model` executable."""
-        if options:
-            raise TypeError(f"unknown argument {next(iter(options))!r}")
-        return ReferenceSession(model)

@@ -1,10 +1,10 @@
-"""Which graphs of a plan are worth a contest: equal ones once, and never the original again."""
+"""Which graphs of a proposal are worth a contest: equal ones once, and never the original again."""
 
 from __future__ import annotations
 
 from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.select.pipeline import Plan
+from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.raising import rules_used
 
 __all__ = ["ALTERNATIVE", "BEST", "CLEAN", "ORIGINAL", "entrants_of", "metrics_of"]
@@ -16,7 +16,7 @@ ALTERNATIVE = "alternative-"
 
 
 def entrants_of(
-    plan: Plan,
+    proposal: Proposal,
     clean: Graph,
     imported: Graph,
     objective: AnyObjective,
@@ -29,27 +29,28 @@ def entrants_of(
     ``alternative-k`` the runners-up. All of them keep the limits, as predicted.
 
     Args:
-        plan: what the search found.
+        proposal: what the search found.
         clean: the normalised graph, which was searched.
         imported: the graph as it came.
         objective: what was minimised.
         by_cost: whether the predicted cost alone decides; then what rules made has to be cheaper
             than what they were applied to.
     """
-    named = {BEST: plan.best, CLEAN: plan.original}
-    for i, other in enumerate(plan.alternatives, start=1):
+    named = {BEST: proposal.best, CLEAN: proposal.original}
+    for i, other in enumerate(proposal.alternatives, start=1):
         named[f"{ALTERNATIVE}{i}"] = other
-    cost = {name: objective.value(metrics_of(plan, name)) for name in named}
-    breaks_limit = bool(plan.choice.original_breaks)
+    cost = {name: objective.value(metrics_of(proposal, name)) for name in named}
+    breaks_limit = bool(proposal.choice.original_breaks)
     is_cleaner = clean.operator_counts() != imported.operator_counts() or _has_new_constants(
         clean, imported
     )
+    counts = clean.operator_counts()
     seen: set[str] = set()
     kept = {}
     for name, graph in named.items():
         text = _structure(graph)
-        # A rule that only removes leaves no node with its name.
-        is_rewritten = bool(rules_used(graph)) or _size(graph) < _size(clean)
+        # A rule that only removes leaves no node with its name, and neither do kernels of backends.
+        is_rewritten = bool(rules_used(graph)) or graph.operator_counts() != counts
         is_worth_it = not (by_cost and is_rewritten) or breaks_limit or cost[name] < cost[CLEAN]
         if name == CLEAN and breaks_limit:
             continue
@@ -59,18 +60,14 @@ def entrants_of(
     return dict(sorted(kept.items(), key=lambda item: cost[item[0]]))
 
 
-def metrics_of(plan: Plan, name: str) -> dict[str, float]:
-    """Predicted totals of an entrant, or of the original; none of what the plan did not make."""
-    choice = plan.choice
+def metrics_of(proposal: Proposal, name: str) -> dict[str, float]:
+    """Predicted totals of an entrant or of the original; empty for any other graph."""
+    choice = proposal.choice
     if name == BEST:
         return dict(choice.metrics)
     if name.startswith(ALTERNATIVE):
         return dict(choice.alternative_metrics[int(name.removeprefix(ALTERNATIVE)) - 1])
     return dict(choice.original_metrics) if name in (ORIGINAL, CLEAN) else {}
-
-
-def _size(graph: Graph) -> int:
-    return sum(graph.operator_counts().values())
 
 
 def _has_new_constants(clean: Graph, imported: Graph) -> bool:

@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
+from eqsat_opt.contest.race_result import RaceEntry, RaceResult
+from eqsat_opt.contest.standing import Standing, log_noise
 from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.measure import (
     SYSTEM_CLOCK,
     Clock,
@@ -25,10 +28,7 @@ from eqsat_opt.runtime.measure import (
     runs_per_sample,
     take_sample,
 )
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
-from eqsat_opt.runtime.race_result import RaceEntry, RaceResult
 from eqsat_opt.runtime.source import Feeds, ModelSource
-from eqsat_opt.runtime.standing import Standing, log_noise
 
 __all__ = ["Prepare", "RaceEntry", "RaceResult", "race", "race_prepared"]
 

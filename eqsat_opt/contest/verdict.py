@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from eqsat_opt.runtime.race_result import RaceResult
-from eqsat_opt.select.entrants import ORIGINAL
+from eqsat_opt.contest.entrants import ORIGINAL
+from eqsat_opt.contest.race_result import RaceResult
 
 __all__ = ["PREVIOUS", "Status", "Verdict", "cheapest", "decide", "unraced"]
 

@@ -16,7 +16,7 @@ from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.runtime.patterns import KernelPattern, ort_patterns
+from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.select.candidates import Candidates
 from eqsat_opt.select.choose import ChoiceResult, choose
 from eqsat_opt.select.constants import spoilt_constants
@@ -27,7 +27,7 @@ from eqsat_opt.select.tiling import tile
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
-__all__ = ["Plan", "SearchOptions", "make_plan"]
+__all__ = ["Proposal", "SearchOptions", "propose"]
 
 Progress = Callable[[str, str], None]
 """Called with a stage and a detail."""
@@ -82,7 +82,7 @@ class SearchOptions:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Proposal:
     """Everything that the search found out.
 
     Attributes:
@@ -112,15 +112,17 @@ def _silent(_stage: str, _detail: str) -> None:
 
 def _priced(
     saturation: Saturation,
-    patterns: Sequence[KernelPattern],
+    backends: Sequence[Backend],
     sizes: Mapping[str, int],
     max_constant_bytes: int,
     deadline: Deadline | None = None,
 ) -> PricedCandidates:
-    candidates = tile(saturation.eclasses, patterns, deadline)
+    candidates = tile(saturation.eclasses, backends, deadline)
     value, classes = saturation.lowered.value, saturation.eclasses.term_class
     roots = tuple(dict.fromkeys(int(classes[value[n]]) for n in saturation.lowered.graph.outputs))
-    return PricedCandidates(candidates, sizes, roots, max_constant_bytes)
+    return PricedCandidates.of(
+        candidates, backends, roots, sizes=sizes, max_constant_bytes=max_constant_bytes
+    )
 
 
 def _chosen(
@@ -179,15 +181,14 @@ def _is_too_large(
     return own >= _LARGE and expected_s > deadline.left_s
 
 
-def make_plan(
+def propose(
     graph: Graph,
     rules: Sequence[Rule],
     pricer: Pricer,
     options: SearchOptions,
     *,
-    patterns: Sequence[KernelPattern] | None = None,
     progress: Progress = _silent,
-) -> Plan:
+) -> Proposal:
     """Search the graphs that equal ``graph`` under ``rules`` for the cheapest.
 
     Raises:
@@ -215,18 +216,19 @@ def make_plan(
 
     start = clock()
     progress("tile", "")
-    used = ort_patterns() if patterns is None else patterns
     loaded = saturate(graph, (), options.budget, exact=options.exact)
     room = folding_room(graph.constants.values())
     sizes = Sizes.of(graph, options.sizes).all
     own_start = options.deadline.clock()
-    own = _priced(loaded, used, sizes, room)
+    unchanged = _priced(loaded, pricer.backends, sizes, room)
     own_s = options.deadline.clock() - own_start
+    # What the model costs as it came is what the first backend makes of it.
+    own = unchanged.run_by(pricer.backends[0].name)
     if _is_too_large(saturation, loaded, own_s, options.deadline):
         report = replace(loaded.report, stopped_by="time")
-        saturation, priced = replace(loaded, report=report), own
+        saturation, priced = replace(loaded, report=report), unchanged
     else:
-        priced = _priced(saturation, used, sizes, room, options.deadline.share(_TILING))
+        priced = _priced(saturation, pricer.backends, sizes, room, options.deadline.share(_TILING))
     stages["tile"] = clock() - start
 
     start = clock()
@@ -241,4 +243,13 @@ def make_plan(
     original = raise_graph(loaded.lowered, loaded.eclasses, choice.original)
     others = tuple(raise_graph(lowered, eclasses, selection) for selection in choice.alternatives)
     stages["raise"] = clock() - start
-    return Plan(saturation, priced.candidates, choice, best, original, others, tuple(rules), stages)
+    return Proposal(
+        saturation=saturation,
+        candidates=priced.candidates,
+        choice=choice,
+        best=best,
+        original=original,
+        alternatives=others,
+        rules=tuple(rules),
+        stages_s=stages,
+    )

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 
 import onnx_ir
 
+from eqsat_opt.contest.compare import Difference
+from eqsat_opt.contest.entrants import entrants_of
+from eqsat_opt.contest.examination import Examination, Terms, examine, has_session_variants
+from eqsat_opt.contest.guilty import Accusation, accuse
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import CheckFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model
-from eqsat_opt.runtime.compare import Difference
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.select.contest import Examination, Terms, examine, has_session_variants
-from eqsat_opt.select.entrants import entrants_of
-from eqsat_opt.select.guilty import Accusation, accuse
-from eqsat_opt.select.pipeline import Plan, Progress, SearchOptions, make_plan
+from eqsat_opt.select.proposal import Progress, Proposal, SearchOptions, propose
 from eqsat_opt.select.raising import rules_used
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ class Found:
     """What one search found, and what running it showed.
 
     Attributes:
-        plan: of the search.
+        proposal: of the search.
         entrants, exported, models: candidates by name, the cheapest first, in their three forms;
             models only where they were to be run.
         examined: ``None`` where nothing was to be run.
         stages_s: seconds per stage of the search, over its repetitions.
     """
 
-    plan: Plan
+    proposal: Proposal
     entrants: Mapping[str, Graph]
     exported: Mapping[str, onnx_ir.Model]
     models: Mapping[str, ModelSource]
@@ -137,10 +137,10 @@ def find_candidates(
 
 def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
     """Search once; its seconds are added to ``stages_s``."""
-    plan = make_plan(job.clean, rules, job.pricer, job.search, progress=job.progress)
-    stages_s.update(plan.stages_s)
+    proposal = propose(job.clean, rules, job.pricer, job.search, progress=job.progress)
+    stages_s.update(proposal.stages_s)
     entrants = entrants_of(
-        plan,
+        proposal,
         job.clean,
         job.imported,
         job.search.objective,
@@ -156,7 +156,7 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
         with job.stage("check"):
             models = {label: job.staging.of(value) for label, value in exported.items()}
             examined = examine(models, job.staging.original, job.terms)
-    return Found(plan, entrants, exported, models, examined, dict(stages_s))
+    return Found(proposal, entrants, exported, models, examined, dict(stages_s))
 
 
 def _accuse(

@@ -11,12 +11,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, zip_longest
 
+from eqsat_opt.contest.compare import Difference, OpenSession, Reference, differences
+from eqsat_opt.contest.designed import value_drafts
+from eqsat_opt.contest.entrants import BEST, CLEAN, ORIGINAL
+from eqsat_opt.contest.race import race
+from eqsat_opt.contest.race_result import RaceResult
+from eqsat_opt.contest.trials import Draft, size_drafts
+from eqsat_opt.contest.verdict import PREVIOUS, Verdict, cheapest, decide, unraced
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.runtime.compare import Difference, OpenSession, Reference, differences
-from eqsat_opt.runtime.designed import value_drafts
+from eqsat_opt.runtime.backends.ort.config import default_level, level_in
+from eqsat_opt.runtime.backends.ort.session import OptimizationLevel, OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import (
     InputSpec,
     input_specs,
@@ -24,14 +31,7 @@ from eqsat_opt.runtime.inputs import (
     sizes_for,
     symbolic_sizes,
 )
-from eqsat_opt.runtime.ort import OptimizationLevel, OrtOptions, OrtSession
-from eqsat_opt.runtime.ort_config import default_level, level_in
-from eqsat_opt.runtime.race import race
-from eqsat_opt.runtime.race_result import RaceResult
 from eqsat_opt.runtime.source import Feeds, ModelSource, read_structure
-from eqsat_opt.runtime.trials import Draft, size_drafts
-from eqsat_opt.select.entrants import BEST, CLEAN, ORIGINAL
-from eqsat_opt.select.verdict import PREVIOUS, Verdict, cheapest, decide, unraced
 
 __all__ = [
     "ORIGINAL",

@@ -12,10 +12,11 @@ from onnx import helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from eqsat_opt.errors import ModelError, RuntimeFailed
-from eqsat_opt.runtime.ort import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Runner
+from eqsat_opt.testing.reference import ReferenceSession
 
-__all__ = ["OrtBackend", "RunnerBackend", "RunnerRep"]
+__all__ = ["OrtBackend", "ReferenceBackend", "RunnerBackend", "RunnerRep"]
 
 
 class RunnerRep(BackendRep):
@@ -149,3 +150,14 @@ def _usable_cores() -> int:
 
 def _tensor_info(name: str, dtype: np.dtype[Any], shape: Sequence[int]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), list(shape))
+
+
+class ReferenceBackend(RunnerBackend):
+    """NumPy on the CPU; it has no options."""
+
+    @classmethod
+    def runner(cls, model: onnx.ModelProto, **options: Any) -> Runner:
+        """Make `model` executable."""
+        if options:
+            raise TypeError(f"unknown argument {next(iter(options))!r}")
+        return ReferenceSession(model)

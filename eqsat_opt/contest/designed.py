@@ -16,10 +16,10 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
+from eqsat_opt.contest.trials import Draft
 from eqsat_opt.ir.moving import MOVING
 from eqsat_opt.runtime.inputs import InputSpec, integer_ends, random_inputs
 from eqsat_opt.runtime.source import Feeds
-from eqsat_opt.runtime.trials import Draft
 
 __all__ = ["added_masks", "value_drafts"]
 

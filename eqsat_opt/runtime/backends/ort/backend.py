@@ -1,0 +1,79 @@
+"""onnxruntime's CPU provider as a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+
+from eqsat_opt.ir.forms import Form
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.kernel_export import export_kernel
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.backends.ort.measuring import measure_kernel, nchwc_block
+from eqsat_opt.runtime.backends.ort.nchwc import between_reorders
+from eqsat_opt.runtime.backends.ort.patterns import ort_patterns
+from eqsat_opt.runtime.backends.ort.session import ort_version
+from eqsat_opt.runtime.backends.patterns import KernelPattern
+from eqsat_opt.runtime.backends.protocol import DEFAULT, CarriedForm, Implementation, Offer
+from eqsat_opt.runtime.measure import Measurement
+
+__all__ = ["BLOCKED", "OrtBackend"]
+
+
+def _is_image(type_: TensorType) -> bool:
+    return type_.rank == 4 and type_.dtype == "float32"
+
+
+BLOCKED = CarriedForm(
+    form=Form("ort", "nchwc"),
+    makers=frozenset({"Conv"}),
+    keepers=frozenset(
+        {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "MaxPool", "AveragePool", "Add", "Concat"}
+    ),
+    passers=frozenset({"Slice"}),
+    holds=_is_image,
+)
+"""Channels in blocks of the vector width."""
+
+
+class OrtBackend:
+    """Runs every operator of the registry, each kernel in the one way that onnxruntime chooses."""
+
+    name = "ort"
+
+    def version(self) -> str:
+        """That of the package."""
+        return f"onnxruntime {ort_version()}"
+
+    def patterns(self) -> Sequence[KernelPattern]:
+        """What its graph optimiser fuses."""
+        return ort_patterns()
+
+    def carried(self) -> Sequence[CarriedForm]:
+        """Its blocked layout."""
+        return (BLOCKED,)
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        """One: what is fast is known to onnxruntime alone."""
+        del kernel
+        return (DEFAULT,)
+
+    def request(self, offer: Offer) -> bytes:
+        """A serialised model of one kernel, with conversions around it where it stands amid blocks.
+
+        Raises:
+            EqsatError: ONNX cannot say it.
+        """
+        body = offer.body
+        model = export_kernel(body)
+        forms = (body.writes, *(operand.form for operand in body.operands))
+        block = nchwc_block() if BLOCKED.form in forms else 1
+        if block == 1:
+            return model
+        surrounded = between_reorders(onnx.load_model_from_string(model), block)
+        return bytes(surrounded.SerializeToString())
+
+    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
+        """Time inside a session, in blocked layout where onnxruntime takes it."""
+        return measure_kernel(onnx.load_model_from_string(request), threads, budget_s=budget_s)
