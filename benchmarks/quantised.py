@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -158,12 +159,14 @@ def _compare_one(path: Path, options: Options, builds: int, race_s: float) -> Ro
             "before": OrtOptions(options.threads, level_in(path)),
             "after": OrtOptions(options.threads, level_in(target)),
         }
-        models = {"before": path, "after": target}
         result = race(
-            models,
+            {
+                "before": partial(OrtSession, path, settings["before"]),
+                "after": partial(OrtSession, target, settings["after"]),
+            },
             "before",
             random_inputs(path, options.seed),
-            options=settings,
+            threads=options.threads,
             builds=builds,
             seed=options.seed,
             time_limit_s=race_s,

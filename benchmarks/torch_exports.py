@@ -280,13 +280,16 @@ def _compare_one(
                 runnable[name] = target
         # Ours may ask for another optimisation level of the runtime, in the metadata that the
         # runtime defines for it.
-        settings = {name: OrtOptions(threads, level_in(file)) for name, file in runnable.items()}
+        entrants = {
+            name: partial(OrtSession, file, OrtOptions(threads, level_in(file)))
+            for name, file in runnable.items()
+        }
         start_race = partial(
             race,
-            runnable,
+            entrants,
             BASELINE,
             feeds,
-            options=settings,
+            threads=threads,
             builds=builds,
             time_limit_s=race_s,
         )

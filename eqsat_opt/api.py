@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -45,7 +46,7 @@ from eqsat_opt.reporting import rule_notes, store_warning
 from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
-from eqsat_opt.runtime.backends.ort.session import require_custom_ops
+from eqsat_opt.runtime.backends.ort.session import OrtSession, require_custom_ops
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal
@@ -269,19 +270,19 @@ def bench(
         seeds = [options.seed + i for i in range(max(1, options.check))]
         reference = Reference.of(staged[0], session, seeds, sizes)
         found = differences(reference, staged[1], session, options.numerics)
-        entrants = dict(zip((ORIGINAL, "other"), staged, strict=True))
-        settings = {
-            name: replace(session, level=default_level(source)) for name, source in entrants.items()
+        entrants = {
+            name: partial(OrtSession, source, replace(session, level=default_level(source)))
+            for name, source in zip((ORIGINAL, "other"), staged, strict=True)
         }
         asked = level_in(staged[1])
-        if asked != settings["other"].level:
-            entrants[f"other@{asked}"] = staged[1]
-            settings[f"other@{asked}"] = replace(session, level=asked)
+        if asked != default_level(staged[1]):
+            at_level = replace(session, level=asked)
+            entrants[f"other@{asked}"] = partial(OrtSession, staged[1], at_level)
         result = race(
             entrants,
             ORIGINAL,
             reference.feeds[0],
-            options=settings,
+            threads=options.threads,
             seed=options.seed,
             time_limit_s=options.budget_s / 2,
             extension_s=options.budget_s / 2,

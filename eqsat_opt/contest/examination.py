@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, zip_longest
 
 from eqsat_opt.contest.compare import Difference, OpenSession, Reference, differences
@@ -218,8 +218,11 @@ def _races(
 
     Not more than the first ``most`` take part.
     """
-    settings = dict(islice(_settings(models, graph, terms).items(), most))
-    entrants = {name: models[name.partition("@")[0]] for name in settings}
+    settings = islice(_settings(models, graph, terms).items(), most)
+    entrants = {
+        name: partial(OrtSession, models[name.partition("@")[0]], options)
+        for name, options in settings
+    }
 
     def run(feeds: Feeds) -> RaceResult:
         left_s = terms.deadline.left_s / (len(terms.sizes) - len(races))
@@ -227,7 +230,7 @@ def _races(
             entrants,
             ORIGINAL,
             feeds,
-            options=settings,
+            threads=terms.threads,
             seed=terms.seed,
             time_limit_s=min(terms.race_s, left_s),
             extension_s=min(terms.race_s, max(0.0, left_s - terms.race_s)),

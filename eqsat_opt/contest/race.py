@@ -19,7 +19,6 @@ from typing import TypeAlias
 from eqsat_opt.contest.race_result import RaceEntry, RaceResult
 from eqsat_opt.contest.standing import Standing, log_noise
 from eqsat_opt.errors import OptionError, RuntimeFailed
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.measure import (
     SYSTEM_CLOCK,
     Clock,
@@ -28,7 +27,7 @@ from eqsat_opt.runtime.measure import (
     runs_per_sample,
     take_sample,
 )
-from eqsat_opt.runtime.source import Feeds, ModelSource
+from eqsat_opt.runtime.source import Feeds, OpenRunner
 
 __all__ = ["Prepare", "RaceEntry", "RaceResult", "race", "race_prepared"]
 
@@ -48,11 +47,11 @@ _EXTENSION = 4
 
 
 def race(
-    candidates: Mapping[str, ModelSource],
+    entrants: Mapping[str, OpenRunner],
     original: str,
     feeds: Feeds,
     *,
-    options: Mapping[str, OrtOptions],
+    threads: int,
     rounds: int = 5,
     builds: int = 3,
     seed: int = 0,
@@ -60,13 +59,13 @@ def race(
     extension_s: float = 0.0,
     tie: float = 0.03,
 ) -> RaceResult:
-    """Race models in onnxruntime, each with its own options.
+    """Race runners on the same inputs, whatever they are made of.
 
     Args:
-        candidates: Models by name, with the original among them.
+        entrants: How to make each runner, with the original among them.
         original: Name of the original.
         feeds: Inputs, the same for all.
-        options: How onnxruntime runs each, by name.
+        threads: Most threads that any of them uses.
         rounds: Rounds per build.
         builds: How often the sessions are built; at least 2.
         seed: Seed of the running order.
@@ -76,20 +75,17 @@ def race(
         tie: Gain up to which the original keeps its place.
 
     Raises:
-        OptionError: the original is not among the candidates, or one has no options.
+        OptionError: the original is not among the entrants.
         RuntimeFailed: the original does not run. A candidate that fails only loses.
     """
-    without = [name for name in candidates if name not in options]
-    if without:
-        raise OptionError(f"no options are given for {without[0]!r}")
 
-    def prepare(name: str) -> Callable[[], object]:
-        return OrtSession(candidates[name], options[name]).bind(feeds)
+    def prepare(open_runner: OpenRunner) -> Callable[[], object]:
+        return open_runner().bind(feeds)
 
     return race_prepared(
-        {name: partial(prepare, name) for name in candidates},
+        {name: partial(prepare, open_runner) for name, open_runner in entrants.items()},
         original,
-        threads=max((options[name].threads for name in candidates), default=1),
+        threads=threads,
         rounds=rounds,
         builds=builds,
         seed=seed,

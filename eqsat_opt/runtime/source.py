@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import onnx
 
 from eqsat_opt.errors import ModelError, reason
 
-__all__ = ["Feeds", "ModelSource", "Runner", "read_structure"]
+__all__ = ["Feeds", "ModelSource", "OpenRunner", "RaceRunner", "Runner", "read_structure"]
 
 ModelSource: TypeAlias = onnx.ModelProto | str | os.PathLike[str] | bytes
 """A model in memory, its file, or its serialised bytes. Weights of a file stay mapped."""
@@ -32,6 +32,21 @@ class Runner(Protocol):
 
     def run(self, feeds: Feeds) -> list[Any]:
         """Compute all outputs, in the order of `output_names`."""
+
+
+class RaceRunner(Runner, Protocol):
+    """A runner that can be timed."""
+
+    def bind(self, feeds: Feeds) -> Callable[[], object]:
+        """Fix the inputs, for runs that cost as little as can be beside the model's own work.
+
+        Raises:
+            RuntimeFailed: an input is missing or does not fit.
+        """
+
+
+OpenRunner: TypeAlias = Callable[[], RaceRunner]
+"""Makes a fresh runner; one that cannot be made is a `RuntimeFailed`."""
 
 
 def read_structure(source: ModelSource) -> onnx.ModelProto:

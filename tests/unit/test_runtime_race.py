@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +16,7 @@ from eqsat_opt.contest.race import race, race_prepared
 from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.contest.standing import Standing
 from eqsat_opt.errors import OptionError, RuntimeFailed
-from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from tests.unit.machines import Machine
 
 
@@ -284,8 +285,6 @@ def test_nonsense_is_refused() -> None:
         race_prepared({"a": machine.session("a", 1)}, "original", threads=1)
     with pytest.raises(OptionError, match="2 builds"):
         race_prepared({"a": machine.session("a", 1)}, "a", threads=1, builds=1)
-    with pytest.raises(OptionError, match="no options"):
-        race({"a": b""}, "a", {}, options={})
 
 
 def test_real_models() -> None:
@@ -302,9 +301,11 @@ def test_real_models() -> None:
         return bytes(model.SerializeToString())
 
     models = {"original": chain(20), "short": chain(2), "invalid": b"garbage"}
-    options = dict.fromkeys(models, OrtOptions(threads=1))
+    entrants = {
+        name: partial(OrtSession, model, OrtOptions(threads=1)) for name, model in models.items()
+    }
     feeds = {"v0": np.ones((64, 64), np.float32)}
-    result = race(models, "original", feeds, options=options, rounds=2, builds=2)
+    result = race(entrants, "original", feeds, threads=1, rounds=2, builds=2)
     assert result.winner == "short"
     assert "refuses" in result.entries["invalid"].note
     assert len(result.entries["short"].session_us) == 2
