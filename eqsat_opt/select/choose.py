@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.pricing import Price, Pricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError
@@ -135,7 +136,7 @@ def choose(
         ExtractionError: no graph keeps the limits, or none was found in time; the objective divides
             by 0; or the original graph cannot be tiled, which is a defect of the candidates.
     """
-    measure = measure and objective.uses("time_us")
+    measure = measure and objective.uses(TIME)
     deadline = deadline or Deadline.never()
     pricer.recall(kernel for kernel in priced.kernels if kernel is not None)
     fine = min(_GAP, gap)

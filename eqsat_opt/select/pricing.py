@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, kernel_metrics
+from eqsat_opt.cost.metrics import METRICS, TIME
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.extract import Problem
-from eqsat_opt.ir.dims import literal
+from eqsat_opt.ir.dims import Dim, literal
 from eqsat_opt.ir.extraordinary import is_representable
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import IllTyped
@@ -20,6 +21,9 @@ from eqsat_opt.ir.types import TensorType
 from eqsat_opt.select.candidates import Candidate, Candidates
 
 __all__ = ["PricedCandidates", "PricedProblem", "is_unpriced"]
+
+_T = TypeVar("_T")
+_TIME = tuple(METRICS).index(TIME)
 
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
@@ -65,21 +69,27 @@ class PricedCandidates:
 
     @cached_property
     def _static(self) -> npt.NDArray[np.float64]:
-        """[candidates, metrics] without time."""
+        """[candidates, metrics] without the prices of kernels."""
         rows = np.zeros((len(self.candidates.items), len(METRICS)))
-        weight = METRICS.index("weight_bytes")
-        cache: dict[Kernel, tuple[float, ...]] = {}
+        metrics = METRICS.values()
+        cache: dict[Kernel, list[float]] = {}
         for i, (item, kernel) in enumerate(zip(self.candidates.items, self.kernels, strict=True)):
             if kernel is not None:
                 if kernel not in cache:
-                    cache[kernel] = kernel_metrics(kernel, 0.0)
+                    cache[kernel] = [_value(metric.of_kernel, kernel) for metric in metrics]
                 rows[i] = cache[kernel]
             elif item.kind == "const":
                 type_ = self.candidates.eclasses.types[item.cls]
-                rows[i, weight] = literal(type_.bytes) if isinstance(type_, TensorType) else 0.0
+                if isinstance(type_, TensorType):
+                    rows[i] = [_value(metric.of_constant, type_) for metric in metrics]
             elif is_unpriced(item):
-                rows[i, METRICS.index("launches")] = 1.0
+                rows[i] = [metric.of_opaque for metric in metrics]
         return rows
+
+    def _is_small(self, cls: int) -> bool:
+        """Whether a constant is within the byte budget."""
+        type_ = self.candidates.eclasses.types[cls]
+        return not isinstance(type_, TensorType) or literal(type_.bytes) <= self.max_constant_bytes
 
     @cached_property
     def offered(self) -> npt.NDArray[np.bool_]:
@@ -90,17 +100,12 @@ class PricedCandidates:
         """
         eclasses = self.candidates.eclasses
         own = set(eclasses.term_class.tolist())
-        weight = METRICS.index("weight_bytes")
         return np.array(
             [
                 self._is_literal_ordinary(item)
                 if item.kind != "const"
-                else item.cls in own
-                or (
-                    item.cls not in self.refused
-                    and self._static[i, weight] <= self.max_constant_bytes
-                )
-                for i, item in enumerate(self.candidates.items)
+                else item.cls in own or (item.cls not in self.refused and self._is_small(item.cls))
+                for item in self.candidates.items
             ],
             dtype=np.bool_,
         )
@@ -143,13 +148,16 @@ class PricedCandidates:
             if kernel is not None:
                 if kernel not in prices:
                     prices[kernel] = price(kernel).time_us
-                rows[row, 0] = prices[kernel]
-            elif is_unpriced(self.candidates.items[i]):
-                rows[row, 0] = LAUNCH_US
+                rows[row, _TIME] = prices[kernel]
         items = [self.candidates.items[i] for i in index.tolist()]
         return PricedProblem(
             _build(items, rows, self.candidates.n_classes, self.roots), tuple(index.tolist())
         )
+
+
+def _value(of: Callable[[_T], Dim] | None, what: _T) -> float:
+    """What a metric says of a kernel or a constant of literal sizes, and 0 if it says nothing."""
+    return 0.0 if of is None else float(literal(of(what)))
 
 
 def is_unpriced(item: Candidate) -> bool:
@@ -182,6 +190,6 @@ def _build(
         np.array([c for item in items for c in item.reads], dtype=np.int64),
         np.arange(len(items) + 1, dtype=np.int64),
         rows,
-        METRICS,
+        tuple(METRICS),
         tuple(roots),
     )
