@@ -24,7 +24,6 @@ from pathlib import Path
 _STAGES = """
 import json, sys, time
 from eqsat_opt.api import resolve
-from eqsat_opt.cost.metrics import METRICS
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.cost.roofline import DEFAULT_ROOFLINE
 from eqsat_opt.egraph import saturate

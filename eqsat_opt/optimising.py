@@ -20,7 +20,7 @@ from eqsat_opt.contest.examination import Contest, Terms, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
 from eqsat_opt.contest.verdict import Verdict, unraced
-from eqsat_opt.cost.metrics import metric_name, with_ties_broken
+from eqsat_opt.cost.metrics import TIME, metric_name, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
@@ -107,14 +107,14 @@ def objective_of(options: Options) -> AnyObjective:
 
 def _ties_broken(objective: AnyObjective) -> AnyObjective:
     """The same; a sum without time prefers, among graphs that cost the same, fewer launches."""
-    if not isinstance(objective, Objective) or objective.weighs("time_us"):
+    if not isinstance(objective, Objective) or objective.weighs(TIME):
         return objective
     return replace(objective, weights=with_ties_broken(objective.weights))
 
 
 def _is_by_clock(objective: AnyObjective) -> bool:
     """Whether a race can judge: only a sum with time in it has the clock for a measure."""
-    return isinstance(objective, Objective) and objective.weights.get("time_us", 0.0) > 0
+    return isinstance(objective, Objective) and objective.weights.get(TIME, 0.0) > 0
 
 
 _SEARCH = 0.7
@@ -233,7 +233,7 @@ def optimise(
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
             terms, clear = replace(terms, open_session=box.open, wait=box.wait), box.reset
         pricer = stack.enter_context(open_pricer(options))
-        if search.measure and objective.uses("time_us"):
+        if search.measure and objective.uses(TIME):
             with stages("calibrate"):
                 pricer.calibrate(search.deadline.share(_CALIBRATION))
         job = Job(
@@ -323,12 +323,12 @@ def _unlimited(verdict: Verdict, breaks: str) -> Iterator[str]:
 def _caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
     """What the objective leaves unproven or unkept."""
     unmeasured = found.proposal.choice.unmeasured
-    if isinstance(objective, Ratio) and objective.denominator.get("time_us"):
+    if isinstance(objective, Ratio) and objective.denominator.get(TIME):
         yield (
             "the objective divides by time, so prices that are lower bounds do not bound it; what "
             "is said of the cheapest graph holds for the prices used here only"
         )
-    if objective.bounds("time_us") and unmeasured:
+    if objective.bounds(TIME) and unmeasured:
         yield (
             "the limits on time are kept by prices of which some are lower bounds; the graph may "
             "take longer"

@@ -154,11 +154,11 @@ class Options:
     """How to optimise; every field has a sensible default.
 
     Attributes:
-        objective: what to minimise: a metric (``time`` in µs, ``flops``, ``bytes``, ``launches``,
-            ``weight_bytes``), a weighted sum such as ``time+1e-6*flops``, with a critical path such
-            as ``time+0.25*critical_path(time)``, a product such as ``time*bytes``, or a ratio such
-            as ``bytes/flops``; or the weights of a sum, by metric. Where it is a sum with time in
-            it, the race decides; otherwise the predicted cost does.
+        objective: what to minimise: a metric (of :data:`eqsat_opt.cost.METRICS`: ``time`` in µs,
+            ``bytes`` and others), a weighted sum such as ``time+1e-6*flops``, with a critical path
+            such as ``time+0.25*critical_path(time)``, a product such as ``time*bytes``, or a ratio
+            such as ``bytes/flops``; or the weights of a sum, by metric. Where it is a sum with time
+            in it, the race decides; otherwise the predicted cost does.
         limits: what the result has to keep, as predicted: totals (``bytes<=1e9``), the critical
             path (``critical_path(time)<=500``), or one kernel (``max(bytes)<=1e6``).
         target: ``cpu``.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from eqsat_opt.cost.metrics import METRICS, TIME
 from eqsat_opt.wording import (
-    bytes_text,
+    amount_text,
     change_text,
     count_text,
     counted,
@@ -41,6 +42,12 @@ _ENDED = {
 
 _FAR = 2.0
 """A bound below half of the cost tells nobody anything."""
+
+_TITLES = {
+    **{name: metric.title for name, metric in METRICS.items()},
+    "critical_path": "predicted critical path",
+}
+"""Totals by name, in the order in which they are told."""
 
 _SAME_COST = 1e-9
 """Relative difference that sums of prices show for nothing."""
@@ -170,8 +177,8 @@ class Report:
     further_races: tuple[Mapping[str, Any], ...] = ()
     sizes: tuple[Mapping[str, Mapping[str, int]], ...] = ()
     notes: tuple[str, ...] = ()
-    objective: Mapping[str, float] = field(default_factory=lambda: {"time_us": 1.0})
-    goal: str = "time_us"
+    objective: Mapping[str, float] = field(default_factory=lambda: {TIME: 1.0})
+    goal: str = TIME
     limits: tuple[str, ...] = ()
     original_breaks: str = ""
 
@@ -233,7 +240,7 @@ class Report:
     @property
     def _by_time(self) -> bool:
         """Whether the clock decides; it does not speak for an original that breaks a limit."""
-        return bool(self.objective.get("time_us")) and not self.original_breaks
+        return bool(self.objective.get(TIME)) and not self.original_breaks
 
     @staticmethod
     def _is_below(cost: float, other: float) -> bool:
@@ -334,10 +341,11 @@ class Report:
         table.add_row(
             "operators", count_text(before), count_text(after), change_text(before, after)
         )
-        for metric, (title, text) in _METRICS.items():
-            if metric in self.metrics_before and metric in self.metrics_after:
-                old, new = self.metrics_before[metric], self.metrics_after[metric]
-                table.add_row(title, text(old), text(new), change_text(old, new))
+        for name, title in _TITLES.items():
+            if name in self.metrics_before and name in self.metrics_after:
+                old, new = self.metrics_before[name], self.metrics_after[name]
+                texts = _metric_text(name, old), _metric_text(name, new)
+                table.add_row(title, *texts, change_text(old, new))
         if {"original", "result"} <= self.latency.keys():
             runs = (self.latency["original"], self.latency["result"])
             gain = f"{self.speedup:.2f}x" if self.status == "improved" else ""
@@ -357,7 +365,7 @@ class Report:
     def _search_facts(self) -> list[tuple[str, str]]:
         if not self._was_searched:
             return []
-        aim = [("objective", self.goal)] if self.goal != "time_us" else []
+        aim = [("objective", self.goal)] if self.goal != TIME else []
         if self.limits:
             kept = f"the original breaks one: {self.original_breaks}" * bool(self.original_breaks)
             aim.append(("limits", "; ".join(filter(None, (", ".join(self.limits), kept)))))
@@ -424,25 +432,20 @@ class Report:
         return "no difference"
 
     def _cost(self, value: float) -> str:
-        return time_text(value) if self.goal == "time_us" else f"{value:.6g}"
+        return _metric_text(self.goal, value) if self.goal in METRICS else f"{value:.6g}"
 
     def __str__(self) -> str:
         return f"{self.model}: {self.headline}"
 
 
+def _metric_text(name: str, value: float) -> str:
+    """A total in the unit of its metric."""
+    return amount_text(value, METRICS[name].unit) if name in METRICS else quantity_text(value)
+
+
 def vars_of(value: Any) -> dict[str, Any]:
     """The fields of a dataclass."""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
-
-
-_METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    "launches": ("kernel launches", count_text),
-    "flops": ("FLOPs", quantity_text),
-    "bytes": ("memory traffic", bytes_text),
-    "weight_bytes": ("weights", bytes_text),
-    "time_us": ("predicted time", time_text),
-    "critical_path": ("predicted critical path", quantity_text),
-}
 
 
 def _grid(facts: Sequence[tuple[str, str]]) -> RenderableType:

@@ -11,10 +11,11 @@ from eqsat_opt.contest.compare import Difference
 from eqsat_opt.contest.entrants import BEST, ORIGINAL, metrics_of
 from eqsat_opt.contest.examination import Contest, Examination
 from eqsat_opt.contest.finding import Found
+from eqsat_opt.cost.metrics import METRICS
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.extract import AnyObjective, Objective
 from eqsat_opt.extract.spec import limit_texts, objective_text
-from eqsat_opt.ir.content import constant_bytes, operator_counts
+from eqsat_opt.ir.content import operator_counts
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
@@ -59,9 +60,13 @@ def _aim(objective: AnyObjective) -> dict[str, Any]:
 
 
 def _contents(model: onnx_ir.Model) -> tuple[dict[str, int], dict[str, float]]:
-    """The operators of a file, and the metrics that it holds instead of predictions."""
+    """The operators of a file, and the metrics that it tells itself instead of predictions."""
     counts = dict(sorted(operator_counts(model).items()))
-    return counts, {"weight_bytes": float(constant_bytes(model))}
+    return counts, {
+        name: metric.of_file(model)
+        for name, metric in METRICS.items()
+        if metric.of_file is not None
+    }
 
 
 def _notes(contest: Contest, examined: Examination | None = None) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
+    "amount_text",
     "bytes_text",
     "change_text",
     "count_text",
@@ -41,7 +42,17 @@ def counted(count: int, noun: str) -> str:
 
 def bytes_text(value: float) -> str:
     """Bytes with a decimal prefix: `24.5 MB`."""
-    return f"{quantity_text(value)}B" if abs(value) >= 1e3 else f"{value:g} B"
+    return amount_text(value, "B")
+
+
+def amount_text(value: float, unit: str) -> str:
+    """A value of any unit, as it reads best: `24.5 MB`, `1.5 ms`; a count, where it has none."""
+    if unit == "µs":
+        return time_text(value)
+    if not unit:
+        return count_text(value)
+    text = quantity_text(value)
+    return f"{text}{unit}" if abs(value) >= 1e3 else f"{text} {unit}"
 
 
 def time_text(value_us: float) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from eqsat_opt.cost.metrics import metric_names
 from eqsat_opt.errors import OptionError
 from eqsat_opt.options import Options
 
@@ -46,7 +47,7 @@ Objective = Annotated[
     str,
     typer.Option(
         metavar="TEXT",
-        help="What to minimise: time, flops, bytes, launches, weight_bytes, time+1e-6*flops, "
+        help=f"What to minimise: {', '.join(metric_names())}, time+1e-6*flops, "
         "time+0.25*critical_path(time), time*bytes or bytes/flops.",
     ),
 ]

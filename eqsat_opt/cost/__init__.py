@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, kernel_metrics, metric_name
+from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, TIME, Metric, metric_name
 
-__all__ = ["LAUNCH_US", "METRICS", "kernel_metrics", "metric_name"]
+__all__ = ["LAUNCH_US", "METRICS", "TIME", "Metric", "metric_name"]

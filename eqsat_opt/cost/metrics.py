@@ -1,26 +1,32 @@
-"""What a kernel costs, metric by metric, and what a user may call a metric."""
+"""What a graph costs, metric by metric: one record for each, from which all else follows.
+
+Columns of the extraction problem, what objectives may name and the rows of a report are read here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eqsat_opt.errors import OptionError
-from eqsat_opt.ir.dims import literal
-from eqsat_opt.ir.kernel import Kernel
+
+if TYPE_CHECKING:  # the command line reads the names; nothing heavy may load for that
+    import onnx_ir
+
+    from eqsat_opt.ir.dims import Dim
+    from eqsat_opt.ir.kernel import Kernel
+    from eqsat_opt.ir.types import TensorType
 
 __all__ = [
     "LAUNCH_US",
     "METRICS",
-    "kernel_metrics",
+    "TIME",
+    "Metric",
     "metric_name",
+    "metric_names",
     "with_ties_broken",
 ]
-
-METRICS = ("time_us", "flops", "bytes", "launches", "weight_bytes")
-"""Columns of an extraction problem: time in µs, counts of operations, bytes and launches.
-
-``bytes`` is traffic, ``weight_bytes`` what the model holds.
-"""
 
 LAUNCH_US = 0.29
 """Cost of one more node inside an onnxruntime session, which isolated timings leave out.
@@ -28,25 +34,86 @@ LAUNCH_US = 0.29
 Measured with onnxruntime 1.31.1 as the difference between chains of 20 and 220 tiny nodes.
 """
 
-_NAMES = {"time": "time_us", **{name: name for name in METRICS}}
+TIME = "time_us"
+"""The metric that a pricer tells and a race decides by."""
 
 
-def kernel_metrics(kernel: Kernel, time_us: float) -> tuple[float, ...]:
-    """Metrics of one run of ``kernel``, in the order of :data:`METRICS`; sizes must be literal."""
-    return time_us, float(literal(kernel.flops)), float(literal(kernel.bytes)), 1.0, 0.0
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A number to minimise or to limit; a graph's is the sum over its kernels and constants.
+
+    Attributes:
+        name: of the column in an extraction problem.
+        alias: another name that users may write.
+        title: what a report calls the total.
+        unit: of all values: ``µs``, ``B``, ``FLOP``; empty for a count.
+        of_kernel: one run of a kernel; ``None`` for what a pricer tells, who measures it and has a
+            lower bound until then.
+        of_constant: a constant of this type, which the model holds; ``None`` if it costs nothing.
+        of_opaque: an operator of which nothing is known but that it runs.
+        of_file: the total of a whole model, where its file tells it exactly; ``None`` where the
+            prediction has to do.
+    """
+
+    name: str
+    alias: str = ""
+    title: str
+    unit: str = ""
+    of_kernel: Callable[[Kernel], Dim] | None
+    of_constant: Callable[[TensorType], Dim] | None = None
+    of_opaque: float = 0.0
+    of_file: Callable[[onnx_ir.Model], float] | None = None
+
+
+def _constant_bytes(model: onnx_ir.Model) -> float:
+    from eqsat_opt.ir.content import constant_bytes
+
+    return float(constant_bytes(model))
+
+
+_ALL = (
+    Metric(name="launches", title="kernel launches", of_kernel=lambda _kernel: 1, of_opaque=1.0),
+    Metric(name="flops", title="arithmetic", unit="FLOP", of_kernel=lambda kernel: kernel.flops),
+    Metric(name="bytes", title="memory traffic", unit="B", of_kernel=lambda kernel: kernel.bytes),
+    Metric(
+        name="weight_bytes",
+        title="weights",
+        unit="B",
+        of_kernel=lambda _kernel: 0,
+        of_constant=lambda type_: type_.bytes,
+        of_file=_constant_bytes,
+    ),
+    Metric(
+        name=TIME,
+        alias="time",
+        title="predicted time",
+        unit="µs",
+        of_kernel=None,
+        of_opaque=LAUNCH_US,
+    ),
+)
+
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
+"""By name, in the order of the columns of an extraction problem and the rows of a report."""
+
+
+def metric_names() -> tuple[str, ...]:
+    """What users may write: a name for each metric."""
+    return tuple(metric.alias or metric.name for metric in _ALL)
 
 
 def metric_name(name: str) -> str:
-    """The column of :data:`METRICS` that a user means by a name; ``time`` is ``time_us``.
+    """The name in :data:`METRICS` of what a user calls a metric; ``time`` is ``time_us``.
 
     Raises:
         OptionError: there is no such metric.
     """
-    if name not in _NAMES:
-        is_power = name in ("energy", "power")
-        hint = " (no energy meter is supported on this target yet)" if is_power else ""
-        raise OptionError(f"unknown metric {name!r}{hint}; choose from {', '.join(sorted(_NAMES))}")
-    return _NAMES[name]
+    for metric in _ALL:
+        if name in (metric.name, metric.alias):
+            return metric.name
+    is_power = name in ("energy", "power")
+    hint = " (no energy meter is supported on this target yet)" if is_power else ""
+    raise OptionError(f"unknown metric {name!r}{hint}; choose from {', '.join(metric_names())}")
 
 
 _TIES = {"launches": 1e-3, "bytes": 1e-9}
@@ -58,4 +125,4 @@ def with_ties_broken(weights: Mapping[str, float]) -> dict[str, float]:
 
     Time needs no help: launches and traffic are part of it.
     """
-    return dict(weights) if weights.get("time_us") else {**_TIES, **weights}
+    return dict(weights) if weights.get(TIME) else {**_TIES, **weights}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
+from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.pricing import Price, Pricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError
@@ -136,7 +137,7 @@ def choose(
         ExtractionError: no graph keeps the limits, or none was found in time; the objective divides
             by 0; or the original graph cannot be tiled, which is a defect of the candidates.
     """
-    measure = measure and objective.uses("time_us")
+    measure = measure and objective.uses(TIME)
     deadline = deadline or Deadline.never()
     pricer.recall(chain.from_iterable(priced.offers))
     fine = min(_GAP, gap)

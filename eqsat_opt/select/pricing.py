@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, kernel_metrics
+from eqsat_opt.cost.metrics import METRICS, TIME
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.extract import Problem
-from eqsat_opt.ir.dims import literal
+from eqsat_opt.ir.dims import Dim, literal
 from eqsat_opt.ir.extraordinary import is_representable
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import IllTyped
@@ -30,6 +31,9 @@ __all__ = [
 
 Implementations = tuple[tuple[str, Implementation], ...]
 """Ways to run one candidate: the name of a backend and its implementation."""
+
+_T = TypeVar("_T")
+_TIME = tuple(METRICS).index(TIME)
 
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
@@ -98,21 +102,27 @@ class PricedCandidates:
 
     @cached_property
     def _static(self) -> npt.NDArray[np.float64]:
-        """[candidates, metrics] without time."""
+        """[candidates, metrics] without the prices of kernels."""
         rows = np.zeros((len(self.candidates.items), len(METRICS)))
-        weight = METRICS.index("weight_bytes")
-        cache: dict[Kernel, tuple[float, ...]] = {}
+        metrics = METRICS.values()
+        cache: dict[Kernel, list[float]] = {}
         for i, (item, kernel) in enumerate(zip(self.candidates.items, self.kernels, strict=True)):
             if kernel is not None:
                 if kernel not in cache:
-                    cache[kernel] = kernel_metrics(kernel, 0.0)
+                    cache[kernel] = [_value(metric.of_kernel, kernel) for metric in metrics]
                 rows[i] = cache[kernel]
             elif item.kind == "const":
                 type_ = self.candidates.eclasses.types[item.cls]
-                rows[i, weight] = literal(type_.bytes) if isinstance(type_, TensorType) else 0.0
+                if isinstance(type_, TensorType):
+                    rows[i] = [_value(metric.of_constant, type_) for metric in metrics]
             elif is_unpriced(item):
-                rows[i, METRICS.index("launches")] = 1.0
+                rows[i] = [metric.of_opaque for metric in metrics]
         return rows
+
+    def _is_small(self, cls: int) -> bool:
+        """Whether a constant is within the byte budget."""
+        type_ = self.candidates.eclasses.types[cls]
+        return not isinstance(type_, TensorType) or literal(type_.bytes) <= self.max_constant_bytes
 
     @cached_property
     def offered(self) -> npt.NDArray[np.bool_]:
@@ -124,18 +134,13 @@ class PricedCandidates:
         """
         eclasses = self.candidates.eclasses
         own = set(eclasses.term_class.tolist())
-        weight = METRICS.index("weight_bytes")
         return np.array(
             [
                 self._is_literal_ordinary(item) and (kernel is None or bool(offers))
                 if item.kind != "const"
-                else item.cls in own
-                or (
-                    item.cls not in self.refused
-                    and self._static[i, weight] <= self.max_constant_bytes
-                )
-                for i, (item, kernel, offers) in enumerate(
-                    zip(self.candidates.items, self.kernels, self.offers, strict=True)
+                else item.cls in own or (item.cls not in self.refused and self._is_small(item.cls))
+                for item, kernel, offers in zip(
+                    self.candidates.items, self.kernels, self.offers, strict=True
                 )
             ],
             dtype=np.bool_,
@@ -177,14 +182,14 @@ class PricedCandidates:
         ptr = [0]
         for i in index:
             row = self._static[i]
-            if is_unpriced(self.candidates.items[i]) and self.kernels[i] is None:
-                rows.append(_with_time(row, LAUNCH_US))
-            elif not self.offers[i]:
+            if not self.offers[i]:
                 rows.append(row)
             for offer in self.offers[i]:
                 if offer not in prices:
                     prices[offer] = price(offer).time_us
-                rows.append(_with_time(row, prices[offer]))
+                timed = row.copy()
+                timed[_TIME] = prices[offer]
+                rows.append(timed)
             ptr.append(len(rows))
         items = [self.candidates.items[i] for i in index]
         costs = np.array(rows).reshape(len(rows), len(METRICS))
@@ -193,10 +198,9 @@ class PricedCandidates:
         )
 
 
-def _with_time(row: npt.NDArray[np.float64], time_us: float) -> npt.NDArray[np.float64]:
-    timed = row.copy()
-    timed[METRICS.index("time_us")] = time_us
-    return timed
+def _value(of: Callable[[_T], Dim] | None, what: _T) -> float:
+    """What a metric says of a kernel or a constant of literal sizes, and 0 if it says nothing."""
+    return 0.0 if of is None else float(literal(of(what)))
 
 
 def _implementations(
@@ -269,6 +273,6 @@ def _build(
         np.array([c for item in items for c in item.reads], dtype=np.int64),
         np.array(implementations, dtype=np.int64),
         rows,
-        METRICS,
+        tuple(METRICS),
         tuple(roots),
     )

@@ -31,6 +31,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 import eqsat_opt
 from eqsat_opt import zoo
 from eqsat_opt.api import Result, run
+from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model, model_proto
@@ -80,9 +81,9 @@ def random_extractions(result: Result, seed: int) -> list[Graph]:
     for factor in PREJUDICE:
         times = rng.uniform(0, 1, len(index)) * np.where(is_original, factor, 1.0)
         costs = choice.problem.problem.impl_cost.copy()
-        costs[:, 0] = times
+        costs[:, choice.problem.problem.metrics.index(TIME)] = times
         problem = replace(choice.problem.problem, impl_cost=costs)
-        found = extract(problem, Objective({"time_us": 1.0}), method="greedy")
+        found = extract(problem, Objective({TIME: 1.0}), method="greedy")
         selection = selected(choice.priced, choice.problem, found)
         graph = raise_graph(saturation.lowered, saturation.eclasses, selection)
         graph.check()

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 from eqsat_opt.api import Result, run
+from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import RULES_KEY, export_model, model_proto
@@ -54,11 +55,11 @@ def _another(result: Result, seed: int) -> onnx.ModelProto | None:
     index = choice.problem.index
     rng = np.random.default_rng(seed)
     costs = choice.problem.problem.impl_cost.copy()
-    costs[:, 0] = rng.uniform(0, 1, len(index)) * np.where(
+    costs[:, choice.problem.problem.metrics.index(TIME)] = rng.uniform(0, 1, len(index)) * np.where(
         choice.priced.is_original[list(index)], rng.choice((1.0, 100.0)), 1.0
     )
     problem = replace(choice.problem.problem, impl_cost=costs)
-    found = extract(problem, Objective({"time_us": 1.0}), method="greedy")
+    found = extract(problem, Objective({TIME: 1.0}), method="greedy")
     selection = selected(choice.priced, choice.problem, found)
     if spoilt_constants(saturation.lowered, saturation.eclasses, selection):
         return None  # the search refuses it too

@@ -1,0 +1,70 @@
+"""A metric is one record; objectives, limits, stages and reports know it then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.examples.house import House
+
+RECORD = """    Metric(
+        name="read_bytes",
+        alias="reads",
+        title="data read",
+        unit="B",
+        of_kernel=lambda kernel: sum(operand.type.bytes for operand in kernel.operands),
+    ),
+"""
+TABLE = "eqsat_opt/cost/metrics.py"
+NEXT = '    Metric(name="bytes", '
+
+MODEL = "zoo:weight_chain@tiny"
+"""(x·w₁)·w₂: two products, each reading 4·16 and 16·16 numbers of 4 bytes; or one such product."""
+
+BEFORE, AFTER = 2.0 * 1280, 1280.0
+FAST = ("--no-measure", "--store", "", "--threads", "1", "--budget", "600")
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> House:
+    house = House.copied_to(tmp_path_factory.mktemp("house"))
+    return house.with_edits({TABLE: (NEXT, RECORD + NEXT)})
+
+
+def test_a_model_is_optimised_for_it(house: House, tmp_path: Path) -> None:
+    aim = ("--objective", "reads+1e-3*launches", "--limit", "reads<=2000", "--no-race")
+    command = ("-m", "eqsat_opt", "optimize", MODEL, "-o", "m.onnx", *aim, *FAST)
+    done = house.run(*command, "--json", str(tmp_path / "report.json"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["goal"] == "read_bytes+0.001*launches"
+    assert report["cost"] == AFTER + 1e-3
+    assert report["metrics"]["before"]["read_bytes"] == BEFORE
+    assert report["metrics"]["after"]["read_bytes"] == AFTER
+    row = next(line for line in done.stdout.splitlines() if line.startswith("data read"))
+    assert row.split() == ["data", "read", "2.56", "kB", "1.28", "kB", "-50.0%"]
+
+
+@pytest.mark.parametrize(
+    ("aim", "said"),
+    [
+        (("--objective", "reads", "--limit", "max(read_bytes)<=1000"), "keeps the limits"),
+        (("--objective", "readings"), "choose from launches, flops, reads, bytes"),
+    ],
+)
+def test_what_it_forbids_is_told(house: House, aim: tuple[str, ...], said: str) -> None:
+    done = house.run("-m", "eqsat_opt", "optimize", MODEL, *aim, *FAST)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
+
+
+def test_stages_are_priced_by_it(house: House) -> None:
+    done = house.run(
+        "-m", "eqsat_opt", "explain", MODEL, "--objective", "reads", "--stage", "selection", *FAST
+    )
+    assert done.returncode == 0, done.stderr
+    counts = done.stdout.splitlines()[0]
+    assert "cost 1280 (" in counts
+    assert "1 read_bytes)" in counts
