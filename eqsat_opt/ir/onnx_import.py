@@ -343,7 +343,14 @@ class _Importer(ImportContext):
         while outputs and not outputs[-1]:
             outputs.pop()
         attrs = {name: _attribute_value(a) for name, a in node.attributes.items()}
-        return Call(node.op_type, tuple(inputs), tuple(outputs), attrs, node.name or "")
+        return Call(
+            op_type=node.op_type,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            attrs=attrs,
+            name=node.name or "",
+            n_outputs=len(node.outputs),
+        )
 
 
 def _specialised(name: str, declared: ValueType, sizes: Sequence[int]) -> TensorType:

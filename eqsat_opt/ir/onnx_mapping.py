@@ -50,9 +50,11 @@ class Call:
 
     Attributes:
         op_type: the operator of the default domain.
-        inputs, outputs: value names, ``""`` for absent ones; trailing absent ones are cut off.
+        inputs, outputs: value names, ``""`` for absent ones; trailing absent ones are cut off, and
+            so are results that nobody reads.
         attrs: attribute values: int, float, str, tuples of them, or an array for a tensor.
         name: the node's name.
+        n_outputs: results that the node has, read or not.
     """
 
     op_type: str
@@ -60,6 +62,7 @@ class Call:
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+    n_outputs: int = 1
 
     def input(self, index: int) -> str | None:
         """An optional input."""

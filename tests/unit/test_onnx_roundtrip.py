@@ -460,6 +460,20 @@ def test_split_becomes_slices(opset: int, sizes: list[str], attrs: dict[str, Any
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize("read", ["abc", "ab", "bc", "a", "b", "c"])
+def test_parts_that_nobody_reads_are_parts(opset: int, read: str) -> None:
+    """Equal parts are as many as the node has results, not as many as are read."""
+    attrs = {"num_outputs": 3} if opset == 18 else {}
+    node = helper.make_node("Split", ["x"], ["a", "b", "c"], axis=1, **attrs)
+    outputs = [_value(name, [2, 2]) for name in read]
+    model = _model([node], [_value("x", [2, 6])], outputs, [], opset=opset)
+    assert {n.op for n in import_model(load_model(model)).nodes} == {"Slice"}
+    feeds = {"x": _random(2, 6)}
+    for found, expected in zip(_run(_through(model), feeds), _run(model, feeds), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("op", "attrs", "opset"),
     [

@@ -333,7 +333,7 @@ def _read_split(call: Call, context: ReadContext) -> None:
         sizes = list(call.attrs["split"])
     else:
         (total,) = literal_ints([x.shape[axis]])
-        sizes = _even_sizes(total, call.get("num_outputs", len(call.outputs)))
+        sizes = _even_sizes(total, call.get("num_outputs", call.n_outputs))
     _emit_parts(context, call.inputs[0], axis, sizes, call.outputs)
 
 
