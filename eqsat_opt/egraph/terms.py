@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node
+from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, index_of
 from eqsat_opt.ir.types import ValueType
 
 __all__ = ["LEAF", "OUT", "Lowered", "TermNode"]
@@ -37,6 +37,11 @@ class TermNode:
     children: tuple[int, ...]
     type: ValueType
     sources: tuple[str, ...] = ()
+
+    @property
+    def index(self) -> int:
+        """Of a leaf among leaves, of an opaque node among opaque ones, of an output of one."""
+        return index_of(self.attrs)
 
 
 @dataclass(frozen=True)
@@ -66,4 +71,4 @@ class Lowered:
     def constant(self, term: int) -> Constant | None:
         """The handle of a constant leaf."""
         node = self.terms[term]
-        return self.constants.get(self.leaf_names[node.attrs[0][1]]) if node.op == LEAF else None  # type: ignore[index]
+        return self.constants.get(self.leaf_names[node.index]) if node.op == LEAF else None

@@ -20,7 +20,7 @@ from eqsat_opt.ir.canonical import (
     output_key,
     term_key,
 )
-from eqsat_opt.ir.graph import OPAQUE, Attrs, Graph, Node
+from eqsat_opt.ir.graph import OPAQUE, Attrs, Graph, Node, index_of
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import OtherType, ValueType
 from eqsat_opt.rules.matcher import uniform_value
@@ -63,6 +63,11 @@ class Term:
     label: str = ""
     sources: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
+
+    @property
+    def index(self) -> int:
+        """The number of an input, weight, opaque node or result."""
+        return index_of(self.attrs)
 
     @property
     def runs(self) -> bool:
@@ -270,8 +275,8 @@ class Terms:
 
     def leaf_name(self, term: Term) -> str:
         """The name of an input or a constant."""
-        return self._leaves[int(term.attrs[0][1])]  # type: ignore[arg-type]
+        return self._leaves[term.index]
 
     def opaque_node(self, term: Term) -> Node:
         """The node of an opaque term."""
-        return self._opaque[int(term.attrs[0][1])]  # type: ignore[arg-type]
+        return self._opaque[term.index]
