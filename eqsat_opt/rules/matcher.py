@@ -29,7 +29,6 @@ __all__ = [
     "Refusal",
     "bind_or_defer",
     "is_renamable",
-    "matches",
     "uniform_value",
 ]
 
@@ -290,11 +289,6 @@ def uniform_value(handle: Constant) -> float | None:
     first = array[0]
     same = np.isfinite(first) and bool((array == first).all())
     return float(first) if same and not (first == 0 and np.signbit(array).any()) else None
-
-
-def matches(graph: Graph, rule: Rule) -> Iterator[Match]:
-    """Every place in ``graph`` where ``rule`` applies; many rules share a :class:`Matcher`."""
-    return Matcher(graph).matches(rule)
 
 
 def is_renamable(graph: Graph, value: str) -> bool:

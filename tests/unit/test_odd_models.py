@@ -30,9 +30,9 @@ from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.options import Options
 from eqsat_opt.rules import families
-from eqsat_opt.rules.substitution import matches
 from eqsat_opt.runtime.ort import OrtOptions, OrtSession
 from eqsat_opt.testing import GraphMaker
+from eqsat_opt.testing.substitution import matches
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
 FLOAT = TensorProto.FLOAT
