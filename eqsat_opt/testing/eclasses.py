@@ -21,7 +21,7 @@ from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.saturation.saturate import Saturation
 from eqsat_opt.egraph.terms import LEAF, OUT, TermNode
 from eqsat_opt.ir.dims import evaluate_dim
-from eqsat_opt.ir.graph import OPAQUE, Attrs
+from eqsat_opt.ir.graph import OPAQUE, Attrs, index_of
 from eqsat_opt.ir.ops import Array, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
@@ -131,8 +131,8 @@ class _Evaluator:
             if self.eclasses.op[node] == "Gather":
                 data = self.eclasses.types[self.eclasses.children(node)[0]]
                 if isinstance(data, TensorType):
-                    axis = dict(self.eclasses.attrs[node])["axis"]
-                    extents.append(evaluate_dim(data.shape[int(str(axis))], self.sizes))
+                    attrs: dict[str, Any] = dict(self.eclasses.attrs[node])
+                    extents.append(evaluate_dim(data.shape[attrs["axis"]], self.sizes))
         return min(extents)
 
     # Computed values -----------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class _Evaluator:
         if not isinstance(self.eclasses.types[eclass], TensorType) or op == OPAQUE:
             return None
         if op in _FREE:
-            return self.draw(eclass, int(str(attrs[0][1])) if op == LEAF else None)
+            return self.draw(eclass, index_of(attrs) if op == LEAF else None)
         operands = [self.values.get(child) for child in children]
         known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands):

@@ -77,7 +77,7 @@ class _Lowering:
         node = self.terms[term]
         if node.op != LEAF or not isinstance(node.type, TensorType) or node.type.dtype != "float32":
             return None
-        handle = self.constants.get(self.leaf_names[int(node.attrs[0][1])])  # type: ignore[arg-type]
+        handle = self.constants.get(self.leaf_names[node.index])
         if handle is None or not 0 < handle.type.static_size() <= _UNIFORM_LIMIT:
             return None
         array = np.asarray(handle.load())
@@ -101,7 +101,7 @@ class _Lowering:
             return self.apply("Reshape", [term], shape=shape)
         if (term, shape) in self.views:
             return self.views[(term, shape)]
-        base = self.leaf_names[int(self.terms[term].attrs[0][1])]  # type: ignore[arg-type]
+        base = self.leaf_names[self.terms[term].index]
         name = f"{base}:{'x'.join(map(str, shape))}"
         while name in self.graph.types or name in self.constants:
             name += "_"
@@ -119,7 +119,7 @@ class _Lowering:
         node = self.terms[term]
         if node.op != LEAF:
             return None
-        return self.constants.get(self.leaf_names[int(node.attrs[0][1])])  # type: ignore[arg-type]
+        return self.constants.get(self.leaf_names[node.index])
 
     def broadcast_operands(self, node: Node, children: list[int]) -> list[int]:
         result = self.graph.tensor_type(node.output)

@@ -130,8 +130,8 @@ class _Planter:
         children = [self.plant(child, own) for child in tree.children]
         attrs: dict[str, Any] = dict(tree.attrs)
         if tree.op in ("Scale", "Shift"):
-            ((_, value),) = tree.attrs
-            literal = self.add("Scalar", (), tree.rule, value=float(str(value)), dtype=DTYPE)
+            (value,) = attrs.values()
+            literal = self.add("Scalar", (), tree.rule, value=value, dtype=DTYPE)
             op = "Mul" if tree.op == "Scale" else "Add"
             return self.add(op, [children[0], literal], tree.rule)
         if tree.op == "Square":
@@ -147,7 +147,7 @@ class _Planter:
         if number >= len(self.lowered.terms) or self.lowered.constant(number) is None:
             return None
         term = self.lowered.terms[number]
-        view = self.lowered.leaf_names[int(str(term.attrs[0][1]))]
+        view = self.lowered.leaf_names[term.index]
         base = self.lowered.value.get(self.lowered.view_of.get(view, ""))
         if base is None:
             return None
