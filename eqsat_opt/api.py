@@ -25,6 +25,7 @@ from eqsat_opt.ir.onnx_export import to_same_type
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
+from eqsat_opt.numerics import Numerics
 from eqsat_opt.optimising import (
     AnyModel,
     Progress,
@@ -38,7 +39,6 @@ from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import rule_notes, store_warning
-from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.compare import Difference, Reference, differences
 from eqsat_opt.runtime.ort import require_custom_ops
@@ -404,7 +404,7 @@ def compare(
     loaded = load_model(given)
     imported = import_model(loaded, exact=options.numerics == "bitexact")
     sizes = size_sets(imported, options.shape_sets)[0]
-    clean = normalise(imported, numerics=options.numerics)
+    clean = normalise(imported, numerics=Numerics.parse(options.numerics))
     with ExitStack() as stack:
         pricer = stack.enter_context(open_pricer(options)) if settings.measure else None
         found = compare_methods(

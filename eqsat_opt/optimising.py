@@ -27,11 +27,11 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
+from eqsat_opt.numerics import Numerics
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
-from eqsat_opt.rules import Numerics
 from eqsat_opt.runtime.acceptance import require_valid
 from eqsat_opt.runtime.ort import OrtOptions
 from eqsat_opt.runtime.ort_config import ORT_CONFIG, with_level
@@ -221,7 +221,7 @@ def optimise(
         with stages("load"):
             lacking = require_valid(staging.original, session_options(options))
             imported = import_model(model, exact=options.numerics == "bitexact")
-            clean = normalise(imported, numerics=options.numerics)
+            clean = normalise(imported, numerics=Numerics.parse(options.numerics))
         sizes = size_sets(imported, options.shape_sets)
         search = _search_options(options, objective, sizes[0].all, deadline)
         if search.deadline.left_s < _NODE_S * len(clean.nodes):

@@ -25,6 +25,7 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.onnx_save import save_model
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.numerics import Numerics
 
 Array = npt.NDArray[Any]
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
@@ -54,7 +55,7 @@ def _through(model: onnx.ModelProto, numerics: str = "reassociate") -> onnx.Mode
     """Import, normalise, export; the argument must survive untouched."""
     before = model.SerializeToString()
     result = model_proto(
-        export_model(normalise(import_model(load_model(model)), numerics=numerics))
+        export_model(normalise(import_model(load_model(model)), numerics=Numerics.parse(numerics)))
     )
     assert model.SerializeToString() == before
     onnx.checker.check_model(result)
