@@ -138,7 +138,7 @@ def run(
     options = chosen_options(options, {})
     given = resolve(model)  # a model of the zoo is made up before the clock starts
     deadline = Deadline.after(options.budget_s)
-    return _run(model, given, options, output, progress, deadline)
+    return _run(model, given, options, output, progress=progress, deadline=deadline)
 
 
 def _run(
@@ -156,7 +156,7 @@ def _run(
         source = given if isinstance(given, (str, os.PathLike)) else None
         destination = Destination(output, source, options.overwrite)
         destination.prepare()
-    outcome = optimise(given, name, options, progress, deadline, destination)
+    outcome = optimise(given, name, options, progress, deadline=deadline, destination=destination)
     report, chosen = outcome.report, outcome.model
     result: Any = outcome.loaded if chosen is None else chosen
     if destination is not None:
@@ -320,20 +320,27 @@ def explain(
     chosen = replace(chosen_options(options, keywords), race=False, check=0)
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
-    result, plan = _searched(model, given, chosen, progress, deadline)
+    result, plan = _searched(model, given, chosen, progress, deadline=deadline)
     progress("explain", "")
     objective = objective_of(chosen)
     fates = rule_fates(plan, objective, time_limit_s=deadline.left_s, seed=chosen.seed)
     graphs = (plan.saturation.lowered.graph, plan.best)
     misses = near_misses(graphs, plan.rules, time_limit_s=min(_MISSES_S, deadline.left_s))
-    return Explanation(result.report, plan, fates, misses, rewrites(plan.best), kernel_uses(plan))
+    return Explanation(
+        report=result.report,
+        plan=plan,
+        rules=fates,
+        misses=misses,
+        rewrites=rewrites(plan.best),
+        kernels=kernel_uses(plan),
+    )
 
 
 def _searched(
     model: AnyModel, given: AnyModel, options: Options, progress: Progress, deadline: Deadline
 ) -> tuple[Result, Plan]:
     """Search without writing; what was found."""
-    result = _run(model, given, options, None, progress, deadline)
+    result = _run(model, given, options, None, progress=progress, deadline=deadline)
     if result.plan is None:
         raise OptionError(result.report.notes[0])
     return result, result.plan
@@ -370,7 +377,7 @@ def stage(
         chosen = replace(chosen, measure=False)
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
-    _, plan = _searched(model, given, chosen, progress, deadline)
+    _, plan = _searched(model, given, chosen, progress, deadline=deadline)
     return stage_of(plan, name)
 
 

@@ -183,19 +183,20 @@ def verify(
     certificates = {name: one for name, (one, _, _) in exact.items() if one is not None}
     sound = [rule for rule in rules if rule.name in certificates]
     if level >= 2:
-        _to_level_2(sound, certificates, steps, times, notes, proof_limit_s)
+        _to_level_2(sound, certificates, steps, times, notes=notes, limit_s=proof_limit_s)
     if level == 1 or any(notes.values()):
         _keep_proofs(sound, certificates, known, notes)
     rest = [rule for rule in sound if rule.name not in thorough]
-    _look_harder(rest, certificates, errors, steps, times, seed)
+    _look_harder(rest, certificates, errors, steps, times=times, seed=seed)
     sound = [rule for rule in sound if rule.name in certificates]
     if level >= 3:
         proven = [r for r in sound if certificates[r.name].level == 2] if axioms is None else axioms
-        _to_level_3(sound, certificates, proven, steps, times)
+        _to_level_3(sound, certificates, proven, steps, times=times)
     return [
         Outcome(
-            rule, certificates.get(rule.name), errors[rule.name], tuple(notes[rule.name]),
-            times[rule.name],
+            rule=rule, certificate=certificates.get(rule.name), error=errors[rule.name],
+            notes=tuple(notes[rule.name]),
+            time_s=times[rule.name],
         )
         for rule in rules
     ]  # fmt: skip
@@ -265,7 +266,7 @@ def _keep_proofs(
             continue
         if now.level == 1:
             certificates[rule.name] = now.raised(
-                rule, before.level, before.scope, before.unproven, before.axioms
+                rule, before.level, before.scope, before.unproven, axioms=before.axioms
             )
             notes[rule.name].append(f"level {before.level} as certified before, not redone")
 
@@ -284,7 +285,7 @@ def _to_level_3(
         times[name] += taken
         if used is not None:
             certificates[name] = certificates[name].raised(
-                by_name[name], 3, scope, certificates[name].unproven, used
+                by_name[name], 3, scope, certificates[name].unproven, axioms=used
             )
 
 

@@ -185,13 +185,21 @@ def _verdict(prover: Prover, rule: TasoRule) -> Verdict:
         any_group, grouped = status, refutation
         if status != "refuted":
             _, grouped, any_group = _settled(prover, rule, Groups.ANY)
-    return Verdict(to_rule(rule), str(rule), status, derivation, refutation, any_group, grouped)
+    return Verdict(
+        rule=to_rule(rule),
+        text=str(rule),
+        status=status,
+        derivation=derivation,
+        refutation=refutation,
+        any_group=any_group,
+        any_group_refutation=grouped,
+    )
 
 
 def _hand_written(rule: Rule) -> Verdict:
     refutation = _refutation([rule])
     status: Status = "open" if refutation is None else "refuted"
-    return Verdict(rule, str(rule), status, None, refutation)
+    return Verdict(rule=rule, text=str(rule), status=status, derivation=None, refutation=refutation)
 
 
 def classify(

@@ -23,7 +23,7 @@ _MOST_MISSES = 20
 """Rows of near misses that a terminal shows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """What :func:`eqsat_opt.explain` found.
 

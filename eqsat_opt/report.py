@@ -76,7 +76,7 @@ class OutputError:
         return self.max_rel <= self.tolerance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """All numbers of one run.
 

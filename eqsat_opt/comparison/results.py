@@ -32,7 +32,7 @@ def descent(original_us: float, final_us: float, moments: Iterable[Moment]) -> t
     return (*trace[:-1], replace(trace[-1], cost_us=final_us))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MethodResult:
     """What one method found.
 

@@ -131,20 +131,24 @@ def eclasses_from_json(document: Any) -> NamedEClasses:
         op, attrs, children, origin = reader.read(one)
         if cls not in children:
             raise StageError(f"{one.where} does not read its own class, so it is no loop")
-        loops.append(Loop(cls, op, attrs, children, origin))
+        loops.append(Loop(eclass=cls, op=op, attrs=attrs, children=children, origin=origin))
     eclasses = EClasses(
-        np.array(reader.class_of, dtype=np.int32),
-        tuple(reader.op),
-        tuple(reader.attrs),
-        np.array(reader.child_ptr, dtype=np.int32),
-        np.array(reader.child_ix, dtype=np.int32),
-        tuple(type_from_json(one.get("type"), one.place("type")) for one in classes),
-        np.array([one.flag("const") if "const" in one.value else False for one in classes], bool),
-        np.array(reader.origin, dtype=np.int64),
-        rules,
-        np.array(entry.wholes("term_class", len(classes)), dtype=np.int32),
-        {i: one.texts("united_by") for i, one in enumerate(classes) if "united_by" in one.value},
-        tuple(loops),
+        class_of=np.array(reader.class_of, dtype=np.int32),
+        op=tuple(reader.op),
+        attrs=tuple(reader.attrs),
+        child_ptr=np.array(reader.child_ptr, dtype=np.int32),
+        child_ix=np.array(reader.child_ix, dtype=np.int32),
+        types=tuple(type_from_json(one.get("type"), one.place("type")) for one in classes),
+        is_const=np.array(
+            [one.flag("const") if "const" in one.value else False for one in classes], bool
+        ),
+        origin=np.array(reader.origin, dtype=np.int64),
+        rule_names=rules,
+        term_class=np.array(entry.wholes("term_class", len(classes)), dtype=np.int32),
+        united_by={
+            i: one.texts("united_by") for i, one in enumerate(classes) if "united_by" in one.value
+        },
+        loops=tuple(loops),
     )
     names = {i: one.text("name") for i, one in enumerate(classes) if "name" in one.value}
     _require_types(eclasses)

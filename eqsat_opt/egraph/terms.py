@@ -6,7 +6,7 @@ and nothing here depends on how they were made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, index_of
@@ -67,6 +67,20 @@ class Lowered:
     opaque: tuple[Node, ...]
     view_of: Mapping[str, str] = field(default_factory=dict)
     exact: bool = False
+
+    @staticmethod
+    def of_terms(
+        terms: Iterable[TermNode],
+        leaf_names: Iterable[str],
+        constants: Mapping[str, Constant],
+        *,
+        exact: bool = False,
+    ) -> Lowered:
+        """Terms that are no model's."""
+        return Lowered(
+            graph=Graph((), (), (), constants={}, types={}), terms=tuple(terms), value={},
+            leaf_names=tuple(leaf_names), constants=constants, opaque=(), exact=exact,
+        )  # fmt: skip
 
     def constant(self, term: int) -> Constant | None:
         """The handle of a constant leaf."""

@@ -299,14 +299,14 @@ class _Pass:
 def _with(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Node:
     return Node(
         node.op,
-        inputs,
-        outputs,
-        node.attrs,
-        node.name,
-        node.sources,
-        node.rules,
-        node.captures,
-        node.payload,
+        inputs=inputs,
+        outputs=outputs,
+        attrs=node.attrs,
+        name=node.name,
+        sources=node.sources,
+        rules=node.rules,
+        captures=node.captures,
+        payload=node.payload,
     )
 
 

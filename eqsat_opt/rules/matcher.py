@@ -128,7 +128,13 @@ class Matcher:
         """Every place where ``rule`` applies, in order of its first root."""
         for trial, roots in self._found(rule):
             if self._refusal(rule, trial, roots) is None:
-                yield Match(rule, roots, tuple(trial.nodes), trial.values, trial.bindings.attrs)
+                yield Match(
+                    rule=rule,
+                    roots=roots,
+                    nodes=tuple(trial.nodes),
+                    values=trial.values,
+                    attrs=trial.bindings.attrs,
+                )
 
     def tries(self, rule: Rule) -> Iterator[tuple[tuple[str, ...], Bindings, Refusal | None]]:
         """Every match of the left sides: its roots, what it binds, and why it does not apply."""

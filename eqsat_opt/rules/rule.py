@@ -193,8 +193,9 @@ def rule(
             raise RuleError(f"{name}: a rule returns lhs, rhs and its conditions")
         lhs, rhs, *when = returned
         made = Rule(
-            name, _tuple(lhs), _tuple(rhs), tuple(when), kinds, numerics, phase, bidirectional,
-            inspect.cleandoc(function.__doc__ or ""), subsumes, backward,
+            name=name, lhs=_tuple(lhs), rhs=_tuple(rhs), when=tuple(when), kinds=kinds,
+            numerics=numerics, phase=phase, bidirectional=bidirectional,
+            doc=inspect.cleandoc(function.__doc__ or ""), subsumes=subsumes, backward=backward,
         )  # fmt: skip
         for one in directed([made]):
             _check(one)

@@ -209,10 +209,13 @@ def _members(eclasses: EClasses) -> list[_Member]:
         strict=True,
     )
     own = [
-        _Member(owner, op, attrs, eclasses.children(n), origin)
+        _Member(owner=owner, op=op, attrs=attrs, children=eclasses.children(n), origin=origin)
         for n, (owner, op, attrs, origin) in enumerate(nodes)
     ]
-    loops = [_Member(o.eclass, o.op, o.attrs, o.children, o.origin) for o in eclasses.loops]
+    loops = [
+        _Member(owner=o.eclass, op=o.op, attrs=o.attrs, children=o.children, origin=o.origin)
+        for o in eclasses.loops
+    ]
     return [*own, *loops]
 
 
@@ -260,7 +263,10 @@ class _Check:
         if value is not None and eclass in self.values:
             # A drawn value is equal to no other, whatever the numbers say.
             error = math.inf if term.op in _FREE else self.error(eclass, value)
-            self.compare(_Member(eclass, term.op, term.attrs, children, 0), error)
+            self.compare(
+                _Member(owner=eclass, op=term.op, attrs=term.attrs, children=children, origin=0),
+                error,
+            )
         elif value is not None:
             self.values[eclass] = value
             ready: list[tuple[int, int]] = []
@@ -317,7 +323,16 @@ class _Check:
         # What was made first is the likelier culprit; the rest, the model's own too, may follow.
         made = member.origin or 1 << 62
         self.bad.append(
-            (made, BadClass(member.owner, self.node_of(member), member.op, rule, error))
+            (
+                made,
+                BadClass(
+                    eclass=member.owner,
+                    node=self.node_of(member),
+                    op=member.op,
+                    rule=rule,
+                    error=error,
+                ),
+            )
         )
 
     def node_of(self, member: _Member) -> int:

@@ -96,7 +96,11 @@ class GraphMaker:
     def graph(self, *outputs: str) -> Graph:
         """The graph, checked."""
         graph = Graph(
-            tuple(self._inputs), outputs, tuple(self._nodes), self._constants, self._types
+            inputs=tuple(self._inputs),
+            outputs=outputs,
+            nodes=tuple(self._nodes),
+            constants=self._constants,
+            types=self._types,
         )
         graph.check()
         return graph

@@ -60,7 +60,15 @@ class _Builder:
         self.types[name] = get_op(op).type_fn(operands, values)
         self._known.setdefault(key, name)
         self.nodes.append(
-            Node(op, inputs, (name,), key[2], "", self._sources, (self.match.rule.name,))
+            Node(
+                op,
+                inputs=inputs,
+                outputs=(name,),
+                attrs=key[2],
+                name="",
+                sources=self._sources,
+                rules=(self.match.rule.name,),
+            )
         )
         return name
 
@@ -116,7 +124,14 @@ def apply(graph: Graph, match: Match) -> Graph:
     renamed = {name: renamed.get(other, other) for name, other in renamed.items()}
     outputs = tuple(renamed.get(name, name) for name in graph.outputs)
     types = {**graph.types, **builder.types}
-    ordered = Graph(graph.inputs, outputs, _sorted(nodes), graph.constants, types, graph.model)
+    ordered = Graph(
+        inputs=graph.inputs,
+        outputs=outputs,
+        nodes=_sorted(nodes),
+        constants=graph.constants,
+        types=types,
+        model=graph.model,
+    )
     kept = tuple(ordered.live_nodes())
     needed = {*graph.inputs, *outputs, *(n for node in kept for n in (*node.reads, *node.outputs))}
     return replace(

@@ -43,8 +43,7 @@ def _serve(pipe: Connection, folder: str) -> None:
     tempfile.tempdir = folder
     try:
         terms, leaf_names, constants, exact, rules, budget = pipe.recv()
-        empty = Graph((), (), (), {}, {})
-        lowered = Lowered(empty, terms, {}, leaf_names, constants, (), exact=exact)
+        lowered = Lowered.of_terms(terms, leaf_names, constants, exact=exact)
         result: object = saturate_terms(lowered, rules, budget)
     except EqsatError as error:
         result = error

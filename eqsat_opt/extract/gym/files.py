@@ -172,7 +172,13 @@ def _parsed(nodes: dict[str, Any], roots: list[Any]) -> GymFile:
         metrics=metrics,
         roots=tuple(classes[root] for root in roots),
     )
-    return GymFile(problem, tuple(classes), tuple(nodes), tuple(ops), tuple(names))
+    return GymFile(
+        problem=problem,
+        class_names=tuple(classes),
+        node_names=tuple(nodes),
+        ops=tuple(ops),
+        implementation_names=tuple(names),
+    )
 
 
 def _children(nodes: Mapping[str, Any], node_class: IntArray) -> tuple[IntArray, IntArray]:
@@ -227,11 +233,11 @@ def _numbered(problem: Problem) -> GymFile:
     classes = problem.node_class.tolist()
     counts = np.diff(problem.impl_ptr).tolist()
     return GymFile(
-        problem,
-        tuple(map(str, range(problem.n_classes))),
-        tuple(f"{cls}.{node}" for node, cls in enumerate(classes)),
-        tuple(map(str, range(problem.n_nodes))),
-        tuple(str(i) for count in counts for i in range(count)),
+        problem=problem,
+        class_names=tuple(map(str, range(problem.n_classes))),
+        node_names=tuple(f"{cls}.{node}" for node, cls in enumerate(classes)),
+        ops=tuple(map(str, range(problem.n_nodes))),
+        implementation_names=tuple(str(i) for count in counts for i in range(count)),
     )
 
 

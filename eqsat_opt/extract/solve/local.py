@@ -41,7 +41,7 @@ def improve_locally(
         return list(choice)
     best, best_cost = list(choice), instance.evaluate(choice)
     while state.work < work and time.perf_counter() < deadline:
-        _descend(state, movable, rng, work, deadline)
+        _descend(state, movable, rng, work, deadline=deadline)
         cost = instance.evaluate(state.choice)
         if cost < best_cost:
             best, best_cost = list(state.choice), cost

@@ -91,4 +91,4 @@ def _repeated(
 @writes("Repeat")
 def _write_repeat(node: Node, context: WriteContext) -> None:
     axis, repeats = node.attr("axis"), node.attr("repeats")
-    _repeated(context, node.inputs[0], axis, repeats, node.output)
+    _repeated(context, node.inputs[0], axis, repeats=repeats, out=node.output)

@@ -67,7 +67,7 @@ _REAL_POINTS = 12
 """Smallest instances that see every kind of real values; the others see one each."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CheckReport:
     """What level 1 saw of one rule, read left to right.
 
@@ -241,8 +241,9 @@ def check_rule(
         method: str, refutation: Refutation | None, bound: FalseAcceptance | None, trials: int
     ) -> CheckReport:
         return CheckReport(
-            rule.name, len(points), instances.guarded, instances.complete_to,
-            instances.largest_extent, method, bound, trials, seed, refutation,
+            rule=rule.name, points=len(points), guarded=instances.guarded,
+            complete_to=instances.complete_to, largest_extent=instances.largest_extent,
+            method=method, bound=bound, trials=trials, seed=seed, refutation=refutation,
         )  # fmt: skip
 
     other_type = first_mistyped(rule, points)

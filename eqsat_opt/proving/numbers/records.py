@@ -90,7 +90,15 @@ class Records:
         size = np.abs(value)
         zero = np.zeros_like(value)
         never = zero.astype(bool)
-        return Bounded(value, zero, (value != 0) * 1.0, size, size, never, never)
+        return Bounded(
+            value=value,
+            error=zero,
+            terms=(value != 0) * 1.0,
+            total=size,
+            largest=size,
+            left=never,
+            spread=never,
+        )
 
     def rows(self, codes: Array) -> Bounded:
         """The records of an array of codes, the draws as the last axis."""
