@@ -17,7 +17,6 @@ __all__ = [
     "MODULUS",
     "Dim",
     "SymDim",
-    "as_dim",
     "dim_names",
     "dim_product",
     "encode_dim",
@@ -90,11 +89,6 @@ Dim = int | SymDim
 def sym(name: str) -> SymDim:
     """The dimension that is called ``name``."""
     return SymDim((((name,), 1),))
-
-
-def as_dim(value: int | str | SymDim) -> Dim:
-    """Turn an ONNX ``dim_value`` or ``dim_param`` into a dimension."""
-    return sym(value) if isinstance(value, str) else value
 
 
 def literal(dim: Dim) -> int:

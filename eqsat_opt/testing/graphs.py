@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, as_dim
+from eqsat_opt.ir.dims import Dim, SymDim, sym
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, attributes
 from eqsat_opt.ir.ops import Array, get_op
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
@@ -15,7 +15,12 @@ from eqsat_opt.ir.types import OtherType, TensorType, ValueType
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["GraphMaker", "evaluate", "random_inputs", "typed_graphs"]
+__all__ = ["GraphMaker", "as_dim", "evaluate", "random_inputs", "typed_graphs"]
+
+
+def as_dim(value: int | str | SymDim) -> Dim:
+    """A size; one that is a text is symbolic."""
+    return sym(value) if isinstance(value, str) else value
 
 
 class GraphMaker:
