@@ -1,6 +1,6 @@
 """The public functions: optimise a model, explain what happened, compare two models.
 
-They agree on a deadline, read what was given and write what came out; the work is `optimising`.
+They set the deadline, read the model and write the result; the work is in `optimising`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def resolve(model: AnyModel) -> AnyModel:
     """``zoo:name`` builds a benchmark model; every other model stays what it is.
 
     Raises:
-        ModelError: it is no model at all.
+        ModelError: it is not a model at all.
         OptionError: the zoo has no such model.
     """
     if isinstance(model, str) and model.startswith("zoo:"):
@@ -107,7 +107,7 @@ def resolve(model: AnyModel) -> AnyModel:
         return zoo.build(name, scale="tiny" if scale == "tiny" else "full")
     if not isinstance(model, str | os.PathLike | onnx.ModelProto | onnx_ir.Model):
         raise ModelError(
-            f"a value of type {type(model).__name__} is no model; give a path, zoo:NAME, an "
+            f"a value of type {type(model).__name__} is not a model; give a path, zoo:NAME, an "
             "onnx.ModelProto or an onnx_ir.Model"
         )
     return model
@@ -136,7 +136,7 @@ def run(
         CheckFailed: a candidate computes something else, and ``strict`` is set; nothing is written.
     """
     options = chosen_options(options, {})
-    given = resolve(model)  # a model of the zoo is made up before the clock starts
+    given = resolve(model)  # a model of the zoo is built before the clock starts
     deadline = Deadline.after(options.budget_s)
     return _run(model, given, options, output, progress=progress, deadline=deadline)
 
@@ -306,7 +306,7 @@ def explain(
     progress: Progress = _silent,
     **keywords: Any,
 ) -> Explanation:
-    """Search without racing or writing: rules that fired, choices, their prices, and why no others.
+    """Search without racing or writing: rules, choices, prices, and why others were not used.
 
     Args:
         model: as for :func:`optimize`.
@@ -339,7 +339,7 @@ def explain(
 def _searched(
     model: AnyModel, given: AnyModel, options: Options, progress: Progress, deadline: Deadline
 ) -> tuple[Result, Plan]:
-    """Search without writing; what was found."""
+    """Search without writing, and return what was found."""
     result = _run(model, given, options, None, progress=progress, deadline=deadline)
     if result.plan is None:
         raise OptionError(result.report.notes[0])

@@ -33,7 +33,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What verification made of one rule.
+    """The outcome of verifying one rule.
 
     Attributes:
         rule: as given.
@@ -84,7 +84,7 @@ def _exact(rule: Rule, thorough: bool) -> tuple[Certificate | None, RuleRefuted 
 
 
 def _prove(rule: Rule) -> tuple[str, str, str, float]:
-    """Status, scope, reason, seconds; the status is ``missing`` where z3 is not installed."""
+    """Status, scope, reason and seconds; the status is ``missing`` where z3 is not installed."""
     start = time.perf_counter()
     try:
         from eqsat_opt.proving.proof import prove
@@ -219,7 +219,7 @@ def _to_level_2(
 
 
 def _may_be_proven(rule: Rule, level: int, known: Mapping[str, Certificate]) -> bool:
-    """Whether a proof is to be expected, so that few instances may do."""
+    """Whether a proof is likely, so that a few instances are enough."""
     before = known.get(rule.name)
     if before is None or why_invalid(rule, before):
         return level >= 2
@@ -233,7 +233,7 @@ def _look_harder(
     steps: _Steps,
     times: dict[str, float],
 ) -> None:
-    """What no proof covers rests on instances alone, so it is evaluated at many more."""
+    """Evaluate the rules that no proof covers at many more instances, their only evidence."""
     unproven = [rule for rule in rules if certificates[rule.name].level == 1]
     found = steps("checked", {rule.name: (_exact, (rule, True)) for rule in unproven})
     for name, (certificate, error, taken) in found.items():
@@ -252,7 +252,7 @@ def _keep_proofs(
     known: Mapping[str, Certificate],
     notes: dict[str, list[str]],
 ) -> None:
-    """Levels that were reached before and not tried now stay, if nothing has changed."""
+    """Keep levels that were reached before and not tried now, if nothing has changed."""
     for rule in rules:
         before, now = known.get(rule.name), certificates[rule.name]
         if before is None or before.level <= 1 or why_invalid(rule, before) or now.level < 1:

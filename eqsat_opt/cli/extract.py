@@ -191,7 +191,7 @@ def _extractor(
     seed: int,
     deterministic: bool,
 ) -> Callable[[str, GymFile, Tell], Outcome]:
-    """What to do with each file."""
+    """Make the function that solves each file."""
     from eqsat_opt.cli.extract_table import Solved
     from eqsat_opt.extract import EXTRACTORS
     from eqsat_opt.extract.extractors import best_greedy

@@ -167,7 +167,8 @@ def compare_methods(
                 continue
             if progress is not None:
                 progress(name, "")
-            # Prices of its own, so that nobody profits from what another one has computed.
+            # Each method has its own prices, so that none profits from what another one has
+            # computed.
             cost = OperatorCost(clock.price, known.all)
             found = _METHODS[name](graph, read, cost, settings, clock)
             found = replace(found, trace=descent(original_us, found.cost_us, found.trace))
@@ -194,7 +195,7 @@ def check(
     sizes: Mapping[str, int],
     session: OrtOptions,
 ) -> Comparison:
-    """The comparison with the outputs of every result compared to those of the model.
+    """Compare the outputs of every result with those of the model.
 
     Args:
         comparison: with graphs.

@@ -1,4 +1,4 @@
-"""The common ground of the methods: the model as operators that rules know, each a kernel alone."""
+"""The graph that all methods start from: operators that rules know, each a kernel of its own."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def saturated(
     time_limit_s: float = 10.0,
     seed: int = 0,
 ) -> Saturated:
-    """Saturate, price each e-node as an operator alone, extract, raise.
+    """Saturate, price each e-node as a separate operator, extract, and build the graph.
 
     Args:
         graph: normalised.

@@ -130,7 +130,7 @@ def eclasses_from_json(document: Any) -> NamedEClasses:
         cls = one.whole("class", len(classes))
         op, attrs, children, origin = reader.read(one)
         if cls not in children:
-            raise StageError(f"{one.where} does not read its own class, so it is no loop")
+            raise StageError(f"{one.where} does not read its own class, so it is not a loop")
         loops.append(Loop(eclass=cls, op=op, attrs=attrs, children=children, origin=origin))
     eclasses = EClasses(
         class_of=np.array(reader.class_of, dtype=np.int32),
@@ -209,7 +209,7 @@ def _rules(entry: Entry) -> dict[int, str]:
     rules = {}
     for key in entry.value:
         if not (key.isascii() and key.isdecimal() and str(int(key)) == key):
-            raise StageError(f"{entry.where} has the key {key!r}, which is no rule number")
+            raise StageError(f"{entry.where} has the key {key!r}, which is not a rule number")
         rules[int(key)] = entry.text(key)
     return rules
 
@@ -219,7 +219,7 @@ def _outputs(entry: Entry, n_classes: int) -> tuple[tuple[str, int], ...]:
     for number, item in enumerate(entry.items("outputs")):
         where = f"output {number} of {entry.where}"
         if not isinstance(item, list) or len(item) != 2:
-            raise StageError(f"{where} is no pair of a name and a class")
+            raise StageError(f"{where} is not a pair of a name and a class")
         pair = Entry({"name": item[0], "class": item[1]}, where)
         outputs.append((pair.text("name"), pair.whole("class", n_classes)))
     return tuple(outputs)

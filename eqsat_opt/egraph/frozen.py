@@ -317,7 +317,7 @@ def freeze(
         )
 
     rows.sort(key=key)
-    # What is no tensor has the type that the model gives it.
+    # What is not a tensor has the type that the model gives it.
     other = {origins[i]: term.type for i, term in enumerate(lowered.terms)}
     by_class: dict[int, ValueType] = {
         number: types.get(cls) or other.get(cls, OtherType()) for cls, number in numbers.items()

@@ -1,4 +1,4 @@
-"""What the numbers in a frozen e-graph are called in the model, and the e-classes as text."""
+"""Names of the model for the numbers in a frozen e-graph, and the e-classes as text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class OpaqueNode:
 
 @dataclass(frozen=True)
 class Legend:
-    """What leaves, opaque nodes and classes are called.
+    """The names of leaves, opaque nodes and classes.
 
     Attributes:
         leaves: by the index of the e-nodes ``Leaf``.
@@ -105,7 +105,7 @@ class NamedEClasses:
     legend: Legend
 
     def value_name(self, cls: int) -> str:
-        """What the model calls a class, or lowering a leaf that it made; ``""`` if nobody does."""
+        """The name of a class in the model, or of a leaf that lowering made; ``""`` if none."""
         eclasses = self.eclasses
         leaves = (
             self.legend.leaves[index_of(eclasses.attrs[node])].name

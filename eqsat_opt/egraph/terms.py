@@ -40,7 +40,7 @@ class TermNode:
 
     @property
     def index(self) -> int:
-        """Of a leaf among leaves, of an opaque node among opaque ones, of an output of one."""
+        """The number of a leaf, of an opaque node, or of an output of an opaque node."""
         return index_of(self.attrs)
 
 
@@ -76,7 +76,7 @@ class Lowered:
         *,
         exact: bool = False,
     ) -> Lowered:
-        """Terms that are no model's."""
+        """Terms that do not come from a model."""
         return Lowered(
             graph=Graph((), (), (), constants={}, types={}), terms=tuple(terms), value={},
             leaf_names=tuple(leaf_names), constants=constants, opaque=(), exact=exact,

@@ -1,8 +1,8 @@
 """Symbolic dimensions: integer polynomials over named sizes, kept in one normal form.
 
 A dimension is a plain ``int`` or a :class:`SymDim`. Equal polynomials are equal objects, so shapes
-compare with ``==``. What is no polynomial (a floor division that leaves a rest) becomes an atom of
-its own.
+compare with ``==``. What is not a polynomial (a floor division that leaves a rest) becomes an atom
+of its own.
 """
 
 from __future__ import annotations

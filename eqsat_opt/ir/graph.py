@@ -164,7 +164,7 @@ class Graph:
         return frozenset((*self.inputs, *self.outputs, *captured))
 
     def tensor_type(self, name: str) -> TensorType | None:
-        """The tensor type of a value, ``None`` for what is no typed tensor."""
+        """The tensor type of a value, ``None`` for what is not a typed tensor."""
         value = self.types.get(name)
         return value if isinstance(value, TensorType) else None
 

@@ -68,7 +68,7 @@ class GraphWriter:
         Args:
             node: as the original has it.
             inputs: what it reads now, without absent inputs.
-            captured: by which names the values that its subgraphs read are known now.
+            captured: present names of the values that its subgraphs read.
         """
         for name, found in zip(filter(None, node.captures), captured, strict=True):
             # Two values of the model may have become one; subgraphs know both by name.

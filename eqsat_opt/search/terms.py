@@ -44,7 +44,7 @@ class Term:
         attrs: all attributes; the number of an input, weight, opaque node or result.
         operator: key of operator and attributes.
         operands: their keys.
-        type: of the value; that of an opaque node, which is a tuple, is no tensor type.
+        type: of the value; that of an opaque node, which is a tuple, is not a tensor type.
         const: whether it is known at compile time.
         cost_ps: picoseconds; integers, so that sums do not depend on their order.
         label: name of the value in the graph it came from, if there is one.

@@ -64,8 +64,8 @@ class EClassReport:
     Attributes:
         equalities: members that were compared with the value of their class.
         skipped: e-nodes that were never reached: an operand, or the model's own term of their
-            class, has no value (it is no tensor, or its operator refused its operands). An e-node
-            that refuses its own operands is counted in neither.
+            class, has no value (it is not a tensor, or its operator refused its operands). An
+            e-node that refuses its own operands is counted in neither.
         bad: members that disagree, in the order in which they were made.
         suspects: rules that united members of bad classes, likeliest first: a wrong rule leaves
             hardly any good class, while others suffer from it here and there. A saturation of one

@@ -95,7 +95,7 @@ class GraphMaker:
         """The type of a value so far."""
         type_ = self._types[name]
         if isinstance(type_, OtherType):
-            raise TypeError(f"{name} is no tensor but {type_}")
+            raise TypeError(f"{name} is not a tensor but {type_}")
         return type_
 
     def graph(self, *outputs: str) -> Graph:

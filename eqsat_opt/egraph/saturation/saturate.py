@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SaturationReport:
-    """What saturation did.
+    """The statistics of a saturation.
 
     Attributes:
         enodes, eclasses: size at the end.

@@ -29,7 +29,7 @@ def _is_some(types: Sequence[TensorType]) -> bool:
 
 
 def _leaves_a_key(mask: Array) -> bool:
-    """Whether no row of an additive mask hides every key, or does so by what is no number."""
+    """Whether no row of an additive mask hides every key, or does so by what is not a number."""
     return bool(
         mask.size and np.all(np.max(mask, axis=-1) >= _SHOWN) and not np.any(mask > -_SHOWN)
     )

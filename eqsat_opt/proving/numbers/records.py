@@ -30,7 +30,7 @@ class Bounded:
     Attributes:
         value: as computed in the element type, held in double precision.
         error: inherited by the terms of a sum that is open, from before it.
-        terms: their number; 0 for a constant 0, 1 for what is no sum.
+        terms: their number; 0 for a constant 0, 1 for what is not a sum.
         total, largest: sum of their magnitudes, and the greatest one.
         left: whether an intermediate result was too large for the element type, or a divisor was
             0 because it was too small for it, or a root was taken of minus infinity.
