@@ -1,6 +1,6 @@
 """The public functions: optimise a model, explain what happened, compare two models.
 
-They agree on a deadline, read what was given and write what came out; the work is `optimising`.
+They set the deadline, read the model and write the result; the work is in `optimising`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from eqsat_opt.ir.onnx_export import to_same_type
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
+from eqsat_opt.numerics import Numerics
 from eqsat_opt.optimising import (
     AnyModel,
     Progress,
@@ -43,7 +44,6 @@ from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import rule_notes, store_warning
-from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OrtSession, require_custom_ops
@@ -95,7 +95,7 @@ def resolve(model: AnyModel) -> AnyModel:
     """``zoo:name`` builds a benchmark model; every other model stays what it is.
 
     Raises:
-        ModelError: it is no model at all.
+        ModelError: it is not a model at all.
         OptionError: the zoo has no such model.
     """
     if isinstance(model, str) and model.startswith("zoo:"):
@@ -109,7 +109,7 @@ def resolve(model: AnyModel) -> AnyModel:
         return zoo.build(name, scale="tiny" if scale == "tiny" else "full")
     if not isinstance(model, str | os.PathLike | onnx.ModelProto | onnx_ir.Model):
         raise ModelError(
-            f"a value of type {type(model).__name__} is no model; give a path, zoo:NAME, an "
+            f"a value of type {type(model).__name__} is not a model; give a path, zoo:NAME, an "
             "onnx.ModelProto or an onnx_ir.Model"
         )
     return model
@@ -138,9 +138,9 @@ def run(
         CheckFailed: a candidate computes something else, and ``strict`` is set; nothing is written.
     """
     options = chosen_options(options, {})
-    given = resolve(model)  # a model of the zoo is made up before the clock starts
+    given = resolve(model)  # a model of the zoo is built before the clock starts
     deadline = Deadline.after(options.budget_s)
-    return _run(model, given, options, output, progress, deadline)
+    return _run(model, given, options, output, progress=progress, deadline=deadline)
 
 
 def _run(
@@ -160,7 +160,7 @@ def _run(
         source = given if isinstance(given, (str, os.PathLike)) else None
         destination = Destination(output, source, options.overwrite)
         destination.prepare()
-    outcome = optimise(given, name, options, progress, deadline, destination)
+    outcome = optimise(given, name, options, progress, deadline=deadline, destination=destination)
     report, chosen = outcome.report, outcome.model
     result: Any = outcome.loaded if chosen is None else chosen
     if destination is not None:
@@ -310,7 +310,7 @@ def explain(
     progress: Progress = _silent,
     **keywords: Any,
 ) -> Explanation:
-    """Search without racing or writing: rules that fired, choices, their prices, and why no others.
+    """Search without racing or writing: rules, choices, prices, and why others were not used.
 
     Args:
         model: as for :func:`optimize`.
@@ -324,7 +324,7 @@ def explain(
     chosen = replace(chosen_options(options, keywords), race=False, check=0)
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
-    result, proposal = _searched(model, given, chosen, progress, deadline)
+    result, proposal = _searched(model, given, chosen, progress, deadline=deadline)
     progress("explain", "")
     objective = objective_of(chosen)
     fates = rule_fates(proposal, objective, time_limit_s=deadline.left_s, seed=chosen.seed)
@@ -343,8 +343,8 @@ def explain(
 def _searched(
     model: AnyModel, given: AnyModel, options: Options, progress: Progress, deadline: Deadline
 ) -> tuple[Result, Proposal]:
-    """Search without writing; what was found."""
-    result = _run(model, given, options, None, progress, deadline)
+    """Search without writing, and return what was found."""
+    result = _run(model, given, options, None, progress=progress, deadline=deadline)
     if result.proposal is None:
         raise OptionError(result.report.notes[0])
     return result, result.proposal
@@ -381,7 +381,7 @@ def stage(
         chosen = replace(chosen, measure=False)
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
-    _, proposal = _searched(model, given, chosen, progress, deadline)
+    _, proposal = _searched(model, given, chosen, progress, deadline=deadline)
     return stage_of(proposal, name)
 
 
@@ -415,7 +415,7 @@ def compare(
     loaded = load_model(given)
     imported = import_model(loaded, exact=options.numerics == "bitexact")
     sizes = size_sets(imported, options.shape_sets)[0]
-    clean = normalise(imported, numerics=options.numerics)
+    clean = normalise(imported, numerics=Numerics.parse(options.numerics))
     with ExitStack() as stack:
         pricer = stack.enter_context(open_pricer(options)) if settings.measure else None
         found = compare_methods(

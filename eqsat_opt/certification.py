@@ -25,6 +25,7 @@ __all__ = ["LEVELS", "Outcome", "SerialExecutor", "verify", "write_book"]
 
 LEVELS = (1, 2, 3)
 _PROOF_LIMIT_S = 3.0
+"""Work per scenario of a proof, as seconds of an idle core."""
 T = TypeVar("T")
 Progress = Callable[[int, int, str], None]
 """Called with the number of finished steps, of all steps so far, and what was finished."""
@@ -32,7 +33,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What verification made of one rule.
+    """The outcome of verifying one rule.
 
     Attributes:
         rule: as given.
@@ -70,27 +71,25 @@ class SerialExecutor(Executor):
 # What runs in a worker: arguments and results are plain data ------------------------------------
 
 
-def _exact(
-    rule: Rule, seed: int, thorough: bool
-) -> tuple[Certificate | None, RuleRefuted | None, float]:
+def _exact(rule: Rule, thorough: bool) -> tuple[Certificate | None, RuleRefuted | None, float]:
     from eqsat_opt.proving.gate import BRIEF_POINTS, THOROUGH_POINTS, certify_exact
 
     start = time.perf_counter()
     points = THOROUGH_POINTS if thorough else BRIEF_POINTS
     try:
-        certificate = certify_exact(rule, seed=seed, max_points=points)
+        certificate = certify_exact(rule, max_points=points)
         return certificate, None, time.perf_counter() - start
     except RuleRefuted as error:
         return None, error, time.perf_counter() - start
 
 
-def _prove(rule: Rule, limit_s: float) -> tuple[str, str, str, float]:
-    """Status, scope, reason, seconds; the status is ``missing`` where z3 is not installed."""
+def _prove(rule: Rule) -> tuple[str, str, str, float]:
+    """Status, scope, reason and seconds; the status is ``missing`` where z3 is not installed."""
     start = time.perf_counter()
     try:
         from eqsat_opt.proving.proof import prove
 
-        proof = prove(rule, time_limit_s=limit_s)
+        proof = prove(rule, time_limit_s=_PROOF_LIMIT_S)
     except (ImportError, RuleError) as error:
         return "missing", "", str(error), time.perf_counter() - start
     return proof.status, proof.scope, proof.reason, proof.time_s
@@ -154,8 +153,6 @@ def verify(
     progress: Progress | None = None,
     known: Mapping[str, Certificate] | None = None,
     axioms: Sequence[Rule] | None = None,
-    seed: int = 0,
-    proof_limit_s: float = _PROOF_LIMIT_S,
 ) -> list[Outcome]:
     """Verify rules up to a level.
 
@@ -166,8 +163,6 @@ def verify(
         progress: called after each step.
         known: certificates from before; their proofs count where z3 is missing or level is 1.
         axioms: what level 3 may use; by default the given rules that reached level 2.
-        seed: of instances and values.
-        proof_limit_s: work per scenario of a proof, as seconds of an idle core.
 
     Returns:
         One outcome per rule, in the order given.
@@ -176,26 +171,27 @@ def verify(
     known = known or {}
     steps = _Steps(executor or SerialExecutor(), progress)
     thorough = {rule.name for rule in rules if not _may_be_proven(rule, level, known)}
-    exact = steps("checked", {r.name: (_exact, (r, seed, r.name in thorough)) for r in rules})
+    exact = steps("checked", {r.name: (_exact, (r, r.name in thorough)) for r in rules})
     times = {name: taken for name, (_, _, taken) in exact.items()}
     errors = {name: error for name, (_, error, _) in exact.items()}
     notes: dict[str, list[str]] = {rule.name: [] for rule in rules}
     certificates = {name: one for name, (one, _, _) in exact.items() if one is not None}
     sound = [rule for rule in rules if rule.name in certificates]
     if level >= 2:
-        _to_level_2(sound, certificates, steps, times, notes, proof_limit_s)
+        _to_level_2(sound, certificates, steps, times, notes=notes)
     if level == 1 or any(notes.values()):
         _keep_proofs(sound, certificates, known, notes)
     rest = [rule for rule in sound if rule.name not in thorough]
-    _look_harder(rest, certificates, errors, steps, times, seed)
+    _look_harder(rest, certificates, errors, steps, times=times)
     sound = [rule for rule in sound if rule.name in certificates]
     if level >= 3:
         proven = [r for r in sound if certificates[r.name].level == 2] if axioms is None else axioms
-        _to_level_3(sound, certificates, proven, steps, times)
+        _to_level_3(sound, certificates, proven, steps, times=times)
     return [
         Outcome(
-            rule, certificates.get(rule.name), errors[rule.name], tuple(notes[rule.name]),
-            times[rule.name],
+            rule=rule, certificate=certificates.get(rule.name), error=errors[rule.name],
+            notes=tuple(notes[rule.name]),
+            time_s=times[rule.name],
         )
         for rule in rules
     ]  # fmt: skip
@@ -207,11 +203,10 @@ def _to_level_2(
     steps: _Steps,
     times: dict[str, float],
     notes: dict[str, list[str]],
-    limit_s: float,
 ) -> None:
     tried = [rule for rule in rules if certificates[rule.name].level >= 1]
     by_name = {rule.name: rule for rule in tried}
-    found = steps("proved", {rule.name: (_prove, (rule, limit_s)) for rule in tried})
+    found = steps("proved", {rule.name: (_prove, (rule,)) for rule in tried})
     for name, (status, scope, reason, taken) in found.items():
         times[name] += taken
         if status == "missing":
@@ -224,7 +219,7 @@ def _to_level_2(
 
 
 def _may_be_proven(rule: Rule, level: int, known: Mapping[str, Certificate]) -> bool:
-    """Whether a proof is to be expected, so that few instances may do."""
+    """Whether a proof is likely, so that a few instances are enough."""
     before = known.get(rule.name)
     if before is None or why_invalid(rule, before):
         return level >= 2
@@ -237,11 +232,10 @@ def _look_harder(
     errors: dict[str, RuleRefuted | None],
     steps: _Steps,
     times: dict[str, float],
-    seed: int,
 ) -> None:
-    """What no proof covers rests on instances alone, so it is evaluated at many more."""
+    """Evaluate the rules that no proof covers at many more instances, their only evidence."""
     unproven = [rule for rule in rules if certificates[rule.name].level == 1]
-    found = steps("checked", {rule.name: (_exact, (rule, seed, True)) for rule in unproven})
+    found = steps("checked", {rule.name: (_exact, (rule, True)) for rule in unproven})
     for name, (certificate, error, taken) in found.items():
         times[name] += taken
         if certificate is None:
@@ -258,14 +252,14 @@ def _keep_proofs(
     known: Mapping[str, Certificate],
     notes: dict[str, list[str]],
 ) -> None:
-    """Levels that were reached before and not tried now stay, if nothing has changed."""
+    """Keep levels that were reached before and not tried now, if nothing has changed."""
     for rule in rules:
         before, now = known.get(rule.name), certificates[rule.name]
         if before is None or before.level <= 1 or why_invalid(rule, before) or now.level < 1:
             continue
         if now.level == 1:
             certificates[rule.name] = now.raised(
-                rule, before.level, before.scope, before.unproven, before.axioms
+                rule, before.level, before.scope, before.unproven, axioms=before.axioms
             )
             notes[rule.name].append(f"level {before.level} as certified before, not redone")
 
@@ -284,7 +278,7 @@ def _to_level_3(
         times[name] += taken
         if used is not None:
             certificates[name] = certificates[name].raised(
-                by_name[name], 3, scope, certificates[name].unproven, used
+                by_name[name], 3, scope, certificates[name].unproven, axioms=used
             )
 
 

@@ -12,9 +12,9 @@ _LOOK_S = 0.5
 
 
 def end_with_parent() -> None:
-    """End this process soon after its parent ended, whatever it is doing then.
+    """End this process soon after its parent ended, whatever it is doing.
 
-    The end of a pipe tells as much, but only a process that reads it.
+    The end of a pipe would only reach a process that reads it.
     """
     threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
 

@@ -13,9 +13,9 @@ _WIDEST = 48
 def aligned(
     header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()
 ) -> Iterator[str]:
-    """The header and the rows in columns; those in ``right`` are aligned at their right.
+    """The header and the rows in columns; those in ``right`` are aligned right.
 
-    The last column is as long as it is, and nothing follows the last character of a line.
+    The last column is not padded, and no line ends with spaces.
     """
     table = [header, *rows]
     widths = [

@@ -37,7 +37,7 @@ _POINTS = 30
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one rule.
+    """The verdict on one rule.
 
     Attributes:
         rule: in our language, the ordinary reading; what an import may load if it is derived.
@@ -76,7 +76,7 @@ class Verdict:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain values."""
         derivation = self.derivation
         return {
             "rule": self.rule.name,
@@ -129,7 +129,7 @@ class Conformance:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """A summary in one line."""
         unsettled = self.count("open")
         parts = [f"{self.count('derived')} derived", f"{self.count('refuted')} refuted"]
         parts += [f"{unsettled} open"] if unsettled else []
@@ -144,7 +144,7 @@ class Conformance:
         return "\n".join([*map(str, (*self.verdicts, *self.hand_written)), self.summary])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Plain values."""
         return {
             "rules": len(self.verdicts),
             **{status: self.count(status) for status in ("derived", "refuted", "open")},
@@ -158,7 +158,7 @@ class Conformance:
 def _refutation(rules: Sequence[Rule]) -> Refutation | None:
     """The first instance at which one of ``rules`` fails."""
     for rule in rules:
-        # At a kernel of 1 the first counterexample is small enough.
+        # With a kernel of 1 the first counterexample is small enough.
         refutation = check_rule(rule, max_points=_POINTS, minimise=False).refutation
         if refutation is not None:
             return refutation
@@ -185,13 +185,21 @@ def _verdict(prover: Prover, rule: TasoRule) -> Verdict:
         any_group, grouped = status, refutation
         if status != "refuted":
             _, grouped, any_group = _settled(prover, rule, Groups.ANY)
-    return Verdict(to_rule(rule), str(rule), status, derivation, refutation, any_group, grouped)
+    return Verdict(
+        rule=to_rule(rule),
+        text=str(rule),
+        status=status,
+        derivation=derivation,
+        refutation=refutation,
+        any_group=any_group,
+        any_group_refutation=grouped,
+    )
 
 
 def _hand_written(rule: Rule) -> Verdict:
     refutation = _refutation([rule])
     status: Status = "open" if refutation is None else "refuted"
-    return Verdict(rule, str(rule), status, None, refutation)
+    return Verdict(rule=rule, text=str(rule), status=status, derivation=None, refutation=refutation)
 
 
 def classify(

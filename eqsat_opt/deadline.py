@@ -1,4 +1,4 @@
-"""One moment by which work shall have ended, handed through every stage.
+"""A deadline that is passed through every stage.
 
 Stages that get seconds of their own add up to more than the user gave; a moment cannot.
 """
@@ -17,10 +17,10 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Deadline:
-    """A moment of a clock that only goes forward.
+    """A deadline on a monotonic clock.
 
     Attributes:
-        at_s: the moment; infinite where nothing presses.
+        at_s: the moment; infinite if there is no limit.
         clock: seconds since some fixed moment.
     """
 
@@ -39,20 +39,20 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds until then, never negative."""
+        """Seconds left, never negative."""
         return max(0.0, self.at_s - self.clock())
 
     @property
     def expired(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the deadline has passed."""
         return self.clock() >= self.at_s
 
     def share(self, fraction: float, least_s: float = 0.0) -> Deadline:
-        """The moment by which a stage that gets ``fraction`` of what is left shall have ended.
+        """The deadline of a stage that gets ``fraction`` of the time left.
 
         Args:
             fraction: of :attr:`left_s`.
-            least_s: seconds that the stage gets in any case, even beyond this deadline: for what a
-                useful answer cannot do without.
+            least_s: seconds that the stage gets in any case, even beyond this deadline, because
+                without it there is no useful answer.
         """
         return Deadline(self.clock() + max(least_s, fraction * self.left_s), self.clock)

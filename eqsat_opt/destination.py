@@ -1,4 +1,4 @@
-"""Where a result goes: what is refused before the work begins, and the writing after it."""
+"""Where a result goes: checks before the work begins, and the writing after it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Destination:
             self.output.write(serialised(model))
             self.output.flush()
             return notes
-        # Data that the input reads are litter only where the input is gone.
+        # Data files that the input still reads must not be removed.
         kept = set() if self._is_source() else external_files(given)
         unread = sorted(save_model(model, self.output) - kept)
         folder = os.path.dirname(real_path(self.output))

@@ -1,4 +1,4 @@
-"""Stored values as canonical JSON, and a reader that says what is wrong, and where.
+"""Stored values as canonical JSON, and a reader whose errors say what is wrong and where.
 
 A document is an object with a ``format``: what it holds and in which version. Equal values give
 equal bytes: keys stand in a fixed order, numbers as Python writes them, and the entries of a long
@@ -67,7 +67,7 @@ def read_document(path: str | os.PathLike[str]) -> Document:
     """The object that a file holds.
 
     Raises:
-        StageError: it cannot be read, is no JSON object, or gives a key twice.
+        StageError: it cannot be read, is not a JSON object, or gives a key twice.
     """
     name = shown(os.fspath(path))
     try:
@@ -79,7 +79,7 @@ def read_document(path: str | os.PathLike[str]) -> Document:
     except (ValueError, RecursionError) as error:
         raise StageError(f"{name} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise StageError(f"{name} holds no JSON object, so it is no stored stage")
+        raise StageError(f"{name} holds no JSON object, so it is not a stored stage")
     return value
 
 
@@ -93,7 +93,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> Document:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def number_to_json(value: float) -> Any:
@@ -107,17 +107,17 @@ def number_from_json(value: Any, where: str) -> float:
     """What :func:`number_to_json` wrote.
 
     Raises:
-        StageError: it is no number.
+        StageError: it is not a number.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     if isinstance(value, dict) and value.keys() == {"float"} and value["float"] in _INFINITE:
         return _INFINITE[value["float"]]
-    raise StageError(f"{where} is {_short(value)}, which is no number")
+    raise StageError(f"{where} is {_short(value)}, which is not a number")
 
 
 class Entry:
-    """A JSON object whose fields are asked for by what they have to be.
+    """A JSON object with typed access to its fields.
 
     Every method raises a :class:`~eqsat_opt.errors.StageError` that names the place.
 
@@ -129,7 +129,7 @@ class Entry:
     def __init__(self, value: Any, where: str) -> None:
         self.where = where
         if not isinstance(value, dict):
-            raise StageError(f"{where} is {_short(value)}, which is no object")
+            raise StageError(f"{where} is {_short(value)}, which is not an object")
         self.value: Document = value
 
     def place(self, name: str) -> str:
@@ -137,20 +137,20 @@ class Entry:
         return f"{name} of {self.where}"
 
     def require_format(self, expected: str) -> None:
-        """Refuse what holds something else, or the same in another version."""
+        """Refuse another kind of document, or another version."""
         found = self.value.get("format")
         if found != expected:
             what = "no format" if found is None else f"the format {_short(found)}"
             raise StageError(f"{self.where} has {what}; {expected!r} is what can be read here")
 
     def require_all(self, *names: str) -> None:
-        """Refuse what lacks one of these fields, or has others."""
+        """Refuse an object that lacks one of these fields, or has others."""
         self.require_fields(*names)
         for name in names:
             self.get(name)
 
     def require_fields(self, *known: str) -> None:
-        """Refuse fields that this version does not write; those that it does may be missing."""
+        """Refuse fields other than these; any of them may be missing."""
         for name in self.value:
             if name not in known:
                 raise StageError(f"{self.where} has the field {name!r}, which is not known")
@@ -165,7 +165,7 @@ class Entry:
         """A text."""
         value = self.get(name)
         if not isinstance(value, str):
-            raise StageError(f"{self.place(name)} is {_short(value)}, which is no text")
+            raise StageError(f"{self.place(name)} is {_short(value)}, which is not a text")
         return value
 
     def flag(self, name: str) -> bool:
@@ -187,7 +187,7 @@ class Entry:
         """A list; one that is not there is empty."""
         value = self.value.get(name, [])
         if not isinstance(value, list):
-            raise StageError(f"{self.place(name)} is {_short(value)}, which is no list")
+            raise StageError(f"{self.place(name)} is {_short(value)}, which is not a list")
         return value
 
     def wholes(self, name: str, end: int) -> tuple[int, ...]:
@@ -199,7 +199,7 @@ class Entry:
         """Texts; none where the field is not there."""
         for item in self.items(name):
             if not isinstance(item, str):
-                raise StageError(f"{self.place(name)} holds {_short(item)}, which is no text")
+                raise StageError(f"{self.place(name)} holds {_short(item)}, which is not a text")
         return tuple(self.items(name))
 
     def entries(self, name: str, noun: str) -> Iterator[Entry]:
@@ -214,7 +214,7 @@ class Entry:
 
 def _whole(value: Any, where: str, begin: int, end: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise StageError(f"{where} is {_short(value)}, which is no whole number")
+        raise StageError(f"{where} is {_short(value)}, which is not a whole number")
     if not begin <= value < end:
         allowed = f"allowed are {begin} to {end - 1}" if begin < end else "nothing is allowed there"
         raise StageError(f"{where} is {value}, which is out of range; {allowed}")

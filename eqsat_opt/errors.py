@@ -22,7 +22,7 @@ __all__ = [
 
 
 def escaped(text: str) -> str:
-    """Control characters as escapes: a name from a file steers no terminal."""
+    """Control characters as escapes, so that names from files cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -49,7 +49,7 @@ class ModelError(EqsatError):
 
 
 class OptionError(EqsatError):
-    """An option has a value that has no meaning."""
+    """An option has an invalid value."""
 
 
 class RuleError(EqsatError):
@@ -92,7 +92,7 @@ class StoreError(EqsatError):
 
 
 class StageError(EqsatError):
-    """A stored stage of the search is foreign or damaged, or cannot be read or written."""
+    """A stored stage of the search has another format, is damaged, or cannot be read or written."""
 
 
 class CheckFailed(EqsatError):

@@ -1,4 +1,4 @@
-"""What the search considered and why it decided so, for people and for machines."""
+"""What the search considered and why it chose its result, as tables and as plain values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_MISSES = 20
 """Rows of near misses that a terminal shows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """What :func:`eqsat_opt.explain` found.
 
@@ -44,7 +44,7 @@ class Explanation:
     kernels: tuple[KernelUse, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; the keys are stable."""
+        """Plain values with stable keys."""
         return {
             "report": self.report.to_json(),
             "rules": [asdict(rule) for rule in self.rules],
@@ -85,7 +85,7 @@ class Explanation:
         return table
 
     def miss_table(self) -> Table:
-        """What kept rules from applying where their left sides were there."""
+        """Why rules did not apply where their left sides matched."""
         table = _table("not applied", "times", "at", "because this does not hold")
         table.columns[1].justify = "right"
         for miss in self.misses[:_MOST_MISSES]:

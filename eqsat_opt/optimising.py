@@ -32,11 +32,11 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
+from eqsat_opt.numerics import Numerics
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
-from eqsat_opt.rules import Numerics
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.ort.sandbox import sandbox
@@ -156,11 +156,11 @@ def _terms(
     options: Options, search: SearchOptions, sizes: tuple[Sizes, ...], deadline: Deadline
 ) -> Terms:
     return Terms(
-        options.threads,
-        options.numerics,
-        tuple(options.seed + i for i in range(options.check)),
-        sizes,
-        _RACE_S if options.race else 0.0,
+        threads=options.threads,
+        numerics=options.numerics,
+        seeds=tuple(options.seed + i for i in range(options.check)),
+        sizes=sizes,
+        race_s=_RACE_S if options.race else 0.0,
         # Whoever minimises something else than time wants the minimum, whatever the clock says.
         by_cost=not _is_by_clock(search.objective),
         seed=options.seed,
@@ -221,11 +221,11 @@ def optimise(
         with stages("load"):
             lacking = require_valid(staging.original, session_options(options))
             imported = import_model(model, exact=options.numerics == "bitexact")
-            clean = normalise(imported, numerics=options.numerics)
+            clean = normalise(imported, numerics=Numerics.parse(options.numerics))
         sizes = size_sets(imported, options.shape_sets)
         search = _search_options(options, objective, sizes[0].all, deadline)
         if search.deadline.left_s < _NODE_S * len(clean.nodes):
-            report = unsearched_report(name, model, stages.seconds, options, objective)
+            report = unsearched_report(name, model, stages.seconds, options, objective=objective)
             return Outcome(model, None, report, None)
         terms = _terms(options, search, sizes, deadline)
         clear = _nothing
@@ -237,12 +237,12 @@ def optimise(
             with stages("calibrate"):
                 pricer.calibrate(search.deadline.share(_CALIBRATION))
         job = Job(
-            clean,
-            imported,
-            search,
-            terms,
-            pricer,
-            staging,
+            clean=clean,
+            imported=imported,
+            search=search,
+            terms=terms,
+            pricer=pricer,
+            staging=staging,
             strict=options.strict,
             selection=options.rules,
             stage=stages,
@@ -255,7 +255,7 @@ def optimise(
             job = replace(job, terms=terms)
         stages.seconds.update(found.stages_s)
         origin = cache(lambda: origin_of(model, rules, options.numerics))
-        joined = _joined(job, found, destination, model, origin, stages)
+        joined = _joined(job, found, destination, model, origin=origin, stages=stages)
         clear()  # what the sandbox holds would only lie in the way of those that race
         contest = _contest(job, joined, stages)
     verdict = contest.verdict
@@ -271,11 +271,11 @@ def optimise(
         joined.found,
         (model, model if chosen is None else chosen),
         imported,
-        contest,
-        stages.seconds,
-        pricer.n_measured,
-        options,
-        objective,
+        contest=contest,
+        stages_s=stages.seconds,
+        n_measured=pricer.n_measured,
+        options=options,
+        objective=objective,
     )
     report = replace(
         report,
@@ -283,7 +283,13 @@ def optimise(
         sizes=tuple(one.to_json() for one in sizes),
         notes=(*report.notes, *_notes(joined, contest, lacking), *_caveats(objective, found)),
     )
-    return Outcome(model, chosen, report, joined.found.proposal, is_written)
+    return Outcome(
+        loaded=model,
+        model=chosen,
+        report=report,
+        proposal=joined.found.proposal,
+        is_written=is_written,
+    )
 
 
 def _nothing() -> None:
@@ -305,7 +311,9 @@ def _joined(
     if place is None or not job.terms.race_s or job.terms.by_cost or is_limited:
         return Joined(found)
     with stages("previous"):
-        return join_previous(found, place, model, origin, job.staging.original, job.terms)
+        return join_previous(
+            found, place, model, origin, original=job.staging.original, terms=job.terms
+        )
 
 
 def _notes(joined: Joined, contest: Contest, lacking: str) -> Iterator[str]:
@@ -346,7 +354,7 @@ def _contest(job: Job, joined: Joined, stages: Stages) -> Contest:
             job.staging.original,
             job.clean,
             found.examined,
-            job.terms,
+            terms=job.terms,
             incumbent=joined.incumbent,
         )
 

@@ -11,10 +11,11 @@ from numbers import Integral, Real
 from typing import Any, Literal, TypeAlias
 
 from eqsat_opt.errors import OptionError
+from eqsat_opt.numerics import Numerics
 
 __all__ = ["Effort", "Options", "chosen_options"]
 
-_NUMERICS = ("bitexact", "reassociate", "refactor", "relaxed")
+_NUMERICS = tuple(one.name.lower() for one in Numerics)
 
 Effort = Literal["quick", "normal", "max"]
 

@@ -48,7 +48,7 @@ def obstacle(path: str | os.PathLike[str]) -> str:
     if status is not None and stat.S_ISDIR(status.st_mode):
         return f"{given} is a folder; give a file name"
     if status is not None and not stat.S_ISREG(status.st_mode):
-        return f"{given} is no ordinary file and would be replaced; give another name"
+        return f"{given} is not an ordinary file and would be replaced; give another name"
     if not os.access(folder, os.W_OK | os.X_OK):
         return (
             f"no permission to write in {os.path.dirname(given) or folder}; choose another folder"

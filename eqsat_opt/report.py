@@ -1,4 +1,4 @@
-"""What a run found, for people and for machines."""
+"""What a run found, as tables and as plain values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ENDED = {
 """How saturation ended, where it was not cut off."""
 
 _FAR = 2.0
-"""A bound below half of the cost tells nobody anything."""
+"""A bound below half of the cost is not shown."""
 
 _TITLES = {
     **{name: metric.title for name, metric in METRICS.items()},
@@ -50,7 +50,7 @@ _TITLES = {
 """Totals by name, in the order in which they are told."""
 
 _SAME_COST = 1e-9
-"""Relative difference that sums of prices show for nothing."""
+"""Relative difference that is only rounding in sums of prices."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class OutputError:
         return self.max_rel <= self.tolerance
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """All numbers of one run.
 
@@ -98,8 +98,8 @@ class Report:
             over all sizes; 1 where the race had to show a gain and did not.
         session_speedup: time of the original in a default session over that of the result with
             ``session_options``; 1 without.
-        session_options: what the result gains by beyond a default session, as its metadata ask for
-            and `eqsat_opt.session` sets it; empty for nothing.
+        session_options: options beyond a default session that make the result faster, as in its
+            metadata; `eqsat_opt.session` sets them. Empty if there are none.
         output: the file that holds the result; empty for a result in memory.
         is_in_place: whether that file held the result already and was left as it was.
         operators_before, operators_after: operator name to count, in the main graph of the file as
@@ -119,7 +119,7 @@ class Report:
         matches: rule name to number of matches.
         latency: of ``original``, ``result`` and, with ``session_options``, ``session``, where they
             were raced.
-        race: everything about the race, on the first set of sizes.
+        race: the race on the first set of sizes.
         further_races: the same on the other sets, as far as they were needed.
         sizes: of symbolic dimensions, a set for each that was given: ``given``, ``assumed`` where
             nobody gave one, and ``data`` where the data decide (for prices only).
@@ -239,7 +239,7 @@ class Report:
 
     @property
     def _by_time(self) -> bool:
-        """Whether the clock decides; it does not speak for an original that breaks a limit."""
+        """Whether the race decides; it cannot if the original breaks a limit."""
         return bool(self.objective.get(TIME)) and not self.original_breaks
 
     @staticmethod
@@ -257,7 +257,7 @@ class Report:
         return max((e.max_rel for e in self.errors), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; the keys are stable."""
+        """Plain values with stable keys."""
         return {
             "model": self.model,
             "status": self.status,

@@ -37,7 +37,7 @@ def session(
         custom_ops: libraries of operators of your own.
 
     Raises:
-        ModelError: there is no such file, or it is no model.
+        ModelError: there is no such file, or it is not a model.
         OptionError: the number of threads has no meaning, or a library cannot be loaded.
         RuntimeFailed: onnxruntime refuses the model.
     """
@@ -50,8 +50,8 @@ def session(
 
     if not isinstance(model, onnx_ir.Model):
         raise ModelError(
-            f"a value of type {type(model).__name__} is no model; give a path, an onnx.ModelProto "
-            "or an onnx_ir.Model"
+            f"a value of type {type(model).__name__} is not a model; give a path, an "
+            "onnx.ModelProto or an onnx_ir.Model"
         )
     with Staging(model, model) as staging:  # what the session maps outlives the files' names
         return _opened(staging.original, options)

@@ -1,4 +1,4 @@
-"""How numbers, races and sizes read, for reports and tables of every kind."""
+"""Numbers, races and sizes as text, for all reports and tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def count_text(value: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number with its noun, which has a regular plural: `1 rule`, `12,345 rules`."""
+    """A number with a noun that has a regular plural: `1 rule`, `12,345 rules`."""
     return f"{count_text(count)} {noun}{'' if count == 1 else 's'}"
 
 
@@ -98,7 +98,7 @@ def entrant_text(name: str) -> str:
 
 
 def percent_text(share: float) -> str:
-    """A share that is not nothing: `0.3%`."""
+    """A positive share: `0.3%`."""
     return f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
 
 
@@ -122,6 +122,6 @@ def sizes_text(sets: Sequence[Mapping[str, Mapping[str, int]]]) -> str:
 
 
 def change_text(before: float, after: float) -> str:
-    """The relative change: `-10.5%`; empty where there is none to be seen."""
+    """The relative change: `-10.5%`; empty if it rounds to zero."""
     text = f"{after / before - 1:+.1%}" if before else ""
     return "" if text in ("+0.0%", "-0.0%") else text

@@ -1,7 +1,7 @@
-"""The application: its commands, and what becomes of everything that goes wrong in them.
+"""The application: its commands, and how it reports errors.
 
-An error is one line on standard error and an exit code. Usage errors exit with 1, not with the
-customary 2, which is taken: it says that a check failed.
+An error is one line on standard error and an exit code. Usage errors exit with 1 instead of the
+customary 2, which means that a check failed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         with ending_signals(session, owns_process=owns_process):
             return _run(arguments, session)
-    except KeyboardInterrupt as error:  # when the command had ended already, or not begun
+    except KeyboardInterrupt as error:  # the command had ended already, or had not begun
         return _failed(error, session)
 
 
@@ -104,13 +104,13 @@ def _failed(error: BaseException, session: Session) -> int:
     if session.debug:
         traceback.print_exception(error)
     message, code = _verdict(error, session)
-    with contextlib.suppress(OSError):  # a full disk holds no message either
+    with contextlib.suppress(OSError):  # a full disk cannot take the message either
         sys.stderr.write(f"error: {printable(message)}\n")
     return code
 
 
 def _verdict(error: BaseException, session: Session) -> tuple[str, int]:
-    """What to say, and the exit code."""
+    """The message for an error, and the exit code."""
     if isinstance(error, EqsatError):
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt) and session.signal:
@@ -142,7 +142,7 @@ def _usage_text(error: BaseException) -> str:
 
 
 def _leave_pipe() -> int:
-    """Nobody reads any more: go quietly, without a second failure when Python flushes at exit."""
+    """The reader of the output is gone: end without a second error when Python flushes."""
     with contextlib.suppress(OSError, io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1

@@ -84,7 +84,7 @@ def bench_models(
 
 
 def _verdict(race: RaceResult) -> str:
-    """What default sessions show."""
+    """The result of the race between default sessions."""
     other = race.entries["other"]
     ratio = other.ratio
     if other.note:
@@ -97,7 +97,7 @@ def _verdict(race: RaceResult) -> str:
 
 
 def _advice(race: RaceResult) -> str:
-    """What the level gains that OTHER asks for in its metadata; empty for nothing."""
+    """The gain of the level that the metadata of OTHER ask for; empty if there is none."""
     for name, entry in race.entries.items():
         level = name.partition("@")[2]
         if level and entry.wins and race.beats(name, "other"):

@@ -49,7 +49,7 @@ def compare_methods(
         ),
     ] = 1.05,
     budget: Annotated[
-        int, typer.Option(metavar="N", help="Graphs that a search visits; 0 is no limit.")
+        int, typer.Option(metavar="N", help="Graphs that a search visits; 0 means no limit.")
     ] = 1_000,
     time_limit: Annotated[
         float,

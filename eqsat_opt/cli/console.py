@@ -1,4 +1,4 @@
-"""The console of the command line: names that come from files are shown and never obeyed."""
+"""The console of the command line: names from files are shown as they are, never interpreted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SafeConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """As rich does; its own control codes come in segments of their own."""
+        """Render as rich does, with control characters in text escaped."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment

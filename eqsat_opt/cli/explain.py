@@ -1,4 +1,4 @@
-"""`eqsat-opt explain`: which rules fired, which were chosen, why not another; each stage."""
+"""`eqsat-opt explain`: the rules that fired, those that were chosen, and each stage."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def explain_model(
     quiet: a.Quiet = False,
     debug: a.Debug = False,
 ) -> None:
-    """Search without racing or writing, and say what was found and why it was chosen."""
+    """Search without racing or writing; explain what was found and why it was chosen."""
     if stage is None and lines is not None:
         raise OptionError("--lines counts the rows of a stage; name one with --stage")
     if stage is not None and kernels:

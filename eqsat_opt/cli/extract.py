@@ -134,7 +134,14 @@ def extract_egraphs(
         if plot is not None:
             raise OptionError("--plot draws the trade-off of --pareto; name two metrics there")
         solve = _extractor(
-            method, objective, limit or (), incumbent, time_limit, gap, seed, deterministic
+            method,
+            objective,
+            limit or (),
+            incumbent,
+            time_limit_s=time_limit,
+            gap=gap,
+            seed=seed,
+            deterministic=deterministic,
         )
     else:
         from eqsat_opt.cli.extract_pareto import trader
@@ -148,7 +155,16 @@ def extract_egraphs(
                 raise OptionError(f"{option} has no meaning for a trade-off; leave it out")
         if plot is not None and len(files) > 1:
             raise OptionError("--plot draws one e-graph; name its file instead of the folder")
-        solve = trader(pareto, limit or (), points, time_limit, gap, seed, deterministic, plot)
+        solve = trader(
+            pareto,
+            limit or (),
+            points,
+            time_limit,
+            gap=gap,
+            seed=seed,
+            deterministic=deterministic,
+            plot=plot,
+        )
     outcomes, interrupted = run_all(files, solve, quiet=quiet)
     if json is not None and (outcomes or not interrupted):
         write_json(results(path, outcomes), json)
@@ -175,7 +191,7 @@ def _extractor(
     seed: int,
     deterministic: bool,
 ) -> Callable[[str, GymFile, Tell], Outcome]:
-    """What to do with each file."""
+    """Make the function that solves each file."""
     from eqsat_opt.cli.extract_table import Solved
     from eqsat_opt.extract import EXTRACTORS
     from eqsat_opt.extract.extractors import best_greedy

@@ -1,4 +1,4 @@
-"""One e-graph or a folder of them: every file gets an outcome, whatever happens to the others."""
+"""One e-graph or a folder of them: every file has an outcome, even if others fail."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _MAX_NAMED = 3  # files that the last line of a folder names
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one file.
+    """The outcome of one file.
 
     Attributes:
         name: of the file.
         error: why it could not be read or solved.
-        skipped: whether the file is no e-graph at all.
+        skipped: whether the file is not an e-graph at all.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Outcome:
 
     @property
     def failure(self) -> str:
-        """Why nothing is chosen, empty if something is."""
+        """Why nothing is chosen; empty if something is."""
         return self.error
 
     @property
@@ -133,7 +133,7 @@ def run_all(
 
 @contextmanager
 def _noted_interrupts() -> Iterator[list[int]]:
-    """The interrupts so far: an extractor that is interrupted returns the best that it has."""
+    """Count interrupts: an extractor that is interrupted returns the best solution so far."""
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -152,14 +152,14 @@ def _noted_interrupts() -> Iterator[list[int]]:
 
 
 def results(path: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """What to write: the result, or for a folder one for each file by its name."""
+    """The JSON to write: the result, or for a folder one result per file name."""
     if Path(path).is_dir():
         return {outcome.name: outcome.to_json() for outcome in outcomes if not outcome.skipped}
     return outcomes[0].to_json()
 
 
 def complain(outcomes: Sequence[Outcome]) -> None:
-    """Say what has no result.
+    """Report files without a result.
 
     Raises:
         ExtractionError: there is such a file, or no file is an e-graph.

@@ -51,7 +51,7 @@ class Traded(Outcome):
 
     @property
     def failure(self) -> str:
-        """Why there is no point, empty if there is one."""
+        """Why there is no point; empty if there is one."""
         return "" if self.front.points else "infeasible: nothing computes the roots in the limits"
 
     @property
@@ -82,7 +82,7 @@ def trader(
     deterministic: bool,
     plot: str | None,
 ) -> Callable[[str, GymFile, Tell], Outcome]:
-    """What to do with each file.
+    """Make the function that solves each file.
 
     Raises:
         OptionError: the text does not name two metrics, a limit has no meaning, or the plot cannot
@@ -149,7 +149,7 @@ def print_fronts(console: Console, outcomes: Sequence[Outcome]) -> None:
 
 
 def _check_plot(path: str) -> None:
-    """Say before the work, and not after it, that nothing can be drawn."""
+    """Fail before the search if the plot cannot be drawn."""
     if not path.lower().endswith(_KINDS):
         raise OptionError(f"--plot cannot write {path}; end its name in {', '.join(_KINDS)}")
     if find_spec("matplotlib") is None:

@@ -54,7 +54,7 @@ class Solved(Outcome):
 
     @property
     def failure(self) -> str:
-        """Why nothing is chosen, empty if something is."""
+        """Why nothing is chosen; empty if something is."""
         found = self.extraction
         if found.status != "infeasible":
             return ""
@@ -67,7 +67,7 @@ class Solved(Outcome):
 
     @property
     def status(self) -> str:
-        """That of the extraction."""
+        """The status of the extraction."""
         return self.extraction.status
 
     @property
@@ -92,7 +92,7 @@ class Solved(Outcome):
 
 
 def print_solved(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """One line for each file, then what was left out, then the sum of it."""
+    """One line for each file, then the files that were left out, then a summary."""
     lines = [_cells(outcome) for outcome in outcomes if not outcome.skipped]
     table = Table(box=None, pad_edge=False, header_style="dim")
     widths = _widths(lines, console.width)
@@ -124,7 +124,7 @@ def print_notes(console: Console, outcomes: Sequence[Outcome]) -> None:
 
 
 def _cells(row: Outcome) -> dict[str, Text]:
-    """By title; what is not there is empty."""
+    """The cells of a row by title; missing ones are empty."""
     status = Text(row.status, style=_STYLES.get(row.status, "yellow"))
     if not isinstance(row, Solved):
         return {"file": name_text(row.name), "status": status}
@@ -175,7 +175,7 @@ def _stages_text(stages: Mapping[str, float]) -> str:
 
 
 def number_text(x: float) -> str:
-    """Seven digits, which tell apart what the proofs tell apart."""
+    """Seven digits: as exact as the proofs."""
     return f"{x:.7g}"
 
 

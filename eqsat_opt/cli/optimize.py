@@ -125,7 +125,7 @@ def optimize_model(
 
 
 def _check_stream(json: str | None) -> None:
-    """Standard output takes the model and nothing else."""
+    """Check that standard output takes the model and nothing else."""
     if json == "-":
         raise OptionError("-o - and --json - both mean standard output; give one of them a file")
     if sys.stdout.isatty():

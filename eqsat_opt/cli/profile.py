@@ -44,7 +44,7 @@ def _show(
     json: a.Json = None,
     debug: a.Debug = False,
 ) -> None:
-    """Say what is stored, and for which devices."""
+    """Show what is stored, and for which devices."""
     check_writable(json)
     with _opened(store) as opened:
         stats = opened.stats()

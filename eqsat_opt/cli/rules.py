@@ -1,4 +1,4 @@
-"""`eqsat-opt rules`: what rules there are, what is known of them, and the gate for new ones."""
+"""`eqsat-opt rules`: list rules and their certificates, verify them, and admit new ones."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _show(
 
 @contextmanager
 def _workers(jobs: int) -> Iterator[Executor]:
-    """Fresh processes, which import the rules and nothing of this command line."""
+    """A pool of fresh processes, which import the rules but not this command line."""
     from eqsat_opt.certification import SerialExecutor
 
     if jobs == 1:
@@ -157,8 +157,8 @@ def _workers(jobs: int) -> Iterator[Executor]:
 
 
 def _prepare_worker() -> None:
-    # An interrupt reaches the whole group of processes. A worker that died of it could leave the
-    # queue locked, for which the others would wait for ever; so they finish their rule and end.
+    # An interrupt reaches the whole group of processes. A worker that it killed could leave the
+    # queue locked, and the others would wait forever; so workers finish their rule and end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     # Proofs make many small values and few cycles; looking for these took a fifth of the time.
@@ -184,7 +184,7 @@ def _run(rules: Sequence[Rule], level: int, jobs: int, quiet: bool) -> list[Outc
     known = {
         name: one for f in FAMILIES for name, one in book_certificates(f, strict=False).items()
     }
-    # What is derived rests on rules that need not be verified now.
+    # Derivations rest on rules that need not be verified now.
     proven = [
         rule
         for family in families().values()
@@ -314,7 +314,7 @@ def _import(
     beside = certificates_beside(path)
     if write:
         check_writable(str(beside))
-    # What is written anew need not be read; otherwise it is a claim, to be compared below.
+    # A file that is written anew is not read; any other is a claim, which is compared below.
     claims = {} if write else claims_beside(beside, rules)
     claimed = max((one.level for one in claims.values()), default=1)
     outcomes = _run(rules, min(max(level or 1, claimed), 2), jobs, quiet or json == "-")

@@ -1,4 +1,4 @@
-"""What one run of the command line shares: consoles, progress, JSON files."""
+"""State and helpers of one run of the command line: consoles, progress, JSON files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 Progress = Callable[[str, str], None]
 
 _PIPE_WIDTH = 140
-"""Columns where the output is no terminal: a file or a pipe has no edge to wrap at."""
+"""Columns where the output is not a terminal: a file or a pipe has no edge to wrap at."""
 
 _REFRESH_HZ = 4  # the line shares the machine with what is being measured
 
@@ -53,7 +53,7 @@ class Session:
 
     @property
     def outcome(self) -> str:
-        """What an interruption leaves behind."""
+        """What an interrupted run leaves behind, for the message."""
         return f"{self.written} is complete" if self.written else "nothing was written"
 
 
@@ -68,7 +68,7 @@ def output_console(*, stderr: bool = False) -> Console:
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
-    """What nobody may miss, on standard error where there are no tables."""
+    """Print important warnings, on standard error where there are no tables."""
     from eqsat_opt.cli.console import SafeConsole
 
     console = SafeConsole(stderr=True)
@@ -77,7 +77,7 @@ def print_warnings(warnings: Sequence[str]) -> None:
 
 
 def print_advice(advice: str) -> None:
-    """What a session option gains, on standard error where there are no tables."""
+    """Print what a session option gains, on standard error where there are no tables."""
     from eqsat_opt.cli.console import SafeConsole
 
     if advice:
@@ -86,7 +86,7 @@ def print_advice(advice: str) -> None:
 
 
 def print_rule_notes(*, tables: bool) -> None:
-    """Which rules lack a valid certificate, below the tables or, without them, as an error."""
+    """Print which rules lack a valid certificate, on standard error if there are no tables."""
     from eqsat_opt.api import rule_notes
     from eqsat_opt.cli.console import SafeConsole
 
@@ -124,10 +124,10 @@ def stage_progress(quiet: bool = False) -> Iterator[Progress]:
 def check_writable(
     path: str | None, files: Iterable[str | os.PathLike[str]] = (), *, noun: str = "what is read"
 ) -> None:
-    """Say before the work, and not after it, that a file cannot be written.
+    """Fail before the work if a file cannot be written.
 
     Args:
-        path: as given; nothing is said of `-`, which is standard output, and of none at all.
+        path: as given; `-`, which is standard output, and ``None`` always pass.
         files: what the command reads, or writes something else to.
         noun: what these are.
 

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: what was begun is undone on the way out."""
+"""SIGTERM and SIGHUP end a command as Ctrl-C does, with all clean-up."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def ending_signals(session: Session, *, owns_process: bool) -> Iterator[None]:
             yield
         finally:
             if owns_process:
-                remove_unfinished()  # an interruption may come before anybody owns a new file
+                remove_unfinished()  # an interruption may come before a new file is registered
             for number in numbers:
                 signal.signal(number, _leave if owns_process else signal.SIG_DFL)
 
@@ -64,7 +64,7 @@ def _ending() -> list[int]:
 
 @contextmanager
 def _watched(numbers: list[int]) -> Iterator[None]:
-    """End the process some time after a signal, should the main thread not come to do it."""
+    """End the process some time after a signal, in case the main thread is blocked."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -97,5 +97,5 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def ended_by(number: int) -> str:
-    """What to say of an end by a signal."""
+    """The message for a run that a signal ended."""
     return f"ended by {signal.Signals(number).name}"

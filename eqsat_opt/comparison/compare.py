@@ -83,18 +83,18 @@ def _eqsat(
         found = saturated(graph, rules, cost, budget, time_limit_s=limit, seed=settings.seed)
     trace = tuple(replace(one, time_s=min(one.time_s, seconds[0])) for one in found.trace)
     return MethodResult(
-        "eqsat",
-        found.cost_us,
-        min(found.lower_bound_us, found.cost_us),
-        found.stopped_by,
-        found.status,
-        None,
-        None,
-        found.enodes,
-        _n_running(found.graph),
-        rules_used(found.graph),
-        seconds[0],
-        trace,
+        method="eqsat",
+        cost_us=found.cost_us,
+        lower_bound_us=min(found.lower_bound_us, found.cost_us),
+        stopped_by=found.stopped_by,
+        extraction=found.status,
+        graphs=None,
+        tried=None,
+        enodes=found.enodes,
+        operators=_n_running(found.graph),
+        rules=rules_used(found.graph),
+        time_s=seconds[0],
+        trace=trace,
         graph=found.graph,
     )
 
@@ -115,18 +115,18 @@ def _metaflow(
         Moment(min(one.time_s + lowering_s, seconds[0]), one.cost_us) for one in found.trace
     )
     return MethodResult(
-        "metaflow",
-        found.cost_us,
-        None,
-        found.stopped_by,
-        None,
-        found.graphs,
-        found.tried,
-        None,
-        _n_running(found.graph),
-        dict(sorted(Counter(found.steps).items())),
-        seconds[0],
-        trace,
+        method="metaflow",
+        cost_us=found.cost_us,
+        lower_bound_us=None,
+        stopped_by=found.stopped_by,
+        extraction=None,
+        graphs=found.graphs,
+        tried=found.tried,
+        enodes=None,
+        operators=_n_running(found.graph),
+        rules=dict(sorted(Counter(found.steps).items())),
+        time_s=seconds[0],
+        trace=trace,
         graph=found.graph,
     )
 
@@ -168,21 +168,22 @@ def compare_methods(
                 continue
             if progress is not None:
                 progress(name, "")
-            # Prices of its own, so that nobody profits from what another one has computed.
+            # Each method has its own prices, so that none profits from what another one has
+            # computed.
             cost = OperatorCost(clock.price, known.all)
             found = _METHODS[name](graph, read, cost, settings, clock)
             found = replace(found, trace=descent(original_us, found.cost_us, found.trace))
             best[name] = min(best.get(name, found), found, key=lambda r: (r.cost_us, r.time_s))
     return Comparison(
-        model,
-        original_us,
-        _n_running(start),
-        len(read),
-        "roofline" if pricer is None else "measured",
-        clock.measuring_s,
-        settings,
-        tuple(best.values()),
-        {**known.data, **known.assumed},
+        model=model,
+        original_cost_us=original_us,
+        operators=_n_running(start),
+        n_rules=len(read),
+        prices="roofline" if pricer is None else "measured",
+        measuring_s=clock.measuring_s,
+        settings=settings,
+        results=tuple(best.values()),
+        assumed_sizes={**known.data, **known.assumed},
     )
 
 
@@ -195,7 +196,7 @@ def check(
     sizes: Mapping[str, int],
     session: OrtOptions,
 ) -> Comparison:
-    """The comparison with the outputs of every result compared to those of the model.
+    """Compare the outputs of every result with those of the model.
 
     Args:
         comparison: with graphs.

@@ -1,15 +1,13 @@
-"""The common ground of the methods: the model as operators that rules know, each a kernel alone."""
+"""The graph that all methods start from: operators that rules know, each a kernel of its own."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from eqsat_opt.egraph import Lowered
 from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.ir.folding import fold
-from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
-from eqsat_opt.ir.import_context import identity_node
-from eqsat_opt.ir.types import TensorType, ValueType
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.rebuild import GraphWriter
+from eqsat_opt.ir.types import TensorType
 
 __all__ = ["fold_constants", "operator_graph"]
 
@@ -23,57 +21,34 @@ def operator_graph(lowered: Lowered) -> Graph:
     constant a scalar literal. So rules meet the same operators in a search and in the e-graph.
     """
     graph = lowered.graph
-    name_of: dict[int, str] = {}
-    taken = {*graph.types, *lowered.constants}
-    for name in sorted(lowered.value, key=lambda n: n not in graph.pinned):
-        if name in graph.types and name not in graph.constants:
-            name_of.setdefault(lowered.value[name], name)
-    types: dict[str, ValueType] = {name: graph.types[name] for name in graph.inputs}
-    constants: dict[str, Constant] = {}
-    nodes: list[Node] = []
+    writer = GraphWriter(graph, taken=lowered.constants)
+    name_of = writer.preferred(lowered.value)
     for number, term in enumerate(lowered.terms):
         if term.op == LEAF:
-            name_of[number] = name = lowered.leaf_names[int(term.attrs[0][1])]  # type: ignore[arg-type]
+            name_of[number] = name = lowered.leaf_names[term.index]
             if name in lowered.constants:
-                constants[name] = lowered.constants[name]
-            types[name] = term.type
+                writer.constant(name, lowered.constants[name])
         elif term.op == OPAQUE:
-            node = lowered.opaque[int(term.attrs[0][1])]  # type: ignore[arg-type]
-            children = iter(term.children)
-            inputs = tuple(name_of[next(children)] if name else "" for name in node.inputs)
-            for name in node.captures:
-                if name in graph.constants:
-                    constants[name], types[name] = graph.constants[name], graph.types[name]
-                elif (found := name_of[lowered.value[name]]) != name and name not in types:
-                    # Two values of the model are one term; its subgraphs know both by name.
-                    types[name] = graph.types[name]
-                    nodes.append(identity_node(found, name))
-            nodes.append(replace(node, inputs=inputs))
-            types.update((name, graph.types[name]) for name in node.outputs if name)
+            node = lowered.opaque[term.index]
+            operands = [name_of[child] for child in term.children]
+            own = sum(map(bool, node.inputs))
+            writer.opaque(node, operands[:own], operands[own:])
         elif term.op == OUT:
-            node = lowered.opaque[int(lowered.terms[term.children[0]].attrs[0][1])]  # type: ignore[arg-type]
-            name_of[number] = node.outputs[int(term.attrs[0][1])]  # type: ignore[arg-type]
+            node = lowered.opaque[lowered.terms[term.children[0]].index]
+            name_of[number] = node.outputs[term.index]
         else:
-            name = name_of.get(number) or _fresh(f"{term.op.lower()}_{number}", taken)
-            name_of[number] = name
-            types[name] = term.type
-            operands = tuple(name_of[child] for child in term.children)
-            own = term.sources[0] if term.sources else ""
-            nodes.append(Node(term.op, operands, (name,), term.attrs, own, term.sources))
-    outputs = tuple(
-        name if name in types else name_of[lowered.value[name]] for name in graph.outputs
-    )
-    result = Graph(graph.inputs, outputs, tuple(nodes), constants, types, graph.model)
-    return result.with_nodes(tuple(result.live_nodes()))
-
-
-def _fresh(base: str, taken: set[str]) -> str:
-    name, number = base, 0
-    while name in taken:
-        number += 1
-        name = f"{base}_{number}"
-    taken.add(name)
-    return name
+            if number not in name_of:
+                name_of[number] = writer.fresh(f"{term.op.lower()}_{number}")
+            node = Node(
+                op=term.op,
+                inputs=tuple(name_of[child] for child in term.children),
+                outputs=(name_of[number],),
+                attrs=term.attrs,
+                name=term.sources[0] if term.sources else "",
+                sources=term.sources,
+            )
+            writer.node(node, term.type)
+    return writer.graph([name_of[lowered.value[name]] for name in graph.outputs])
 
 
 def fold_constants(graph: Graph) -> Graph:

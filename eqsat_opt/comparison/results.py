@@ -24,7 +24,7 @@ class Moment:
 
 
 def descent(original_us: float, final_us: float, moments: Iterable[Moment]) -> tuple[Moment, ...]:
-    """How the cost fell from the original's to the final one, which is the more exact sum."""
+    """How the cost fell, from that of the original to the final one, which is recomputed."""
     trace = [Moment(0.0, original_us)]
     for moment in moments:
         if moment.cost_us < trace[-1].cost_us * (1 - _ROUNDING):
@@ -32,7 +32,7 @@ def descent(original_us: float, final_us: float, moments: Iterable[Moment]) -> t
     return (*trace[:-1], replace(trace[-1], cost_us=final_us))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MethodResult:
     """What one method found.
 
@@ -89,7 +89,7 @@ class MethodResult:
         return next((moment.time_s for moment in self.trace if moment.cost_us <= most), None)
 
     def to_json(self) -> dict[str, Any]:
-        """All but the graph."""
+        """Everything but the graph, as plain values."""
         value = {name: part for name, part in self.__dict__.items() if name != "graph"}
         trace = [asdict(moment) for moment in self.trace]
         return {
@@ -135,7 +135,7 @@ class Comparison:
         return result.after_s(min(others)) if others else None
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the graphs."""
+        """Everything but the graphs, as plain values."""
         return {
             "model": self.model,
             "original_cost_us": self.original_cost_us,

@@ -23,7 +23,7 @@ __all__ = ["Saturated", "saturated"]
 _METRIC = "time_us"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Saturated:
     """What the e-graph found.
 
@@ -94,7 +94,15 @@ def _candidate(eclasses: EClasses, node: int) -> Candidate:
     operands = tuple(children.index(c) for c in eclasses.children(node))
     step = Step(op, eclasses.attrs[node], operands)
     refs = tuple(OperandRef(c) for c in children)
-    return Candidate(cls, "op", (node,), children, refs, (step,), (len(refs),))
+    return Candidate(
+        cls=cls,
+        kind="op",
+        nodes=(node,),
+        reads=children,
+        operands=refs,
+        steps=(step,),
+        outputs=(len(refs),),
+    )
 
 
 def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) -> Choice:
@@ -125,7 +133,7 @@ def saturated(
     time_limit_s: float = 10.0,
     seed: int = 0,
 ) -> Saturated:
-    """Saturate, price each e-node as an operator alone, extract, raise.
+    """Saturate, price each e-node as a separate operator, extract, and build the graph.
 
     Args:
         graph: normalised.
@@ -162,13 +170,13 @@ def saturated(
     # A graph counts as found when it could have been written down.
     ready_s = begun - started + clock() - extracted
     return Saturated(
-        raised,
-        graph_cost_us(raised, cost),
-        found.lower_bound,
-        found.status,
-        report.enodes,
-        report.stopped_by,
-        (
+        graph=raised,
+        cost_us=graph_cost_us(raised, cost),
+        lower_bound_us=found.lower_bound,
+        status=found.status,
+        enodes=report.enodes,
+        stopped_by=report.stopped_by,
+        trace=(
             Moment(ready_s, totals(problem, own)[_METRIC]),
             *(Moment(ready_s + point.time_s, point.cost) for point in found.trace),
         ),

@@ -30,8 +30,8 @@ class CompareSettings:
         nodes: e-nodes.
         seed: of extraction.
         measure: price operators by measuring them, instead of by the roofline.
-        repeat: turns that the methods take, of which the quickest of each counts: the first one
-            also loads libraries and compiles rules. Who took long takes no further turn.
+        repeat: how often each method runs; its fastest run counts, because the first one also loads
+            libraries and compiles rules. Slow methods run once.
     """
 
     methods: tuple[str, ...] = ("eqsat", "metaflow")

@@ -130,21 +130,25 @@ def eclasses_from_json(document: Any) -> NamedEClasses:
         cls = one.whole("class", len(classes))
         op, attrs, children, origin = reader.read(one)
         if cls not in children:
-            raise StageError(f"{one.where} does not read its own class, so it is no loop")
-        loops.append(Loop(cls, op, attrs, children, origin))
+            raise StageError(f"{one.where} does not read its own class, so it is not a loop")
+        loops.append(Loop(eclass=cls, op=op, attrs=attrs, children=children, origin=origin))
     eclasses = EClasses(
-        np.array(reader.class_of, dtype=np.int32),
-        tuple(reader.op),
-        tuple(reader.attrs),
-        np.array(reader.child_ptr, dtype=np.int32),
-        np.array(reader.child_ix, dtype=np.int32),
-        tuple(type_from_json(one.get("type"), one.place("type")) for one in classes),
-        np.array([one.flag("const") if "const" in one.value else False for one in classes], bool),
-        np.array(reader.origin, dtype=np.int64),
-        rules,
-        np.array(entry.wholes("term_class", len(classes)), dtype=np.int32),
-        {i: one.texts("united_by") for i, one in enumerate(classes) if "united_by" in one.value},
-        tuple(loops),
+        class_of=np.array(reader.class_of, dtype=np.int32),
+        op=tuple(reader.op),
+        attrs=tuple(reader.attrs),
+        child_ptr=np.array(reader.child_ptr, dtype=np.int32),
+        child_ix=np.array(reader.child_ix, dtype=np.int32),
+        types=tuple(type_from_json(one.get("type"), one.place("type")) for one in classes),
+        is_const=np.array(
+            [one.flag("const") if "const" in one.value else False for one in classes], bool
+        ),
+        origin=np.array(reader.origin, dtype=np.int64),
+        rule_names=rules,
+        term_class=np.array(entry.wholes("term_class", len(classes)), dtype=np.int32),
+        united_by={
+            i: one.texts("united_by") for i, one in enumerate(classes) if "united_by" in one.value
+        },
+        loops=tuple(loops),
     )
     names = {i: one.text("name") for i, one in enumerate(classes) if "name" in one.value}
     _require_types(eclasses)
@@ -205,7 +209,7 @@ def _rules(entry: Entry) -> dict[int, str]:
     rules = {}
     for key in entry.value:
         if not (key.isascii() and key.isdecimal() and str(int(key)) == key):
-            raise StageError(f"{entry.where} has the key {key!r}, which is no rule number")
+            raise StageError(f"{entry.where} has the key {key!r}, which is not a rule number")
         rules[int(key)] = entry.text(key)
     return rules
 
@@ -215,7 +219,7 @@ def _outputs(entry: Entry, n_classes: int) -> tuple[tuple[str, int], ...]:
     for number, item in enumerate(entry.items("outputs")):
         where = f"output {number} of {entry.where}"
         if not isinstance(item, list) or len(item) != 2:
-            raise StageError(f"{where} is no pair of a name and a class")
+            raise StageError(f"{where} is not a pair of a name and a class")
         pair = Entry({"name": item[0], "class": item[1]}, where)
         outputs.append((pair.text("name"), pair.whole("class", n_classes)))
     return tuple(outputs)

@@ -27,7 +27,7 @@ from eqsat_opt.egraph.terms import LEAF, OUT, Lowered
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.dims import SymDim, literal
 from eqsat_opt.ir.folding import is_exact
-from eqsat_opt.ir.graph import OPAQUE, Attrs
+from eqsat_opt.ir.graph import OPAQUE, Attrs, attributes
 from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops._base import IllTyped
@@ -57,7 +57,7 @@ class Loop:
     origin: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EClasses:
     """All e-nodes and e-classes.
 
@@ -196,28 +196,20 @@ def _rows(
         for row in tables[name].rows:
             inputs = list(row.inputs)
             origin = by.get(tuple(inputs), 0)
-            if name == "Leaf":
-                rows.append(_Raw(row.output, LEAF, (("index", engine.i64(inputs[0])),), (), origin))
-            elif name == "Out":
-                rows.append(
-                    _Raw(row.output, OUT, (("index", engine.i64(inputs[0])),), (inputs[1],), origin)
-                )
+            if name in (LEAF, OUT):
+                op, attrs, children = name, attributes(index=engine.i64(inputs[0])), inputs[1:]
             elif name == "Map" or name.startswith("Node_"):
                 key = decoder.attr(inputs[0], "str")
                 op, attrs = keys.get(key) or others.setdefault(key, _parse_key(key))
-                rows.append(_Raw(row.output, op, attrs, tuple(inputs[1:]), origin))
+                children = inputs[1:]
             else:
                 arity = schema.arity(name)
-                values = [
-                    (key, decoder.attr(value, kind))
-                    for (key, kind), value in zip(
-                        schema.attr_kinds(name), inputs[arity:], strict=True
-                    )
-                ]
-                if all(value is not None for _, value in values):
-                    rows.append(
-                        _Raw(row.output, name, tuple(values), tuple(inputs[:arity]), origin)
-                    )
+                kinds = zip(schema.attr_kinds(name), inputs[arity:], strict=True)
+                values = {key: decoder.attr(value, kind) for (key, kind), value in kinds}
+                if any(value is None for value in values.values()):
+                    continue
+                op, attrs, children = name, tuple(values.items()), inputs[:arity]
+            rows.append(_Raw(row.output, op, attrs, tuple(children), origin=origin))
     return rows
 
 
@@ -295,7 +287,7 @@ def freeze(
     tables = engine.tables()
     decoder = _Decoder(engine, codes)
     types = _types(engine, decoder, tables)
-    rows = _rows(engine, schema, lowered, decoder, tables)
+    rows = _rows(engine, schema, lowered, decoder, tables=tables)
     origins = {engine.i64(r.inputs[0]): r.output for r in tables["Orig"].rows}
     first: dict[Any, int] = {}
     for number in range(len(lowered.terms)):
@@ -325,7 +317,7 @@ def freeze(
         )
 
     rows.sort(key=key)
-    # What is no tensor has the type that the model gives it.
+    # What is not a tensor has the type that the model gives it.
     other = {origins[i]: term.type for i, term in enumerate(lowered.terms)}
     by_class: dict[int, ValueType] = {
         number: types.get(cls) or other.get(cls, OtherType()) for cls, number in numbers.items()
@@ -341,23 +333,25 @@ def freeze(
             numbers,
             {numbers[c] for c in constant if c in numbers},
             by_class,
-            folding_room(lowered.constants.values()),
-            lowered.exact,
+            room_bytes=folding_room(lowered.constants.values()),
+            exact=lowered.exact,
         )
     ] = True
     eclasses = EClasses(
-        np.array([numbers[row.cls] for row in rows], dtype=np.int32),
-        tuple(row.op for row in rows),
-        tuple(row.attrs for row in rows),
-        ptr,
-        np.array(flat, dtype=np.int32),
-        tuple(by_class[i] for i in range(len(used))),
-        is_const,
-        np.array([row.origin for row in rows], dtype=np.int64),
-        dict(rule_names),
-        np.array([numbers[origins[i]] for i in range(len(lowered.terms))], dtype=np.int32),
-        _united_by(engine, schema, tables, numbers, rule_names),
-        _loops(loops, numbers),
+        class_of=np.array([numbers[row.cls] for row in rows], dtype=np.int32),
+        op=tuple(row.op for row in rows),
+        attrs=tuple(row.attrs for row in rows),
+        child_ptr=ptr,
+        child_ix=np.array(flat, dtype=np.int32),
+        types=tuple(by_class[i] for i in range(len(used))),
+        is_const=is_const,
+        origin=np.array([row.origin for row in rows], dtype=np.int64),
+        rule_names=dict(rule_names),
+        term_class=np.array(
+            [numbers[origins[i]] for i in range(len(lowered.terms))], dtype=np.int32
+        ),
+        united_by=_united_by(engine, schema, tables, numbers, rule_names=rule_names),
+        loops=_loops(loops, numbers),
     )
     _check_types(eclasses)
     return eclasses
@@ -409,7 +403,11 @@ def _computable(
 def _loops(rows: list[_Raw], numbers: Mapping[Any, int]) -> tuple[Loop, ...]:
     loops = [
         Loop(
-            numbers[row.cls], row.op, row.attrs, tuple(numbers[c] for c in row.children), row.origin
+            eclass=numbers[row.cls],
+            op=row.op,
+            attrs=row.attrs,
+            children=tuple(numbers[c] for c in row.children),
+            origin=row.origin,
         )
         for row in rows
         if row.cls in numbers and all(c in numbers for c in row.children)

@@ -1,4 +1,4 @@
-"""What the numbers in a frozen e-graph are called in the model, and the e-classes as text."""
+"""Names of the model for the numbers in a frozen e-graph, and the e-classes as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eqsat_opt.columns import aligned
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.terms import LEAF, OUT, Lowered
-from eqsat_opt.ir.graph import OPAQUE
+from eqsat_opt.ir.graph import OPAQUE, index_of
 from eqsat_opt.ir.types import ValueType
 from eqsat_opt.ir.values_json import attrs_text
 
@@ -57,7 +57,7 @@ class OpaqueNode:
 
 @dataclass(frozen=True)
 class Legend:
-    """What leaves, opaque nodes and classes are called.
+    """The names of leaves, opaque nodes and classes.
 
     Attributes:
         leaves: by the index of the e-nodes ``Leaf``.
@@ -105,10 +105,10 @@ class NamedEClasses:
     legend: Legend
 
     def value_name(self, cls: int) -> str:
-        """What the model calls a class, or lowering a leaf that it made; ``""`` if nobody does."""
+        """The name of a class in the model, or of a leaf that lowering made; ``""`` if none."""
         eclasses = self.eclasses
         leaves = (
-            self.legend.leaves[int(dict(eclasses.attrs[node])["index"])].name  # type: ignore[arg-type]
+            self.legend.leaves[index_of(eclasses.attrs[node])].name
             for node in (eclasses.nodes_of[cls] if cls < eclasses.n_classes else ())
             if eclasses.op[node] == LEAF
         )
@@ -127,7 +127,7 @@ class NamedEClasses:
         if op not in (LEAF, OPAQUE, OUT):
             attrs = attrs_text(eclasses.attrs[node])
             return f"{op}({operands}{'; ' if operands and attrs else ''}{attrs})"
-        index = int(dict(eclasses.attrs[node])["index"])  # type: ignore[arg-type]
+        index = index_of(eclasses.attrs[node])
         if op == LEAF:
             return str(self.legend.leaves[index])
         if op == OUT:

@@ -6,10 +6,10 @@ and nothing here depends on how they were made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node
+from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, index_of
 from eqsat_opt.ir.types import ValueType
 
 __all__ = ["LEAF", "OUT", "Lowered", "TermNode"]
@@ -38,6 +38,11 @@ class TermNode:
     type: ValueType
     sources: tuple[str, ...] = ()
 
+    @property
+    def index(self) -> int:
+        """The number of a leaf, of an opaque node, or of an output of an opaque node."""
+        return index_of(self.attrs)
+
 
 @dataclass(frozen=True)
 class Lowered:
@@ -63,7 +68,21 @@ class Lowered:
     view_of: Mapping[str, str] = field(default_factory=dict)
     exact: bool = False
 
+    @staticmethod
+    def of_terms(
+        terms: Iterable[TermNode],
+        leaf_names: Iterable[str],
+        constants: Mapping[str, Constant],
+        *,
+        exact: bool = False,
+    ) -> Lowered:
+        """Terms that do not come from a model."""
+        return Lowered(
+            graph=Graph((), (), (), constants={}, types={}), terms=tuple(terms), value={},
+            leaf_names=tuple(leaf_names), constants=constants, opaque=(), exact=exact,
+        )  # fmt: skip
+
     def constant(self, term: int) -> Constant | None:
         """The handle of a constant leaf."""
         node = self.terms[term]
-        return self.constants.get(self.leaf_names[node.attrs[0][1]]) if node.op == LEAF else None  # type: ignore[index]
+        return self.constants.get(self.leaf_names[node.index]) if node.op == LEAF else None

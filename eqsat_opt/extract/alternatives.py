@@ -85,10 +85,12 @@ def alternatives(
         if solution.rows is None:
             continue
         choice = raise_choice(problem, solution.rows)
-        other = conclude(problem, objective, choice, extraction.lower_bound, "feasible")
+        other = conclude(problem, objective, choice, extraction.lower_bound, open_status="feasible")
         used[_rows(problem, other)] += 1
         pool.setdefault(_key(other), other)
-        picked = _different(extraction, pool.values(), k, min_distance, min_cost_difference)
+        picked = _different(
+            extraction, pool.values(), k, min_distance, min_cost_difference=min_cost_difference
+        )
     return picked
 
 

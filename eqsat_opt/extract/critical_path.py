@@ -25,7 +25,7 @@ def least_finish(
         `[n_classes]` lengths (infinite: cannot be computed without a cycle) and options that reach
         them (-1: none); the options form no cycle.
     """
-    return _derive(members, option_class, children, path, path, 1.0, 0.0)
+    return _derive(members, option_class, children, path, path=path, balance=1.0, share=0.0)
 
 
 def dearest_chain(
@@ -97,7 +97,7 @@ def weighed_trees(
     Returns:
         `[n_classes]` options (-1: none), which form no cycle.
     """
-    return _derive(members, option_class, children, cost, path, balance, 1.0)[1]
+    return _derive(members, option_class, children, cost, path=path, balance=balance, share=1.0)[1]
 
 
 def _derive(

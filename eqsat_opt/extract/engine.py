@@ -134,13 +134,21 @@ def extract(
                 f"no solution within the limits was found in {time_limit_s:g} s; "
                 "allow more time, use method auto or exact, or loosen the limits"
             )
-        return Extraction({}, math.inf, math.inf, 0.0, "infeasible", {}, objective)
+        return Extraction(
+            choice={},
+            cost=math.inf,
+            lower_bound=math.inf,
+            gap=0.0,
+            status="infeasible",
+            metrics={},
+            objective=objective,
+        )
     choice = raise_choice(problem, solution.rows)
     cost = value_of(problem, objective, choice)
     open_status: Status = "greedy" if method == "greedy" else "feasible"
     recorder.note("result", cost, solution.lower_bound)
     return replace(
-        conclude(problem, objective, choice, solution.lower_bound, open_status),
+        conclude(problem, objective, choice, solution.lower_bound, open_status=open_status),
         trace=tuple(recorder.trace),
         stages_s=recorder.stages_s,
     )

@@ -117,7 +117,7 @@ def _alone(greedy: Callable[[Instance], list[int] | None]) -> Run:
             return extract(problem, objective, method="greedy")
         rows = {c: instance.option_ids[i] for c, i in enumerate(choice) if i >= 0}
         chosen = raise_choice(problem, rows)
-        found = conclude(problem, objective, chosen, instance.trivial_bound(), "greedy")
+        found = conclude(problem, objective, chosen, instance.trivial_bound(), open_status="greedy")
         return replace(found, stages_s={"greedy": time.perf_counter() - start_s})
 
     return run

@@ -118,7 +118,16 @@ def from_problem(problem: Problem, cost: FloatArray, objective: Objective) -> In
 def join(parts: Sequence[Instance]) -> Instance:
     """One instance made of independent ones, as needed when a limit couples them."""
     class_base = option_base = 0
-    joined = Instance([], [], [], [], [], (), [], [])
+    joined = Instance(
+        members=[],
+        option_class=[],
+        children=[],
+        cost=[],
+        load=[],
+        roots=(),
+        class_ids=[],
+        option_ids=[],
+    )
     roots: list[int] = []
     for part in parts:
         joined.members.extend([[i + option_base for i in m] for m in part.members])
@@ -132,14 +141,14 @@ def join(parts: Sequence[Instance]) -> Instance:
         class_base += part.n_classes
         option_base += part.n_options
     return Instance(
-        joined.members,
-        joined.option_class,
-        joined.children,
-        joined.cost,
-        joined.load,
-        tuple(roots),
-        joined.class_ids,
-        joined.option_ids,
+        members=joined.members,
+        option_class=joined.option_class,
+        children=joined.children,
+        cost=joined.cost,
+        load=joined.load,
+        roots=tuple(roots),
+        class_ids=joined.class_ids,
+        option_ids=joined.option_ids,
     )
 
 

@@ -13,6 +13,9 @@ from eqsat_opt.errors import ExtractionError
 
 __all__ = ["CRITICAL_PATH", "AnyObjective", "Objective", "Product", "Ratio", "without_limits"]
 
+_ROUNDING = 1e-9
+"""Relative: sums in another order differ by less."""
+
 CRITICAL_PATH = "critical_path"
 """Name of the critical path among limits and reported metrics."""
 
@@ -106,10 +109,10 @@ class _Limited:
         self._check_names(tuple(self.path), metrics)
         return _vector(self.path, metrics)
 
-    def broken_limit(self, metrics: Mapping[str, float], tolerance: float = 1e-9) -> str | None:
+    def broken_limit(self, metrics: Mapping[str, float]) -> str | None:
         """One sentence about a limit that the metrics exceed, None if there is none."""
         for name, limit in self.limits.items():
-            if metrics[name] > limit * (1 + tolerance):
+            if metrics[name] > limit * (1 + _ROUNDING):
                 return f"{name} is {metrics[name]}, above its limit {limit}"
         return None
 

@@ -125,7 +125,14 @@ def pareto(
     if points < 2:
         raise ExtractionError(f"points is {points}; a trade-off has at least 2")
     sweep = _Sweep(
-        problem, first, second, limits or {}, caps or {}, time_limit_s, seed, deterministic
+        problem=problem,
+        first=first,
+        second=second,
+        limits=limits or {},
+        caps=caps or {},
+        time_limit_s=time_limit_s,
+        seed=seed,
+        deterministic=deterministic,
     )
     try:
         for weights in ((1.0, 0.0), (0.0, 1.0)):

@@ -26,7 +26,7 @@ def cheapest_trees(
 
     Returns:
         `[n_classes]` costs and options (-1: cannot be computed without a cycle). The options form
-        no cycle, among classes of cost 0 neither. In deep graphs with much sharing trees grow
+        no cycle, not even among classes of cost 0. In deep graphs with much sharing trees grow
         exponentially: an infinite cost with an option is one that overflowed.
     """
     n_classes, n_options = len(members), len(children)

@@ -85,7 +85,9 @@ def lower_batch_normalisation(graph: Graph) -> Graph:
         assert type_ is not None
         channels = gamma.type.static_shape()[0]
         parameter = TensorType(type_.dtype, (channels, *(1,) * (type_.rank - 2)))
-        parts = _scale_and_shift(parameter, node.attr("epsilon"), gamma, beta, mean, variance)
+        parts = _scale_and_shift(
+            parameter, node.attr("epsilon"), gamma, beta, mean=mean, variance=variance
+        )
         if parts is None:
             nodes.append(node)
             continue
@@ -230,7 +232,9 @@ class _Folder:
         if not _is_per_channel(constant.type, type_, type_.rank - 1):
             return None
         if producer.op == "MatMul" and node.op in ("Mul", "Div"):
-            return self._into_product(producer, node.op, constant, node.output, node.sources)
+            return self._into_product(
+                producer, node.op, constant, node.output, sources=node.sources
+            )
         if producer.op == "Add":
             return self._into_biased_product(producer, node, constant, type_)
         return None
@@ -257,8 +261,10 @@ class _Folder:
             if shape is None:
                 return None
             old = self.constants[weight]
-            scaled = _combined(node.op, old.type, old, constant, shape)
-            others = [_combined(node.op, vector, self.constants[b], constant, flat) for b in bias]
+            scaled = _combined(node.op, old.type, old, constant, shape=shape)
+            others = [
+                _combined(node.op, vector, self.constants[b], constant, shape=flat) for b in bias
+            ]
             if scaled is None or None in others:
                 return None
             weight = self._constant(weight, scaled)
@@ -272,7 +278,7 @@ class _Folder:
                 else splat_constant(np.zeros((), numpy_dtype(type_.dtype)), (channels,))
             )
             name = bias[0] if bias else f"{conv.output}__bias"
-            shifted = _combined(node.op, vector, old, constant, flat)
+            shifted = _combined(node.op, vector, old, constant, shape=flat)
             if shifted is None:
                 return None
             bias = [self._constant(name, shifted)]
@@ -293,7 +299,9 @@ class _Folder:
             or self.constants[weight].type.rank < 2
         ):
             return None
-        scaled = _combined(op, self.constants[weight].type, self.constants[weight], constant, (-1,))
+        scaled = _combined(
+            op, self.constants[weight].type, self.constants[weight], constant, shape=(-1,)
+        )
         if scaled is None:
             return None
         return replace(
@@ -319,11 +327,11 @@ class _Folder:
         ):
             return None
         vector = TensorType(type_.dtype, (type_.shape[-1],))
-        combined = _combined(node.op, vector, _flat(old, vector), constant, (-1,))
+        combined = _combined(node.op, vector, _flat(old, vector), constant, shape=(-1,))
         if combined is None:
             return None
         if node.op in ("Mul", "Div"):
-            scaled = self._into_product(product, node.op, constant, value, node.sources)
+            scaled = self._into_product(product, node.op, constant, value, sources=node.sources)
             if scaled is None:
                 return None
             self.nodes[self.index[value]] = scaled

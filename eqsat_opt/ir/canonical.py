@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node
+from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Node
 from eqsat_opt.ir.types import ValueType
 
 __all__ = [
     "KEY_BYTES",
-    "canonical_hash",
-    "canonical_keys",
     "constant_key",
     "graph_key",
     "input_key",
@@ -68,25 +66,3 @@ def output_key(index: int) -> bytes:
 def graph_key(outputs: Iterable[bytes]) -> bytes:
     """The key of a graph from those of its outputs, in interface order."""
     return blake2b(b"".join(outputs), digest_size=KEY_BYTES).digest()
-
-
-def canonical_keys(graph: Graph) -> dict[str, bytes]:
-    """Value name to key, for every value that is defined."""
-    keys = {name: input_key(i, graph.types[name]) for i, name in enumerate(graph.inputs)}
-    keys.update((name, constant_key(handle)) for name, handle in graph.constants.items())
-    for node in graph.nodes:
-        operands = [keys[name] for name in node.reads]
-        if node.op == OPAQUE:
-            bundle = term_key(opaque_key(node), operands)
-            for index, name in enumerate(node.outputs):
-                if name:
-                    keys[name] = term_key(output_key(index), (bundle,))
-        else:
-            keys[node.output] = term_key(operator_key(node.op, node.attrs), operands)
-    return keys
-
-
-def canonical_hash(graph: Graph) -> str:
-    """The key of the graph in hexadecimal; what no output needs does not count."""
-    keys = canonical_keys(graph)
-    return graph_key(keys[name] for name in graph.outputs).hex()

@@ -1,8 +1,8 @@
 """Symbolic dimensions: integer polynomials over named sizes, kept in one normal form.
 
 A dimension is a plain ``int`` or a :class:`SymDim`. Equal polynomials are equal objects, so shapes
-compare with ``==``. What is no polynomial (a floor division that leaves a rest) becomes an atom of
-its own.
+compare with ``==``. What is not a polynomial (a floor division that leaves a rest) becomes an atom
+of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ __all__ = [
     "MODULUS",
     "Dim",
     "SymDim",
-    "as_dim",
     "dim_names",
     "dim_product",
     "encode_dim",
@@ -90,11 +89,6 @@ Dim = int | SymDim
 def sym(name: str) -> SymDim:
     """The dimension that is called ``name``."""
     return SymDim((((name,), 1),))
-
-
-def as_dim(value: int | str | SymDim) -> Dim:
-    """Turn an ONNX ``dim_value`` or ``dim_param`` into a dimension."""
-    return sym(value) if isinstance(value, str) else value
 
 
 def literal(dim: Dim) -> int:

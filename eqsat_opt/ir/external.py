@@ -125,7 +125,7 @@ def external_files(model: onnx_ir.Model) -> set[str]:
 
 
 def files_read_by(path: str | os.PathLike[str]) -> frozenset[str]:
-    """The data files of the model in a file, by their real paths; none if that is no model."""
+    """The data files of the model in a file, by their real paths; none if that is not a model."""
     try:
         status = os.stat(path)
         # A pipe would be waited for, and what is read from it is lost to the next reader.

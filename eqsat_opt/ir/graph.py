@@ -19,7 +19,17 @@ from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.dims import Dim
 from eqsat_opt.ir.types import TensorType, ValueType
 
-__all__ = ["OPAQUE", "Attr", "Attrs", "Constant", "Graph", "Node", "attributes"]
+__all__ = [
+    "OPAQUE",
+    "Attr",
+    "Attrs",
+    "Constant",
+    "Graph",
+    "Node",
+    "attributes",
+    "index_of",
+    "number_of",
+]
 
 Attr = int | float | str | tuple[Dim, ...]
 Attrs = tuple[tuple[str, Attr], ...]
@@ -32,6 +42,20 @@ OPAQUE = "Opaque"
 def attributes(**values: Attr) -> Attrs:
     """Attributes in canonical order."""
     return tuple(sorted(values.items()))
+
+
+def number_of(attrs: Attrs, name: str) -> float:
+    """The value of an attribute that is a number."""
+    value = dict(attrs)[name]
+    assert isinstance(value, int | float)
+    return value
+
+
+def index_of(attrs: Attrs) -> int:
+    """The attribute ``index``, by which terms refer to leaves, opaque nodes and their outputs."""
+    value = dict(attrs)["index"]
+    assert isinstance(value, int)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +164,7 @@ class Graph:
         return frozenset((*self.inputs, *self.outputs, *captured))
 
     def tensor_type(self, name: str) -> TensorType | None:
-        """The tensor type of a value, ``None`` for what is no typed tensor."""
+        """The tensor type of a value, ``None`` for what is not a typed tensor."""
         value = self.types.get(name)
         return value if isinstance(value, TensorType) else None
 

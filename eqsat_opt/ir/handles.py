@@ -101,7 +101,7 @@ def _content(tensor: Any) -> bytes:
 
 
 def derived_constant(
-    type_: TensorType, compute: Callable[[], Array], recipe: Iterable[str], source: Any = None
+    type_: TensorType, compute: Callable[[], Array], recipe: Iterable[str]
 ) -> Constant:
     """A constant that is computed when it is first loaded.
 
@@ -109,7 +109,6 @@ def derived_constant(
         type_: a static type; what ``compute`` returns is converted to its element type.
         compute: makes the array.
         recipe: operator, attributes and operand digests: all that determines the contents.
-        source: as in :class:`~eqsat_opt.ir.graph.Constant`.
     """
     shape, dtype = type_.static_shape(), numpy_dtype(type_.dtype)
     kept: list[Array] = []
@@ -128,7 +127,7 @@ def derived_constant(
                 alive[:] = [weakref.ref(array)]
         return array
 
-    return Constant(type_, _digest("derived", str(type_), *recipe), load, source)
+    return Constant(type_, _digest("derived", str(type_), *recipe), load)
 
 
 def held_bytes(constants: Iterable[Constant]) -> int:

@@ -176,7 +176,11 @@ class Kernel:
                 )
             )
         return Graph(
-            tuple(inputs), tuple(names[i] for i in self.outputs), tuple(nodes), constants, types
+            inputs=tuple(inputs),
+            outputs=tuple(names[i] for i in self.outputs),
+            nodes=tuple(nodes),
+            constants=constants,
+            types=types,
         )
 
     def __str__(self) -> str:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.affine import fold_affine, lower_batch_normalisation
 from eqsat_opt.ir.folding import evaluate_opaque, fold, is_deterministic, is_exact
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
@@ -20,11 +19,10 @@ from eqsat_opt.ir.onnx_import import identity_node
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.quantised import may_fold
 from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
+from eqsat_opt.numerics import Numerics
 
-__all__ = ["FOLDED_BYTES", "NUMERICS", "normalise"]
+__all__ = ["FOLDED_BYTES", "normalise"]
 
-NUMERICS = ("bitexact", "reassociate", "refactor", "relaxed")
-"""Numerics classes, each allowing what the ones before it allow."""
 
 FOLDED_BYTES = 4 << 20
 """A folded constant may be this large, or as large as what it is computed from."""
@@ -35,25 +33,17 @@ _BROADCASTING = frozenset(
 )  # fmt: skip
 
 
-def normalise(graph: Graph, *, numerics: str = "reassociate") -> Graph:
+def normalise(graph: Graph, *, numerics: Numerics = Numerics.REASSOCIATE) -> Graph:
     """An equal graph in normal form.
 
     Args:
         graph: any graph; it is not changed.
         numerics: the class of allowed differences. ``bitexact`` folds only what IEEE 754 fixes;
-            ``reassociate`` folds
-            all constants and normalisation into weights; ``relaxed`` drops ``x + 0`` too, which
-            changes the sign of zero.
-
-    Raises:
-        OptionError: ``numerics`` is no numerics class.
+            ``reassociate`` folds all constants and normalisation into weights; ``relaxed`` drops
+            ``x + 0`` too, which changes the sign of zero.
     """
-    if numerics not in NUMERICS:
-        raise OptionError(
-            f"unknown numerics class {numerics!r}; choose one of {', '.join(NUMERICS)}"
-        )
     graph = _Pass(graph, numerics).run()
-    if numerics != "bitexact":
+    if numerics is not Numerics.BITEXACT:
         lowered = lower_batch_normalisation(graph)
         folded = fold_affine(lowered)
         if folded is not graph:
@@ -75,10 +65,10 @@ def _without_dead(graph: Graph) -> Graph:
 class _Pass:
     """One forward pass; values are renamed to what they turn out to equal."""
 
-    def __init__(self, graph: Graph, numerics: str) -> None:
+    def __init__(self, graph: Graph, numerics: Numerics) -> None:
         self.graph = graph
-        self.relaxed = numerics == "relaxed"
-        self.exact_only = numerics == "bitexact"
+        self.relaxed = numerics is Numerics.RELAXED
+        self.exact_only = numerics is Numerics.BITEXACT
         self.opset = graph.model.graph.opset_imports.get("", 1) if graph.model is not None else 21
         self.nodes: list[Node | None] = []
         self.constants: dict[str, Constant] = dict(graph.constants)
@@ -309,14 +299,14 @@ class _Pass:
 def _with(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Node:
     return Node(
         node.op,
-        inputs,
-        outputs,
-        node.attrs,
-        node.name,
-        node.sources,
-        node.rules,
-        node.captures,
-        node.payload,
+        inputs=inputs,
+        outputs=outputs,
+        attrs=node.attrs,
+        name=node.name,
+        sources=node.sources,
+        rules=node.rules,
+        captures=node.captures,
+        payload=node.payload,
     )
 
 

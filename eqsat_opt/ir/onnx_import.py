@@ -101,7 +101,14 @@ class _Importer(ImportContext):
         outputs = tuple(v.name or "" for v in graph.outputs)
         for value in graph.outputs:
             self._check_output(value)
-        result = Graph(inputs, outputs, tuple(self.nodes), self.constants, self.types, self.model)
+        result = Graph(
+            inputs=inputs,
+            outputs=outputs,
+            nodes=tuple(self.nodes),
+            constants=self.constants,
+            types=self.types,
+            model=self.model,
+        )
         result.check()
         return result
 
@@ -232,7 +239,7 @@ class _Importer(ImportContext):
         outputs = tuple(v.name or "" for v in node.outputs)
         captures = tuple(captured_values(node))
         types = self._opaque_types(node, inputs, captures) if types is None else types
-        if self._is_evaluated(node, inputs, outputs, captures, types):
+        if self._is_evaluated(node, inputs, outputs, captures, types=types):
             return
         for name, type_ in zip(outputs, types, strict=True):
             if name:

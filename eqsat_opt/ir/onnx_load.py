@@ -56,7 +56,7 @@ def load_model(source: ModelSource) -> onnx_ir.Model:
     path = os.fspath(source)
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         # It is read more than once, by onnxruntime as well.
-        raise ModelError(f"{path} is no ordinary file; save the model to one first")
+        raise ModelError(f"{path} is not an ordinary file; save the model to one first")
     home = os.path.dirname(os.path.realpath(path))
     return _from_proto(_read(path), path, os.path.dirname(os.path.abspath(path)), home)
 

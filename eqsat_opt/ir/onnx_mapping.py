@@ -87,7 +87,7 @@ class ReadContext(Protocol):
     exact: bool
 
     def type(self, name: str) -> TensorType:
-        """The type of a value; raises :class:`Untranslatable` for what is no typed tensor."""
+        """The type of a value; raises :class:`Untranslatable` for what is not a typed tensor."""
         ...
 
     def array(self, name: str) -> Array:

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 _INLINE_BYTES = 2**31 - 2**24
-"""Protobuf refuses messages above 2 GiB; the margin is for everything that is no weight."""
+"""Protobuf refuses messages above 2 GiB; the margin is for everything that is not a weight."""
 
 _EXTERNAL_BYTES = 1024
 """Tensors below this stay in the model file even if the others are external."""

@@ -52,12 +52,12 @@ def dim_from_json(value: Any, where: str) -> Dim:
     """What :func:`dim_to_json` wrote.
 
     Raises:
-        StageError: it is no size, or not written in its normal form.
+        StageError: it is not a size, or not written in its normal form.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, list) or not all(map(_is_term, value)):
-        raise StageError(f"{where} holds {value!r:.40}, which is no size")
+        raise StageError(f"{where} holds {value!r:.40}, which is not a size")
     total: Dim = 0
     for coefficient, factors in value:
         product: Dim = coefficient
@@ -86,14 +86,14 @@ def _factor(value: Any, where: str) -> Dim:
         parts = value["floor"]
         if isinstance(parts, list) and len(parts) == 2 and parts[1] != 0:
             return floor_div(dim_from_json(parts[0], where), dim_from_json(parts[1], where))
-    raise StageError(f"{where} holds {value!r:.40}, which is no factor of a size")
+    raise StageError(f"{where} holds {value!r:.40}, which is not a factor of a size")
 
 
 # ** types **
 
 
 def type_to_json(type_: ValueType) -> Any:
-    """``["float32", [1, 8]]``, or ``{"other": text}`` for what is no tensor."""
+    """``["float32", [1, 8]]``, or ``{"other": text}`` for what is not a tensor."""
     if isinstance(type_, OtherType):
         return {"other": type_.text}
     return [type_.dtype, [dim_to_json(dim) for dim in type_.shape]]
@@ -103,14 +103,14 @@ def type_from_json(value: Any, where: str) -> ValueType:
     """What :func:`type_to_json` wrote.
 
     Raises:
-        StageError: it is no type.
+        StageError: it is not a type.
     """
     if isinstance(value, dict):
         entry = Entry(value, where)
         entry.require_fields("other")
         return OtherType(entry.text("other"))
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
-        raise StageError(f"{where} is {value!r:.40}, which is no type")
+        raise StageError(f"{where} is {value!r:.40}, which is not a type")
     if not isinstance(value[0], str) or value[0] not in DTYPE_CODES:
         raise StageError(f"{where} has the unknown element type {value[0]!r:.40}")
     shape = tuple(dim_from_json(dim, where) for dim in value[1])

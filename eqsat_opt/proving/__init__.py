@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eqsat_opt.proving.certificates.certificate import Certificate
     from eqsat_opt.proving.checks.counterexample import Refutation
-    from eqsat_opt.proving.checks.exact import MIN_POINTS, CheckReport, check_rule, check_rules
+    from eqsat_opt.proving.checks.exact import MIN_POINTS, CheckReport, check_rule
     from eqsat_opt.proving.gate import certify_exact
     from eqsat_opt.proving.selection import default_rules, load_rules
 
@@ -22,7 +22,6 @@ __all__ = [
     "Refutation",
     "certify_exact",
     "check_rule",
-    "check_rules",
     "default_rules",
     "load_rules",
 ]
@@ -33,7 +32,6 @@ _HOME = {
     "MIN_POINTS": "checks.exact",
     "CheckReport": "checks.exact",
     "check_rule": "checks.exact",
-    "check_rules": "checks.exact",
     "certify_exact": "gate",
     "default_rules": "selection",
     "load_rules": "selection",

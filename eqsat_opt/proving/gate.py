@@ -204,6 +204,7 @@ def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINT
         for report, way in zip(reports, directed([rule]), strict=True)
     )
     return Certificate(
-        rule.name, level, fingerprint(rule) or "", directions,
-        float(f"{errors[SINGLE]:.2e}"), float(f"{errors[HALF]:.2e}"), tolerance(rule),
+        rule=rule.name, level=level, fingerprint=fingerprint(rule) or "", directions=directions,
+        float32=float(f"{errors[SINGLE]:.2e}"), float16=float(f"{errors[HALF]:.2e}"),
+        tolerance=tolerance(rule),
     ).sealed()  # fmt: skip

@@ -14,7 +14,7 @@ from eqsat_opt.errors import RuleError
 from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rule import Rule
 
-__all__ = ["EQUATIONS", "GROUPED_MERGE", "axioms"]
+__all__ = ["EQUATIONS", "axioms"]
 
 EQUATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "R1 add commutes": ("elementwise/add-commute",),
@@ -42,9 +42,6 @@ EQUATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "R23 second part": ("concat/slice-right", "concat/whole-slice"),
 })  # fmt: skip
 """Equation to the rules of the book that state it."""
-
-GROUPED_MERGE = ("equations/conv-merge-groups", "equations/conv-split-groups")
-"""R24, sound only under its conditions; no sound rule of TASO needs it."""
 
 
 def axioms(equations: Sequence[str] | None = None) -> tuple[Rule, ...]:

@@ -156,8 +156,8 @@ def literal_sizes(condition: Condition | Expr) -> tuple[Expr, ...]:
 
     Sums and products of symbolic sizes are polynomials, which every reader compares alike. Whether
     two are in order, are near or differ is open as long as their symbols are, and a quotient or a
-    root of them is no polynomial. Every reader must take a condition for false where one of these
-    is symbolic. For an expression: those without which it has no value.
+    root of them is not a polynomial. Every reader must take a condition for false where one of
+    these is symbolic. For an expression: those without which it has no value.
     """
     if isinstance(condition, Expr):
         return tuple(_sizes(condition, False))
@@ -217,7 +217,7 @@ def holds(
         case "==":
             return bool(left == right)
         case "!=":
-            # What is no number differs from nothing.
+            # What is not a number differs from nothing.
             return bool(left == left and right == right and left != right)
         case "<":
             return bool(left < right)

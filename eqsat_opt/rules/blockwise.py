@@ -29,7 +29,7 @@ def _no_conditions(*_: Any, **__: Any) -> tuple[Condition, ...]:
     return ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Blockwise:
     """An operator that treats the blocks of one operand independently of each other.
 

@@ -89,7 +89,7 @@ WEIGHT_COLUMNS = Blockwise(
 # Convolutions -------------------------------------------------------------------------------------
 
 FILTERS = Blockwise(
-    apply=lambda w, x, s, p, d: _conv(x, w, s, p, d, 1),
+    apply=lambda w, x, s, p, d: _conv(x, w, s, p, d=d, g=1),
     others={"x": "Tensor", **_WINDOWS},
     operand=("w", "v"),
     inner=lambda **_: 0,
@@ -109,7 +109,7 @@ WEIGHT_FILTERS = Blockwise(
 """Filters of a weight, which merge only if their windows are equal."""
 
 SAMPLES = Blockwise(
-    apply=lambda x, w, s, p, d, g: _conv(x, w, s, p, d, g),
+    apply=lambda x, w, s, p, d, g: _conv(x, w, s, p, d=d, g=g),
     others={"w": "Tensor", **_WINDOWS, "g": "Int"},
     inner=lambda **_: 0,
     outer=lambda **_: 0,

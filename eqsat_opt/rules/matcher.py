@@ -29,7 +29,6 @@ __all__ = [
     "Refusal",
     "bind_or_defer",
     "is_renamable",
-    "matches",
     "uniform_value",
 ]
 
@@ -129,7 +128,13 @@ class Matcher:
         """Every place where ``rule`` applies, in order of its first root."""
         for trial, roots in self._found(rule):
             if self._refusal(rule, trial, roots) is None:
-                yield Match(rule, roots, tuple(trial.nodes), trial.values, trial.bindings.attrs)
+                yield Match(
+                    rule=rule,
+                    roots=roots,
+                    nodes=tuple(trial.nodes),
+                    values=trial.values,
+                    attrs=trial.bindings.attrs,
+                )
 
     def tries(self, rule: Rule) -> Iterator[tuple[tuple[str, ...], Bindings, Refusal | None]]:
         """Every match of the left sides: its roots, what it binds, and why it does not apply."""
@@ -290,11 +295,6 @@ def uniform_value(handle: Constant) -> float | None:
     first = array[0]
     same = np.isfinite(first) and bool((array == first).all())
     return float(first) if same and not (first == 0 and np.signbit(array).any()) else None
-
-
-def matches(graph: Graph, rule: Rule) -> Iterator[Match]:
-    """Every place in ``graph`` where ``rule`` applies; many rules share a :class:`Matcher`."""
-    return Matcher(graph).matches(rule)
 
 
 def is_renamable(graph: Graph, value: str) -> bool:

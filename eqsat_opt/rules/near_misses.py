@@ -127,7 +127,11 @@ def _miss(rule: Rule, text: str, ones: Sequence[_Nearest]) -> NearMiss:
         for refusal, bindings, node in ones[:_PLACES]
     )
     return NearMiss(
-        rule.name, text, "" if condition is None else condition.reason, len(ones), places
+        rule=rule.name,
+        condition=text,
+        reason="" if condition is None else condition.reason,
+        count=len(ones),
+        places=places,
     )
 
 

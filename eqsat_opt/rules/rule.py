@@ -12,6 +12,7 @@ from types import FrameType, ModuleType
 from typing import Any, TypeAlias
 
 from eqsat_opt.errors import RuleError
+from eqsat_opt.numerics import Numerics
 from eqsat_opt.rules.term import Apply, Condition, Expr, Function, Term, Var
 
 __all__ = [
@@ -36,20 +37,6 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 _REVERSED = "-reversed"
 _MADE = "__rules__"
 """Where a module keeps the rules that were made while its body ran."""
-
-
-class Numerics(enum.IntEnum):
-    """How far a rewrite may move the result; a user's class admits all classes below it."""
-
-    BITEXACT = 0
-    REASSOCIATE = 1
-    REFACTOR = 2
-    RELAXED = 3
-
-    @classmethod
-    def parse(cls, text: str) -> Numerics:
-        """From the option's spelling."""
-        return cls[text.upper()]
 
 
 class Phase(enum.StrEnum):
@@ -206,8 +193,9 @@ def rule(
             raise RuleError(f"{name}: a rule returns lhs, rhs and its conditions")
         lhs, rhs, *when = returned
         made = Rule(
-            name, _tuple(lhs), _tuple(rhs), tuple(when), kinds, numerics, phase, bidirectional,
-            inspect.cleandoc(function.__doc__ or ""), subsumes, backward,
+            name=name, lhs=_tuple(lhs), rhs=_tuple(rhs), when=tuple(when), kinds=kinds,
+            numerics=numerics, phase=phase, bidirectional=bidirectional,
+            doc=inspect.cleandoc(function.__doc__ or ""), subsumes=subsumes, backward=backward,
         )  # fmt: skip
         for one in directed([made]):
             _check(one)

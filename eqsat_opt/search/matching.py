@@ -239,7 +239,9 @@ class Matching:
 
         if not all(holds(condition, bindings, related) for condition in rule.local):
             return None
-        builder = _Builder(self._terms, rule.rule.name, values, bindings, parts)
+        builder = _Builder(
+            terms=self._terms, rule=rule.rule.name, values=values, bindings=bindings, parts=parts
+        )
         try:
             results = [
                 root if left is right else builder.build(right)
@@ -258,12 +260,12 @@ class Matching:
             term.key in replaced or not replaced.isdisjoint(term.operands) for term in made
         )
         return Rewrite(
-            rule.rule.name,
-            rule.number,
-            tuple(old.key for old, _ in changed),
-            tuple(new.key for _, new in changed),
-            made,
-            is_plain,
+            rule=rule.rule.name,
+            number=rule.number,
+            roots=tuple(old.key for old, _ in changed),
+            results=tuple(new.key for _, new in changed),
+            made=made,
+            is_plain=is_plain,
         )
 
 

@@ -74,7 +74,7 @@ class MetaFlow:
         self, graph: Graph, rules: Sequence[Rule], cost: OperatorCost, budget: SearchBudget
     ) -> SearchResult:
         """The cheapest graph found; ``graph`` itself if none is cheaper."""
-        return _Run(self, graph, rules, cost, budget).result()
+        return _Run(settings=self, graph=graph, rules=rules, cost=cost, budget=budget).result()
 
 
 class _Run:
@@ -178,17 +178,17 @@ class _Run:
         if steps:
             graph = decode(self._terms, self._graph_of(self._best))
         return SearchResult(
-            graph,
-            graph_cost_us(graph, self._cost) if steps else original_us,
-            original_us,
-            steps,
-            tuple(self._trace),
-            self._graphs,
-            self._tried,
-            self._duplicates,
-            self._pruned,
-            stopped_by,
-            self._elapsed(),
+            graph=graph,
+            cost_us=graph_cost_us(graph, self._cost) if steps else original_us,
+            original_cost_us=original_us,
+            steps=steps,
+            trace=tuple(self._trace),
+            graphs=self._graphs,
+            tried=self._tried,
+            duplicates=self._duplicates,
+            pruned=self._pruned,
+            stopped_by=stopped_by,
+            time_s=self._elapsed(),
         )
 
     def _steps(self, step: _Step) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class _Needs:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CompiledRule:
     """A directed rule, taken apart.
 
@@ -101,7 +101,15 @@ def compile_rule(rule: Rule, number: int) -> CompiledRule:
     ordered = tuple(c for c in rule.when if c.kind == "follows")
     local = tuple(c for c in rule.when if c.kind != "follows")
     needs = tuple(_Needs.of(root) for root in roots)
-    return CompiledRule(rule, number, roots, needs, tuple(anchors), local, ordered)
+    return CompiledRule(
+        rule=rule,
+        number=number,
+        roots=roots,
+        needs=needs,
+        anchors=tuple(anchors),
+        local=local,
+        ordered=ordered,
+    )
 
 
 def bind(rule: CompiledRule, index: int, term: Term, terms: Terms) -> Binding | None:
@@ -130,7 +138,7 @@ def _match(pattern: Pattern, term: Term, trial: _Trial, terms: Terms) -> bool:
     for i, arg in enumerate(pattern.args):
         operand = terms.known[term.operands[i]]
         if isinstance(arg, Apply) and arg.op == _SCALAR:
-            if not _match_scalar(arg, i, term, operand, trial, terms):
+            if not _match_scalar(arg, i, term, operand, trial=trial, terms=terms):
                 return False
         elif not _match(arg, operand, trial, terms):
             return False

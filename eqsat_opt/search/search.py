@@ -58,7 +58,7 @@ class SearchTrace:
     cost_us: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SearchResult:
     """The best graph.
 

@@ -20,7 +20,7 @@ from eqsat_opt.ir.canonical import (
     output_key,
     term_key,
 )
-from eqsat_opt.ir.graph import OPAQUE, Attrs, Graph, Node
+from eqsat_opt.ir.graph import OPAQUE, Attrs, Graph, Node, index_of
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import OtherType, ValueType
 from eqsat_opt.rules.matcher import uniform_value
@@ -44,7 +44,7 @@ class Term:
         attrs: all attributes; the number of an input, weight, opaque node or result.
         operator: key of operator and attributes.
         operands: their keys.
-        type: of the value; that of an opaque node, which is a tuple, is no tensor type.
+        type: of the value; that of an opaque node, which is a tuple, is not a tensor type.
         const: whether it is known at compile time.
         cost_ps: picoseconds; integers, so that sums do not depend on their order.
         label: name of the value in the graph it came from, if there is one.
@@ -63,6 +63,11 @@ class Term:
     label: str = ""
     sources: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
+
+    @property
+    def index(self) -> int:
+        """The number of an input, weight, opaque node or result."""
+        return index_of(self.attrs)
 
     @property
     def runs(self) -> bool:
@@ -135,7 +140,17 @@ class Terms:
     def _leaf(self, op: str, name: str, key: bytes, *, const: bool) -> None:
         attrs = (("index", len(self._leaves)),)
         self._leaves.append(name)
-        term = Term(key, op, attrs, key, (), self.original.types[name], const, 0, name)
+        term = Term(
+            key=key,
+            op=op,
+            attrs=attrs,
+            operator=key,
+            operands=(),
+            type=self.original.types[name],
+            const=const,
+            cost_ps=0,
+            label=name,
+        )
         self._values[name] = key
         self.rank.setdefault(key, len(self.rank))
         self.known.setdefault(key, term)
@@ -143,14 +158,14 @@ class Terms:
     def _add_opaque(self, node: Node, operands: tuple[bytes, ...]) -> None:
         operator = opaque_key(node)
         bundle = Term(
-            term_key(operator, operands),
-            OPAQUE,
-            (("index", len(self._opaque)),),
-            operator,
-            operands,
-            OtherType("results"),
-            False,
-            self._price(OPAQUE, (), ()),
+            key=term_key(operator, operands),
+            op=OPAQUE,
+            attrs=(("index", len(self._opaque)),),
+            operator=operator,
+            operands=operands,
+            type=OtherType("results"),
+            const=False,
+            cost_ps=self._price(OPAQUE, (), ()),
         )
         self._opaque.append(node)
         self.known[bundle.key] = bundle
@@ -158,15 +173,15 @@ class Terms:
             if name:
                 key = output_key(index)
                 part = Term(
-                    term_key(key, (bundle.key,)),
-                    OUTPUT,
-                    (("index", index),),
-                    key,
-                    (bundle.key,),
-                    self.original.types[name],
-                    False,
-                    0,
-                    name,
+                    key=term_key(key, (bundle.key,)),
+                    op=OUTPUT,
+                    attrs=(("index", index),),
+                    operator=key,
+                    operands=(bundle.key,),
+                    type=self.original.types[name],
+                    const=False,
+                    cost_ps=0,
+                    label=name,
                 )
                 self._values[name] = part.key
                 self.known[part.key] = part
@@ -208,7 +223,16 @@ class Terms:
         const = all(term.const for term in operands)
         cost = self._price(op, attrs, operands)
         return Term(
-            key, op, attrs, operator, keys, type_, const, cost, sources=sources, rules=rules
+            key=key,
+            op=op,
+            attrs=attrs,
+            operator=operator,
+            operands=keys,
+            type=type_,
+            const=const,
+            cost_ps=cost,
+            sources=sources,
+            rules=rules,
         )
 
     def _type(
@@ -253,7 +277,9 @@ class Terms:
                     stack += [(c, False) for c in reversed(term.operands) if c not in done]
                 else:
                     order.append(key)
-        return TermGraph(graph_key(outputs), outputs, tuple(order), cost, size)
+        return TermGraph(
+            key=graph_key(outputs), outputs=outputs, order=tuple(order), cost_ps=cost, size=size
+        )
 
     def remember(self, terms: Iterable[Term]) -> None:
         """Keep terms for graphs that are kept."""
@@ -270,8 +296,8 @@ class Terms:
 
     def leaf_name(self, term: Term) -> str:
         """The name of an input or a constant."""
-        return self._leaves[int(term.attrs[0][1])]  # type: ignore[arg-type]
+        return self._leaves[term.index]
 
     def opaque_node(self, term: Term) -> Node:
         """The node of an opaque term."""
-        return self._opaque[int(term.attrs[0][1])]  # type: ignore[arg-type]
+        return self._opaque[term.index]

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from eqsat_opt.egraph import EClasses, Lowered
-from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node, attributes
+from eqsat_opt.ir.graph import Attrs, Graph, Node, attributes, index_of
 from eqsat_opt.ir.kernel import Step
 from eqsat_opt.ir.onnx_export import SPLIT
-from eqsat_opt.ir.onnx_import import identity_node
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import ValueType
+from eqsat_opt.ir.rebuild import GraphWriter
 from eqsat_opt.select.candidates import Candidate, OperandRef, Selection
 from eqsat_opt.select.constants import Constants, reshaped
 from eqsat_opt.select.ordering import execution_order
@@ -31,30 +30,15 @@ class _Raiser:
         self.selection = selection
         self.graph = lowered.graph
         self.constants = Constants(lowered, eclasses)
-        self.used_constants: dict[str, Constant] = {}
         self.constant_names: dict[OperandRef, str] = {}
-        self.taken = {*self.graph.types}
-        self.types: dict[str, ValueType] = {
-            name: self.graph.types[name] for name in self.graph.inputs
-        }
-        self.nodes: list[Node] = []
+        self.writer = GraphWriter(lowered.graph)
         self.name_of: dict[int, str] = {}
-        self.kept: set[str] = set()
         self.parts: dict[tuple[int, int], str] = {}
-        self.preferred = self._preferred_names()
+        classes = eclasses.term_class
+        self.preferred = self.writer.preferred(
+            {n: int(classes[t]) for n, t in lowered.value.items()}
+        )
         self.sources = self._sources()
-
-    # Names ----------------------------------------------------------------------------------------
-
-    def _preferred_names(self) -> dict[int, str]:
-        """Class to the name that it should keep: pinned values first, then any of the model's."""
-        names: dict[int, str] = {}
-        pinned = self.graph.pinned
-        ordered = sorted(self.lowered.value, key=lambda n: n not in pinned)
-        for name in ordered:
-            if name in self.graph.types and name not in self.graph.constants:
-                names.setdefault(int(self.eclasses.term_class[self.lowered.value[name]]), name)
-        return names
 
     def _sources(self) -> dict[tuple[str, Attrs, tuple[int, ...]], tuple[str, ...]]:
         """E-nodes of the model to the names of their ONNX nodes."""
@@ -64,21 +48,11 @@ class _Raiser:
             for term in reversed(self.lowered.terms)
         }
 
-    def fresh(self, base: str) -> str:
-        name, count = base, 0
-        while name in self.taken:
-            count += 1
-            name = f"{base}_{count}"
-        self.taken.add(name)
-        return name
-
     def define(self, cls: int, hint: str) -> str:
         name = self.preferred.get(cls)
-        if name is None or name in self.types:
-            name = self.fresh(f"eqsat_{hint}_{cls}")
+        if name is None or name in self.writer.types:
+            name = self.writer.fresh(f"eqsat_{hint}_{cls}")
         self.name_of[cls] = name
-        if cls < self.eclasses.n_classes:
-            self.types[name] = self.eclasses.types[cls]
         return name
 
     # Operands -------------------------------------------------------------------------------------
@@ -95,14 +69,10 @@ class _Raiser:
                     own, handle = base, self.graph.constants[base]
                 else:
                     own, handle = None, reshaped(handle, ref.shape)
-            name = (
-                own
-                if own in self.graph.constants
-                else self.fresh(own or f"eqsat_constant_{ref.cls}")
-            )
-            assert name is not None
-            self.used_constants[name] = handle
-            self.types[name] = handle.type
+            name = own or f"eqsat_constant_{ref.cls}"
+            if own not in self.graph.constants:
+                name = self.writer.fresh(name)
+            self.writer.constant(name, handle)
             self.constant_names[ref] = name
         return self.constant_names[ref]
 
@@ -119,19 +89,16 @@ class _Raiser:
         item = self.selection[cls].candidate
         match item.kind:
             case "leaf":
-                index = int(self.eclasses.attrs[item.nodes[0]][0][1])  # type: ignore[arg-type]
+                index = index_of(self.eclasses.attrs[item.nodes[0]])
                 self.name_of[cls] = self.lowered.leaf_names[index]
-            case "const":
+            case "const" | "out":
                 pass
             case "opaque":
                 self._opaque(item)
-            case "out":
-                pass
             case "split":
                 self._split(item)
             case "part":
                 self.name_of[cls] = self.parts[(item.reads[0], item.index)]
-                self.types[self.name_of[cls]] = self.eclasses.types[cls]
             case _:
                 steps = self.selection[cls].implementation.steps
                 if steps is None:
@@ -140,49 +107,18 @@ class _Raiser:
                     self._implementation(item, steps)
 
     def _opaque(self, item: Candidate) -> None:
-        node = self.lowered.opaque[int(self.eclasses.attrs[item.nodes[0]][0][1])]  # type: ignore[arg-type]
-        children = iter(self.eclasses.children(item.nodes[0]))
-        inputs = tuple(
-            self.operand(OperandRef(next(children))) if name else "" for name in node.inputs
-        )
-        for name, cls in zip(filter(None, node.captures), children, strict=True):
-            self._keep_name(name, cls)
-        self.nodes.append(
-            Node(
-                node.op,
-                inputs,
-                node.outputs,
-                node.attrs,
-                node.name,
-                node.sources,
-                node.rules,
-                node.captures,
-                node.payload,
-            )
-        )
-        for name in node.outputs:
-            if name:
-                cls = int(self.eclasses.term_class[self.lowered.value[name]])
-                self.types[name] = self.graph.types[name]
-                self.name_of[cls] = name
-
-    def _keep_name(self, name: str, cls: int) -> None:
-        """Let ``name``, which a subgraph reads, stand for ``cls``, whatever else does."""
-        found = self.operand(OperandRef(cls))
-        if name == found or name in self.types:
-            return
-        self.types[name] = self.graph.types[name]
-        self.kept.add(name)
-        if name in self.graph.constants:
-            self.used_constants[name] = self.graph.constants[name]
-        else:
-            self.nodes.append(identity_node(found, name))
+        node = self.lowered.opaque[index_of(self.eclasses.attrs[item.nodes[0]])]
+        operands = [self.operand(OperandRef(c)) for c in self.eclasses.children(item.nodes[0])]
+        own = sum(map(bool, node.inputs))
+        self.writer.opaque(node, operands[:own], operands[own:])
+        for name in filter(None, node.outputs):
+            self.name_of[int(self.eclasses.term_class[self.lowered.value[name]])] = name
 
     def _split(self, item: Candidate) -> None:
         parts: list[dict[str, Any]] = [dict(step.attrs) for step in item.steps]
+        classes = [int(self.eclasses.class_of[node]) for node in item.nodes]
         outputs = []
-        for index, node in enumerate(item.nodes):
-            cls = int(self.eclasses.class_of[node])
+        for index, cls in enumerate(classes):
             wanted = self.selection.get(cls)
             is_ours = (
                 wanted is not None
@@ -190,16 +126,18 @@ class _Raiser:
                 and wanted.candidate.reads == (item.cls,)
                 and wanted.candidate.index == index
             )
-            name = self.define(cls, "part") if is_ours else self.fresh(f"eqsat_part_{cls}")
-            self.types[name] = self.eclasses.types[cls]
+            name = self.define(cls, "part") if is_ours else self.writer.fresh(f"eqsat_part_{cls}")
             self.parts[(item.cls, index)] = name
             outputs.append(name)
         sizes = tuple(p["hi"] - p["lo"] for p in parts)
-        attrs = attributes(axis=parts[0]["axis"], sizes=sizes)
-        rules = self._rules(item.nodes)
-        self.nodes.append(
-            Node(SPLIT, (self.operand(item.operands[0]),), tuple(outputs), attrs, rules=rules)
+        node = Node(
+            op=SPLIT,
+            inputs=(self.operand(item.operands[0]),),
+            outputs=tuple(outputs),
+            attrs=attributes(axis=parts[0]["axis"], sizes=sizes),
+            rules=self._rules(item.nodes),
         )
+        self.writer.node(node, *(self.eclasses.types[cls] for cls in classes))
 
     def _rules(self, nodes: tuple[int, ...]) -> tuple[str, ...]:
         found = (self.eclasses.rule_of(node) for node in nodes)
@@ -219,46 +157,44 @@ class _Raiser:
                 name = self.define(item.cls, step.op)
             else:
                 own = self.preferred.get(cls)
-                free = own is not None and own not in self.types and cls not in self.selection
-                name = own if free and own is not None else self.fresh(f"eqsat_{step.op}_{cls}")
-                self.types[name] = self.eclasses.types[cls]
+                if own is None or own in self.writer.types or cls in self.selection:
+                    own = self.writer.fresh(f"eqsat_{step.op}_{cls}")
+                name = own
             sources = tuple(dict.fromkeys(s for n in nodes for s in self._source_of(n)))
-            own_name = sources[0] if sources and not self._rules(nodes) else ""
-            self.nodes.append(
-                Node(
-                    step.op,
-                    tuple(names[j] for j in step.operands),
-                    (name,),
-                    step.attrs,
-                    own_name,
-                    sources,
-                    self._rules(nodes),
-                )
+            rules = self._rules(nodes)
+            node = Node(
+                op=step.op,
+                inputs=tuple(names[j] for j in step.operands),
+                outputs=(name,),
+                attrs=step.attrs,
+                name=sources[0] if sources and not rules else "",
+                sources=sources,
+                rules=rules,
             )
+            self.writer.node(node, self.eclasses.types[item.cls if last else cls])
             names.append(name)
 
     def _implementation(self, item: Candidate, steps: tuple[Step, ...]) -> None:
         """The steps of a backend in place of the kernel's own; nothing in between has a name."""
         names = [self.operand(ref) for ref in item.operands]
+        sources = tuple(dict.fromkeys(s for n in item.nodes for s in self._source_of(n)))
         for step in steps:
             operands = tuple(names[j] for j in step.operands)
             if step is steps[-1]:
-                name = self.define(item.cls, step.op)
+                name, type_ = self.define(item.cls, step.op), self.eclasses.types[item.cls]
             else:
-                name = self.fresh(f"eqsat_{step.op}_{item.cls}")
-                types: list[Any] = [self.types[one] for one in operands]
-                self.types[name] = get_op(step.op).type_fn(types, dict(step.attrs))
-            sources = tuple(dict.fromkeys(s for n in item.nodes for s in self._source_of(n)))
-            self.nodes.append(
-                Node(
-                    op=step.op,
-                    inputs=operands,
-                    outputs=(name,),
-                    attrs=step.attrs,
-                    sources=sources,
-                    rules=self._rules(item.nodes),
-                )
+                name = self.writer.fresh(f"eqsat_{step.op}_{item.cls}")
+                types: list[Any] = [self.writer.types[one] for one in operands]
+                type_ = get_op(step.op).type_fn(types, dict(step.attrs))
+            node = Node(
+                op=step.op,
+                inputs=operands,
+                outputs=(name,),
+                attrs=step.attrs,
+                sources=sources,
+                rules=self._rules(item.nodes),
             )
+            self.writer.node(node, type_)
             names.append(name)
 
     def _source_of(self, node: int) -> tuple[str, ...]:
@@ -270,19 +206,9 @@ class _Raiser:
     def graph_of(self) -> Graph:
         for cls in execution_order(self.selection):
             self.emit(cls)
-        outputs = []
-        for name in self.graph.outputs:
-            cls = int(self.eclasses.term_class[self.lowered.value[name]])
-            outputs.append(name if name in self.kept else self.operand(OperandRef(cls)))
-        raised = Graph(
-            self.graph.inputs,
-            tuple(outputs),
-            tuple(self.nodes),
-            self.used_constants,
-            self.types,
-            self.graph.model,
-        )
-        return raised.with_nodes(tuple(raised.live_nodes()))
+        values = (self.lowered.value[name] for name in self.graph.outputs)
+        classes = [int(self.eclasses.term_class[value]) for value in values]
+        return self.writer.graph([self.operand(OperandRef(cls)) for cls in classes])
 
 
 def raise_graph(lowered: Lowered, eclasses: EClasses, selection: Selection) -> Graph:

@@ -21,7 +21,7 @@ from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.saturation.saturate import Saturation
 from eqsat_opt.egraph.terms import LEAF, OUT, TermNode
 from eqsat_opt.ir.dims import evaluate_dim
-from eqsat_opt.ir.graph import OPAQUE, Attrs
+from eqsat_opt.ir.graph import OPAQUE, Attrs, index_of
 from eqsat_opt.ir.ops import Array, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
@@ -64,8 +64,8 @@ class EClassReport:
     Attributes:
         equalities: members that were compared with the value of their class.
         skipped: e-nodes that were never reached: an operand, or the model's own term of their
-            class, has no value (it is no tensor, or its operator refused its operands). An e-node
-            that refuses its own operands is counted in neither.
+            class, has no value (it is not a tensor, or its operator refused its operands). An
+            e-node that refuses its own operands is counted in neither.
         bad: members that disagree, in the order in which they were made.
         suspects: rules that united members of bad classes, likeliest first: a wrong rule leaves
             hardly any good class, while others suffer from it here and there. A saturation of one
@@ -131,8 +131,8 @@ class _Evaluator:
             if self.eclasses.op[node] == "Gather":
                 data = self.eclasses.types[self.eclasses.children(node)[0]]
                 if isinstance(data, TensorType):
-                    axis = dict(self.eclasses.attrs[node])["axis"]
-                    extents.append(evaluate_dim(data.shape[int(str(axis))], self.sizes))
+                    attrs: dict[str, Any] = dict(self.eclasses.attrs[node])
+                    extents.append(evaluate_dim(data.shape[attrs["axis"]], self.sizes))
         return min(extents)
 
     # Computed values -----------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class _Evaluator:
         if not isinstance(self.eclasses.types[eclass], TensorType) or op == OPAQUE:
             return None
         if op in _FREE:
-            return self.draw(eclass, int(str(attrs[0][1])) if op == LEAF else None)
+            return self.draw(eclass, index_of(attrs) if op == LEAF else None)
         operands = [self.values.get(child) for child in children]
         known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands):
@@ -209,10 +209,13 @@ def _members(eclasses: EClasses) -> list[_Member]:
         strict=True,
     )
     own = [
-        _Member(owner, op, attrs, eclasses.children(n), origin)
+        _Member(owner=owner, op=op, attrs=attrs, children=eclasses.children(n), origin=origin)
         for n, (owner, op, attrs, origin) in enumerate(nodes)
     ]
-    loops = [_Member(o.eclass, o.op, o.attrs, o.children, o.origin) for o in eclasses.loops]
+    loops = [
+        _Member(owner=o.eclass, op=o.op, attrs=o.attrs, children=o.children, origin=o.origin)
+        for o in eclasses.loops
+    ]
     return [*own, *loops]
 
 
@@ -260,7 +263,10 @@ class _Check:
         if value is not None and eclass in self.values:
             # A drawn value is equal to no other, whatever the numbers say.
             error = math.inf if term.op in _FREE else self.error(eclass, value)
-            self.compare(_Member(eclass, term.op, term.attrs, children, 0), error)
+            self.compare(
+                _Member(owner=eclass, op=term.op, attrs=term.attrs, children=children, origin=0),
+                error,
+            )
         elif value is not None:
             self.values[eclass] = value
             ready: list[tuple[int, int]] = []
@@ -317,7 +323,16 @@ class _Check:
         # What was made first is the likelier culprit; the rest, the model's own too, may follow.
         made = member.origin or 1 << 62
         self.bad.append(
-            (made, BadClass(member.owner, self.node_of(member), member.op, rule, error))
+            (
+                made,
+                BadClass(
+                    eclass=member.owner,
+                    node=self.node_of(member),
+                    op=member.op,
+                    rule=rule,
+                    error=error,
+                ),
+            )
         )
 
     def node_of(self, member: _Member) -> int:

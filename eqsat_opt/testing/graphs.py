@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, as_dim
+from eqsat_opt.ir.dims import Dim, SymDim, sym
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, attributes
 from eqsat_opt.ir.ops import Array, get_op
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
@@ -15,7 +15,12 @@ from eqsat_opt.ir.types import OtherType, TensorType, ValueType
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["GraphMaker", "evaluate", "random_inputs", "typed_graphs"]
+__all__ = ["GraphMaker", "as_dim", "evaluate", "random_inputs", "typed_graphs"]
+
+
+def as_dim(value: int | str | SymDim) -> Dim:
+    """A size; one that is a text is symbolic."""
+    return sym(value) if isinstance(value, str) else value
 
 
 class GraphMaker:
@@ -90,13 +95,17 @@ class GraphMaker:
         """The type of a value so far."""
         type_ = self._types[name]
         if isinstance(type_, OtherType):
-            raise TypeError(f"{name} is no tensor but {type_}")
+            raise TypeError(f"{name} is not a tensor but {type_}")
         return type_
 
     def graph(self, *outputs: str) -> Graph:
         """The graph, checked."""
         graph = Graph(
-            tuple(self._inputs), outputs, tuple(self._nodes), self._constants, self._types
+            inputs=tuple(self._inputs),
+            outputs=outputs,
+            nodes=tuple(self._nodes),
+            constants=self._constants,
+            types=self._types,
         )
         graph.check()
         return graph

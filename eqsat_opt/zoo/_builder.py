@@ -103,7 +103,7 @@ class GraphBuilder(Tracer):
 
         `pad=None` keeps the size at stride 1 (odd kernels), `pad=0` is VALID.
         """
-        weight, attributes = self._kernel(x, channels, kernel, stride, pad, groups)
+        weight, attributes = self._kernel(x, channels, kernel, stride, pad=pad, groups=groups)
         raw = self.evaluate("Conv", x.sample, weight, **attributes)
         norm = self._normalization(raw, gain)
         weight *= norm.scale[:, None, None, None]
@@ -127,7 +127,7 @@ class GraphBuilder(Tracer):
         gain: float = 1.0,
     ) -> Value:
         """Convolution without bias and an explicit BatchNormalization node."""
-        weight, attributes = self._kernel(x, channels, kernel, stride, pad, groups)
+        weight, attributes = self._kernel(x, channels, kernel, stride, pad=pad, groups=groups)
         raw = self.op("Conv", x, self.initializer(weight, "conv_weight"), **attributes)
         norm = self._normalization(raw.sample, gain)
         return self.op(

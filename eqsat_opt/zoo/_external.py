@@ -72,7 +72,12 @@ def synthetic_large(
                 data_file.write(chunk.data)
             length = 4 * width * width
             weight = _external_tensor(
-                f"weight_{layer}", TensorProto.FLOAT, (width, width), location, offset, length
+                f"weight_{layer}",
+                TensorProto.FLOAT,
+                (width, width),
+                location=location,
+                offset=offset,
+                length=length,
             )
             bias = rng.standard_normal(width, dtype=np.float32) * np.float32(0.1)
             initializers += [weight, numpy_helper.from_array(bias, f"bias_{layer}")]

@@ -10,7 +10,7 @@ __all__ = ["RECIPES", "Description", "Recipe", "Size"]
 Size = int | tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Description:
     """A model of the zoo at full size.
 

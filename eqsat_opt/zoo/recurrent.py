@@ -45,7 +45,7 @@ def nasrnn(seed: int, *, steps: int = 5, hidden: int = 512) -> ModelProto:
     w_inputs = [b.projection(xs[0], hidden) for _ in range(8)]
     w_states = [b.projection(state, hidden, centred=True) for _ in range(8)]
     for x in xs:
-        state = _nasrnn_cell(b, x, state, w_inputs, w_states)
+        state = _nasrnn_cell(b, x, state, w_inputs=w_inputs, w_states=w_states)
     return b.model({"state": state})
 
 

@@ -24,7 +24,7 @@ def resnet50(
     Image (1, 3, 224, 224) to scores (1, classes); torchvision's bottleneck, stride on the 3x3.
     """
     b = GraphBuilder("resnet50", seed)
-    return _bottleneck_net(b, b.conv, image_size, width, blocks, classes)
+    return _bottleneck_net(b, b.conv, image_size, width, blocks=blocks, classes=classes)
 
 
 def resnet50_bn(
@@ -37,7 +37,7 @@ def resnet50_bn(
 ) -> ModelProto:
     """Build ResNet-50 with explicit BatchNormalization nodes; otherwise as `resnet50`."""
     b = GraphBuilder("resnet50_bn", seed)
-    return _bottleneck_net(b, b.conv_bn, image_size, width, blocks, classes)
+    return _bottleneck_net(b, b.conv_bn, image_size, width, blocks=blocks, classes=classes)
 
 
 def resnext50(
@@ -84,7 +84,15 @@ def _bottleneck_net(
             stride = 2 if stage > 0 and block == 0 else 1
             # The branches of a stage add up along the identity shortcuts.
             branch_gain = n_blocks**-0.5
-            x = _bottleneck(b, conv, x, width * 2**stage, stride, branch_gain, project=block == 0)
+            x = _bottleneck(
+                b,
+                conv,
+                x,
+                channels=width * 2**stage,
+                stride=stride,
+                branch_gain=branch_gain,
+                project=block == 0,
+            )
     return b.model({"scores": b.classifier(x, classes)})
 
 

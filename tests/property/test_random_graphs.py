@@ -9,10 +9,11 @@ from eqsat_opt.egraph import Budget, saturate
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
+from eqsat_opt.rules.matcher import Matcher
 from eqsat_opt.rules.rule import directed
-from eqsat_opt.rules.substitution import Matcher, apply
 from eqsat_opt.testing import evaluate, random_inputs, typed_graphs
 from eqsat_opt.testing.eclasses import check_eclasses
+from eqsat_opt.testing.substitution import apply
 
 RULES = default_rules(Numerics.REFACTOR)
 DIRECTED = directed(RULES)

@@ -9,17 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
-from eqsat_opt.ir.canonical import canonical_hash
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
+from eqsat_opt.rules.matcher import Matcher
 from eqsat_opt.rules.rule import directed
-from eqsat_opt.rules.substitution import Matcher, apply
 from eqsat_opt.search.decoding import decode
 from eqsat_opt.search.matching import Matching
 from eqsat_opt.search.rewriting import Workbench
 from eqsat_opt.search.terms import PICOSECONDS, Terms
 from eqsat_opt.testing import evaluate, random_inputs, typed_graphs
+from eqsat_opt.testing.canonical import canonical_hash
+from eqsat_opt.testing.substitution import apply
 
 RULES = default_rules(Numerics.RELAXED)
 

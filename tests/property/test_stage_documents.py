@@ -16,7 +16,7 @@ from eqsat_opt.documents import document_text
 from eqsat_opt.egraph.eclasses_json import eclasses_from_json
 from eqsat_opt.errors import StageError
 from eqsat_opt.extract import Objective, extract
-from eqsat_opt.ir.dims import Dim, as_dim, floor_div, sym
+from eqsat_opt.ir.dims import Dim, floor_div, sym
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
@@ -159,4 +159,4 @@ def test_symbolic_opaque_empty_and_scalar_values_survive(n: int) -> None:
     z = g("Tanh", g("Concat", split, empty, axis=0))
     graph = g.graph(z, y, sequence, count, x, z, empty)
     back = goes_round(proposal_of(graph, N=n))
-    assert as_dim("N") in back["eclasses"].eclasses.types[0].shape  # type: ignore[union-attr]
+    assert sym("N") in back["eclasses"].eclasses.types[0].shape  # type: ignore[union-attr]

@@ -270,7 +270,7 @@ def changed(name: str, **changes: object) -> dict[str, Any]:
     ("nodes", "roots", "expected"),
     [
         (NODES, ["nowhere"], "root class nowhere does not exist"),
-        (NODES, [3], "root class 3 is no string"),
+        (NODES, [3], "root class 3 is not a string"),
         (NODES, [], "no root"),
         ([], ["top"], "no nodes or root_eclasses"),
         (changed("one.0", children=["gone.0"]), ["top"], "one.0 has the child gone.0"),

@@ -18,7 +18,7 @@ from eqsat_opt.egraph.recognition.recognise import recognise
 from eqsat_opt.egraph.saturation.saturate import Budget, saturate_windows
 from eqsat_opt.egraph.terms import Lowered
 from eqsat_opt.errors import ModelError
-from eqsat_opt.ir.dims import SymDim, as_dim
+from eqsat_opt.ir.dims import SymDim, sym
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node, attributes
 from eqsat_opt.ir.normalise import normalise
@@ -30,9 +30,9 @@ from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.options import Options
 from eqsat_opt.rules import families
-from eqsat_opt.rules.substitution import matches
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.testing import GraphMaker
+from eqsat_opt.testing.substitution import matches
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
 FLOAT = TensorProto.FLOAT
@@ -378,7 +378,7 @@ def test_a_normalisation_has_one_element_type(op: str, parameters: Any) -> None:
 
 def test_a_symbolic_group_is_ill_typed() -> None:
     types = [TensorType("float32", (1, 4, 8)), TensorType("float32", (4, 1, 3))]
-    attrs = {"strides": (1,), "pads": (0, 0), "dilations": (1,), "group": as_dim("g")}
+    attrs = {"strides": (1,), "pads": (0, 0), "dilations": (1,), "group": sym("g")}
     assert isinstance(attrs["group"], SymDim)
     with pytest.raises(IllTyped):
         get_op("Conv").type_fn(types, attrs)

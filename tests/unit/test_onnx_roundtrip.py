@@ -25,6 +25,7 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.onnx_save import save_model
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.numerics import Numerics
 
 Array = npt.NDArray[Any]
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
@@ -54,7 +55,7 @@ def _through(model: onnx.ModelProto, numerics: str = "reassociate") -> onnx.Mode
     """Import, normalise, export; the argument must survive untouched."""
     before = model.SerializeToString()
     result = model_proto(
-        export_model(normalise(import_model(load_model(model)), numerics=numerics))
+        export_model(normalise(import_model(load_model(model)), numerics=Numerics.parse(numerics)))
     )
     assert model.SerializeToString() == before
     onnx.checker.check_model(result)
@@ -464,7 +465,7 @@ def test_split_becomes_slices(opset: int, sizes: list[str], attrs: dict[str, Any
 @pytest.mark.parametrize("read", ["abc", "ab", "bc", "a", "b", "c"])
 def test_parts_that_nobody_reads_are_parts(opset: int, read: str) -> None:
     """Equal parts are as many as the node has results, not as many as are read."""
-    attrs = {"num_outputs": 3} if opset == 18 else {}
+    attrs: dict[str, Any] = {"num_outputs": 3} if opset == 18 else {}
     node = helper.make_node("Split", ["x"], ["a", "b", "c"], axis=1, **attrs)
     outputs = [_value(name, [2, 2]) for name in read]
     model = _model([node], [_value("x", [2, 6])], outputs, [], opset=opset)

@@ -213,7 +213,7 @@ def test_what_is_no_model_is_told(call: str, what: Any) -> None:
     if call == "session" and isinstance(what, bytes):
         pytest.skip("a session is opened from bytes too")
     arguments = (what, what) if call == "bench" else (what,)
-    with pytest.raises(ModelError, match="is no model; give a path"):
+    with pytest.raises(ModelError, match="is not a model; give a path"):
         getattr(eqsat_opt, call)(*arguments)
 
 

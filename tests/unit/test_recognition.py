@@ -30,13 +30,13 @@ from eqsat_opt.proving.describe import describe
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import families
 from eqsat_opt.rules.rule import Float, Int, Numerics, Phase, Rule, Sides, Tensor, rule
-from eqsat_opt.rules.substitution import apply, matches
 from eqsat_opt.rules.term import far, near, ops, real, sqrt
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.testing import GraphMaker, evaluate
 from eqsat_opt.testing import random_inputs as graph_inputs
 from eqsat_opt.testing.eclasses import BadClass, check_eclasses
+from eqsat_opt.testing.substitution import apply, matches
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
 NORMAL_FORM = {"Scale", "Shift", "Square", "Rsqrt", "Center", "RmsN", "Repeat"}

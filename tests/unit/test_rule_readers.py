@@ -11,7 +11,7 @@ import pytest
 
 from eqsat_opt.egraph import saturate
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.dims import Dim, as_dim, sym
+from eqsat_opt.ir.dims import Dim, sym
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules import Rule, rule
@@ -33,6 +33,7 @@ from eqsat_opt.rules.term import (
 )
 from eqsat_opt.testing import GraphMaker
 from eqsat_opt.testing.eclasses import check_eclasses
+from eqsat_opt.testing.graphs import as_dim
 
 FIRST = {"axes": (0,), "keepdims": 1}
 

@@ -19,7 +19,6 @@ from eqsat_opt.cost.metrics import LAUNCH_US
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.egraph import Budget, lower
 from eqsat_opt.errors import OptionError
-from eqsat_opt.ir.canonical import canonical_hash
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.proving.selection import default_rules
@@ -32,6 +31,7 @@ from eqsat_opt.search.matching import Matching
 from eqsat_opt.search.rewriting import Workbench
 from eqsat_opt.search.terms import Terms
 from eqsat_opt.testing import GraphMaker, evaluate, random_inputs
+from eqsat_opt.testing.canonical import canonical_hash
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
 AMPLE = SearchBudget(20_000)
@@ -126,7 +126,7 @@ def test_every_part_of_a_graph_matters() -> None:
 
 def test_the_hash_is_the_same_in_every_process() -> None:
     code = (
-        "from eqsat_opt.testing import GraphMaker; from eqsat_opt.ir.canonical import *;"
+        "from eqsat_opt.testing import GraphMaker; from eqsat_opt.testing.canonical import *;"
         "g = GraphMaker(); x = g.input('x', 'N', 4);"
         "print(canonical_hash(g.graph(g('LeakyRelu', g('MatMul', x, g.weight(4, 2)), alpha=.1))))"
     )

@@ -196,7 +196,7 @@ def test_damage_is_named(
         ("[1]", "holds no JSON object"),
         ('{"format": "eqsat-opt eclasses 1"}', "lacks the field"),
         ('{"format": 1, "format": 2}', "the key 'format' comes twice"),
-        ('{"format": NaN}', "NaN is no JSON number"),
+        ('{"format": NaN}', "NaN is not a JSON number"),
         ("[" * 100_000, "is not JSON"),
         ('{"nodes": {}, "root_eclasses": []}', "has no format"),
     ],

@@ -8,10 +8,11 @@ import pytest
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules import families
+from eqsat_opt.rules.matcher import Match, Matcher
 from eqsat_opt.rules.rule import Func, Int, Rule, Sides, Tensor, directed, rule
-from eqsat_opt.rules.substitution import Match, Matcher, apply, matches
 from eqsat_opt.rules.term import ops
 from eqsat_opt.testing import GraphMaker, evaluate, random_inputs
+from eqsat_opt.testing.substitution import apply, matches
 
 BOOK = {one.name: one for one in directed([r for rules in families().values() for r in rules])}
 

@@ -1,7 +1,7 @@
 """Sizes, attributes and conditions of a rule as egglog text.
 
 They mean what :mod:`eqsat_opt.rules.bindings` says. Symbolic sizes stand as large integers here,
-on which sums and products are right and nothing else is; what must be no symbol is demanded as a
+on which sums and products are right and nothing else is; what must be not a symbol is demanded as a
 fact of the rule's body. There a failure (an overflow, a bad index, a division by zero) is no match.
 """
 
@@ -96,7 +96,7 @@ class Expressions:
     def bind(self, variable: Expr, kind: str) -> str:
         """An attribute variable that the left side binds; a float must be a number.
 
-        The engine takes what is no number for equal to itself and greater than everything else.
+        The engine takes what is not a number for equal to itself and greater than everything else.
         """
         text = self.value(variable, kind)
         fact = f"(<= {text} inf)"
@@ -209,7 +209,7 @@ class Expressions:
         return name
 
     def _demand_literal(self, leaf: Expr) -> None:
-        """Demand that an extent, a list element or an attribute is no symbol."""
+        """Demand that an extent, a list element or an attribute is not a symbol."""
         kind = self.kind(leaf)
         if self._is_literal(leaf):
             return
@@ -223,7 +223,7 @@ class Expressions:
             self._body.append(f"(= 0 (/ {size} {LITERAL}))")
 
     def _is_literal(self, leaf: Expr) -> bool:
-        """Whether an extent, a list element or an attribute is known to be no symbol."""
+        """Whether an extent, a list element or an attribute is known to be not a symbol."""
         base = leaf.args[0] if leaf.kind == "item" else leaf
         if isinstance(base, Expr) and base.kind == "attr" and self._text(base) in self._literal:
             return True

@@ -16,7 +16,7 @@ from eqsat_opt.errors import SaturationError
 from eqsat_opt.ir.dims import LITERALS, MODULUS, Dim, SymDim, encode_dim
 from eqsat_opt.ir.types import TensorType
 
-__all__ = ["ExtentCodes", "congruent", "is_literal", "minus", "plus", "times"]
+__all__ = ["ExtentCodes", "congruent", "is_literal", "plus", "times"]
 
 _SALTS = 16
 _PIECE = 31
@@ -31,11 +31,6 @@ def is_literal(code: str) -> list[str]:
 def plus(left: str, right: str) -> str:
     """The code of a sum."""
     return f"(% (+ {left} {right}) {MODULUS})"
-
-
-def minus(left: str, right: str) -> str:
-    """The code of a difference."""
-    return f"(% (+ (- {left} {right}) {MODULUS}) {MODULUS})"
 
 
 def congruent(left: str, right: str) -> str:
@@ -68,7 +63,7 @@ class ExtentCodes:
     """The codes of one model's extents.
 
     Attributes:
-        codes: what is no small literal, to its code.
+        codes: what is not a small literal, to its code.
         extents: the same the other way round.
     """
 
@@ -102,7 +97,7 @@ class ExtentCodes:
         return self.codes[extent] if extent in self.codes else encode_dim(extent)
 
     def decode(self, code: int) -> Dim | None:
-        """An extent by its code; ``None`` if it is no literal and none of the model's."""
+        """An extent by its code; ``None`` if it is not a literal and none of the model's."""
         extent = self.extents.get(code)
         return code if extent is None and -LITERALS < code < LITERALS else extent
 
@@ -117,5 +112,5 @@ def _vectors(terms: Iterable[TermNode]) -> Iterable[tuple[Any, ...]]:
 
 
 def _is_apart(extent: Dim, code: int) -> bool:
-    """Whether a code plus or minus any literal is neither a literal nor beyond the modulus."""
+    """Whether a code plus or minus any literal stays above all literals and below the modulus."""
     return isinstance(extent, int) or 2 * LITERALS <= code <= MODULUS - LITERALS

@@ -338,7 +338,7 @@ TYPED_OPS = frozenset({*_BROADCASTING, *_SAME, *_SINGLE, *_GROUPS, "MaxPool", "A
 
 @lru_cache
 def on_integers(op: str) -> bool:
-    """Whether an elementwise function is defined on what is no float, too."""
+    """Whether an elementwise function is defined on what is not a float, too."""
     try:
         get_op(op).type_fn([TensorType("int64", ())], {})
     except IllTyped:

@@ -1,4 +1,4 @@
-"""The only place that runs the engine: run text, read sizes, take the tables out.
+"""The only place that runs the engine: it runs commands, reads sizes and reads tables.
 
 Facts about the engine that shape this module (measured on 13.2): a Rust panic surfaces as a
 ``BaseException``; an engine may be used by one thread only.
@@ -128,7 +128,7 @@ def _chunks(commands: Sequence[str]) -> Iterator[str]:
 
 
 class _Kept(threading.local):
-    """Engines that wait for their next graph, by program; an engine never changes its thread."""
+    """Idle engines by program; an engine is used by one thread only."""
 
     def __init__(self) -> None:
         self.engines: OrderedDict[tuple[str, ...], Engine] = OrderedDict()
@@ -140,7 +140,7 @@ _held: list[Engine] = []
 
 
 def _hold_engines() -> None:
-    """Before a fork: what only another thread knows would end with that thread in the child."""
+    """Before a fork: objects of other threads would be lost with them in the child."""
     _held[:] = _engines
 
 

@@ -52,7 +52,9 @@ class _Lowering:
         key = (op, attrs, tuple(children))
         if key not in self.index:
             self.index[key] = len(self.terms)
-            self.terms.append(TermNode(op, attrs, tuple(children), type_, sources))
+            self.terms.append(
+                TermNode(op, attrs=attrs, children=tuple(children), type=type_, sources=sources)
+            )
         return self.index[key]
 
     def apply(
@@ -60,7 +62,7 @@ class _Lowering:
     ) -> int:
         types = [self.terms[c].type for c in children]
         result = get_op(op).type_fn(types, attrs)  # type: ignore[arg-type]
-        return self.add(op, attributes(**attrs), children, result, sources)
+        return self.add(op, attributes(**attrs), children, result, sources=sources)
 
     def leaf(self, name: str, type_: ValueType) -> int:
         self.leaf_names.append(name)
@@ -77,7 +79,7 @@ class _Lowering:
         node = self.terms[term]
         if node.op != LEAF or not isinstance(node.type, TensorType) or node.type.dtype != "float32":
             return None
-        handle = self.constants.get(self.leaf_names[int(node.attrs[0][1])])  # type: ignore[arg-type]
+        handle = self.constants.get(self.leaf_names[node.index])
         if handle is None or not 0 < handle.type.static_size() <= _UNIFORM_LIMIT:
             return None
         array = np.asarray(handle.load())
@@ -101,7 +103,7 @@ class _Lowering:
             return self.apply("Reshape", [term], shape=shape)
         if (term, shape) in self.views:
             return self.views[(term, shape)]
-        base = self.leaf_names[int(self.terms[term].attrs[0][1])]  # type: ignore[arg-type]
+        base = self.leaf_names[self.terms[term].index]
         name = f"{base}:{'x'.join(map(str, shape))}"
         while name in self.graph.types or name in self.constants:
             name += "_"
@@ -119,7 +121,7 @@ class _Lowering:
         node = self.terms[term]
         if node.op != LEAF:
             return None
-        return self.constants.get(self.leaf_names[int(node.attrs[0][1])])  # type: ignore[arg-type]
+        return self.constants.get(self.leaf_names[node.index])
 
     def broadcast_operands(self, node: Node, children: list[int]) -> list[int]:
         result = self.graph.tensor_type(node.output)
@@ -170,7 +172,7 @@ class _Lowering:
                 attributes(index=len(self.opaque) - 1),
                 children,
                 OtherType("outputs"),
-                sources,
+                sources=sources,
             )
             for i, name in enumerate(node.outputs):
                 if name:
@@ -182,10 +184,10 @@ class _Lowering:
         if node.op == "Conv" and len(children) == 3:
             result = self.graph.tensor_type(node.output)
             assert result is not None
-            conv = self.add("Conv", node.attrs, children[:2], result, sources)
+            conv = self.add("Conv", node.attrs, children[:2], result, sources=sources)
             channels = result.shape[1]
             bias = self.reshaped(children[2], (1, channels, *(1,) * (result.rank - 2)))
-            term = self.add("Add", (), [conv, bias], result, sources)
+            term = self.add("Add", (), [conv, bias], result, sources=sources)
         elif node.op == "Concat":
             term = children[0]
             for child in children[1:]:
@@ -196,12 +198,14 @@ class _Lowering:
                 node.attrs,
                 self.broadcast_operands(node, children),
                 self.graph.types[node.output],
-                sources,
+                sources=sources,
             )
         else:
             if node.op == "Where":
                 children = self.with_literals(node, children)
-            term = self.add(node.op, node.attrs, children, self.graph.types[node.output], sources)
+            term = self.add(
+                node.op, node.attrs, children, self.graph.types[node.output], sources=sources
+            )
         self.value[node.output] = term
 
 
@@ -232,7 +236,7 @@ def lower(graph: Graph, *, exact: bool = False) -> Lowered:
                 f"{node.op} {node.name!r} cannot be loaded: {error}; please report this model"
             ) from error
     return Lowered(
-        graph, tuple(state.terms), MappingProxyType(state.value), tuple(state.leaf_names),
-        MappingProxyType(state.constants), tuple(state.opaque),
-        view_of=MappingProxyType(state.view_of), exact=exact,
+        graph=graph, terms=tuple(state.terms), value=MappingProxyType(state.value),
+        leaf_names=tuple(state.leaf_names), constants=MappingProxyType(state.constants),
+        opaque=tuple(state.opaque), view_of=MappingProxyType(state.view_of), exact=exact,
     )  # fmt: skip

@@ -102,7 +102,7 @@ class _Seeder:
     def stackable(self, group: Sequence[int], axis: int) -> bool:
         """Whether all types agree but for the extent along ``axis``, which is a positive number.
 
-        What is empty along ``axis`` is no slice.
+        What is empty along ``axis`` is not a slice.
         """
         types = [self.type(g) for g in group]
         if len(group) < 2 or not all(0 <= axis < t.rank for t in types):
@@ -209,7 +209,7 @@ def _mixed_kernels(seeder: _Seeder) -> None:
 
 
 def sibling_seeds(lowered: Lowered) -> Seeds:
-    """What the loader adds beside the model itself."""
+    """The terms and equations that the loader adds to the model."""
     seeder = _Seeder(lowered)
     for op, _, weights in _weight_groups(lowered):
         seeder.runs(weights, 1 if op == "MatMul" else 0)

@@ -81,7 +81,7 @@ class _Row:
         self.actions.append(f"(rounds-alike {self.column('String', generic_key(term))})")
 
     def is_on_integers(self, term: TermNode) -> None:
-        """The function is met on what is no float."""
+        """The function is met on what is not a float."""
         self.actions.append(f"(on-integers {self.column('String', generic_key(term))})")
 
 

@@ -1,4 +1,4 @@
-"""What a constant of single precision was before it was rounded.
+"""The real number that a single precision constant was rounded from.
 
 A float32 stands for every real of its rounding interval. Taking the simplest of them keeps laws
 such as sqrt(2) * sqrt(1/2) = 1 exact, which rounded constants break.

@@ -19,7 +19,7 @@ from eqsat_opt.egraph.recognition.fragments import Fragment, fragments
 from eqsat_opt.egraph.recognition.readout import Tree, found_in, outermost
 from eqsat_opt.egraph.recognition.windows import DTYPE
 from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
-from eqsat_opt.ir.graph import Constant, Graph, attributes
+from eqsat_opt.ir.graph import Constant, attributes
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.types import TensorType
 
@@ -28,7 +28,7 @@ __all__ = ["Recognition", "joined", "recognise"]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recognition:
     """Terms to load beside the model's own.
 
@@ -73,9 +73,7 @@ def joined(pieces: Sequence[Fragment]) -> tuple[Lowered, list[int]]:
                     assert isinstance(term.type, TensorType)
                     constants[name] = Constant(term.type, name, _unread)
             terms.append(replace(term, children=tuple(start + c for c in term.children)))
-    empty: Graph = Graph((), (), (), {}, {})
-    lowered = Lowered(empty, tuple(terms), {}, tuple(names), MappingProxyType(constants), ())
-    return lowered, starts
+    return Lowered.of_terms(terms, names, MappingProxyType(constants)), starts
 
 
 # Seeding -----------------------------------------------------------------------------------------
@@ -130,8 +128,8 @@ class _Planter:
         children = [self.plant(child, own) for child in tree.children]
         attrs: dict[str, Any] = dict(tree.attrs)
         if tree.op in ("Scale", "Shift"):
-            ((_, value),) = tree.attrs
-            literal = self.add("Scalar", (), tree.rule, value=float(str(value)), dtype=DTYPE)
+            (value,) = attrs.values()
+            literal = self.add("Scalar", (), tree.rule, value=value, dtype=DTYPE)
             op = "Mul" if tree.op == "Scale" else "Add"
             return self.add(op, [children[0], literal], tree.rule)
         if tree.op == "Square":
@@ -147,7 +145,7 @@ class _Planter:
         if number >= len(self.lowered.terms) or self.lowered.constant(number) is None:
             return None
         term = self.lowered.terms[number]
-        view = self.lowered.leaf_names[int(str(term.attrs[0][1]))]
+        view = self.lowered.leaf_names[term.index]
         base = self.lowered.value.get(self.lowered.view_of.get(view, ""))
         if base is None:
             return None
@@ -217,6 +215,7 @@ def recognise(
             if planted != target:
                 equal[(target, planted)] = None
     return Recognition(
-        tuple(planter.terms), tuple(equal), frozenset(planter.constant), tuple(planter.rules),
-        len(pieces), eclasses.n_nodes, time.perf_counter() - start,
+        terms=tuple(planter.terms), equal=tuple(equal), constant=frozenset(planter.constant),
+        rules=tuple(planter.rules), fragments=len(pieces), enodes=eclasses.n_nodes,
+        time_s=time.perf_counter() - start,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_opt.egraph.terms import LEAF, Lowered
-from eqsat_opt.ir.graph import OPAQUE
+from eqsat_opt.ir.graph import OPAQUE, number_of
 from eqsat_opt.ir.types import TensorType
 
 __all__ = ["DTYPE", "POINTWISE", "Cutter", "may_hide", "windows"]
@@ -73,7 +73,7 @@ class Cutter:
         if term.op == "Where":
             return self.lowered.terms[term.children[0]].op == "IsNaN"
         if term.op == "Clip":
-            return all(math.isfinite(float(str(bound))) for _, bound in term.attrs)
+            return all(math.isfinite(number_of(term.attrs, name)) for name, _ in term.attrs)
         return term.op != "MatMul" or not any(self.constant[c] for c in term.children)
 
     def is_anchor(self, number: int) -> bool:
@@ -92,7 +92,7 @@ class Cutter:
     def literal(self, number: int) -> float | None:
         """The value of a scalar literal."""
         term = self.lowered.terms[number]
-        return float(str(dict(term.attrs)["value"])) if term.op == "Scalar" else None
+        return number_of(term.attrs, "value") if term.op == "Scalar" else None
 
     def below(self, starts: Sequence[int], depth: int) -> set[int]:
         """Terms that ``starts`` are computed from, down to what lies outside."""
@@ -101,7 +101,7 @@ class Cutter:
         for _ in range(depth):
             deeper: list[int] = []
             for term in level:
-                # What only moves data is no step; a list may grow while it is walked.
+                # What only moves data is not a step; a list may grow while it is walked.
                 after = level if self.lowered.terms[term].op in _MOVEMENT else deeper
                 for child in self.lowered.terms[term].children:
                     if child not in found and not self.constant[child]:

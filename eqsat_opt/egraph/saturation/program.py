@@ -1,4 +1,4 @@
-"""What an engine runs before a model is loaded; it is kept, since many models share it."""
+"""The commands that an engine runs before a model is loaded; many models share them."""
 
 from __future__ import annotations
 

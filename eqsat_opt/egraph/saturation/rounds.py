@@ -1,4 +1,4 @@
-"""Rounds: rulesets run in phases until nothing changes or a budget ends it.
+"""Rulesets run in phases, round by round, until nothing changes or a budget is used up.
 
 A single step of the engine cannot be interrupted, so budgets act between small steps, and a step
 that would not end in time, by what the last one of its kind took, is not begun; the hard deadline
@@ -92,13 +92,13 @@ class Rounds:
             self._snapshots.append(self.size)
 
     def _undo_overshoot(self) -> None:
-        """Undo the last step if it went far beyond the limit, which no step can be kept from."""
+        """Undo the last step if it went far beyond the limit; a running step cannot be stopped."""
         if self.size > _OVERSHOOT * self._budget.nodes and self._snapshots:
             self._engine.pop()
             self.size = self._snapshots.pop()
 
     def close(self) -> None:
-        """Drop the snapshots, so that what the caller had stands on top again."""
+        """Drop the snapshots, so that the state of the caller is on top again."""
         while self._snapshots:
             self._engine.pop()
             self._snapshots.pop()
@@ -145,7 +145,7 @@ class Rounds:
     def saturate(self) -> tuple[int, str]:
         """Run all rounds; how many, and what stopped them.
 
-        Where a round without algebra changes nothing, algebra might still: it ``stopped_by`` then.
+        ``algebra`` means that only associativity and commutativity might still find something.
         """
         self._step(SETTLED)
         for iteration in range(1, self._budget.iterations + 1):

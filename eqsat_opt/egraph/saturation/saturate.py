@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SaturationReport:
-    """What saturation did.
+    """The statistics of a saturation.
 
     Attributes:
         enodes, eclasses: size at the end.
@@ -147,7 +147,7 @@ def saturate_terms(
 
         start = clock()
         codes = ExtentCodes.of((*lowered.terms, *seeds.terms))
-        loaded = load(engine, prepared.schema, lowered, seeds, seeded_by, codes)
+        loaded = load(engine, prepared.schema, lowered, seeds, seeded_by=seeded_by, codes=codes)
         times["load"] = clock() - start
 
         start = clock()
@@ -157,10 +157,10 @@ def saturate_terms(
 
         start = clock()
         rule_names = {number: name for name, number in numbers.items()}
-        eclasses = freeze(engine, prepared.schema, lowered, rule_names, codes)
+        eclasses = freeze(engine, prepared.schema, lowered, rule_names, codes=codes)
         times["freeze"] = clock() - start
         run.close()
-    report = _report(eclasses, run, loaded, ended, prepared, times, found)
+    report = _report(eclasses, run, loaded, ended, prepared=prepared, times=times, found=found)
     _log.info("saturation: %s", report)
     return eclasses, report
 
@@ -215,12 +215,14 @@ def saturate_windows(windows: Lowered, rules: Sequence[Rule], budget: Budget) ->
     prepared = program_for(chosen, windows.terms)
     with compiled_engine(prepared.commands) as engine:
         codes = ExtentCodes.of(windows.terms)
-        loaded = load(engine, prepared.schema, windows, Seeds((), ()), (), codes)
+        loaded = load(engine, prepared.schema, windows, Seeds((), ()), seeded_by=(), codes=codes)
         run = Rounds(engine, prepared, budget)
         ended = run.saturate_windows()
         rule_names = {number: name for name, number in prepared.numbers.items()}
-        eclasses = freeze(engine, prepared.schema, windows, rule_names, codes)
+        eclasses = freeze(engine, prepared.schema, windows, rule_names, codes=codes)
     times = {"recognise": time.perf_counter() - start}
-    report = _report(eclasses, run, loaded, ended, prepared, times, Recognition())
+    report = _report(
+        eclasses, run, loaded, ended, prepared=prepared, times=times, found=Recognition()
+    )
     _log.info("windows: %s", report)
     return Saturation(windows, eclasses, report)

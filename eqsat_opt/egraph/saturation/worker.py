@@ -43,8 +43,7 @@ def _serve(pipe: Connection, folder: str) -> None:
     tempfile.tempdir = folder
     try:
         terms, leaf_names, constants, exact, rules, budget = pipe.recv()
-        empty = Graph((), (), (), {}, {})
-        lowered = Lowered(empty, terms, {}, leaf_names, constants, (), exact=exact)
+        lowered = Lowered.of_terms(terms, leaf_names, constants, exact=exact)
         result: object = saturate_terms(lowered, rules, budget)
     except EqsatError as error:
         result = error
@@ -78,7 +77,7 @@ def _interrupts_deferred() -> Iterator[None]:
 
 @contextmanager
 def _main_hidden() -> Iterator[None]:
-    """A spawned child would run the caller's script again, unless it does not know of one."""
+    """Hide the caller's script: a spawned child would run it again."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -95,7 +94,7 @@ def saturate_isolated(
     *,
     exact: bool = False,
 ) -> Saturation:
-    """As :func:`~eqsat_opt.egraph.saturate`, but never longer than ``deadline_s`` seconds.
+    """Run :func:`~eqsat_opt.egraph.saturate` for at most ``deadline_s`` seconds.
 
     Raises:
         SaturationError: the deadline passed, the child died, or this process may have none.

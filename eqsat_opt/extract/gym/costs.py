@@ -102,7 +102,7 @@ def _implementations(name: str, node: Mapping[str, Any]) -> list[tuple[str, _Row
     found: dict[str, _Row] = {}
     for number, item in enumerate(given):
         if not isinstance(item, dict):
-            raise ExtractionError(f"implementation {number} of e-node {name} is no object")
+            raise ExtractionError(f"implementation {number} of e-node {name} is not an object")
         title = item.get("name", str(number))
         if not isinstance(title, str):
             raise ExtractionError(f"e-node {name} has the implementation {title!r}, no string")

@@ -142,7 +142,7 @@ def _parsed(nodes: dict[str, Any], roots: list[Any]) -> GymFile:
     values = list(nodes.values())
     if set(map(type, values)) - {dict}:
         name = next(name for name, node in nodes.items() if not isinstance(node, dict))
-        raise ExtractionError(f"e-node {name} is no object; give it op, children and eclass")
+        raise ExtractionError(f"e-node {name} is not an object; give it op, children and eclass")
     of_class = [node.get("eclass") for node in values]
     if set(map(type, of_class)) - {str}:
         name = next(n for n, c in zip(nodes, of_class, strict=True) if not isinstance(c, str))
@@ -150,14 +150,14 @@ def _parsed(nodes: dict[str, Any], roots: list[Any]) -> GymFile:
     ops = [node.get("op", "") for node in values]
     if set(map(type, ops)) - {str}:
         name, op = next((n, o) for n, o in zip(nodes, ops, strict=True) if not isinstance(o, str))
-        raise ExtractionError(f"e-node {name} has the op {op!r}, which is no string")
+        raise ExtractionError(f"e-node {name} has the op {op!r}, which is not a string")
     classes = {name: number for number, name in enumerate(dict.fromkeys(of_class))}
     node_class = np.fromiter(map(classes.__getitem__, of_class), np.int64, len(of_class))
     child_ptr, child_ix = _children(nodes, node_class)
     metrics, impl_ptr, impl_cost, names = read_costs(nodes)
     for root in roots:
         if not isinstance(root, str):
-            raise ExtractionError(f"the root class {root!r} is no string")
+            raise ExtractionError(f"the root class {root!r} is not a string")
         if root not in classes:
             raise ExtractionError(
                 f"root class {root} does not exist; regenerate the file with its e-nodes"
@@ -172,7 +172,13 @@ def _parsed(nodes: dict[str, Any], roots: list[Any]) -> GymFile:
         metrics=metrics,
         roots=tuple(classes[root] for root in roots),
     )
-    return GymFile(problem, tuple(classes), tuple(nodes), tuple(ops), tuple(names))
+    return GymFile(
+        problem=problem,
+        class_names=tuple(classes),
+        node_names=tuple(nodes),
+        ops=tuple(ops),
+        implementation_names=tuple(names),
+    )
 
 
 def _children(nodes: Mapping[str, Any], node_class: IntArray) -> tuple[IntArray, IntArray]:
@@ -227,11 +233,11 @@ def _numbered(problem: Problem) -> GymFile:
     classes = problem.node_class.tolist()
     counts = np.diff(problem.impl_ptr).tolist()
     return GymFile(
-        problem,
-        tuple(map(str, range(problem.n_classes))),
-        tuple(f"{cls}.{node}" for node, cls in enumerate(classes)),
-        tuple(map(str, range(problem.n_nodes))),
-        tuple(str(i) for count in counts for i in range(count)),
+        problem=problem,
+        class_names=tuple(map(str, range(problem.n_classes))),
+        node_names=tuple(f"{cls}.{node}" for node, cls in enumerate(classes)),
+        ops=tuple(map(str, range(problem.n_nodes))),
+        implementation_names=tuple(str(i) for count in counts for i in range(count)),
     )
 
 

@@ -34,7 +34,7 @@ class Measured:
     order: list[int]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PathInstance:
     """Minimise Σ cost + alpha · (longest chain), acyclic, under limits.
 
@@ -97,7 +97,9 @@ class PathInstance:
         loads = tuple(
             math.fsum(self.load[choice[c]][k] for c in order) for k in range(len(self.capacity))
         )
-        return Measured(cost + self.alpha * path, cost, path, loads, order)
+        return Measured(
+            value=cost + self.alpha * path, cost=cost, path=path, loads=loads, order=order
+        )
 
     def allows(self, measured: Measured) -> bool:
         """Whether a choice keeps all limits."""
@@ -119,7 +121,9 @@ class PathInstance:
         """A bound on the total cost of every solution (`dearest_chain`)."""
         if self.signed:
             return -math.inf
-        return dearest_chain(self.members, self.option_class, self.children, self.cost, self.roots)
+        return dearest_chain(
+            self.members, self.option_class, self.children, self.cost, roots=self.roots
+        )
 
     def rows(self, choice: Sequence[int]) -> dict[int, int]:
         """A choice in the problem's numbers, with what was settled."""

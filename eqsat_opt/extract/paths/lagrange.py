@@ -81,7 +81,7 @@ def bound_limited(
     Yields:
         What is known so far; the rows of the last step keep the limits, if any could be found.
     """
-    dual = _Dual(problem, cost, limits, settings, deadline)
+    dual = _Dual(problem=problem, cost=cost, limits=limits, settings=settings, deadline=deadline)
     free = np.zeros(len(limits))
     yield dual.price(free, _FIRST_PRECISION)
     if not dual.points:

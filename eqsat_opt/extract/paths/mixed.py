@@ -83,7 +83,9 @@ def solve_constrained(
     if settings.method != "greedy":
         try:
             inner = replace(settings, interruptible=False)  # the first one stops all stages
-            _search(problem, cost, objective, instance, state, inner, deadline)
+            _search(
+                problem, cost, objective, instance, state=state, settings=inner, deadline=deadline
+            )
         except KeyboardInterrupt:
             if state.rows is None or not settings.interruptible:
                 raise
@@ -120,17 +122,17 @@ def _search(
     if left is None or state.closed(settings.gap):
         return
     if not objective.totals_limited:  # with limits the bound finds the better solutions, so first
-        left = _searched_around(left, state, settings, deadline, _SEARCH_SHARE)
+        left = _searched_around(left, state, settings, deadline, share=_SEARCH_SHARE)
     if left is None or state.closed(settings.gap):
         return
-    _bound_total(problem, cost, objective, state, settings, deadline)
+    _bound_total(problem, cost, objective, state, settings=settings, deadline=deadline)
     state.tell("bound on the total")
     if state.closed(settings.gap):
         return
     left = _proven_alone(left, state, settings, deadline)
     if left is None or state.closed(settings.gap):
         return
-    left = _searched_around(left, state, settings, deadline, _AGAIN_SHARE)
+    left = _searched_around(left, state, settings, deadline, share=_AGAIN_SHARE)
     if left is not None and settings.method != "lns" and not state.closed(settings.gap):
         _solved(left, state, settings, deadline)
 

@@ -48,7 +48,12 @@ def portfolio(instance: PathInstance) -> list[list[int]]:
     choices = [least_finish(members, instance.option_class, children, instance.path)[1]]
     choices += [
         weighed_trees(
-            members, instance.option_class, children, cost, instance.path, weight * balance
+            members,
+            instance.option_class,
+            children,
+            cost,
+            path=instance.path,
+            balance=weight * balance,
         )
         for cost in costs
         for balance in balances
@@ -63,8 +68,8 @@ def cheapest_trees(instance: PathInstance) -> list[int]:
         instance.option_class,
         instance.children,
         [max(0.0, c) for c in instance.cost],
-        instance.path,
-        0.0,
+        path=instance.path,
+        balance=0.0,
     )
 
 
@@ -161,8 +166,10 @@ def improve_by_neighbourhoods(
             rng.shuffle(waiting)
             if not waiting:
                 break
-        free = _around(whole, parents, waiting.pop(), round(size), rng)
-        found, proven = _solve_around(whole, best, value, free, total_bound, seed, deadline)
+        free = _around(whole, parents, waiting.pop(), round(size), rng=rng)
+        found, proven = _solve_around(
+            whole, best, value, free, total_bound=total_bound, seed=seed, deadline=deadline
+        )
         whole_solved = proven and len(free) == movable
         size = size * _GROWTH + 1 if proven else max(size * _SHRINK, _SMALLEST)
         idle += 1

@@ -198,7 +198,7 @@ class _Comparison:
         members = [[i for i in m if self.alive[i]] for m in self.members]
         option_class = self.draft.option_class.tolist()
         ends = [c for c, is_free in enumerate(free) if is_free]
-        return cheapest_trees(members, option_class, self.children, self.cost, ends)
+        return cheapest_trees(members, option_class, self.children, self.cost, free=ends)
 
     def _private(self) -> _Private:
         """Children before parents, so that the least costs of private children are known."""

@@ -67,7 +67,7 @@ def necessity(
     return masks
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Necessities:
     """For each class, classes that every way to compute it contains: perhaps not all of them.
 
@@ -119,7 +119,14 @@ def necessities(
     base = np.empty_like(order)
     base[order] = np.where(np.repeat(small, sizes), anchor, position[order])
     base = np.maximum(base // window - 1, 0) * window
-    sets = _Sets(draft, children, position.tolist(), base.tolist(), window, work)
+    sets = _Sets(
+        draft=draft,
+        children=children,
+        position=position.tolist(),
+        base=base.tolist(),
+        window=window,
+        work=work,
+    )
     listed = order.tolist()
     for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
         if size == 1:
@@ -127,7 +134,15 @@ def necessities(
         else:
             sets.settle_cycle(listed[start : start + size])
     first = (rank - position + base).tolist()
-    return Necessities(sets.position, sets.base, sets.mask, sets.below, listed, first, sets.steps)
+    return Necessities(
+        position=sets.position,
+        base=sets.base,
+        mask=sets.mask,
+        below=sets.below,
+        order=listed,
+        first=first,
+        steps=sets.steps,
+    )
 
 
 class _Sets:

@@ -94,7 +94,7 @@ def solve_exactly(
         # Costs were rounded down, each by less than one. Cores would have to explain such a row.
         model.add(total >= math.floor(lower_bound * scale) - instance.n_options)
     if hint is not None:
-        _add_hint(model, instance, component, hint, x, y, levels)
+        _add_hint(model, instance, component, hint, x=x, y=y, levels=levels)
 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = _WORKERS if mode in ("parallel", "interleaved") else 1

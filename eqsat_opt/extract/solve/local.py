@@ -26,7 +26,7 @@ def improve_locally(
     Args:
         instance: what is extracted.
         choice: `[n_classes]` options; needed classes must have one, and no cycle may exist anywhere
-            in the choice, among classes that are not needed neither.
+            in the choice, not even among classes that are not needed.
         seed: of the order of moves and of the kicks.
         work: edges that may be touched.
         deadline: `time.perf_counter()` value at which to stop at the latest.
@@ -41,7 +41,7 @@ def improve_locally(
         return list(choice)
     best, best_cost = list(choice), instance.evaluate(choice)
     while state.work < work and time.perf_counter() < deadline:
-        _descend(state, movable, rng, work, deadline)
+        _descend(state, movable, rng, work, deadline=deadline)
         cost = instance.evaluate(state.choice)
         if cost < best_cost:
             best, best_cost = list(state.choice), cost
@@ -84,7 +84,7 @@ def _descend(
 class _State:
     """A choice with, for each class, how many needed classes (and roots) use it.
 
-    The choice has no cycle at all times, among classes that are not needed neither: an exchange
+    The choice has no cycle at all times, not even among classes that are not needed: an exchange
     that would close one is refused.
     """
 

@@ -140,7 +140,7 @@ class _Walk:
 class _Solution:
     """A choice with, for each class, how many needed classes (and roots) use it.
 
-    The choice has no cycle at all times, among classes that are not needed neither: what is needed
+    The choice has no cycle at all times, not even among classes that are not needed: what is needed
     never needs what is not, and the choices of the latter only ever come from earlier solutions.
     """
 

@@ -49,7 +49,7 @@ def search_parts(
             def note(stage: str, found: Answer, k: int = k) -> None:
                 report(k, stage, found)
 
-            answer = improve(part, answer, settings, until, note)
+            answer = improve(part, answer, settings, until, report=note)
             solved[shape] = answer
         improved[k] = answer
         report(k, "solver", answer)

@@ -16,9 +16,6 @@ __all__ = ["ChildArrays", "Mask", "Relaxation"]
 
 Mask = npt.NDArray[np.bool_]
 
-# Without preprocessing the solver goes on from its last basis, which some new rows spoil little.
-_GLOP = "use_dual_simplex: true use_preprocessing: false"
-
 
 class _Rows:
     """Sparse rows `a·x >= b` that only grow."""

@@ -45,13 +45,13 @@ class Separator:
         targets = rng.sample(roots, min(len(roots), _ROOTS))
         targets += rng.sample(needed, min(len(needed), _TARGETS))
         key = need[self._children.flat]
-        found = self._for_targets(targets, taken, need, key, rng, _NESTED)
+        found = self._for_targets(targets, taken, need, key, rng=rng, nested=_NESTED)
         if not found:
             targets = rng.sample(needed, len(needed))
-            found = self._for_targets(targets, taken, need, key, rng, 1)
+            found = self._for_targets(targets, taken, need, key, rng=rng, nested=1)
         if not found:
             key = key - 2.0 * self._on_cycle(taken)
-            found = self._for_targets(targets, taken, need, key, rng, 1)
+            found = self._for_targets(targets, taken, need, key, rng=rng, nested=1)
         return found
 
     def _on_cycle(self, taken: FloatArray) -> Mask:

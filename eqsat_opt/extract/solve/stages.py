@@ -77,16 +77,16 @@ def improve(
         report("cores", answer)
         if answer.closed(settings.gap):
             return answer
-        answer, relaxed = _tightened(part, answer, settings, deadline, report)
+        answer, relaxed = _tightened(part, answer, settings, deadline, report=report)
         report("cutting planes", answer)
         if answer.closed(settings.gap):
             return answer
-    answer = _searched_around(part, answer, settings, deadline, report)
+    answer = _searched_around(part, answer, settings, deadline, report=report)
     report("neighbourhoods", answer)
     if answer.closed(settings.gap):
         return answer
     possible = None if relaxed is None else relaxed.possible(answer.cost)
-    return _reduced(part, answer, settings, deadline, possible)
+    return _reduced(part, answer, settings, deadline, possible=possible)
 
 
 def _proven_alone(part: Instance, answer: Answer, settings: Settings, deadline: float) -> Answer:

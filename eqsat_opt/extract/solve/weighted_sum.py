@@ -97,13 +97,17 @@ def solve_priced(
         settings = replace(settings, capacity=tuple(max(r, 0.0) for r in room))
     answers = [first_answer(part, start, settings) for part in parts]
     chain = dearest_chain(
-        instance.members, instance.option_class, instance.children, instance.cost, instance.roots
+        instance.members,
+        instance.option_class,
+        instance.children,
+        instance.cost,
+        roots=instance.roots,
     )
     tally = _Tally(reduction, answers, note, chain)
     tally.tell("greedy")
     if settings.method != "greedy" and relative_gap(tally.cost(), chain) > settings.gap + _TIE:
         try:
-            tally.answers = search_parts(parts, answers, settings, deadline, tally.update)
+            tally.answers = search_parts(parts, answers, settings, deadline, report=tally.update)
         except KeyboardInterrupt:
             if not settings.interruptible:
                 raise

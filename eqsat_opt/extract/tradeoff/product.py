@@ -59,7 +59,7 @@ def solve_product(
     columns = problem.impl_cost[:, [problem.metrics.index(first), problem.metrics.index(second)]]
     best = BestRows(lambda rows: _powers(columns, rows, p, q))
     if incumbent is not None:
-        offer_incumbent(problem, objective, forbidden, incumbent, best)
+        offer_incumbent(problem, objective, forbidden, incumbent, best=best)
     inner = replace(settings, interruptible=False)
     points: list[tuple[float, float]] = []
     cuts: list[HalfPlane] = []

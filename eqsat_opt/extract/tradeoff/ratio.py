@@ -65,13 +65,15 @@ def solve_ratio(
     below = problem.impl_cost @ objective.divisor(problem.metrics)
     best = BestRows(lambda rows: _quotient(above, below, rows))
     if incumbent is not None:
-        offer_incumbent(problem, objective, forbidden, incumbent, best)
+        offer_incumbent(problem, objective, forbidden, incumbent, best=best)
     if not (below[~forbidden] > 0).any():
         return Solution(None, math.inf)
     inner = replace(settings, interruptible=False)
     bound = 0.0
     try:
-        for bound in _quotients(problem, objective, forbidden, best, inner, deadline):
+        for bound in _quotients(
+            problem, objective, forbidden, best, settings=inner, deadline=deadline
+        ):
             note("quotients", best.value, min(bound, best.value))
             if relative_gap(best.value, bound) <= max(settings.gap, _TIE):
                 break
@@ -115,7 +117,9 @@ def _quotients(
         before = best.value
         factor = before if math.isfinite(before) else _steep(above, below, forbidden)
         prices = np.where(forbidden, np.inf, above - factor * below)
-        found, least = _least_signed(problem, prices, template, best.rows, settings, deadline)
+        found, least = _least_signed(
+            problem, prices, template, best.rows, settings=settings, deadline=deadline
+        )
         if found is not None:
             best.offer(found)
         if best.rows is None and least >= 0:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.dims import literal
+from eqsat_opt.ir.graph import Node, number_of
 from eqsat_opt.ir.onnx_mapping import Array, Call, ReadContext, WriteContext, expect, reads, writes
 from eqsat_opt.ir.types import TensorType, numpy_dtype
 
@@ -28,7 +29,7 @@ def _is_some(types: Sequence[TensorType]) -> bool:
 
 
 def _leaves_a_key(mask: Array) -> bool:
-    """Whether no row of an additive mask hides every key, or does so by what is no number."""
+    """Whether no row of an additive mask hides every key, or does so by what is not a number."""
     return bool(
         mask.size and np.all(np.max(mask, axis=-1) >= _SHOWN) and not np.any(mask > -_SHOWN)
     )
@@ -47,7 +48,7 @@ def _read_attention(call: Call, context: ReadContext) -> None:
     size = types[0].shape[3]
     scale = call.attrs.get("scale")
     expect(scale is not None or isinstance(size, int))
-    value = float(scale) if scale is not None else 1.0 / math.sqrt(float(str(size)))
+    value = float(scale) if scale is not None else 1.0 / math.sqrt(literal(size))
     expect(value > 0 and _is_whole_mask(types))
     # Of rows in which every key is masked, native kernels make zeros and the formula does not.
     expect(all(_leaves_a_key(context.array(mask)) for mask in operands[3:]))
@@ -58,7 +59,7 @@ def _read_attention(call: Call, context: ReadContext) -> None:
 @writes("Attention", "MaskedAttention")
 def _write_attention(node: Node, context: WriteContext) -> None:
     """The plain formula where the native operator means less; groups of heads are repeated."""
-    scale = float(str(node.attr("scale")))
+    scale = number_of(node.attrs, "scale")
     q, k, v, *mask = node.inputs
     types = [context.type(name) for name in node.inputs]
     if context.opset >= 23 and (
@@ -68,7 +69,7 @@ def _write_attention(node: Node, context: WriteContext) -> None:
         return
     heads, shared = types[0].shape[1], types[1].shape[1]
     if heads != shared:
-        repeats = int(str(heads)) // int(str(shared))
+        repeats = literal(heads) // literal(shared)
         k, v = (_repeated(context, name, 1, repeats) for name in (k, v))
     logits = context.op("MatMul", [q, context.op("Transpose", [k], perm=(0, 1, 3, 2))])
     factor = context.constant(np.asarray(scale, numpy_dtype(types[0].dtype)))
@@ -82,12 +83,12 @@ def _write_attention(node: Node, context: WriteContext) -> None:
 def _repeated(
     context: WriteContext, x: str, axis: int, repeats: int, out: str | None = None
 ) -> str:
-    extent = int(str(context.type(x).shape[axis]))
+    extent = literal(context.type(x).shape[axis])
     index = np.repeat(np.arange(extent, dtype=np.int64), repeats)
     return context.op("Gather", [x, context.constant(index)], out, axis=axis)
 
 
 @writes("Repeat")
 def _write_repeat(node: Node, context: WriteContext) -> None:
-    axis, repeats = int(str(node.attr("axis"))), int(str(node.attr("repeats")))
-    _repeated(context, node.inputs[0], axis, repeats, node.output)
+    axis, repeats = node.attr("axis"), node.attr("repeats")
+    _repeated(context, node.inputs[0], axis, repeats=repeats, out=node.output)

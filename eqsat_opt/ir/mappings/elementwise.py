@@ -110,9 +110,9 @@ def _write_swish(node: Node, context: WriteContext) -> None:
 @writes("Scale", "Shift")
 def _write_affine(node: Node, context: WriteContext) -> None:
     (x,) = node.inputs
-    ((_, value),) = node.attrs
+    ((name, _),) = node.attrs
     op = "Mul" if node.op == "Scale" else "Add"
-    context.op(op, [x, _scalar(context, x, float(str(value)))], node.output)
+    context.op(op, [x, _scalar(context, x, node.attr(name))], node.output)
 
 
 @writes("Square")

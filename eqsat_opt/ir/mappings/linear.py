@@ -107,7 +107,7 @@ def _read_conv(call: Call, context: ReadContext) -> None:
             and call.get("auto_pad", "NOTSET") in ("NOTSET", "VALID")
         )
         attrs["output_padding"] = tuple(call.get("output_padding", (0,) * axes))
-    attrs["pads"] = resolve_pads(call, x.shape[2:], kernel, strides, dilations)
+    attrs["pads"] = resolve_pads(call, x.shape[2:], kernel, strides, dilations=dilations)
     operands = [name for name in call.inputs if name]
     context.emit(call.op_type, operands, call.outputs[0], **attrs)
 

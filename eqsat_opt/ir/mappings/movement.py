@@ -182,7 +182,7 @@ def _write_reshape(node: Node, context: WriteContext) -> None:
     source = context.type(x).shape
     axes = unsqueezed_axes(source, shape)
     if axes:
-        _write_axes(context, "Unsqueeze", x, axes, node.output)
+        _write_axes(context, "Unsqueeze", x, axes=axes, out=node.output)
         return
     target = reshape_target(source, shape) or _own_target(node, context, source, shape)
     if target is not None:
@@ -190,7 +190,7 @@ def _write_reshape(node: Node, context: WriteContext) -> None:
         return
     axes = unsqueezed_axes(shape, source)
     if axes:
-        _write_axes(context, "Squeeze", x, axes, node.output)
+        _write_axes(context, "Squeeze", x, axes=axes, out=node.output)
         return
     axis = _flattened_axis(source, shape)
     if axis is not None and (context.opset >= 9 or context.type(x).dtype in FLOATS):
@@ -334,7 +334,7 @@ def _read_split(call: Call, context: ReadContext) -> None:
     else:
         (total,) = literal_ints([x.shape[axis]])
         sizes = _even_sizes(total, call.get("num_outputs", call.n_outputs))
-    _emit_parts(context, call.inputs[0], axis, sizes, call.outputs)
+    _emit_parts(context, call.inputs[0], axis, sizes, outputs=call.outputs)
 
 
 @reads("SequenceAt")
@@ -360,7 +360,7 @@ def _read_sequence_at(call: Call, context: ReadContext) -> None:
     expect(-len(parts) <= index < len(parts))
     outputs = [""] * len(parts)
     outputs[index] = call.outputs[0]
-    _emit_parts(context, split.inputs[0], axis, parts, tuple(outputs))
+    _emit_parts(context, split.inputs[0], axis, parts, outputs=tuple(outputs))
 
 
 @reads("Pad")

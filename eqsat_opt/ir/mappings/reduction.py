@@ -55,7 +55,7 @@ def _write_global_pool(node: Node, context: WriteContext) -> None:
         context.op(node.op, [x], node.output)
         return
     axes = tuple(range(2, type_.rank))
-    write_reduction(context, GLOBAL_POOLS[node.op], x, axes, 1, node.output)
+    write_reduction(context, GLOBAL_POOLS[node.op], x, axes=axes, keepdims=1, out=node.output)
 
 
 def write_reduction(
@@ -77,7 +77,7 @@ def write_reduction(
 @writes(*_REDUCTIONS)
 def _write_reduction(node: Node, context: WriteContext) -> None:
     axes, keepdims = node.attr("axes"), node.attr("keepdims")
-    write_reduction(context, node.op, node.inputs[0], axes, keepdims, node.output)
+    write_reduction(context, node.op, node.inputs[0], axes=axes, keepdims=keepdims, out=node.output)
 
 
 @reads("Softmax", "LogSoftmax")

@@ -38,7 +38,7 @@ def _read_pool(call: Call, context: ReadContext) -> None:
         "kernel": kernel,
         "strides": strides,
         "dilations": dilations,
-        "pads": resolve_pads(call, x.shape[2:], kernel, strides, dilations),
+        "pads": resolve_pads(call, x.shape[2:], kernel, strides, dilations=dilations),
         # The pads of SAME make the division exact, whatever the rounding.
         "ceil": 0 if same else int(bool(call.get("ceil_mode", 0))),
     }

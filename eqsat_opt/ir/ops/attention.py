@@ -75,6 +75,6 @@ def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -
 _ATTRS: dict[str, AttrKind] = {"scale": "float"}
 for _name, _arity in (("Attention", 3), ("MaskedAttention", 4)):
     register(
-        Op(_name, (_arity, _arity), _ATTRS, "contraction", _type, _attention, _flops,
-           index_fn=index_attention.attention)
+        Op(_name, (_arity, _arity), _ATTRS, "contraction", type_fn=_type, eval_fn=_attention,
+           flops=_flops, index_fn=index_attention.attention)
     )  # fmt: skip

@@ -92,20 +92,20 @@ for _name, (_attr, _evaluate) in _POINTWISE.items():
             (1, 1),
             {_attr: "float"} if _attr else {},
             "pointwise",
-            _same,
-            _evaluate,
-            _flops(1),
+            type_fn=_same,
+            eval_fn=_evaluate,
+            flops=_flops(1),
             index_fn=_POINTWISE_INDEX[_name],
             traits=frozenset({"pole"} if _name == "Rsqrt" else ()),
         )
     )
 register(
-    Op("Center", (1, 1), {"axes": "ints"}, "reduction", _along, _center, _flops(2),
-       index_fn=index_reduction.center)
+    Op("Center", (1, 1), {"axes": "ints"}, "reduction", type_fn=_along, eval_fn=_center,
+       flops=_flops(2), index_fn=index_reduction.center)
 )  # fmt: skip
 register(
-    Op("RmsN", (1, 1), {"axes": "ints", "epsilon": "float"}, "reduction", _along, _rms, _flops(4),
-       index_fn=index_reduction.root_mean_square)
+    Op("RmsN", (1, 1), {"axes": "ints", "epsilon": "float"}, "reduction", type_fn=_along,
+       eval_fn=_rms, flops=_flops(4), index_fn=index_reduction.root_mean_square)
 )  # fmt: skip
 
 
@@ -122,8 +122,8 @@ def _fill(domain: Domain, _operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 
 register(
-    Op("Fill", (0, 0), {"shape": "ints", "value": "float", "dtype": "str"}, "movement", _fill_type,
-       _fill, lambda _i, _o, _a: 0, index_fn=index_movement.fill)
+    Op("Fill", (0, 0), {"shape": "ints", "value": "float", "dtype": "str"}, "movement",
+       type_fn=_fill_type, eval_fn=_fill, flops=lambda _i, _o, _a: 0, index_fn=index_movement.fill)
 )  # fmt: skip
 
 
@@ -138,6 +138,6 @@ def _repeat(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array
 
 
 register(
-    Op("Repeat", (1, 1), {"axis": "int", "repeats": "int"}, "movement", _repeat_type, _repeat,
-       lambda _i, _o, _a: 0, index_fn=index_movement.repeat)
+    Op("Repeat", (1, 1), {"axis": "int", "repeats": "int"}, "movement", type_fn=_repeat_type,
+       eval_fn=_repeat, flops=lambda _i, _o, _a: 0, index_fn=index_movement.repeat)
 )  # fmt: skip

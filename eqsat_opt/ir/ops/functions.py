@@ -29,7 +29,7 @@ class ScalarFunction:
         defaults: values that ONNX gives to attributes that are left out.
         since: first opset of ONNX with an operator of this name and these attributes; 0 if there is
             none, or one that stores them in another way.
-        flops: rough FLOPs per element of what is no single instruction.
+        flops: rough FLOPs per element of what is not a single instruction.
         traits: what it does to special numbers (:class:`~eqsat_opt.ir.ops.Op`).
         on_integers: whether it takes whole numbers, too.
     """

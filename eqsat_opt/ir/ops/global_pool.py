@@ -62,6 +62,6 @@ _INDEX_FNS = {
 }
 for _name, _reduction in GLOBAL_POOLS.items():
     register(
-        Op(_name, (1, 1), {}, "reduction", _type, _evaluated(_reduction), _flops,
-           index_fn=_INDEX_FNS[_name])
+        Op(_name, (1, 1), {}, "reduction", type_fn=_type, eval_fn=_evaluated(_reduction),
+           flops=_flops, index_fn=_INDEX_FNS[_name])
     )  # fmt: skip

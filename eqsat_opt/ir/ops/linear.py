@@ -44,8 +44,9 @@ def _matmul_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: Attr
 
 
 register(
-    Op("MatMul", (2, 2), {}, "contraction", _matmul_type, lambda d, x, _a: d.matmul(x[0], x[1]),
-       _matmul_flops, index_fn=index_linear.matmul)
+    Op("MatMul", (2, 2), {}, "contraction", type_fn=_matmul_type,
+       eval_fn=lambda d, x, _a: d.matmul(x[0], x[1]), flops=_matmul_flops,
+       index_fn=index_linear.matmul)
 )  # fmt: skip
 
 
@@ -87,7 +88,13 @@ def window_view(x: Array, kernel: Sequence[int], attrs: AttrMap, fill: Any) -> A
         # Ceil mode may need windows that reach beyond the padding: extend it with the same fill.
         for i in range(n_axes):
             count = window_size(
-                x.shape[2 + i], kernel[i], strides[i], pads[i], pads[n_axes + i], dilations[i], 1
+                x.shape[2 + i],
+                kernel[i],
+                strides[i],
+                pads[i],
+                after=pads[n_axes + i],
+                dilation=dilations[i],
+                ceil=1,
             )
             need = (int(count) - 1) * strides[i] + dilations[i] * (kernel[i] - 1) + 1  # type: ignore[arg-type]
             after[i] += max(0, need - x.shape[2 + i] - pads[i] - after[i])
@@ -153,7 +160,7 @@ def _conv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
         require(inputs[2].shape == (w.shape[0],), "bias does not fit")
     sizes = [
         window_size(x.shape[2 + i], w.shape[2 + i], attrs["strides"][i], attrs["pads"][i],
-                    attrs["pads"][n_axes + i], attrs["dilations"][i])
+                    after=attrs["pads"][n_axes + i], dilation=attrs["dilations"][i])
         for i in range(n_axes)
     ]  # fmt: skip
     require(
@@ -189,8 +196,8 @@ def _conv_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMa
 
 
 register(
-    Op("Conv", (2, 3), _CONV_ATTRS, "contraction", _conv_type, _conv, _conv_flops,
-       index_fn=index_linear.conv)
+    Op("Conv", (2, 3), _CONV_ATTRS, "contraction", type_fn=_conv_type, eval_fn=_conv,
+       flops=_conv_flops, index_fn=index_linear.conv)
 )  # fmt: skip
 
 
@@ -255,5 +262,5 @@ def _deconv_flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: Att
 
 register(
     Op("ConvTranspose", (2, 3), {**_CONV_ATTRS, "output_padding": "ints"}, "contraction",
-       _deconv_type, _deconv, _deconv_flops, index_fn=index_linear.deconv)
+       type_fn=_deconv_type, eval_fn=_deconv, flops=_deconv_flops, index_fn=index_linear.deconv)
 )  # fmt: skip

@@ -44,8 +44,8 @@ def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Concat", (1, 1 << 20), {"axis": "int"}, "movement", _concat_type,
-       lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]), _no_flops,
+    Op("Concat", (1, 1 << 20), {"axis": "int"}, "movement", type_fn=_concat_type,
+       eval_fn=lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]), flops=_no_flops,
        index_fn=index_movement.concat)
 )  # fmt: skip
 
@@ -72,9 +72,9 @@ register(
         (1, 1),
         {"axis": "int", "lo": "int", "hi": "int"},
         "movement",
-        _slice_type,
-        _slice,
-        _no_flops,
+        type_fn=_slice_type,
+        eval_fn=_slice,
+        flops=_no_flops,
         index_fn=index_movement.slice_,
     )
 )
@@ -87,8 +87,8 @@ def _transpose_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Transpose", (1, 1), {"perm": "ints"}, "movement", _transpose_type,
-       lambda _d, x, a: x[0].transpose(a["perm"]), _no_flops,
+    Op("Transpose", (1, 1), {"perm": "ints"}, "movement", type_fn=_transpose_type,
+       eval_fn=lambda _d, x, a: x[0].transpose(a["perm"]), flops=_no_flops,
        index_fn=index_movement.transpose)
 )  # fmt: skip
 
@@ -100,8 +100,8 @@ def _reshape_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Reshape", (1, 1), {"shape": "ints"}, "movement", _reshape_type,
-       lambda _d, x, a: x[0].reshape(a["shape"]), _no_flops,
+    Op("Reshape", (1, 1), {"shape": "ints"}, "movement", type_fn=_reshape_type,
+       eval_fn=lambda _d, x, a: x[0].reshape(a["shape"]), flops=_no_flops,
        index_fn=index_movement.reshape)
 )  # fmt: skip
 
@@ -118,8 +118,8 @@ def _expand_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Expand", (1, 1), {"shape": "ints"}, "movement", _expand_type,
-       lambda _d, x, a: np.broadcast_to(x[0], a["shape"]), _no_flops,
+    Op("Expand", (1, 1), {"shape": "ints"}, "movement", type_fn=_expand_type,
+       eval_fn=lambda _d, x, a: np.broadcast_to(x[0], a["shape"]), flops=_no_flops,
        index_fn=index_movement.expand)
 )  # fmt: skip
 
@@ -152,9 +152,9 @@ register(
         (1, 1),
         {"pads": "ints", "value": "float"},
         "movement",
-        _pad_type,
-        _pad,
-        _no_flops,
+        type_fn=_pad_type,
+        eval_fn=_pad,
+        flops=_no_flops,
         index_fn=index_movement.pad,
     )
 )
@@ -191,9 +191,9 @@ register(
         (2, 2),
         {"axis": "int"},
         "movement",
-        _gather_type,
-        _gather,
-        _no_flops,
+        type_fn=_gather_type,
+        eval_fn=_gather,
+        flops=_no_flops,
         index_fn=index_movement.gather,
     )
 )
@@ -216,9 +216,9 @@ register(
         (0, 0),
         {"value": "float", "dtype": "str"},
         "movement",
-        _scalar_type,
-        _scalar,
-        _no_flops,
+        type_fn=_scalar_type,
+        eval_fn=_scalar,
+        flops=_no_flops,
         index_fn=index_movement.scalar,
     )
 )
@@ -241,5 +241,6 @@ def _identity_kernel(domain: Domain, _operands: Sequence[Array], attrs: AttrMap)
 register(
     Op("IdentityKernel", (0, 0),
        {"channels": "int", "height": "int", "width": "int", "dtype": "str"}, "movement",
-       _identity_type, _identity_kernel, _no_flops, index_fn=index_movement.identity_kernel)
+       type_fn=_identity_type, eval_fn=_identity_kernel, flops=_no_flops,
+       index_fn=index_movement.identity_kernel)
 )  # fmt: skip

@@ -121,12 +121,12 @@ def _flops(per_element: int) -> FlopsFn:
 
 
 register(
-    Op("LayerNormalization", (2, 3), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type,
-       _layer, _flops(8), index_fn=index_reduction.layer)
+    Op("LayerNormalization", (2, 3), {"axis": "int", "epsilon": "float"}, "reduction",
+       type_fn=_layer_type, eval_fn=_layer, flops=_flops(8), index_fn=index_reduction.layer)
 )  # fmt: skip
 register(
-    Op("RMSNormalization", (2, 2), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type,
-       _rms, _flops(5), index_fn=index_reduction.rms)
+    Op("RMSNormalization", (2, 2), {"axis": "int", "epsilon": "float"}, "reduction",
+       type_fn=_layer_type, eval_fn=_rms, flops=_flops(5), index_fn=index_reduction.rms)
 )  # fmt: skip
 register(
     Op(
@@ -134,9 +134,9 @@ register(
         (5, 5),
         {"epsilon": "float"},
         "pointwise",
-        _channel_type,
-        _batch,
-        _flops(2),
+        type_fn=_channel_type,
+        eval_fn=_batch,
+        flops=_flops(2),
         index_fn=index_reduction.batch,
     )
 )
@@ -146,9 +146,9 @@ register(
         (3, 3),
         {"epsilon": "float"},
         "reduction",
-        _channel_type,
-        _instance,
-        _flops(8),
+        type_fn=_channel_type,
+        eval_fn=_instance,
+        flops=_flops(8),
         index_fn=index_reduction.instance,
     )
 )

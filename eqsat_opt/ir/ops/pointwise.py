@@ -122,9 +122,9 @@ for _name, _function in FUNCTIONS.items():
             (1, 1),
             _function.attrs,
             "pointwise",
-            _same if _function.on_integers else _float,
-            _applied(_name),
-            _flops(_function.flops),
+            type_fn=_same if _function.on_integers else _float,
+            eval_fn=_applied(_name),
+            flops=_flops(_function.flops),
             index_fn=called(_name),
             traits=_function.traits,
         )
@@ -133,8 +133,8 @@ for _name, _function in FUNCTIONS.items():
 _EXACT = frozenset[Trait]({"exact"})
 for _name, _operand_fn in (("Not", _logical), ("IsNaN", _nan)):
     register(
-        Op(_name, (1, 1), {}, "pointwise", _operand_fn, _applied(_name), _flops(),
-           index_fn=called(_name), traits=_EXACT)
+        Op(_name, (1, 1), {}, "pointwise", type_fn=_operand_fn, eval_fn=_applied(_name),
+           flops=_flops(), index_fn=called(_name), traits=_EXACT)
     )  # fmt: skip
 
 _ARITHMETIC: dict[str, EvalFn] = {
@@ -156,9 +156,9 @@ for _name, _evaluate in _ARITHMETIC.items():
             (2, 2),
             {},
             "pointwise",
-            _broadcast,
-            _evaluate,
-            _flops(),
+            type_fn=_broadcast,
+            eval_fn=_evaluate,
+            flops=_flops(),
             commutative=_name in ("Add", "Mul"),
             index_fn=_ARITHMETIC_INDEX[_name],
             traits=_TRAITS.get(_name, frozenset()),
@@ -166,25 +166,26 @@ for _name, _evaluate in _ARITHMETIC.items():
     )
 
 register(
-    Op("Neg", (1, 1), {}, "pointwise", _signed, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
-       _flops(), traits=_EXACT,
+    Op("Neg", (1, 1), {}, "pointwise", type_fn=_signed,
+       eval_fn=lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]), flops=_flops(), traits=_EXACT,
        index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
 )  # fmt: skip
 register(
-    Op("Reciprocal", (1, 1), {}, "pointwise", _float,
-       lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
-       _flops(), index_fn=elementwise(lambda x, _a: Inverse(x[0])),
+    Op("Reciprocal", (1, 1), {}, "pointwise", type_fn=_float,
+       eval_fn=lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
+       flops=_flops(), index_fn=elementwise(lambda x, _a: Inverse(x[0])),
        traits=frozenset[Trait]({"pole"}))
 )  # fmt: skip
 
 for _name in ("Min", "Max"):
     register(
-        Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(), commutative=True,
-           index_fn=called(_name), traits=_TRAITS[_name])
+        Op(_name, (2, 2), {}, "pointwise", type_fn=_broadcast, eval_fn=_applied(_name),
+           flops=_flops(), commutative=True, index_fn=called(_name), traits=_TRAITS[_name])
     )  # fmt: skip
 for _name, _type_fn, _per_element in (("Pow", _pow, _POWER_FLOPS), ("PRelu", _prelu, 1)):
     register(
-        Op(_name, (2, 2), {}, "pointwise", _type_fn, _applied(_name), _flops(_per_element),
+        Op(_name, (2, 2), {}, "pointwise", type_fn=_type_fn, eval_fn=_applied(_name),
+           flops=_flops(_per_element),
            index_fn=called(_name), traits=_TRAITS.get(_name, frozenset()))
     )  # fmt: skip
 
@@ -201,9 +202,9 @@ for _name, _truth_fn in _TRUTHS:
             (2, 2),
             {},
             "pointwise",
-            _truth_fn,
-            _applied(_name),
-            _flops(),
+            type_fn=_truth_fn,
+            eval_fn=_applied(_name),
+            flops=_flops(),
             index_fn=called(_name),
             traits=_EXACT,
         )
@@ -217,8 +218,9 @@ def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Where", (3, 3), {}, "pointwise", _where_type, lambda _d, x, _a: np.where(*x),
-       _flops(), index_fn=called("Where"), traits=_EXACT)
+    Op("Where", (3, 3), {}, "pointwise", type_fn=_where_type,
+       eval_fn=lambda _d, x, _a: np.where(*x), flops=_flops(),
+       index_fn=called("Where"), traits=_EXACT)
 )  # fmt: skip
 
 
@@ -238,6 +240,6 @@ def _cast(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 
 register(
-    Op("Cast", (1, 1), {"to": "str"}, "pointwise", _cast_type, _cast, _flops(),
-       index_fn=called("Cast"))
+    Op("Cast", (1, 1), {"to": "str"}, "pointwise", type_fn=_cast_type, eval_fn=_cast,
+       flops=_flops(), index_fn=called("Cast"))
 )  # fmt: skip

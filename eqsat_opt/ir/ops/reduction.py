@@ -95,8 +95,8 @@ _INDEX_FNS = {
 for _name, _evaluate in REDUCTIONS.items():
     register(
         Op(_name, (1, 1), _ATTRS, "reduction",
-           _extremum_type if _name in ("ReduceMax", "ReduceMin") else _reduce_type,
-           _evaluate, _flops, index_fn=_INDEX_FNS.get(_name))
+           type_fn=_extremum_type if _name in ("ReduceMax", "ReduceMin") else _reduce_type,
+           eval_fn=_evaluate, flops=_flops, index_fn=_INDEX_FNS.get(_name))
     )  # fmt: skip
 
 
@@ -128,8 +128,8 @@ def _softmax_flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: At
 
 
 register(
-    Op("Softmax", (1, 1), {"axis": "int"}, "reduction", _softmax_type, _softmax, _softmax_flops,
-       index_fn=index_reduction.softmax)
+    Op("Softmax", (1, 1), {"axis": "int"}, "reduction", type_fn=_softmax_type, eval_fn=_softmax,
+       flops=_softmax_flops, index_fn=index_reduction.softmax)
 )  # fmt: skip
 register(
     Op(
@@ -137,9 +137,9 @@ register(
         (1, 1),
         {"axis": "int"},
         "reduction",
-        _softmax_type,
-        _log_softmax,
-        _softmax_flops,
+        type_fn=_softmax_type,
+        eval_fn=_log_softmax,
+        flops=_softmax_flops,
         index_fn=index_reduction.log_softmax,
     )
 )

@@ -38,7 +38,8 @@ def _pool_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     check_window(attrs, attrs["kernel"])
     sizes = [
         window_size(x.shape[2 + i], attrs["kernel"][i], attrs["strides"][i], attrs["pads"][i],
-                    attrs["pads"][n_axes + i], attrs["dilations"][i], attrs["ceil"])
+                    after=attrs["pads"][n_axes + i], dilation=attrs["dilations"][i],
+                    ceil=attrs["ceil"])
         for i in range(n_axes)
     ]  # fmt: skip
     require(
@@ -118,8 +119,8 @@ def _pool_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMa
 
 
 register(
-    Op("MaxPool", (1, 1), _POOL_ATTRS, "window", _maximum_type, _max_pool, _pool_flops,
-       index_fn=index_linear.max_pool)
+    Op("MaxPool", (1, 1), _POOL_ATTRS, "window", type_fn=_maximum_type, eval_fn=_max_pool,
+       flops=_pool_flops, index_fn=index_linear.max_pool)
 )  # fmt: skip
 register(
     Op(
@@ -127,9 +128,9 @@ register(
         (1, 1),
         {**_POOL_ATTRS, "count_include_pad": "int"},
         "window",
-        _average_type,
-        _average_pool,
-        _pool_flops,
+        type_fn=_average_type,
+        eval_fn=_average_pool,
+        flops=_pool_flops,
         index_fn=index_linear.average_pool,
     )
 )
@@ -168,5 +169,5 @@ def _lrn_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMap
 
 register(
     Op("LRN", (1, 1), {"size": "int", "alpha": "float", "beta": "float", "bias": "float"}, "window",
-       _lrn_type, _lrn, _lrn_flops, index_fn=index_linear.lrn)
+       type_fn=_lrn_type, eval_fn=_lrn, flops=_lrn_flops, index_fn=index_linear.lrn)
 )  # fmt: skip

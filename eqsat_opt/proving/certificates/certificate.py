@@ -1,7 +1,7 @@
 """Certificates: what was checked of a rule, kept as JSON beside its book.
 
 A certificate is valid as long as the rule, the definitions of its operators and the verifier are
-those that it was made with. Its digest shows that a person changed it; it is no signature.
+those that it was made with. Its digest shows that a person changed it; it is not a signature.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[
             they are left out.
 
     Raises:
-        CertificateError: the file is no list of certificates, or one was edited.
+        CertificateError: the file is not a list of certificates, or one was edited.
     """
     try:
         found = _parsed(content_of(path))

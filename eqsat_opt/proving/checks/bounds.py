@@ -83,8 +83,10 @@ class _BoundedDomain(Records):
         x, y = self.rows(a), self.rows(b)
         return self._opened(
             Bounded(
-                x.value + sign * y.value, x.error + y.error, x.terms + y.terms, x.total + y.total,
-                np.maximum(x.largest, y.largest), x.left | y.left, x.spread | y.spread,
+                value=x.value + sign * y.value, error=x.error + y.error, terms=x.terms + y.terms,
+                total=x.total + y.total,
+                largest=np.maximum(x.largest, y.largest), left=x.left | y.left,
+                spread=x.spread | y.spread,
             )
         )  # fmt: skip
 
@@ -109,9 +111,9 @@ class _BoundedDomain(Records):
 
         return self._opened(
             Bounded(
-                over(x.value), over(x.error), over(x.terms), over(x.total),
-                np.max(x.largest, axis=axes, keepdims=True, initial=0.0), ever(x.left),
-                ever(x.spread),
+                value=over(x.value), error=over(x.error), terms=over(x.terms), total=over(x.total),
+                largest=np.max(x.largest, axis=axes, keepdims=True, initial=0.0), left=ever(x.left),
+                spread=ever(x.spread),
             )
         )  # fmt: skip
 
@@ -135,7 +137,7 @@ class _BoundedDomain(Records):
         infinite = np.isinf(x.value) | np.isinf(y.value)
         spread = x.spread | y.spread | infinite
         left = x.left | y.left | self._overflows(value, error, (dx == 0) & (dy == 0))
-        return self._made(value, error, (x.value, y.value), left, spread)
+        return self._made(value, error, operands=(x.value, y.value), left=left, spread=spread)
 
     def div(self, a: Array, b: Array) -> Array:
         """Relative errors add up; a divisor of 0 that carries an error is no true pole."""
@@ -151,7 +153,7 @@ class _BoundedDomain(Records):
         left = x.left | y.left | pole | self._overflows(value, error, still)
         exact = x.value, np.where(y.value == 0, np.nan, y.value)
         spread = x.spread | y.spread | np.isinf(x.value)
-        return self._made(value, error, exact, left, spread)
+        return self._made(value, error, operands=exact, left=left, spread=spread)
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """One of the elements."""
@@ -163,7 +165,7 @@ class _BoundedDomain(Records):
         error = np.max(self.closed(x), axis=axes, keepdims=True)
         left = np.any(x.left, axis=axes, keepdims=True)
         spread = np.any(x.spread, axis=axes, keepdims=True)
-        return self._made(value, error, (value,), left, spread)
+        return self._made(value, error, operands=(value,), left=left, spread=spread)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """A scalar function, moved by the errors of its operands."""
@@ -196,8 +198,10 @@ class _BoundedDomain(Records):
             left = left | np.isinf(value)
         if "pole" in traits:
             left = left | (np.isinf(value) & (errors[0] > 0))
-            return self._made(value, error, (np.full_like(value, np.nan),), left, spread)
-        return self._made(value, error, tuple(values), left, spread)
+            return self._made(
+                value, error, operands=(np.full_like(value, np.nan),), left=left, spread=spread
+            )
+        return self._made(value, error, operands=tuple(values), left=left, spread=spread)
 
     @staticmethod
     def _of(function: str, attrs: AttrMap, *values: Rows) -> Rows:
@@ -230,7 +234,9 @@ class _BoundedDomain(Records):
         value = np.where(chosen, x.value, y.value)
         error = np.where(chosen, self.closed(x), self.closed(y))
         left = c.left | np.where(chosen, x.left, y.left)
-        return self._made(value, error, (value,), left, np.where(chosen, x.spread, y.spread))
+        return self._made(
+            value, error, operands=(value,), left=left, spread=np.where(chosen, x.spread, y.spread)
+        )
 
     def cast(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
         """Between element types of floating point a cast may round; to others it truncates."""
@@ -239,7 +245,7 @@ class _BoundedDomain(Records):
         with np.errstate(all="ignore"):
             value = x.value.astype(to).astype(np.float64)
         error = self.closed(x) + (np.abs(value - x.value) if to.kind == "f" else 0.0)
-        return self._made(value, error, (x.value,), x.left, x.spread)
+        return self._made(value, error, operands=(x.value,), left=x.left, spread=x.spread)
 
     def gather(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
         """Numbers in other places; indices are no codes of numbers but numbers."""
@@ -261,7 +267,9 @@ class _BoundedDomain(Records):
         left = np.any(x.left, axis=axes, keepdims=True)
         finite = np.where(np.all(np.isfinite(x.value), axis=axes, keepdims=True), 0.0, np.nan)
         spread = ~np.all(np.isfinite(x.value), axis=axes, keepdims=True)
-        return _finished(self._made(value, error, (finite,), left, spread), attrs)
+        return _finished(
+            self._made(value, error, operands=(finite,), left=left, spread=spread), attrs
+        )
 
 
 _OWN: Mapping[str, Any] = {

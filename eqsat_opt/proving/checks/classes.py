@@ -37,7 +37,7 @@ _DIGITS = 64.0
 _IN_ORDER = InOrderDomain()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Breach:
     """Where a directed rule moves its results further than a class allows.
 
@@ -117,7 +117,7 @@ def breach(
             for found in _points(rule, seed, dtype, max_points):
                 sides = program(rule, found, dtype)
                 draws = list(designed_values(found, dtype, seed, numbers))
-                for one in _breaches(sides, draws, dtype, numerics, found):
+                for one in _breaches(sides, draws, dtype, numerics, found=found):
                     return one
     return None
 
@@ -139,7 +139,7 @@ def _breaches(
     if numerics is Numerics.BITEXACT:
         for one, roots in suspects:
             wrong = [~_same(left, right, either) for left, right in roots]
-            yield from _worst(one, roots, wrong, dtype, found, domain)
+            yield from _worst(one, roots, wrong, dtype, found=found, domain=domain)
         return
     promised = _promised(sides, [one for one, _ in suspects], dtype, numerics)
     for place, (one, roots) in enumerate(suspects):
@@ -153,7 +153,7 @@ def _breaches(
                 for bad, (left, _) in zip(wrong, roots, strict=True)
             ]
         bounds = [allowed.difference[..., place] for allowed in promised]
-        yield from _worst(one, roots, wrong, dtype, found, domain, bounds)
+        yield from _worst(one, roots, wrong, dtype, found=found, domain=domain, bounds=bounds)
 
 
 def _same(left: Array, right: Array, either: bool) -> npt.NDArray[np.bool_]:
@@ -263,4 +263,13 @@ def _worst(
         away = np.abs(wide - other) / (bounds[root] if bounds is not None else 1.0)
         away = np.where(bad, np.where(np.isnan(away), np.inf, away), -1.0)
         index = tuple(int(i) for i in np.unravel_index(int(np.argmax(away)), away.shape))
-        yield Breach(found, one, dtype, root, index, left, right, domain)
+        yield Breach(
+            found=found,
+            designed=one,
+            dtype=dtype,
+            root=root,
+            index=index,
+            left=left,
+            right=right,
+            domain=domain,
+        )

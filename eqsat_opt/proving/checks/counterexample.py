@@ -222,13 +222,14 @@ def refutation_at(
         return None
     root, reason, left, right = found
     return Refutation(
-        bindings.types, bindings.attrs, root, reason, values, left, right, numbers.name,
-        _code(rule, bindings, root, values, numbers, reason),
+        types=bindings.types, attrs=bindings.attrs, root=root, reason=reason, values=values,
+        left=left, right=right, method=numbers.name,
+        code=_code(rule, bindings, root, values, numbers=numbers, reason=reason),
     )  # fmt: skip
 
 
 def mistyped(rule: Rule, bindings: Bindings, root: int, reason: str) -> Refutation:
     """Two sides of different types; the code shows it where their shapes differ."""
     values = _small(bindings, 1, integer=False)
-    code = _code(rule, bindings, root, values, FloatNumbers(0), reason)
+    code = _code(rule, bindings, root, values, numbers=FloatNumbers(0), reason=reason)
     return Refutation(bindings.types, bindings.attrs, root, reason, code=code)

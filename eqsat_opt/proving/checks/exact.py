@@ -14,10 +14,9 @@ is another one or none; and in the arithmetic of integers, where its operands ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -42,14 +41,13 @@ from eqsat_opt.proving.numbers.evaluation import (
 )
 from eqsat_opt.proving.numbers.reals import DRAWS, RealNumbers, literals
 from eqsat_opt.rules.bindings import Bindings, type_of
-from eqsat_opt.rules.rule import Rule, directed
+from eqsat_opt.rules.rule import Rule
 
 __all__ = [
     "MAX_POINTS",
     "MIN_POINTS",
     "CheckReport",
     "check_rule",
-    "check_rules",
     "first_mistyped",
 ]
 
@@ -67,7 +65,7 @@ _REAL_POINTS = 12
 """Smallest instances that see every kind of real values; the others see one each."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CheckReport:
     """What level 1 saw of one rule, read left to right.
 
@@ -241,8 +239,9 @@ def check_rule(
         method: str, refutation: Refutation | None, bound: FalseAcceptance | None, trials: int
     ) -> CheckReport:
         return CheckReport(
-            rule.name, len(points), instances.guarded, instances.complete_to,
-            instances.largest_extent, method, bound, trials, seed, refutation,
+            rule=rule.name, points=len(points), guarded=instances.guarded,
+            complete_to=instances.complete_to, largest_extent=instances.largest_extent,
+            method=method, bound=bound, trials=trials, seed=seed, refutation=refutation,
         )  # fmt: skip
 
     other_type = first_mistyped(rule, points)
@@ -254,8 +253,3 @@ def check_rule(
             verdict = _elsewhere(rule, points, seed) or verdict
         refutation = _refutation(rule, verdict, seed, minimise)
     return report(verdict.method, refutation, verdict.bound, verdict.trials)
-
-
-def check_rules(rules: Iterable[Rule], **options: Any) -> list[CheckReport]:
-    """One report per rule and direction."""
-    return [check_rule(rule, **options) for rule in directed(list(rules))]

@@ -87,7 +87,7 @@ def _moves(both: Program, numbers: RealNumbers, values: Values, tolerance: float
     numbers.domain.restart(list(values.values()))
     sides = both.sides(values, numbers.domain)
     exact = next(sides)
-    # What the right side makes on its way is no measure: it may be what is too large.
+    # What the right side makes on its way is not a measure: it may be what is too large.
     allowed = _MOST * tolerance * numbers.domain.greatest
     return any(
         (np.isfinite(left) & ~(np.abs(left - right) <= allowed)).any()

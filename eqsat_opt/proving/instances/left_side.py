@@ -149,7 +149,7 @@ class LeftSide:
         self._sequences: dict[Any, _Replayed] = {}
 
     def _hints(self, high: bool = False, large: bool = False) -> Hints:
-        hints = Hints(self._lhs, self._when, self.marks, high, large)
+        hints = Hints(lhs=self._lhs, when=self._when, marks=self.marks, high=high, large=large)
         hints.dtypes = self._dtypes
         return hints
 

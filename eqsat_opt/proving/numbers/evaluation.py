@@ -107,7 +107,7 @@ class RationalNumbers:
         return drawn(bindings, seed, partial(mingled, self.domain.random, near))
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that differ; what is no number on both sides does not."""
+        """Elements that differ; what is not a number on both sides does not."""
         return np.asarray((left != right) & ((left == left) | (right == right))).astype(bool)
 
 

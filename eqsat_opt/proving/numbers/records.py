@@ -30,7 +30,7 @@ class Bounded:
     Attributes:
         value: as computed in the element type, held in double precision.
         error: inherited by the terms of a sum that is open, from before it.
-        terms: their number; 0 for a constant 0, 1 for what is no sum.
+        terms: their number; 0 for a constant 0, 1 for what is not a sum.
         total, largest: sum of their magnitudes, and the greatest one.
         left: whether an intermediate result was too large for the element type, or a divisor was
             0 because it was too small for it, or a root was taken of minus infinity.
@@ -90,7 +90,15 @@ class Records:
         size = np.abs(value)
         zero = np.zeros_like(value)
         never = zero.astype(bool)
-        return Bounded(value, zero, (value != 0) * 1.0, size, size, never, never)
+        return Bounded(
+            value=value,
+            error=zero,
+            terms=(value != 0) * 1.0,
+            total=size,
+            largest=size,
+            left=never,
+            spread=never,
+        )
 
     def rows(self, codes: Array) -> Bounded:
         """The records of an array of codes, the draws as the last axis."""

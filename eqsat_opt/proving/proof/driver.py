@@ -110,7 +110,13 @@ def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
     start = time.thread_time()
 
     def done(status: Status, reason: str, scope: str = "", count: int = 0) -> Proof:
-        return Proof(status, reason, scope, count, time.thread_time() - start)
+        return Proof(
+            status=status,
+            reason=reason,
+            scope=scope,
+            scenarios=count,
+            time_s=time.thread_time() - start,
+        )
 
     try:
         elements, reach = elements_of(rule), reach_of(rule)

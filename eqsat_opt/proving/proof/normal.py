@@ -70,7 +70,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """A power of a sum that is no single number: an inverse or a root."""
+    """A power of a sum that is not a single number: an inverse or a root."""
 
     base: Normal
     exponent: Fraction

@@ -60,7 +60,7 @@ def range_of(term: Scalar, integers: Integers) -> Range:
             known = range_of(body, integers)
             if where == TRUE:
                 return known
-            # A sum over nothing is 0, an extremum over nothing is no number.
+            # A sum over nothing is 0, an extremum over nothing is not a number.
             return min(known, Range.NONNEGATIVE) if kind == "sum" else Range.ANY
         case Call():
             return _of_call(term, integers)

@@ -33,7 +33,7 @@ _UNKNOWNS = 16
 
 
 class _Indexed(Exception):
-    """A sum over an index, or a condition on one, is no polynomial."""
+    """A sum over an index, or a condition on one, is not a polynomial."""
 
 
 def _extrema(sum_: Normal) -> Iterator[Extremum]:

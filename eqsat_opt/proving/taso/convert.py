@@ -242,7 +242,7 @@ def to_rule(rule: TasoRule, groups: Groups = Groups.ORDINARY, kernel: int | None
     suffix = "" if groups is Groups.ORDINARY else "-any-group"
     suffix += "" if kernel is None else f"-kernel-{kernel}"
     return Rule(
-        f"taso/{rule.number}{suffix}", tuple(lhs), tuple(rhs), when,
-        tuple(sorted(conversion.kinds.items())), Numerics.REASSOCIATE, Phase.EXPLORE, False,
-        f"Rule {rule.number} of TASO's file.",
+        name=f"taso/{rule.number}{suffix}", lhs=tuple(lhs), rhs=tuple(rhs), when=when,
+        kinds=tuple(sorted(conversion.kinds.items())), numerics=Numerics.REASSOCIATE,
+        phase=Phase.EXPLORE, bidirectional=False, doc=f"Rule {rule.number} of TASO's file.",
     )  # fmt: skip

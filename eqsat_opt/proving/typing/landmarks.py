@@ -264,9 +264,9 @@ def landmarks(rule: Rule) -> Landmarks:
     beyond = 2 * max(map(abs, whole), default=1) + 2
     counts |= {beyond, beyond + rng.randrange(1, 8)}
     return Landmarks(
-        tuple(sorted(count for count in counts if 1 <= count <= FARTHEST)),
-        tuple(sorted(rng.sample(range(6, 16), 3))),
-        tuple(sorted({r + d for r in ranks for d in (-1, 0, 1, 2) if 5 < r + d <= _HIGHEST})),
-        _reals(reals, inverted, rng),
-        unseen,
+        counts=tuple(sorted(count for count in counts if 1 <= count <= FARTHEST)),
+        drawn=tuple(sorted(rng.sample(range(6, 16), 3))),
+        ranks=tuple(sorted({r + d for r in ranks for d in (-1, 0, 1, 2) if 5 < r + d <= _HIGHEST})),
+        reals=_reals(reals, inverted, rng),
+        unseen=unseen,
     )

@@ -118,7 +118,9 @@ def _pad(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape]
     if isinstance(x, Fresh):
         x = t.any_shape(x) if pads is None else t.fresh(x, (len(pads) // 2,))
     rank = len(x)
-    pads = numbers(t, term, "pads", 2 * rank, repeated(2 * rank, 1, 0), (0, 1, 2, -1), low=-1)
+    pads = numbers(
+        t, term, "pads", count=2 * rank, usual=repeated(2 * rank, 1, 0), each=(0, 1, 2, -1), low=-1
+    )
     attribute(t, term, "value", (0.0, 2.0, *SIGNED), core=1)
     t.require(len(pads) == 2 * rank)
     return [x], tuple(apply(_sum, d, pads[i], pads[rank + i]) for i, d in enumerate(x))

@@ -32,11 +32,13 @@ def _half(kernel: int, dilation: int) -> int:
 def _windows(t: Typing, term: Apply, data: Shape, kernel: Sequence[Extent]) -> Shape:
     """Positions of the windows; decides strides, dilations and pads, often half of the kernel."""
     n = len(kernel)
-    strides = numbers(t, term, "strides", n, repeated(n, 1, 2), (1, 2, 3, 1, 2, 3, 4, 5))
-    dilations = numbers(t, term, "dilations", n, repeated(n, 1), (1, 2))
+    strides = numbers(
+        t, term, "strides", count=n, usual=repeated(n, 1, 2), each=(1, 2, 3, 1, 2, 3, 4, 5)
+    )
+    dilations = numbers(t, term, "dilations", count=n, usual=repeated(n, 1), each=(1, 2))
     t.require(len(strides) == n == len(dilations))
     half = tuple(apply(_half, k, d) for k, d in zip(kernel, dilations, strict=True))
-    pads = numbers(t, term, "pads", 2 * n, [(0,) * 2 * n, half * 2], (0, 1, 2))
+    pads = numbers(t, term, "pads", count=2 * n, usual=[(0,) * 2 * n, half * 2], each=(0, 1, 2))
     t.require(len(pads) == 2 * n)
     ceil = attribute(t, term, "ceil", (0, 1), core=1) if "ceil" in term.attrs else 0
     return tuple(
@@ -89,13 +91,15 @@ def _deconv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
     multiple(t, x[1], group, t.extents.new())
     n = len(x) - 2
     # Results grow with strides, by each axis.
-    strides = numbers(t, term, "strides", n, repeated(n, 1, 2), (1, 2, 3) if n < 3 else (1, 1, 2))
-    dilations = numbers(t, term, "dilations", n, repeated(n, 1), (1, 2))
+    strides = numbers(
+        t, term, "strides", count=n, usual=repeated(n, 1, 2), each=(1, 2, 3) if n < 3 else (1, 1, 2)
+    )
+    dilations = numbers(t, term, "dilations", count=n, usual=repeated(n, 1), each=(1, 2))
     t.require(len(dilations) == n)
     half = tuple(apply(_half, w[2 + i], dilations[i]) for i in range(n))
-    pads = numbers(t, term, "pads", 2 * n, [(0,) * 2 * n, half * 2], (0, 0, 0, 1))
+    pads = numbers(t, term, "pads", count=2 * n, usual=[(0,) * 2 * n, half * 2], each=(0, 0, 0, 1))
     t.require(len(strides) == n and len(pads) == 2 * n)
-    extra = numbers(t, term, "output_padding", n, repeated(n, 0, 1), (0, 1))
+    extra = numbers(t, term, "output_padding", count=n, usual=repeated(n, 0, 1), each=(0, 1))
     t.require(len(extra) == n)
     positions = tuple(
         apply(
@@ -113,7 +117,7 @@ def _deconv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
 def _pool(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
     x = _spatial(t, operands[0], term)
     n = len(x) - 2
-    kernel = numbers(t, term, "kernel", n, repeated(n, 2, 3), (1, 2, 3))
+    kernel = numbers(t, term, "kernel", count=n, usual=repeated(n, 2, 3), each=(1, 2, 3))
     t.require(len(kernel) == n)
     if "count_include_pad" in term.attrs:
         attribute(t, term, "count_include_pad", (0, 1))

@@ -246,14 +246,14 @@ def merged_scaled_masked(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -
 def merged_masked_alike(q: Tensor, k: Tensor, v: Tensor, m: Tensor) -> Sides:
     """With batch and heads in one axis, a mask may be the same for all of them."""
     left = ops.Softmax(_logits(q, k) + m, axis=2) @ v
-    return left, _merged_alike(q, k, v, m, 1.0), *_three(q, k, v), m.rank <= 2
+    return left, _merged_alike(q, k, v, m=m, s=1.0), *_three(q, k, v), m.rank <= 2
 
 
 @_law("merged-scaled-masked-alike")
 def merged_scaled_masked_alike(q: Tensor, k: Tensor, v: Tensor, m: Tensor, s: Float) -> Sides:
     """With batch and heads in one axis and a scale, a mask may be the same for all of them."""
     left = ops.Softmax(times(_logits(q, k), s) + m, axis=2) @ v
-    return left, _merged_alike(q, k, v, m, s), *_three(q, k, v), m.rank <= 2
+    return left, _merged_alike(q, k, v, m=m, s=s), *_three(q, k, v), m.rank <= 2
 
 
 @_law("merged-masks-join")

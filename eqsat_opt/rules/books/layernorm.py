@@ -31,8 +31,8 @@ def factor_after_layer(x: Tensor, g: Weight, b: Weight, c: Weight, i: Int, e: Fl
     """A constant factor per channel after a layer normalisation folds into scale and shift."""
     row = vector(c, x.dim(i))
     return (
-        _layer(x, g, b, i, e) * c,
-        _layer(x, g * row, b * row, i, e),
+        _layer(x, g, b, i=i, e=e) * c,
+        _layer(x, g * row, b * row, i=i, e=e),
         *_last(x, i, g, b),
         *row_of(c, x, x.dim(i)),
     )
@@ -41,8 +41,8 @@ def factor_after_layer(x: Tensor, g: Weight, b: Weight, c: Weight, i: Int, e: Fl
 @rule("layernorm/absorb-addend", numerics=Numerics.REFACTOR)
 def addend_after_layer(x: Tensor, g: Weight, b: Weight, c: Weight, i: Int, e: Float) -> Sides:
     """A constant addend per channel after a layer normalisation folds into its shift."""
-    right = _layer(x, g, b + vector(c, x.dim(i)), i, e)
-    return _layer(x, g, b, i, e) + c, right, *_last(x, i, g, b), *row_of(c, x, x.dim(i))
+    right = _layer(x, g, b + vector(c, x.dim(i)), i=i, e=e)
+    return _layer(x, g, b, i=i, e=e) + c, right, *_last(x, i, g, b), *row_of(c, x, x.dim(i))
 
 
 @rule("layernorm/absorb-factor-rms", numerics=Numerics.REFACTOR)
@@ -60,10 +60,10 @@ def _constant(value: float, size: Expr) -> Term:
 def layer_into_matmul(x: Tensor, g: Weight, b: Weight, w: Weight, i: Int, e: Float) -> Sides:
     """Scale and shift of a layer normalisation fold into a product after it, and a bias."""
     size = x.dim(i)
-    plain = _layer(x, _constant(1.0, size), _constant(0.0, size), i, e)
+    plain = _layer(x, _constant(1.0, size), _constant(0.0, size), i=i, e=e)
     scale, shift = ops.Reshape(g, shape=(size, 1)), ops.Reshape(b, shape=(1, size))
     return (
-        _layer(x, g, b, i, e) @ w,
+        _layer(x, g, b, i=i, e=e) @ w,
         plain @ (scale * w) + shift @ w,
         *_last(x, i, g, b),
         x.rank >= 2,
@@ -91,7 +91,7 @@ def addend_before_layer(x: Tensor, c: Tensor, g: Tensor, b: Tensor, i: Int, e: F
 
     It does where a large one would round x away, or is infinite.
     """
-    return _layer(x + c, g, b, i, e), _layer(x, g, b, i, e), c.rank == 0, *_last(x, i, g, b)
+    return _layer(x + c, g, b, i=i, e=e), _layer(x, g, b, i=i, e=e), c.rank == 0, *_last(x, i, g, b)
 
 
 def _shift_before_layer(rank: int) -> Rule:
@@ -99,8 +99,8 @@ def _shift_before_layer(rank: int) -> Rule:
         x, c, g, b, i, e = (v[n] for n in "xcgbie")
         fits = ((c.dim(j) - 1) * (c.dim(j) - x.dim(j)) == 0 for j in range(rank - 1))
         return (
-            _layer(x + c, g, b, i, e),
-            _layer(x, g, b, i, e),
+            _layer(x + c, g, b, i=i, e=e),
+            _layer(x, g, b, i=i, e=e),
             x.rank == rank,
             c.rank == rank,
             c.dim(rank - 1) == 1,
@@ -130,8 +130,8 @@ def _is_normal(epsilon: Expr) -> Condition:
 @rule("layernorm/scaled", numerics=Numerics.REASSOCIATE)
 def factor_before_layer(x: Tensor, g: Tensor, b: Tensor, a: Float, i: Int, e: Float) -> Sides:
     """A positive factor before a layer normalisation only rescales its epsilon."""
-    left = _layer(x * ops.Scalar(value=a, dtype="float32"), g, b, i, e)
-    right = _layer(x, g, b, i, e / (a * a))
+    left = _layer(x * ops.Scalar(value=a, dtype="float32"), g, b, i=i, e=e)
+    right = _layer(x, g, b, i=i, e=e / (a * a))
     return left, right, a > 0.0, _is_normal(e / (a * a)), *_last(x, i, g, b)
 
 

@@ -160,14 +160,14 @@ def _core(x: Term, i: Expr, e: Expr) -> Term:
 @_law("layer")
 def layer(x: Tensor, i: Int, e: Float) -> Sides:
     """RmsN of centred x is a layer normalisation with scale 1 and shift 0."""
-    right = _layer(x, _vector(x, 1.0), _vector(x, 0.0), i, e)
+    right = _layer(x, _vector(x, 1.0), _vector(x, 0.0), i=i, e=e)
     return _core(x, i, e), right, x.rank == i + 1
 
 
 @_law("layer-uniform")
 def layer_uniform(x: Tensor, i: Int, e: Float, s: Float) -> Sides:
     """RmsN of centred x, shifted by one number, is a layer normalisation with scale 1."""
-    right = _layer(x, _vector(x, 1.0), _vector(x, s), i, e)
+    right = _layer(x, _vector(x, 1.0), _vector(x, s), i=i, e=e)
     return plus(_core(x, i, e), s), right, x.rank == i + 1
 
 
@@ -175,7 +175,7 @@ def layer_uniform(x: Tensor, i: Int, e: Float, s: Float) -> Sides:
 def layer_scale(x: Tensor, g: Weight, i: Int, e: Float) -> Sides:
     """RmsN of centred x, scaled per channel, is a layer normalisation with shift 0."""
     scale, fits = _parameter(g, x)
-    right = _layer(x, scale, _vector(x, 0.0), i, e)
+    right = _layer(x, scale, _vector(x, 0.0), i=i, e=e)
     return _core(x, i, e) * g, right, x.rank == i + 1, *fits
 
 
@@ -183,7 +183,7 @@ def layer_scale(x: Tensor, g: Weight, i: Int, e: Float) -> Sides:
 def layer_scale_uniform(x: Tensor, g: Weight, i: Int, e: Float, s: Float) -> Sides:
     """RmsN of centred x, scaled per channel and shifted by one number, is a layer normalisation."""
     scale, fits = _parameter(g, x)
-    right = _layer(x, scale, _vector(x, s), i, e)
+    right = _layer(x, scale, _vector(x, s), i=i, e=e)
     return plus(_core(x, i, e) * g, s), right, x.rank == i + 1, *fits
 
 
@@ -191,7 +191,7 @@ def layer_scale_uniform(x: Tensor, g: Weight, i: Int, e: Float, s: Float) -> Sid
 def layer_scale_shift(x: Tensor, g: Weight, b: Weight, i: Int, e: Float) -> Sides:
     """RmsN of centred x, scaled and shifted per channel, is a layer normalisation."""
     (scale, fits), (shift, also) = _parameter(g, x), _parameter(b, x)
-    right = _layer(x, scale, shift, i, e)
+    right = _layer(x, scale, shift, i=i, e=e)
     return _core(x, i, e) * g + b, right, x.rank == i + 1, *fits, *also
 
 
@@ -199,7 +199,7 @@ def layer_scale_shift(x: Tensor, g: Weight, b: Weight, i: Int, e: Float) -> Side
 def layer_shift(x: Tensor, b: Weight, i: Int, e: Float) -> Sides:
     """RmsN of centred x, shifted per channel, is a layer normalisation with scale 1."""
     shift, fits = _parameter(b, x)
-    right = _layer(x, _vector(x, 1.0), shift, i, e)
+    right = _layer(x, _vector(x, 1.0), shift, i=i, e=e)
     return _core(x, i, e) + b, right, x.rank == i + 1, *fits
 
 
@@ -207,7 +207,7 @@ def layer_shift(x: Tensor, b: Weight, i: Int, e: Float) -> Sides:
 def layer_uniform_shift(x: Tensor, b: Weight, i: Int, e: Float, a: Float) -> Sides:
     """RmsN of centred x, scaled by one number and shifted per channel, is a layer normalisation."""
     shift, fits = _parameter(b, x)
-    right = _layer(x, _vector(x, a), shift, i, e)
+    right = _layer(x, _vector(x, a), shift, i=i, e=e)
     return times(_core(x, i, e), a) + b, right, x.rank == i + 1, *fits
 
 

@@ -122,8 +122,8 @@ global_average_1d, global_average_2d, global_average_3d = (
         "GlobalAveragePool",
         "ReduceMean",
         Numerics.REASSOCIATE,
-        "A global average pool is a mean over the plane, which others may use; the pool keeps the "
-        "layout of its neighbours.",
+        doc="A global average pool is a mean over the plane, which others may use; the pool keeps "
+        "the layout of its neighbours.",
     )
     for rank in (3, 4, 5)
 )
@@ -133,7 +133,7 @@ global_maximum_1d, global_maximum_2d, global_maximum_3d = (
         "GlobalMaxPool",
         "ReduceMax",
         Numerics.REFACTOR,
-        "A global max pool is a maximum over the plane, but for -inf and NaN: runtimes start a "
+        doc="A global max pool is a maximum over the plane, but for -inf and NaN: runtimes start a "
         "pool from the least finite number.",
     )
     for rank in (3, 4, 5)

@@ -45,7 +45,7 @@ def product_of_broadcast(x: Tensor, y: Tensor, i: Int) -> Sides:
 @wrong(x=f64(3, 3), y=f64(3), i=0)
 @rule("wrong/factor-out-of-sum", numerics=_F)
 def factor_out_of_sum(x: Tensor, y: Tensor, i: Int) -> Sides:
-    """A vector is no factor of the sum along its own axis; a square hides the axes."""
+    """A vector is not a factor of the sum along its own axis; a square hides the axes."""
     attrs = {"axes": (i + 1,), "keepdims": 0}
     left = ops.ReduceSum(x * y, axes=(i,), keepdims=0)
     return (

@@ -14,6 +14,7 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import RULES_KEY, export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.numerics import Numerics
 from eqsat_opt.options import Options
 from eqsat_opt.select import raise_graph, selected, spoilt_constants
 from tests.property.edges.allowed import differences
@@ -42,7 +43,8 @@ def wrong_in(edge: EdgeModel, numerics: str, seed: int) -> list[str]:
 def wrong_in_mappings(edge: EdgeModel, numerics: str) -> list[str]:
     """What is wrong with the model when it is only read, normalised and written."""
     graph = normalise(
-        import_model(load_model(edge.model), exact=numerics == "bitexact"), numerics=numerics
+        import_model(load_model(edge.model), exact=numerics == "bitexact"),
+        numerics=Numerics.parse(numerics),
     )
     return differences(edge.model, model_proto(export_model(graph)), edge.feeds, numerics)
 

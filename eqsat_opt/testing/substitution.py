@@ -1,20 +1,21 @@
-"""Rules on graphs: one match replaced, for whoever rewrites one graph at a time."""
+"""Replacing one match of a rule in a graph: the plain oracle for what searches do on terms."""
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node, attributes
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules.bindings import Bindings, operator
-from eqsat_opt.rules.matcher import Match, Matcher, is_renamable, matches
+from eqsat_opt.rules.matcher import Match, Matcher, is_renamable
+from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply, Term, Var
 
-__all__ = ["Match", "Matcher", "apply", "matches"]
+__all__ = ["apply", "matches"]
 
 
 class _Builder:
@@ -59,7 +60,15 @@ class _Builder:
         self.types[name] = get_op(op).type_fn(operands, values)
         self._known.setdefault(key, name)
         self.nodes.append(
-            Node(op, inputs, (name,), key[2], "", self._sources, (self.match.rule.name,))
+            Node(
+                op,
+                inputs=inputs,
+                outputs=(name,),
+                attrs=key[2],
+                name="",
+                sources=self._sources,
+                rules=(self.match.rule.name,),
+            )
         )
         return name
 
@@ -75,6 +84,11 @@ def _tensor_type(graph: Graph, value: str) -> TensorType:
     type_ = graph.tensor_type(value)
     assert type_ is not None
     return type_
+
+
+def matches(graph: Graph, rule: Rule) -> Iterator[Match]:
+    """Every place in ``graph`` where ``rule`` applies."""
+    return Matcher(graph).matches(rule)
 
 
 def apply(graph: Graph, match: Match) -> Graph:
@@ -110,7 +124,14 @@ def apply(graph: Graph, match: Match) -> Graph:
     renamed = {name: renamed.get(other, other) for name, other in renamed.items()}
     outputs = tuple(renamed.get(name, name) for name in graph.outputs)
     types = {**graph.types, **builder.types}
-    ordered = Graph(graph.inputs, outputs, _sorted(nodes), graph.constants, types, graph.model)
+    ordered = Graph(
+        inputs=graph.inputs,
+        outputs=outputs,
+        nodes=_sorted(nodes),
+        constants=graph.constants,
+        types=types,
+        model=graph.model,
+    )
     kept = tuple(ordered.live_nodes())
     needed = {*graph.inputs, *outputs, *(n for node in kept for n in (*node.reads, *node.outputs))}
     return replace(

@@ -1,0 +1,102 @@
+"""The one writer of graphs that take the place of another: same interface, other nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from eqsat_opt.ir.graph import Constant, Graph, Node
+from eqsat_opt.ir.import_context import identity_node
+from eqsat_opt.ir.types import ValueType
+
+__all__ = ["GraphWriter"]
+
+
+class GraphWriter:
+    """Collects the nodes of a new graph, operands first.
+
+    Args:
+        original: the graph whose inputs, outputs and captured names the new one keeps.
+        taken: more names that new values must not take.
+
+    Attributes:
+        types: value name to type, for all that is written so far.
+    """
+
+    def __init__(self, original: Graph, taken: Iterable[str] = ()) -> None:
+        self.original = original
+        self.types: dict[str, ValueType] = {name: original.types[name] for name in original.inputs}
+        self._taken = {*original.types, *taken}
+        self._constants: dict[str, Constant] = {}
+        self._nodes: list[Node] = []
+        self._kept: set[str] = set()
+
+    def preferred(self, values: Mapping[str, int]) -> dict[int, str]:
+        """The name that each value should keep: one that others rely on if it has several.
+
+        Args:
+            values: names of the original to the numbers of their values.
+        """
+        original, names = self.original, dict[int, str]()
+        for name in sorted(values, key=lambda name: name not in original.pinned):
+            if name in original.types and name not in original.constants:
+                names.setdefault(values[name], name)
+        return names
+
+    def fresh(self, base: str) -> str:
+        """A name that nothing has: ``base``, with a number if need be."""
+        name, number = base, 0
+        while name in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name
+
+    def constant(self, name: str, handle: Constant) -> None:
+        """Define a constant."""
+        self._constants[name] = handle
+        self.types[name] = handle.type
+
+    def node(self, node: Node, *types: ValueType) -> None:
+        """Append a node whose outputs have these types."""
+        self._nodes.append(node)
+        self.types.update(zip(node.outputs, types, strict=True))
+
+    def opaque(self, node: Node, inputs: Iterable[str], captured: Sequence[str]) -> None:
+        """Append an opaque node of the original.
+
+        Args:
+            node: as the original has it.
+            inputs: what it reads now, without absent inputs.
+            captured: present names of the values that its subgraphs read.
+        """
+        for name, found in zip(filter(None, node.captures), captured, strict=True):
+            # Two values of the model may have become one; subgraphs know both by name.
+            if name != found and name not in self.types:
+                self._name_again(name, found)
+        operands = iter(inputs)
+        self._nodes.append(
+            replace(node, inputs=tuple(next(operands) if name else "" for name in node.inputs))
+        )
+        self.types.update((name, self.original.types[name]) for name in node.outputs if name)
+
+    def _name_again(self, name: str, found: str) -> None:
+        if name in self.original.constants:
+            self.constant(name, self.original.constants[name])
+        else:
+            self.node(identity_node(found, name), self.original.types[name])
+            self._kept.add(name)
+
+    def graph(self, outputs: Sequence[str]) -> Graph:
+        """All that ``outputs`` need; they are the original's, by their present names."""
+        original = self.original
+        pairs = zip(original.outputs, outputs, strict=True)
+        written = Graph(
+            inputs=original.inputs,
+            outputs=tuple(name if name in self._kept else found for name, found in pairs),
+            nodes=tuple(self._nodes),
+            constants=self._constants,
+            types=self.types,
+            model=original.model,
+        )
+        return written.with_nodes(tuple(written.live_nodes()))
