@@ -162,7 +162,13 @@ def differences(
         raise RuntimeFailed(
             f"outputs are {list(session.output_names)} instead of {list(reference.names)}"
         )
-    judge = _Judge(reference, model, options, numerics, open_session)
+    judge = _Judge(
+        reference=reference,
+        model=model,
+        options=options,
+        numerics=numerics,
+        open_session=open_session,
+    )
     found = judge.compare(session)
     if any(difference.why for difference in found):
         found = judge.between_quantisations(found, reference.feeds)
@@ -199,7 +205,9 @@ class _Judge:
         for feeds, expected in zip(reference.feeds, reference.outputs, strict=True):
             results = zip(reference.names, expected, session.run(feeds), self._scales, strict=True)
             for name, left, right, scale in results:
-                found = compare_values(name, left, right, scale, self._tolerance, exact)
+                found = compare_values(
+                    name, left, actual=right, scale=scale, tolerance=self._tolerance, exact=exact
+                )
                 known = worst.get(name)
                 if known is None or (found.why, found.max_rel, found.max_abs) > (
                     known.why,
@@ -216,7 +224,9 @@ class _Judge:
             actual = session.run(trial.feeds)
         except RuntimeFailed as error:
             why = f"it does not run {what}, where the original does: {error}"
-            return Difference(names[0], np.inf, np.inf, self._tolerance, why)
+            return Difference(
+                name=names[0], max_abs=np.inf, max_rel=np.inf, tolerance=self._tolerance, why=why
+            )
         found = self._on_values(trial, actual)
         if any(one.why for one in found):
             found = self.between_quantisations(found, (trial.feeds,))
@@ -237,12 +247,26 @@ class _Judge:
                 noise = None if spread is None else spread[i]
                 found.append(
                     compare_elements(
-                        name, left, right, scale, self._tolerance, noise,
-                        Evidence.of(trial.draft.kind, exact),
+                        name,
+                        left,
+                        actual=right,
+                        scale=scale,
+                        tolerance=self._tolerance,
+                        spread=noise,
+                        evidence=Evidence.of(trial.draft.kind, exact),
                     )
-                )  # fmt: skip
+                )
             elif trial.draft.kind == "plain" or exact:
-                found.append(compare_values(name, left, right, scale, self._tolerance, exact))
+                found.append(
+                    compare_values(
+                        name,
+                        left,
+                        actual=right,
+                        scale=scale,
+                        tolerance=self._tolerance,
+                        exact=exact,
+                    )
+                )
             else:
                 found.append(Difference(name, 0.0, 0.0, self._tolerance))
         return tuple(found)
@@ -265,7 +289,10 @@ class _Judge:
                 first = open_session(original, options)
                 second = open_session(self.model, options)
                 noise = _noisy_session(original, options, open_session)
-                if not all(self._differ(draft, seed, first, second, noise) for seed in (1, 2)):
+                if not all(
+                    self._differ(draft, seed, first=first, second=second, noise=noise)
+                    for seed in (1, 2)
+                ):
                     return False
         except RuntimeFailed:
             return draft.kind == "plain"

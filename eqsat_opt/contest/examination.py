@@ -274,7 +274,9 @@ def examine(
     """
     start = time.perf_counter()
     if terms.deadline.expired:
-        return Examination(None, {}, {}, 0.0, _NO_TIME)
+        return Examination(
+            reference=None, differences={}, refused={}, seconds=0.0, obstacle=_NO_TIME
+        )
     session, sizes = terms.session(), [one.inputs for one in terms.sizes]
     specs = input_specs(original)
     named = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
@@ -295,7 +297,13 @@ def examine(
         if assumed := terms.sizes[0].assumed:
             text = ", ".join(f"{name}={size}" for name, size in assumed.items())
             obstacle += f" (at assumed sizes {text}; give others with --input-shape)"
-        return Examination(None, {}, {}, time.perf_counter() - start, obstacle)
+        return Examination(
+            reference=None,
+            differences={},
+            refused={},
+            seconds=time.perf_counter() - start,
+            obstacle=obstacle,
+        )
     found: dict[str, tuple[Difference, ...]] = {}
     refused: dict[str, str] = {}
     skipped: list[str] = []
@@ -348,7 +356,9 @@ def hold_contest(
         return Contest(stays, obstacle=_NO_TIME)
     most = affordable(build_s, terms.deadline)
     try:
-        races = _races(entrants, examined.reference, graph, terms, incumbent, most)
+        races = _races(
+            entrants, examined.reference, graph=graph, terms=terms, incumbent=incumbent, most=most
+        )
     except RuntimeFailed as error:
         obstacle = f"the race could not be held, so the original stays: {error}"
         return Contest(stays, obstacle=obstacle)

@@ -119,7 +119,7 @@ def find_candidates(
         guilty: tuple[Rule, ...] = ()
         if examined.wrong:
             with job.stage("accuse"):
-                accusation = _accuse(job, found, examined, rules, deadline)
+                accusation = _accuse(job, found, examined=examined, rules=rules, deadline=deadline)
             guilty = accusation.guilty
             warnings.append(_wrong_text(examined.wrong, accusation))
         if job.strict:
@@ -156,7 +156,14 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
         with job.stage("check"):
             models = {label: job.staging.of(value) for label, value in exported.items()}
             examined = examine(models, job.staging.original, job.terms)
-    return Found(proposal, entrants, exported, models, examined, dict(stages_s))
+    return Found(
+        proposal=proposal,
+        entrants=entrants,
+        exported=exported,
+        models=models,
+        examined=examined,
+        stages_s=dict(stages_s),
+    )
 
 
 def _accuse(
@@ -166,12 +173,12 @@ def _accuse(
     return accuse(
         job.clean,
         [found.entrants[label] for label in examined.wrong],
-        rules,
-        job.search,
-        job.terms,
-        examined.reference,
-        job.staging,
-        deadline.share(0.5, _LEAST_ACCUSING_S),
+        rules=rules,
+        search=job.search,
+        terms=job.terms,
+        reference=examined.reference,
+        staging=job.staging,
+        deadline=deadline.share(0.5, _LEAST_ACCUSING_S),
         selection=job.selection,
     )
 

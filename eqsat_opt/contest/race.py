@@ -126,7 +126,13 @@ def race_prepared(
         raise OptionError(f"the original {original!r} is not among the entrants")
     if rounds < 1 or builds < 2:
         raise OptionError("a race needs at least 1 round and 2 builds")
-    track = _Track(entrants, original, threads, random.Random(seed), clock)
+    track = _Track(
+        entrants=entrants,
+        original=original,
+        threads=threads,
+        order=random.Random(seed),
+        clock=clock,
+    )
     start = clock.wall_ns()
     done_rounds = 0
     done_builds = 0

@@ -140,7 +140,13 @@ def cut_at_quantisations(
     inputs = {value.name for value in first.graph.input}
     exposed = _exposed(first, [n for n in (*operands, *results) if n not in {*given, *inputs}])
     part = _Part(open_session(exposed, options.beside(original)), compared)
-    fed = _Fed(part, second, results, options.beside(other), open_session)
+    fed = _Fed(
+        original=part,
+        structure=second,
+        results=results,
+        options=options.beside(other),
+        open_session=open_session,
+    )
     return Segments(part, fed)
 
 

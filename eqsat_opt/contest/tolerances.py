@@ -106,13 +106,17 @@ def compare_values(
     if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
         same = _same_structure(expected, actual)
         return Difference(
-            name, 0.0, 0.0 if same else np.inf, tolerance, "" if same else "values differ"
+            name=name,
+            max_abs=0.0,
+            max_rel=0.0 if same else np.inf,
+            tolerance=tolerance,
+            why="" if same else "values differ",
         )
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         why = (
             f"{actual.dtype}{list(actual.shape)} instead of {expected.dtype}{list(expected.shape)}"
         )
-        return Difference(name, np.inf, np.inf, tolerance, why)
+        return Difference(name=name, max_abs=np.inf, max_rel=np.inf, tolerance=tolerance, why=why)
     if expected.size == 0:
         return Difference(name, 0.0, 0.0, tolerance)
     dtype = str(expected.dtype)
@@ -120,15 +124,15 @@ def compare_values(
         error, relative = _float_error(expected, actual, dtype, scale)
         tolerance *= _COARSER.get(dtype, 1.0)
         why = "" if relative <= tolerance else "values differ"
-        return Difference(name, error, relative, tolerance, why)
+        return Difference(name=name, max_abs=error, max_rel=relative, tolerance=tolerance, why=why)
     wrong = float(np.mean(expected != actual))
     allowed = 0.0 if exact else _INTEGER_MISMATCH
     return Difference(
-        name,
-        wrong,
-        wrong,
-        allowed,
-        "" if wrong <= allowed else f"{wrong:.2%} of the elements differ",
+        name=name,
+        max_abs=wrong,
+        max_rel=wrong,
+        tolerance=allowed,
+        why="" if wrong <= allowed else f"{wrong:.2%} of the elements differ",
     )
 
 
@@ -175,7 +179,13 @@ def compare_elements(
         evidence: what infinities and NaN say.
     """
     if expected.dtype != actual.dtype:
-        return Difference(name, np.inf, np.inf, tolerance, f"{actual.dtype}, not {expected.dtype}")
+        return Difference(
+            name=name,
+            max_abs=np.inf,
+            max_rel=np.inf,
+            tolerance=tolerance,
+            why=f"{actual.dtype}, not {expected.dtype}",
+        )
     dtype = str(expected.dtype)
     tolerance *= _COARSER.get(dtype, 1.0)
     wide, other = expected.astype(np.float64), actual.astype(np.float64)
@@ -188,7 +198,9 @@ def compare_elements(
             same &= np.isnan(wide) <= np.isnan(other)
         if not same.all():
             why = f"{1 - float(np.mean(same)):.2%} of the elements are infinite or NaN in one only"
-            return Difference(name, np.inf, np.inf, tolerance, why)
+            return Difference(
+                name=name, max_abs=np.inf, max_rel=np.inf, tolerance=tolerance, why=why
+            )
     if not both.any():
         return Difference(name, 0.0, 0.0, tolerance)
     wide, other = wide[both], other[both]
@@ -202,7 +214,9 @@ def compare_elements(
     unit = scale.deviation or typical
     relative = 0.0 if worst == 0.0 else worst / unit if unit > 0 else np.inf
     why = "" if relative <= tolerance else "values differ"
-    return Difference(name, float(error.max()), relative, tolerance, why)
+    return Difference(
+        name=name, max_abs=float(error.max()), max_rel=relative, tolerance=tolerance, why=why
+    )
 
 
 def spread_of(own: Any, others: Sequence[Any]) -> Any | None:

@@ -103,11 +103,11 @@ def decide(races: Sequence[RaceResult], *, incumbent: str = "") -> Verdict:
         winner, status = original, "unchanged"
     advised = [name for name in with_option if _plain(name) == winner]
     return Verdict(
-        winner,
-        status,
-        gain(winner) if status == "improved" else 1.0,
-        _level(advised[0]) if advised else "",
-        gain(advised[0]) if advised else 1.0,
+        winner=winner,
+        status=status,
+        speedup=gain(winner) if status == "improved" else 1.0,
+        level=_level(advised[0]) if advised else "",
+        session_speedup=gain(advised[0]) if advised else 1.0,
     )
 
 

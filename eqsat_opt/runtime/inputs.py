@@ -122,7 +122,13 @@ def _spec(value: onnx.ValueInfoProto, index_bound: int | None) -> InputSpec:
     if tensor.HasField("shape"):
         dims = enumerate(tensor.shape.dim)
         shape = tuple(_dim(dim, value.name, axis) for axis, dim in dims)
-    return InputSpec(value.name, tensor.elem_type, shape, is_sequence, index_bound)
+    return InputSpec(
+        name=value.name,
+        elem_type=tensor.elem_type,
+        shape=shape,
+        is_sequence=is_sequence,
+        index_bound=index_bound,
+    )
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension, value: str, axis: int) -> int | str:

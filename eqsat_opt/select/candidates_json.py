@@ -152,12 +152,14 @@ def candidates_from_json(document: Any) -> QuotedCandidates:
         items.append(item)
         quotes.append(offers)
     priced = PricedCandidates(
-        Candidates(eclasses, tuple(items), n_classes),
-        sizes_from_json(entry),
-        entry.wholes("roots", n_classes),
-        entry.whole("max_constant_bytes", _MANY, begin=-1),
-        tuple(tuple((backend, how) for backend, how, _ in offers) for offers in quotes),
-        frozenset(entry.wholes("refused", n_classes)),
+        candidates=Candidates(eclasses, tuple(items), n_classes),
+        sizes=sizes_from_json(entry),
+        roots=entry.wholes("roots", n_classes),
+        max_constant_bytes=entry.whole("max_constant_bytes", _MANY, begin=-1),
+        implementations=tuple(
+            tuple((backend, how) for backend, how, _ in offers) for offers in quotes
+        ),
+        refused=frozenset(entry.wholes("refused", n_classes)),
     )
     return QuotedCandidates(priced, _prices(priced, quotes), named.legend)
 
@@ -188,16 +190,16 @@ def candidate_from_json(
         raise StageError(f"{entry.where} has an operand that is not among what it reads")
     steps = _steps(entry, len(operands))
     item = Candidate(
-        entry.whole("class", n_classes),
-        entry.text("kind"),
-        entry.wholes("nodes", n_nodes),
-        reads,
-        operands,
-        steps,
-        entry.wholes("outputs", len(operands) + len(steps)),
-        entry.whole("index", _MANY) if "index" in entry.value else 0,
-        _form(entry, "writes"),
-        entry.texts("fused_by"),
+        cls=entry.whole("class", n_classes),
+        kind=entry.text("kind"),
+        nodes=entry.wholes("nodes", n_nodes),
+        reads=reads,
+        operands=operands,
+        steps=steps,
+        outputs=entry.wholes("outputs", len(operands) + len(steps)),
+        index=entry.whole("index", _MANY) if "index" in entry.value else 0,
+        writes=_form(entry, "writes"),
+        fused_by=entry.texts("fused_by"),
     )
     _require_parts(entry, item)
     return item, tuple(_offered(one, item) for one in entry.entries("offers", "offer"))

@@ -160,10 +160,14 @@ def choose(
         if deadline.expired:
             if rank(known)[0]:
                 raise ExtractionError(_none_in_time(breaks))
-            best = conclude(full.problem, objective, known, 0.0, "greedy")
+            best = conclude(
+                full.problem, objective, choice=known, lower_bound=0.0, open_status="greedy"
+            )
             break
         solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
-        best = _searched(solve, known, objective, deadline.share(_SEARCH), breaks)
+        best = _searched(
+            solve, known, objective=objective, deadline=deadline.share(_SEARCH), breaks=breaks
+        )
         wanted = _unmeasured(pricer, _offers(priced, full, best), _offers(own, plain, original))
         if not goes_on(wanted) and best.gap > fine:
             # Only the last answer is worth a proof; a better one may need kernels that are not
@@ -174,7 +178,9 @@ def choose(
             break
         known = best.choice
         done += 1
-        measuring_s += _measure(pricer, wanted, done, deadline.share(_MEASURING), progress)
+        measuring_s += _measure(
+            pricer, wanted, done=done, deadline=deadline.share(_MEASURING), progress=progress
+        )
     others = alternatives(
         full.problem,
         objective,

@@ -44,8 +44,8 @@ def _concat(
     refs = {cls: i for i, cls in enumerate(dict.fromkeys(operands))}
     step = Step("Concat", eclasses.attrs[node], tuple(refs[c] for c in operands))
     return Candidate(
-        int(eclasses.class_of[node]), "concat", nodes, tuple(refs),
-        tuple(OperandRef(c) for c in refs), (step,), (len(refs),),
+        cls=int(eclasses.class_of[node]), kind="concat", nodes=nodes, reads=tuple(refs),
+        operands=tuple(OperandRef(c) for c in refs), steps=(step,), outputs=(len(refs),),
     )  # fmt: skip
 
 
@@ -116,7 +116,13 @@ def splits(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
             steps = tuple(Step("Slice", eclasses.attrs[node], (0,)) for node in cover)
             outputs = tuple(range(1, len(cover) + 1))
             yield Candidate(
-                pseudo, "split", tuple(cover), (source,), (OperandRef(source),), steps, outputs
+                cls=pseudo,
+                kind="split",
+                nodes=tuple(cover),
+                reads=(source,),
+                operands=(OperandRef(source),),
+                steps=steps,
+                outputs=outputs,
             )
             for index, node in enumerate(cover):
                 yield Candidate(

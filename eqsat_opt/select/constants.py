@@ -48,7 +48,7 @@ def _folded_as_run(node: Node, operands: list[Constant], type_: TensorType) -> n
     if is_exact(node.op) or not operands:
         return evaluate(node, arrays, type_)
     types = {"y": type_, **{n: o.type for n, o in zip(node.inputs, operands, strict=True)}}
-    graph = Graph(node.inputs, ("y",), (node,), {}, types)
+    graph = Graph(inputs=node.inputs, outputs=("y",), nodes=(node,), constants={}, types=types)
     try:
         session = OrtSession(model_proto(export_model(graph)), _AS_IT_STANDS)
         (result,) = session.run(dict(zip(node.inputs, arrays, strict=True)))

@@ -81,7 +81,9 @@ def _attempt(
             else:
                 candidates = iter(eclasses.nodes_of[cls])
             for node in candidates:
-                yield from _attempt_node(eclasses, pattern, cls, node, state, root)
+                yield from _attempt_node(
+                    eclasses, pattern, cls=cls, node=node, state=state, root=root
+                )
 
 
 def _attempt_node(
@@ -105,7 +107,11 @@ def _attempt_node(
             started.attrs[pattern.same] = eclasses.attrs[node]
         partial = [started]
         for operand, child in zip(pattern.operands, order, strict=True):
-            further = (s for p in partial for s in _attempt(eclasses, operand, child, p, root))
+            further = (
+                s
+                for p in partial
+                for s in _attempt(eclasses, operand, cls=child, state=p, root=root)
+            )
             partial = list(islice(further, _STATES))
             if not partial:
                 break
@@ -119,7 +125,9 @@ def match_at(eclasses: EClasses, pattern: KernelPattern, node: int) -> Iterator[
     if not isinstance(root, TensorType) or not pattern.where(root):
         return
     seen: set[tuple[tuple[int, int], ...]] = set()
-    for state in _attempt_node(eclasses, pattern.pattern, cls, node, _State(), root):
+    for state in _attempt_node(
+        eclasses, pattern.pattern, cls=cls, node=node, state=_State(), root=root
+    ):
         if not state.covered.keys().isdisjoint(state.bindings.values()):
             continue  # a fused kernel cannot read what it computes itself
         key = tuple(sorted(state.covered.items()))

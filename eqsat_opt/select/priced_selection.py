@@ -170,12 +170,14 @@ def priced_selection(
             )
         )
     return PricedSelection(
-        tuple(items),
-        legend.outputs,
-        quoted.priced.sizes,
-        objective.weights if isinstance(objective := extraction.objective, Objective) else {},
-        extraction.metrics,
-        extraction.cost,
-        extraction.lower_bound,
-        extraction.status,
+        items=tuple(items),
+        outputs=legend.outputs,
+        sizes=quoted.priced.sizes,
+        objective=objective.weights
+        if isinstance(objective := extraction.objective, Objective)
+        else {},
+        metrics=extraction.metrics,
+        cost=extraction.cost,
+        lower_bound=extraction.lower_bound,
+        status=extraction.status,
     )

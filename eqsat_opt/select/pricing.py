@@ -80,7 +80,13 @@ class PricedCandidates:
     ) -> PricedCandidates:
         """Ask ``backends`` how they can run each candidate; the rest are attributes."""
         ways = _implementations(candidates, sizes, backends)
-        return PricedCandidates(candidates, sizes, tuple(roots), max_constant_bytes, ways)
+        return PricedCandidates(
+            candidates=candidates,
+            sizes=sizes,
+            roots=tuple(roots),
+            max_constant_bytes=max_constant_bytes,
+            implementations=ways,
+        )
 
     def run_by(self, backend: str) -> PricedCandidates:
         """The same with the implementations of one backend alone."""
@@ -194,7 +200,8 @@ class PricedCandidates:
         items = [self.candidates.items[i] for i in index]
         costs = np.array(rows).reshape(len(rows), len(METRICS))
         return PricedProblem(
-            _build(items, ptr, costs, self.candidates.n_classes, self.roots), tuple(index)
+            _build(items, ptr, rows=costs, n_classes=self.candidates.n_classes, roots=self.roots),
+            tuple(index),
         )
 
 
@@ -267,12 +274,12 @@ def _build(
     ptr = np.zeros(len(items) + 1, dtype=np.int64)
     np.cumsum([len(item.reads) for item in items], out=ptr[1:])
     return Problem(
-        n_classes,
-        np.array([item.cls for item in items], dtype=np.int64),
-        ptr,
-        np.array([c for item in items for c in item.reads], dtype=np.int64),
-        np.array(implementations, dtype=np.int64),
-        rows,
-        tuple(METRICS),
-        tuple(roots),
+        n_classes=n_classes,
+        node_class=np.array([item.cls for item in items], dtype=np.int64),
+        child_ptr=ptr,
+        child_ix=np.array([c for item in items for c in item.reads], dtype=np.int64),
+        impl_ptr=np.array(implementations, dtype=np.int64),
+        impl_cost=rows,
+        metrics=tuple(METRICS),
+        roots=tuple(roots),
     )

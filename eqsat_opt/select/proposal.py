@@ -228,12 +228,18 @@ def propose(
         report = replace(loaded.report, stopped_by="time")
         saturation, priced = replace(loaded, report=report), unchanged
     else:
-        priced = _priced(saturation, pricer.backends, sizes, room, options.deadline.share(_TILING))
+        priced = _priced(
+            saturation,
+            pricer.backends,
+            sizes=sizes,
+            max_constant_bytes=room,
+            deadline=options.deadline.share(_TILING),
+        )
     stages["tile"] = clock() - start
 
     start = clock()
     progress("choose", "")
-    choice = _chosen(saturation, priced, own, pricer, options, progress)
+    choice = _chosen(saturation, priced, own=own, pricer=pricer, options=options, progress=progress)
     stages["measure"] = choice.measuring_s
     stages["extract"] = clock() - start - choice.measuring_s
 

@@ -95,14 +95,14 @@ def selection_from_json(document: Any) -> PricedSelection:
         outputs.append((one.text("name"), one.whole("class", _MANY)))
         _require_computed(one, (outputs[-1][1],), computed)
     return PricedSelection(
-        tuple(items),
-        tuple(outputs),
-        sizes_from_json(entry),
-        _numbers(entry.mapping("objective")),
-        _numbers(entry.mapping("metrics")),
-        entry.number("cost"),
-        entry.number("lower_bound"),
-        status,
+        items=tuple(items),
+        outputs=tuple(outputs),
+        sizes=sizes_from_json(entry),
+        objective=_numbers(entry.mapping("objective")),
+        metrics=_numbers(entry.mapping("metrics")),
+        cost=entry.number("cost"),
+        lower_bound=entry.number("lower_bound"),
+        status=status,
     )
 
 

@@ -63,25 +63,25 @@ def _selection(proposal: Proposal) -> PricedSelection:
 
 _KINDS: Mapping[str, _Kind] = {
     "eclasses": _Kind(
-        eclasses_json.FORMAT,
-        _eclasses,
-        eclasses_json.eclasses_to_json,
-        eclasses_json.eclasses_from_json,
-        NamedEClasses,
+        format=eclasses_json.FORMAT,
+        of=_eclasses,
+        to_json=eclasses_json.eclasses_to_json,
+        from_json=eclasses_json.eclasses_from_json,
+        type=NamedEClasses,
     ),
     "candidates": _Kind(
-        candidates_json.FORMAT,
-        _candidates,
-        candidates_json.candidates_to_json,
-        candidates_json.candidates_from_json,
-        QuotedCandidates,
+        format=candidates_json.FORMAT,
+        of=_candidates,
+        to_json=candidates_json.candidates_to_json,
+        from_json=candidates_json.candidates_from_json,
+        type=QuotedCandidates,
     ),
     "selection": _Kind(
-        selection_json.FORMAT,
-        _selection,
-        selection_json.selection_to_json,
-        selection_json.selection_from_json,
-        PricedSelection,
+        format=selection_json.FORMAT,
+        of=_selection,
+        to_json=selection_json.selection_to_json,
+        from_json=selection_json.selection_from_json,
+        type=PricedSelection,
     ),
 }
 

@@ -133,7 +133,13 @@ def _candidate(eclasses: EClasses, kind: str, match: Match) -> Candidate:
     reads = tuple(dict.fromkeys(ref.cls for ref in body.operands))
     last = len(body.operands) + len(steps) - 1
     return Candidate(
-        match.root, kind, tuple(body.nodes), reads, tuple(body.operands), steps, (last,)
+        cls=match.root,
+        kind=kind,
+        nodes=tuple(body.nodes),
+        reads=reads,
+        operands=tuple(body.operands),
+        steps=steps,
+        outputs=(last,),
     )
 
 

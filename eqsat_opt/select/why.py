@@ -117,7 +117,9 @@ def rule_fates(
         fate = RuleFate(rule, matches.get(rule, 0), made[rule], chosen.get(rule, 0))
         if not fate.chosen and rule in users:
             share_s = max(_MIN_SHARE_S, (deadline - time.perf_counter()) / to_force)
-            fate = _forced_fate(proposal, objective, fate, users[rule], share_s, seed)
+            fate = _forced_fate(
+                proposal, objective, fate=fate, users=users[rule], time_limit_s=share_s, seed=seed
+            )
             to_force -= 1
         elif not fate.chosen:
             fate = replace(fate, reason=_CONSTANT if fate.made else _KNOWN)
@@ -180,14 +182,14 @@ def _forced(problem: Problem, users: Mask) -> Problem:
     rows, edges = problem.n_implementations, len(problem.child_ix)
     steps = np.arange(1, 2 * count + 1)
     return Problem(
-        first + count + 1,
-        np.concatenate([node_class, aliases, demands]),
-        np.concatenate([problem.child_ptr, edges + steps]),
-        np.concatenate([problem.child_ix, own, own]),
-        np.concatenate([problem.impl_ptr, rows + steps]),
-        np.concatenate([problem.impl_cost, np.zeros((2 * count, len(problem.metrics)))]),
-        problem.metrics,
-        (*problem.roots, first + count),
+        n_classes=first + count + 1,
+        node_class=np.concatenate([node_class, aliases, demands]),
+        child_ptr=np.concatenate([problem.child_ptr, edges + steps]),
+        child_ix=np.concatenate([problem.child_ix, own, own]),
+        impl_ptr=np.concatenate([problem.impl_ptr, rows + steps]),
+        impl_cost=np.concatenate([problem.impl_cost, np.zeros((2 * count, len(problem.metrics)))]),
+        metrics=problem.metrics,
+        roots=(*problem.roots, first + count),
     )
 
 

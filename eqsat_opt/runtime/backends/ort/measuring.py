@@ -131,4 +131,14 @@ def _without(result: Measurement, overhead_us: float) -> Measurement:
 def _alias_measurement(threads: int) -> Measurement:
     kind = clock_kind(threads, math.inf, SYSTEM_CLOCK)
     floor = MIN_KERNEL_US
-    return Measurement(floor, floor, floor, 0, 0, kind, floor, floor, layout="alias")
+    return Measurement(
+        time_us=floor,
+        p20_us=floor,
+        median_us=floor,
+        n=0,
+        n_preempted=0,
+        clock=kind,
+        wall_us=floor,
+        cpu_us=floor,
+        layout="alias",
+    )
