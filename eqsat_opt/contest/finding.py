@@ -26,6 +26,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.select.choose import ChoiceResult
 from eqsat_opt.select.proposal import Progress, Proposal, SearchOptions, propose
 from eqsat_opt.select.raising import rules_used
 
@@ -180,7 +181,15 @@ def _accuse(
         staging=job.staging,
         deadline=deadline.share(0.5, _LEAST_ACCUSING_S),
         selection=job.selection,
+        backends=_foreign(found.proposal.choice, job.pricer),
     )
+
+
+def _foreign(choice: ChoiceResult, pricer: Pricer) -> list[str]:
+    """The backends of chosen kernels, without the one that runs the original."""
+    selections = (choice.best, *choice.alternatives)
+    chosen = {one.backend for selection in selections for one in selection.values()}
+    return [backend.name for backend in pricer.backends[1:] if backend.name in chosen]
 
 
 def _wrong_text(wrong: Mapping[str, Difference], accusation: Accusation) -> str:

@@ -53,6 +53,7 @@ def accuse(
     deadline: Deadline,
     *,
     selection: str,
+    backends: Sequence[str] = (),
 ) -> Accusation:
     """Name the rules that made the outputs differ.
 
@@ -67,6 +68,7 @@ def accuse(
         staging: of the model.
         deadline: when to give up; a search that has begun is ended.
         selection: of the rules, as the user wrote it, to say how to leave one out.
+        backends: that run kernels of the candidates, beside the one that runs the original.
     """
     session = terms.session()
     # The same prices choose the same graphs; measuring again would only take time.
@@ -101,6 +103,12 @@ def accuse(
     except _OutOfTimeError:
         remedy = f"; leave one out with --rules {selection},-NAME" if names else ""
         return Accusation((), f"involved, but not tried one by one: {involved}{remedy}")
+    if not guilty and backends:
+        text = (
+            f"no rule is guilty, but kernels of {', '.join(backends)} are involved; leave these "
+            "out with --backends"
+        )
+        return Accusation((), text)
     if not guilty:
         text = f"no rule could be found guilty; involved: {involved}; please report this model"
         return Accusation((), text)

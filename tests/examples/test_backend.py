@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,38 @@ def test_what_it_runs_is_written_and_computes_the_same(house: House) -> None:
     )
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(other, one)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (
+            '"ThresholdedRelu", attributes(alpha=0.0)',
+            '"Abs", attributes()',
+            "no rule is guilty, but kernels of toy are involved; leave these out with --backends",
+        ),
+        (
+            "return (Imp",
+            "raise KeyError(kernel) # (Imp",
+            "the backend 'toy' failed in implementations: KeyError",
+        ),
+    ],
+)
+def test_a_backend_that_is_wrong_is_named(
+    house: House, tmp_path: Path, old: str, new: str, why: str
+) -> None:
+    wrong = house.copied_to(tmp_path / "wrong")
+    shutil.copytree(house.path / "toy-1.dist-info", wrong.path / "toy-1.dist-info")
+    (wrong.path / "toy.py").write_text(
+        TOY.replace(old, new).replace('assert b"ThresholdedRelu" in request', "pass")
+    )
+    onnx.save(onnx.parser.parse_model(MODEL), wrong.path / "model.onnx")
+    done = wrong.run(
+        "-m", "eqsat_opt", "optimize", "model.onnx", "--store", "", "--no-race", "--strict",
+        "--backends", "ort,toy",
+    )  # fmt: skip
+    assert done.returncode in (1, 2)
+    assert why in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(

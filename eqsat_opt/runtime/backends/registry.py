@@ -6,16 +6,24 @@ a class (or anything else to be called without arguments) that makes one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
-from eqsat_opt.errors import OptionError
-from eqsat_opt.runtime.backends.protocol import Backend
+from eqsat_opt.errors import EqsatError, OptionError, RuntimeFailed
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.runtime.backends.patterns import KernelPattern
+from eqsat_opt.runtime.backends.protocol import Backend, CarriedForm, Implementation, Offer
+from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["GROUP", "load_backend", "names"]
 
 GROUP = "eqsat_opt.backends"
+
+_T = TypeVar("_T")
 
 _OWN = {"ort": ("eqsat_opt.runtime.backends.ort.backend", "OrtBackend")}
 
@@ -54,4 +62,44 @@ def load_backend(name: str) -> Backend:
             f"the backend {name!r} of {point.value} calls itself {backend.name!r}; both names must "
             "be the same, because measurements are stored under it"
         )
-    return backend
+    return _Installed(backend)
+
+
+@dataclass(frozen=True)
+class _Installed:
+    """A backend of somebody else's, whose errors are told as its own."""
+
+    backend: Backend
+
+    @property
+    def name(self) -> str:
+        return self.backend.name
+
+    def version(self) -> str:
+        return self._asked("version", self.backend.version)
+
+    def patterns(self) -> Sequence[KernelPattern]:
+        return self._asked("patterns", self.backend.patterns)
+
+    def carried(self) -> Sequence[CarriedForm]:
+        return self._asked("carried", self.backend.carried)
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        return self._asked("implementations", self.backend.implementations, kernel)
+
+    def request(self, offer: Offer) -> bytes:
+        return self._asked("request", self.backend.request, offer)
+
+    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
+        return self.backend.measure(request, threads, budget_s)
+
+    def _asked(self, method: str, ask: Callable[..., _T], *arguments: object) -> _T:
+        try:
+            return ask(*arguments)
+        except EqsatError:
+            raise
+        except Exception as error:
+            raise RuntimeFailed(
+                f"the backend {self.name!r} failed in {method}: {type(error).__name__}: {error}; "
+                "tell its author, and leave it out of --backends"
+            ) from error
