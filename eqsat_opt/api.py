@@ -363,7 +363,8 @@ def stage(
     Args:
         model: as for :func:`optimize`.
         name: ``eclasses``, the saturated e-graph; ``candidates``, every kernel that could compute a
-            class, with its price; ``selection``, the kernels that were chosen.
+            class, with its price; ``problem``, the same as what the extractor reads, with all
+            metrics; ``selection``, the kernels that were chosen.
         options: all choices; ``race`` and ``check`` have no effect, and for ``eclasses`` nothing is
             measured.
         progress: called with a stage and a detail.

@@ -14,7 +14,8 @@ from eqsat_opt.egraph import eclasses_json
 from eqsat_opt.egraph.legend import NamedEClasses, legend_of
 from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.paths import shown
-from eqsat_opt.select import candidates_json, selection_json
+from eqsat_opt.select import candidates_json, named_problem, selection_json
+from eqsat_opt.select.named_problem import NamedProblem
 from eqsat_opt.select.priced_selection import PricedSelection, priced_selection
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.quoted import QuotedCandidates
@@ -29,7 +30,7 @@ __all__ = [
     "write_stage",
 ]
 
-StageValue = NamedEClasses | QuotedCandidates | PricedSelection
+StageValue = NamedEClasses | QuotedCandidates | NamedProblem | PricedSelection
 """What a stage hands to the next; each prints itself, in full by ``str`` or line by line."""
 
 
@@ -57,6 +58,10 @@ def _candidates(proposal: Proposal) -> QuotedCandidates:
     )
 
 
+def _problem(proposal: Proposal) -> NamedProblem:
+    return named_problem.named_problem(_candidates(proposal))
+
+
 def _selection(proposal: Proposal) -> PricedSelection:
     return priced_selection(proposal.choice.best, _candidates(proposal), proposal.choice.extraction)
 
@@ -75,6 +80,13 @@ _KINDS: Mapping[str, _Kind] = {
         candidates_json.candidates_to_json,
         candidates_json.candidates_from_json,
         QuotedCandidates,
+    ),
+    "problem": _Kind(
+        named_problem.FORMAT,
+        _problem,
+        named_problem.problem_to_json,
+        named_problem.problem_from_json,
+        NamedProblem,
     ),
     "selection": _Kind(
         selection_json.FORMAT,

@@ -26,6 +26,7 @@ from eqsat_opt.ir.types import OtherType, TensorType
 from eqsat_opt.ir.values_json import dim_from_json, dim_to_json
 from eqsat_opt.select import raise_graph
 from eqsat_opt.select.candidates_json import candidates_from_json
+from eqsat_opt.select.named_problem import problem_from_json
 from eqsat_opt.select.priced_selection import PricedSelection
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.quoted import QuotedCandidates
@@ -39,6 +40,7 @@ from tests.property.stages import difference, parsed, proposal_of
 READERS: dict[str, Any] = {
     "eclasses": eclasses_from_json,
     "candidates": candidates_from_json,
+    "problem": problem_from_json,
     "selection": selection_from_json,
 }
 
