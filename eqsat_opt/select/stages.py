@@ -13,6 +13,8 @@ from eqsat_opt.documents import Document, read_document, write_document
 from eqsat_opt.egraph import eclasses_json
 from eqsat_opt.egraph.legend import NamedEClasses, legend_of
 from eqsat_opt.errors import OptionError, StageError
+from eqsat_opt.ir import listed_graph
+from eqsat_opt.ir.listed_graph import ListedGraph
 from eqsat_opt.paths import shown
 from eqsat_opt.select import candidates_json, named_problem, selection_json
 from eqsat_opt.select.named_problem import NamedProblem
@@ -30,7 +32,7 @@ __all__ = [
     "write_stage",
 ]
 
-StageValue = NamedEClasses | QuotedCandidates | NamedProblem | PricedSelection
+StageValue = ListedGraph | NamedEClasses | QuotedCandidates | NamedProblem | PricedSelection
 """What a stage hands to the next; each prints itself, in full by ``str`` or line by line."""
 
 
@@ -67,6 +69,13 @@ def _selection(proposal: Proposal) -> PricedSelection:
 
 
 _KINDS: Mapping[str, _Kind] = {
+    "graph": _Kind(
+        listed_graph.FORMAT,
+        lambda proposal: ListedGraph(proposal.saturation.lowered.graph),
+        listed_graph.graph_to_json,
+        listed_graph.graph_from_json,
+        ListedGraph,
+    ),
     "eclasses": _Kind(
         eclasses_json.FORMAT,
         _eclasses,

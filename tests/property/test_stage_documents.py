@@ -18,6 +18,7 @@ from eqsat_opt.errors import StageError
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.dims import Dim, floor_div, sym
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.listed_graph import graph_from_json
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
@@ -38,6 +39,7 @@ from tests.property.edges.models import draw_model
 from tests.property.stages import difference, parsed, proposal_of
 
 READERS: dict[str, Any] = {
+    "graph": graph_from_json,
     "eclasses": eclasses_from_json,
     "candidates": candidates_from_json,
     "problem": problem_from_json,

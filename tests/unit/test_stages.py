@@ -21,6 +21,7 @@ from eqsat_opt.documents import document_text, number_from_json, number_to_json
 from eqsat_opt.egraph.legend import NamedEClasses
 from eqsat_opt.errors import ExtractionError, OptionError, StageError
 from eqsat_opt.extract import Objective, extract
+from eqsat_opt.ir.listed_graph import ListedGraph
 from eqsat_opt.options import Options
 from eqsat_opt.select.named_problem import NamedProblem
 from eqsat_opt.select.priced_selection import PricedSelection
@@ -62,6 +63,7 @@ def first_step(document: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
+        ("graph", ListedGraph),
         ("eclasses", NamedEClasses),
         ("candidates", QuotedCandidates),
         ("problem", NamedProblem),
@@ -123,6 +125,17 @@ def test_the_extractor_reads_a_stored_problem(
             assert found["cost"] == pytest.approx(selection.cost)
 
 
+def test_a_stored_graph_has_no_contents(tmp_path: Path) -> None:
+    path = tmp_path / "graph.json"
+    api.write_stage(stage("graph"), path)
+    was, back = stage("graph"), api.read_stage(path)
+    assert isinstance(was, ListedGraph)
+    assert isinstance(back, ListedGraph)
+    assert back.graph == was.graph
+    with pytest.raises(StageError, match="no contents"):
+        back.graph.constants["weight_1"].load()
+
+
 def test_a_selection_belongs_to_its_candidates() -> None:
     selection, quoted = stage("selection"), stage("candidates")
     assert isinstance(selection, PricedSelection)
@@ -147,6 +160,15 @@ def test_constants_are_handles() -> None:
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
+        ("graph", lambda d: d["inputs"].pop(), "before it is defined"),
+        ("graph", lambda d: d["nodes"].reverse(), "before it is defined"),
+        ("graph", lambda d: d["outputs"].append("no"), "output 'no' is never defined"),
+        ("graph", lambda d: d["inputs"].append(d["inputs"][0]), "which is empty or taken"),
+        ("graph", lambda d: d["nodes"][0].update(op="No"), "has the unknown operator 'No'"),
+        ("graph", lambda d: d["nodes"][0].update(outputs=[]), "has 0 outputs; it has one"),
+        ("graph", lambda d: d["nodes"][0].update(of=["", "If"]), "is no opaque node"),
+        ("graph", lambda d: d["constants"][0].pop("digest"), "lacks the field 'digest'"),
+        ("graph", lambda d: d["constants"][0].update(type=["float32", [-1]]), "negative size"),
         ("eclasses", lambda d: d.pop("format"), "has no format; this version reads"),
         ("eclasses", lambda d: d.update(format="eqsat-opt eclasses 99"), "this version reads"),
         ("eclasses", lambda d: d.pop("term_class"), "the e-graph lacks the field 'term_class'"),
@@ -309,7 +331,7 @@ def test_explain_shows_a_stage(
         (("--stage", "eclass"), "unknown stage 'eclass'; did you mean eclasses?"),
         (
             ("--stage", "17"),
-            "unknown stage '17'; choose from eclasses, candidates, problem, selection",
+            "unknown stage '17'; choose from graph, eclasses, candidates",
         ),
         (("--stage", "selection", "--lines", "-1"), "-1 lines cannot be printed"),
         (("--stage", "selection", "--kernels"), "leave out --kernels or --stage"),
