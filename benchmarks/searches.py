@@ -38,14 +38,14 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.rules import default_rules
-from eqsat_opt.search import MetaFlow, SearchBudget
+from eqsat_opt.search import Frame, MetaFlow, SearchBudget
 
 graph = operator_graph(lower(normalise(import_model(load_model(resolve(sys.argv[1]))))))
 budget = SearchBudget(int(sys.argv[2]))
 best = None
 for _ in range(int(sys.argv[3])):
     start, wall = time.process_time(), time.perf_counter()
-    found = MetaFlow().run(graph, default_rules(), OperatorCost(), budget)
+    found = MetaFlow().run(Frame(graph, tuple(default_rules()), OperatorCost()), budget)
     times = time.process_time() - start, time.perf_counter() - wall
     best = times if best is None or times < best else best
 print(json.dumps({
@@ -67,7 +67,7 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.rules import default_rules
 from eqsat_opt.rules.rule import Phase
-from eqsat_opt.search import MetaFlow, SearchBudget
+from eqsat_opt.search import Frame, MetaFlow, SearchBudget
 
 spent = {}
 
@@ -90,7 +90,8 @@ for _ in range(int(sys.argv[2])):
     start = time.perf_counter()
     saturated(graph, rules, OperatorCost(), Budget())
     half = time.perf_counter()
-    MetaFlow().run(operator_graph(lower(graph)), rules, OperatorCost(), SearchBudget())
+    frame = Frame(operator_graph(lower(graph)), tuple(rules), OperatorCost())
+    MetaFlow().run(frame, SearchBudget())
     times = time.perf_counter() - half, half - start
     turns.append((*times, spent["run"] + spent["tables"], spent["push"] + spent["pop"]))
 print(json.dumps([min(column) for column in zip(*turns)]))
@@ -121,7 +122,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         model = f"zoo:{name}@tiny" if arguments.tiny else f"zoo:{name}"
         command = [
             "-m", "eqsat_opt", "compare", model, "--json", "-", "--threads", "1",
-            "--alpha", str(arguments.alpha), "--budget", str(arguments.budget),
+            "--set", f"metaflow.alpha={arguments.alpha}", "--budget", str(arguments.budget),
             "--time-limit", str(arguments.time_limit), "--rules", arguments.rules,
             "--numerics", arguments.numerics, "--check", str(arguments.check),
             "--repeat", str(arguments.repeat),

@@ -362,10 +362,12 @@ def stage(
 
     Args:
         model: as for :func:`optimize`.
-        name: ``eclasses``, the saturated e-graph; ``candidates``, every kernel that could compute a
-            class, with its price; ``selection``, the kernels that were chosen.
-        options: all choices; ``race`` and ``check`` have no effect, and for ``eclasses`` nothing is
-            measured.
+        name: ``graph``, the model as it is normalised; ``eclasses``, the saturated e-graph;
+            ``candidates``, every kernel that could compute a class, with its price; ``problem``,
+            the same as the extractor reads it, in all metrics; ``selection``, the kernels that were
+            chosen.
+        options: all choices; ``race`` and ``check`` have no effect, and for the first two nothing
+            is measured.
         progress: called with a stage and a detail.
         keywords: fields of :class:`~eqsat_opt.options.Options` that differ from ``options``.
 
@@ -377,7 +379,7 @@ def stage(
     """
     require_stage(name)
     chosen = replace(chosen_options(options, keywords), race=False, check=0)
-    if name == STAGES[0]:  # prices come later
+    if name in ("graph", "eclasses"):  # prices come later
         chosen = replace(chosen, measure=False)
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)

@@ -15,7 +15,7 @@ from eqsat_opt.cli.session import (
     stage_progress,
     write_json,
 )
-from eqsat_opt.errors import CheckFailed
+from eqsat_opt.errors import CheckFailed, OptionError
 from eqsat_opt.options import Options
 
 if TYPE_CHECKING:
@@ -39,15 +39,21 @@ def compare_methods(
     model: a.Model,
     methods: Annotated[
         str,
-        typer.Option(metavar="LIST", help="Methods to run: eqsat, metaflow; separated by commas."),
-    ] = "eqsat,metaflow",
-    alpha: Annotated[
-        float,
         typer.Option(
-            metavar="FACTOR",
-            help="How much dearer than the best a graph may be for MetaFlow to follow it.",
+            metavar="LIST",
+            help="Methods to run, separated by commas: eqsat, metaflow or an installed search.",
         ),
-    ] = 1.05,
+    ] = "eqsat,metaflow",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SEARCH.NAME=VALUE",
+            help="A parameter of a search, such as metaflow.alpha=1.1 or metaflow.hash=taso; "
+            "repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     budget: Annotated[
         int, typer.Option(metavar="N", help="Graphs that a search visits; 0 means no limit.")
     ] = 1_000,
@@ -59,14 +65,6 @@ def compare_methods(
             "0 is no limit for searches, 30 and 20 for these two.",
         ),
     ] = 0.0,
-    hash: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="How MetaFlow knows a graph again: canonical, or taso, which takes some "
-            "different graphs for one.",
-        ),
-    ] = "canonical",
     measure: Annotated[
         bool,
         typer.Option("--measure", help="Measure every operator instead of using its bound."),
@@ -115,8 +113,7 @@ def compare_methods(
     check_writable(json, api.files_of(model), noun="a file of the model")
     settings = CompareSettings(
         tuple(name.strip() for name in methods.split(",") if name.strip()),
-        alpha=alpha,
-        hash=hash,
+        _parameters(set_ or ()),
         graphs=budget,
         time_s=time_limit,
         nodes=nodes,
@@ -142,6 +139,26 @@ def compare_methods(
             f"the result of {wrong.method} computes something else than {model}: {wrong.why}; "
             "please report this model"
         )
+
+
+def _parameters(texts: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Search to parameter to value; the search says what they mean.
+
+    Raises:
+        OptionError: a text has another form, or a parameter is given twice.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for text in texts:
+        path, equals, value = text.partition("=")
+        search, dot, name = path.strip().partition(".")
+        if not (search and dot and name and equals):
+            raise OptionError(
+                f"--set {text!r} is not SEARCH.NAME=VALUE; write for instance metaflow.alpha=1.1"
+            )
+        if name in found.setdefault(search, {}):
+            raise OptionError(f"--set gives {search}.{name} twice; keep one")
+        found[search][name] = value.strip()
+    return found
 
 
 def _heading(found: Comparison) -> str:

@@ -30,7 +30,8 @@ def explain_model(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Show one stage of the search instead: eclasses, candidates or selection.",
+            help="Show one stage of the search instead: graph, eclasses, candidates, "
+            "problem or selection.",
             show_default=False,
         ),
     ] = None,

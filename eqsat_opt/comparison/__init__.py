@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from eqsat_opt.comparison.compare import check, compare_methods
 from eqsat_opt.comparison.results import Comparison, MethodResult, Moment
-from eqsat_opt.comparison.settings import METHODS, CompareSettings
+from eqsat_opt.comparison.settings import CompareSettings, method_names
 
 __all__ = [
-    "METHODS",
     "CompareSettings",
     "Comparison",
     "MethodResult",
     "Moment",
     "check",
     "compare_methods",
+    "method_names",
 ]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.comparison.results import Comparison, MethodResult, Moment, descent
 from eqsat_opt.comparison.saturated import saturated
-from eqsat_opt.comparison.settings import EXTRACTION_S, METHODS, SATURATION_S, CompareSettings
+from eqsat_opt.comparison.settings import EQSAT, EXTRACTION_S, SATURATION_S, CompareSettings
 from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.cost.operators import OperatorCost, analytic_price, graph_cost_us
 from eqsat_opt.cost.pricing import Price, Pricer
@@ -29,6 +29,7 @@ from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.search import Frame, Search
 from eqsat_opt.select import rules_used
 
 __all__ = ["check", "compare_methods"]
@@ -70,20 +71,21 @@ def _n_running(graph: Graph) -> int:
     return sum(1 for _ in fold_constants(graph).live_nodes())
 
 
-def _eqsat(
-    graph: Graph,
-    rules: Sequence[Rule],
-    cost: OperatorCost,
-    settings: CompareSettings,
-    clock: _Clock,
-) -> MethodResult:
+def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResult:
     budget = Budget(nodes=settings.nodes, deadline=Deadline.after(settings.time_s or SATURATION_S))
     limit = settings.time_s or EXTRACTION_S
     with clock.seconds() as seconds:
-        found = saturated(graph, rules, cost, budget, time_limit_s=limit, seed=settings.seed)
+        found = saturated(
+            frame.graph,
+            frame.rules,
+            frame.cost,
+            budget,
+            time_limit_s=limit,
+            seed=settings.seed,
+        )
     trace = tuple(replace(one, time_s=min(one.time_s, seconds[0])) for one in found.trace)
     return MethodResult(
-        method="eqsat",
+        method=EQSAT,
         cost_us=found.cost_us,
         lower_bound_us=min(found.lower_bound_us, found.cost_us),
         stopped_by=found.stopped_by,
@@ -99,25 +101,21 @@ def _eqsat(
     )
 
 
-def _metaflow(
-    graph: Graph,
-    rules: Sequence[Rule],
-    cost: OperatorCost,
-    settings: CompareSettings,
-    clock: _Clock,
+def _searched(
+    search: Search, frame: Frame, settings: CompareSettings, clock: _Clock
 ) -> MethodResult:
     with clock.seconds() as seconds:
         begun = time.perf_counter()
-        start = operator_graph(lower(graph))
+        start = replace(frame, graph=operator_graph(lower(frame.graph)))
         lowering_s = time.perf_counter() - begun
-        found = settings.search.run(start, rules, cost, settings.budget)
+        found = search.run(start, settings.budget, settings.seed)
     trace = tuple(
         Moment(min(one.time_s + lowering_s, seconds[0]), one.cost_us) for one in found.trace
     )
     return MethodResult(
-        method="metaflow",
+        method=search.name,
         cost_us=found.cost_us,
-        lower_bound_us=None,
+        lower_bound_us=found.cost_us if search.exact and found.stopped_by == "exhausted" else None,
         stopped_by=found.stopped_by,
         extraction=None,
         graphs=found.graphs,
@@ -131,8 +129,10 @@ def _metaflow(
     )
 
 
-_Method = Callable[[Graph, Sequence[Rule], OperatorCost, CompareSettings, _Clock], MethodResult]
-_METHODS: Mapping[str, _Method] = dict(zip(METHODS, (_eqsat, _metaflow), strict=True))
+def _run(method: str, frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResult:
+    if method == EQSAT:
+        return _eqsat(frame, settings, clock)
+    return _searched(settings.searches[method], frame, settings, clock)
 
 
 def compare_methods(
@@ -170,8 +170,8 @@ def compare_methods(
                 progress(name, "")
             # Each method has its own prices, so that none profits from what another one has
             # computed.
-            cost = OperatorCost(clock.price, known.all)
-            found = _METHODS[name](graph, read, cost, settings, clock)
+            frame = Frame(graph, tuple(read), OperatorCost(clock.price, known.all))
+            found = _run(name, frame, settings, clock)
             found = replace(found, trace=descent(original_us, found.cost_us, found.trace))
             best[name] = min(best.get(name, found), found, key=lambda r: (r.cost_us, r.time_s))
     return Comparison(

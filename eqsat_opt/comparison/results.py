@@ -40,7 +40,8 @@ class MethodResult:
         method: its name.
         cost_us: of its graph, recomputed from the graph.
         lower_bound_us: no graph that its e-graph holds costs less. The rules may reach cheaper ones
-            where `stopped_by` is not ``saturated``. ``None`` for a search.
+            where `stopped_by` is not ``saturated``. ``None`` for a search, unless it is exact and
+            was exhausted.
         stopped_by: why it ended; for the e-graph, why saturation did.
         extraction: status of the extraction, of which ``optimal`` is proven; ``None`` for a search.
         graphs: graphs visited, for a search.
@@ -143,7 +144,7 @@ class Comparison:
             "rules": self.n_rules,
             "prices": self.prices,
             "measuring_s": self.measuring_s,
-            "settings": {**asdict(self.settings), "methods": list(self.settings.methods)},
+            "settings": self.settings.to_json(),
             "assumed_sizes": dict(self.assumed_sizes),
             "notes": list(self.notes),
             "results": [

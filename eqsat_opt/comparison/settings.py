@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
 
 from eqsat_opt.errors import OptionError
-from eqsat_opt.search import MetaFlow, SearchBudget
+from eqsat_opt.search import Search, SearchBudget, make_search, search_names
 
-__all__ = ["EXTRACTION_S", "METHODS", "SATURATION_S", "CompareSettings"]
+__all__ = ["EQSAT", "EXTRACTION_S", "SATURATION_S", "CompareSettings", "method_names"]
 
-METHODS = ("eqsat", "metaflow")
-"""What may be compared."""
+EQSAT = "eqsat"
+"""The method that is no search: saturation and extraction."""
 
 SATURATION_S, EXTRACTION_S = 30.0, 20.0
 """Seconds for the stages of the e-graph where no limit is given."""
+
+
+def method_names() -> tuple[str, ...]:
+    """What may be compared: the e-graph, and every search."""
+    return (EQSAT, *search_names())
 
 
 @dataclass(frozen=True)
@@ -21,22 +29,21 @@ class CompareSettings:
     """What the methods may spend.
 
     Attributes:
-        methods: names in :data:`METHODS`.
-        alpha: of the backtracking search.
-        hash: ``canonical`` or ``taso``.
+        methods: of :func:`method_names`.
+        parameters: of searches among the methods, by name of the search and then of the parameter;
+            what is not given has its default.
         graphs: graphs that a search may visit; 0 for no limit.
         time_s: limit for each search, and for saturation and extraction each; 0 is none for
             searches, and :data:`SATURATION_S` and :data:`EXTRACTION_S` for these two.
         nodes: e-nodes.
-        seed: of extraction.
+        seed: of extraction and of searches.
         measure: price operators by measuring them, instead of by the roofline.
         repeat: how often each method runs; its fastest run counts, because the first one also loads
             libraries and compiles rules. Slow methods run once.
     """
 
-    methods: tuple[str, ...] = ("eqsat", "metaflow")
-    alpha: float = 1.05
-    hash: str = "canonical"
+    methods: tuple[str, ...] = (EQSAT, "metaflow")
+    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     graphs: int = 1_000
     time_s: float = 0.0
     nodes: int = 20_000
@@ -45,25 +52,40 @@ class CompareSettings:
     repeat: int = 1
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.methods if name not in METHODS]
+        known = method_names()
+        unknown = [name for name in self.methods if name not in known]
         if unknown:
-            raise OptionError(f"unknown method {unknown[0]!r}; choose from {', '.join(METHODS)}")
+            raise OptionError(f"unknown method {unknown[0]!r}; choose from {', '.join(known)}")
         if not self.methods:
-            raise OptionError(f"no method is given; choose from {', '.join(METHODS)}")
+            raise OptionError(f"no method is given; choose from {', '.join(known)}")
         if len(set(self.methods)) < len(self.methods):
             raise OptionError("a method is given twice; keep one")
+        for name in self.parameters:
+            if name not in self.searches:
+                names = ", ".join(self.searches) or "none"
+                raise OptionError(
+                    f"parameters are given for {name!r}, which is no search among the methods "
+                    f"({names}); add it to the methods, or leave them out"
+                )
         if self.repeat < 1:
             raise OptionError(f"repeat is {self.repeat}; give at least 1")
-        # Both say what is wrong with their values.
-        assert self.search.alpha == self.alpha
-        assert self.budget.graphs == self.graphs
+        assert self.budget.graphs == self.graphs  # it says what is wrong with its values
 
-    @property
-    def search(self) -> MetaFlow:
-        """The backtracking search with these parameters."""
-        return MetaFlow(self.alpha, self.hash)  # type: ignore[arg-type]
+    @cached_property
+    def searches(self) -> Mapping[str, Search]:
+        """The searches among the methods, with their parameters."""
+        return {
+            name: make_search(name, self.parameters.get(name, {}))
+            for name in self.methods
+            if name != EQSAT
+        }
 
     @property
     def budget(self) -> SearchBudget:
-        """Of that search."""
+        """Of each search."""
         return SearchBudget(self.graphs, self.time_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings, and all parameters of the searches, defaults too."""
+        parameters = {name: asdict(search) for name, search in self.searches.items()}
+        return {**asdict(self), "methods": list(self.methods), "parameters": parameters}

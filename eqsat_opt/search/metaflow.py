@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
-from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
+from eqsat_opt.cost.operators import graph_cost_us
 from eqsat_opt.errors import OptionError
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.rules.rule import Rule
 from eqsat_opt.search.decoding import decode
 from eqsat_opt.search.hashing import TasoHash
 from eqsat_opt.search.matching import Matching, Rewrite
 from eqsat_opt.search.rewriting import Trial, Workbench, rewritten
-from eqsat_opt.search.search import SearchBudget, SearchResult, SearchTrace, StopReason
+from eqsat_opt.search.search import Frame, SearchBudget, SearchResult, SearchTrace, StopReason
 from eqsat_opt.search.terms import PICOSECONDS, TermGraph, Terms
 
 __all__ = ["MetaFlow"]
@@ -55,10 +52,12 @@ class MetaFlow:
         growth: a graph may have less than this many times the operators of the original.
     """
 
+    name: ClassVar[str] = "metaflow"
+    exact: ClassVar[bool] = False
+
     alpha: float = 1.05
     hash: Literal["canonical", "taso"] = "canonical"
     growth: float = 2.0
-    name: str = field(default="metaflow", init=False)
 
     def __post_init__(self) -> None:
         if not self.alpha >= 1:
@@ -70,32 +69,22 @@ class MetaFlow:
         if not self.growth > 1:
             raise OptionError(f"growth is {self.growth:g}; give more than 1")
 
-    def run(
-        self, graph: Graph, rules: Sequence[Rule], cost: OperatorCost, budget: SearchBudget
-    ) -> SearchResult:
-        """The cheapest graph found; ``graph`` itself if none is cheaper."""
-        return _Run(settings=self, graph=graph, rules=rules, cost=cost, budget=budget).result()
+    def run(self, frame: Frame, budget: SearchBudget, seed: int = 0) -> SearchResult:
+        """The cheapest graph found; that of ``frame`` if none is cheaper. Nothing is drawn."""
+        return _Run(self, frame, budget).result()
 
 
 class _Run:
     """One search under way."""
 
-    def __init__(
-        self,
-        settings: MetaFlow,
-        graph: Graph,
-        rules: Sequence[Rule],
-        cost: OperatorCost,
-        budget: SearchBudget,
-    ) -> None:
+    def __init__(self, settings: MetaFlow, frame: Frame, budget: SearchBudget) -> None:
         self._started = time.perf_counter()
         self._settings = settings
         self._budget = budget
-        self._cost = cost
-        self._original = graph
-        self._terms = Terms(graph, cost)
+        self._frame = frame
+        self._terms = Terms(frame.graph, frame.cost)
         start = self._terms.start()
-        self._matching = Matching(self._terms, rules)
+        self._matching = Matching(self._terms, frame.rules)
         self._limit = settings.growth * start.size
         self._best_ps = start.cost_ps
         self._best = _Step(None, None)
@@ -172,14 +161,15 @@ class _Run:
 
     def result(self) -> SearchResult:
         """Search, and write the best graph down."""
-        original_us = graph_cost_us(self._original, self._cost)
+        cost = self._frame.cost
+        original_us = graph_cost_us(self._frame.graph, cost)
         stopped_by = self._search()
-        graph, steps = self._original, self._steps(self._best)
+        graph, steps = self._frame.graph, self._steps(self._best)
         if steps:
             graph = decode(self._terms, self._graph_of(self._best))
         return SearchResult(
             graph=graph,
-            cost_us=graph_cost_us(graph, self._cost) if steps else original_us,
+            cost_us=graph_cost_us(graph, cost) if steps else original_us,
             original_cost_us=original_us,
             steps=steps,
             trace=tuple(self._trace),

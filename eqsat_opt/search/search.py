@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from eqsat_opt.cost.operators import OperatorCost
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.rules.rule import Rule
 
-__all__ = ["Search", "SearchBudget", "SearchResult", "SearchTrace", "StopReason"]
+__all__ = ["Frame", "Search", "SearchBudget", "SearchResult", "SearchTrace", "StopReason"]
 
 StopReason = Literal["exhausted", "graphs", "time"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What every search starts from.
+
+    Attributes:
+        graph: of single operators; normalised.
+        rules: read both ways where they are bidirectional.
+        cost: prices operators.
+    """
+
+    graph: Graph
+    rules: tuple[Rule, ...]
+    cost: OperatorCost
 
 
 @dataclass(frozen=True)
@@ -68,12 +82,12 @@ class SearchResult:
         original_cost_us: that of the original.
         steps: names of the rules that lead to it, in order.
         trace: how the cost fell.
+        stopped_by: ``exhausted``, ``graphs`` or ``time``.
+        time_s: of the search.
         graphs: graphs visited.
         tried: substitutions tried.
         duplicates: those that led to a graph seen before.
         pruned: those that led to one too dear or too large.
-        stopped_by: ``exhausted``, ``graphs`` or ``time``.
-        time_s: of the search.
     """
 
     graph: Graph
@@ -81,22 +95,34 @@ class SearchResult:
     original_cost_us: float
     steps: tuple[str, ...]
     trace: tuple[SearchTrace, ...]
-    graphs: int
-    tried: int
-    duplicates: int
-    pruned: int
     stopped_by: StopReason
     time_s: float
+    graphs: int
+    tried: int
+    duplicates: int = 0
+    pruned: int = 0
 
 
 class Search(Protocol):
-    """A search over graphs that are equal under rules."""
+    """A search over graphs that are equal under rules: a frozen dataclass of its parameters.
 
-    @property
-    def name(self) -> str:
-        """As the command line calls it."""
+    Each field has a default, is a number, a flag, a text or a `Literal` of texts, and is checked
+    when the search is made (`OptionError`).
 
-    def run(
-        self, graph: Graph, rules: Sequence[Rule], cost: OperatorCost, budget: SearchBudget
-    ) -> SearchResult:
-        """The cheapest graph that the search finds; ``graph`` itself if there is none."""
+    Attributes:
+        name: as the command line calls it.
+        exact: whether no graph that the rules reach costs less once it is ``exhausted``.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    name: ClassVar[str]
+    exact: ClassVar[bool]
+
+    def run(self, frame: Frame, budget: SearchBudget, seed: int) -> SearchResult:
+        """The cheapest graph that the search finds; that of ``frame`` itself if there is none.
+
+        Args:
+            frame: what to rewrite, by which rules, at which prices.
+            budget: when to stop.
+            seed: of all that is drawn; the same one gives the same result under a count.
+        """

@@ -13,8 +13,11 @@ from eqsat_opt.documents import Document, read_document, write_document
 from eqsat_opt.egraph import eclasses_json
 from eqsat_opt.egraph.legend import NamedEClasses, legend_of
 from eqsat_opt.errors import OptionError, StageError
+from eqsat_opt.ir import listed_graph
+from eqsat_opt.ir.listed_graph import ListedGraph
 from eqsat_opt.paths import shown
-from eqsat_opt.select import candidates_json, selection_json
+from eqsat_opt.select import candidates_json, named_problem, selection_json
+from eqsat_opt.select.named_problem import NamedProblem
 from eqsat_opt.select.priced_selection import PricedSelection, priced_selection
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.quoted import QuotedCandidates
@@ -29,7 +32,7 @@ __all__ = [
     "write_stage",
 ]
 
-StageValue = NamedEClasses | QuotedCandidates | PricedSelection
+StageValue = ListedGraph | NamedEClasses | QuotedCandidates | NamedProblem | PricedSelection
 """What a stage hands to the next; each prints itself, in full by ``str`` or line by line."""
 
 
@@ -57,11 +60,22 @@ def _candidates(proposal: Proposal) -> QuotedCandidates:
     )
 
 
+def _problem(proposal: Proposal) -> NamedProblem:
+    return named_problem.named_problem(_candidates(proposal))
+
+
 def _selection(proposal: Proposal) -> PricedSelection:
     return priced_selection(proposal.choice.best, _candidates(proposal), proposal.choice.extraction)
 
 
 _KINDS: Mapping[str, _Kind] = {
+    "graph": _Kind(
+        listed_graph.FORMAT,
+        lambda proposal: ListedGraph(proposal.saturation.lowered.graph),
+        listed_graph.graph_to_json,
+        listed_graph.graph_from_json,
+        ListedGraph,
+    ),
     "eclasses": _Kind(
         format=eclasses_json.FORMAT,
         of=_eclasses,
@@ -75,6 +89,13 @@ _KINDS: Mapping[str, _Kind] = {
         to_json=candidates_json.candidates_to_json,
         from_json=candidates_json.candidates_from_json,
         type=QuotedCandidates,
+    ),
+    "problem": _Kind(
+        named_problem.FORMAT,
+        _problem,
+        named_problem.problem_to_json,
+        named_problem.problem_from_json,
+        NamedProblem,
     ),
     "selection": _Kind(
         format=selection_json.FORMAT,

@@ -60,11 +60,26 @@ def test_what_it_forbids_is_told(house: House, aim: tuple[str, ...], said: str) 
     assert said in done.stderr
 
 
-def test_stages_are_priced_by_it(house: House) -> None:
-    done = house.run(
-        "-m", "eqsat_opt", "explain", MODEL, "--objective", "reads", "--stage", "selection", *FAST
-    )
+def shown(house: House, stage: str, *arguments: str) -> str:
+    command = ("-m", "eqsat_opt", "explain", MODEL, "--objective", "reads", "--stage", stage)
+    done = house.run(*command, *FAST, *arguments)
     assert done.returncode == 0, done.stderr
-    counts = done.stdout.splitlines()[0]
+    return done.stdout
+
+
+def test_stages_are_priced_by_it(house: House) -> None:
+    counts = shown(house, "selection").splitlines()[0]
     assert "cost 1280 (" in counts
     assert "1 read_bytes)" in counts
+    assert shown(house, "candidates").startswith("candidates 7, ")
+
+
+def test_a_stored_problem_is_extracted_for_it(house: House, tmp_path: Path) -> None:
+    file = str(tmp_path / "problem.json")
+    assert "read_bytes" in shown(house, "problem", "--json", file).splitlines()[1].split()
+    command = ("-m", "eqsat_opt", "extract", file, "--objective", "read_bytes", "--json", "-")
+    for limits in ((), ("--limit", "read_bytes<=1280")):
+        done = house.run(*command, *limits)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["cost"] == AFTER
+    assert house.run(*command, "--limit", "read_bytes<=1000").returncode == 1

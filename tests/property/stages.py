@@ -42,7 +42,9 @@ def difference(one: Any, other: Any, path: str = "value") -> str:
         same = one.dtype == other.dtype and np.array_equal(one, other)
         return "" if same else f"{path}: {one} is not {other}"
     if is_dataclass(one) and not isinstance(one, type):
-        pairs = [(f.name, getattr(one, f.name), getattr(other, f.name)) for f in fields(one)]
+        pairs = [
+            (f.name, getattr(one, f.name), getattr(other, f.name)) for f in fields(one) if f.compare
+        ]
     elif isinstance(one, Mapping):
         if one.keys() != other.keys():
             return f"{path}: {one.keys() ^ other.keys()} in one only"

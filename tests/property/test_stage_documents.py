@@ -18,6 +18,7 @@ from eqsat_opt.errors import StageError
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.dims import Dim, floor_div, sym
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.listed_graph import graph_from_json
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
@@ -26,6 +27,7 @@ from eqsat_opt.ir.types import OtherType, TensorType
 from eqsat_opt.ir.values_json import dim_from_json, dim_to_json
 from eqsat_opt.select import raise_graph
 from eqsat_opt.select.candidates_json import candidates_from_json
+from eqsat_opt.select.named_problem import problem_from_json
 from eqsat_opt.select.priced_selection import PricedSelection
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.quoted import QuotedCandidates
@@ -37,8 +39,10 @@ from tests.property.edges.models import draw_model
 from tests.property.stages import difference, parsed, proposal_of
 
 READERS: dict[str, Any] = {
+    "graph": graph_from_json,
     "eclasses": eclasses_from_json,
     "candidates": candidates_from_json,
+    "problem": problem_from_json,
     "selection": selection_from_json,
 }
 

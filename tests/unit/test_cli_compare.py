@@ -161,12 +161,14 @@ def test_numbers() -> None:
 
 def test_options_arrive() -> None:
     value = numbers(
-        "zoo:lora@tiny", "--methods", "metaflow", "--alpha", "1.2", "--budget", "3", "--hash",
-        "taso", "--rules", "matmul", "--numerics", "refactor", "--check", "0", "--time-limit", "9",
+        "zoo:lora@tiny", "--methods", "metaflow", "--set", "metaflow.alpha=1.2", "--budget", "3",
+        "--set", "metaflow.hash=taso", "--rules", "matmul", "--numerics", "refactor",
+        "--check", "0", "--time-limit", "9",
     )  # fmt: skip
     assert set(by_method(value)) == {"metaflow"}
     settings = value["settings"]
-    assert (settings["alpha"], settings["graphs"], settings["hash"]) == (1.2, 3, "taso")
+    assert settings["parameters"] == {"metaflow": {"alpha": 1.2, "hash": "taso", "growth": 2.0}}
+    assert settings["graphs"] == 3
     assert settings["time_s"] == 9.0
     usable = [one for one in load_rules("matmul", Numerics.REFACTOR) if one.phase != "derivation"]
     assert value["rules"] == len(usable)
@@ -237,8 +239,15 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--methods", "taso"], "unknown method 'taso'"),
         (["--methods", ","], "no method is given"),
         (["--methods", "eqsat,eqsat"], "given twice"),
-        (["--alpha", "0.5"], "alpha is 0.5"),
-        (["--hash", "md5"], "unknown hash 'md5'"),
+        (["--set", "metaflow.alpha=0.5"], "alpha is 0.5"),
+        (["--set", "metaflow.alpha=much"], "metaflow.alpha is 'much'; give a number"),
+        (["--set", "metaflow.hash=md5"], "metaflow.hash is 'md5'; choose canonical or taso"),
+        (["--set", "metaflow.beta=1"], "no parameter 'beta'; choose from alpha, hash, growth"),
+        (["--set", "alpha=1"], "is not SEARCH.NAME=VALUE"),
+        (["--set", "metaflow.alpha"], "is not SEARCH.NAME=VALUE"),
+        (["--set", "eqsat.nodes=1"], "for 'eqsat', which is no search among the methods"),
+        (["--set", "metaflow.alpha=2", "--set", "metaflow.alpha=3"], "alpha twice; keep one"),
+        (["--methods", "eqsat", "--set", "metaflow.alpha=2"], "among the methods (none)"),
         (["--budget", "-1"], "the limit of -1 graphs is negative"),
         (["--time-limit", "-1"], "the time limit is -1 s; give a finite number"),
         (["--time-limit", "nan"], "the time limit is nan s; give a finite number"),
@@ -316,16 +325,14 @@ def test_the_quickest_turn_counts_and_long_ones_are_not_repeated(
     turns: list[tuple[str, float]] = []
     seconds = {"eqsat": iter([3.0, 1.0, 2.0]), "metaflow": iter([9.0])}
 
-    def timed(method: str, run: Any) -> Any:
-        def one(*arguments: Any) -> MethodResult:
-            result: MethodResult = replace(run(*arguments), time_s=next(seconds[method]))
-            turns.append((method, result.time_s))
-            return result
+    run = compare._run
 
-        return one
+    def timed(method: str, *arguments: Any) -> MethodResult:
+        result = replace(run(method, *arguments), time_s=next(seconds[method]))
+        turns.append((method, result.time_s))
+        return result
 
-    for name, run in compare._METHODS.items():
-        monkeypatch.setitem(compare._METHODS, name, timed(name, run))
+    monkeypatch.setattr(compare, "_run", timed)
     found = compare_methods(graph, default_rules(), CompareSettings(repeat=3))
     assert turns == [("eqsat", 3.0), ("metaflow", 9.0), ("eqsat", 1.0), ("eqsat", 2.0)]
     assert [(r.method, r.time_s) for r in found.results] == [("eqsat", 1.0), ("metaflow", 9.0)]
@@ -345,7 +352,7 @@ def test_when_a_method_was_as_cheap_as_the_others() -> None:
 
 def test_settings_are_checked_before_the_work() -> None:
     with pytest.raises(OptionError, match="alpha"):
-        comparison.CompareSettings(alpha=0.0)
+        comparison.CompareSettings(parameters={"metaflow": {"alpha": 0.0}})
 
 
 def test_costs_fall_from_the_original_to_the_final_one() -> None:

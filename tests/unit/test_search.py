@@ -25,7 +25,7 @@ from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import ops
-from eqsat_opt.search import MetaFlow, Search, SearchBudget, SearchResult
+from eqsat_opt.search import Frame, MetaFlow, Search, SearchBudget, SearchResult
 from eqsat_opt.search.decoding import decode
 from eqsat_opt.search.matching import Matching
 from eqsat_opt.search.rewriting import Workbench
@@ -42,7 +42,7 @@ def search(
 ) -> SearchResult:
     """MetaFlow's result, checked against the graph that it came from."""
     method: Search = MetaFlow(**settings)  # type: ignore[arg-type]
-    found = method.run(graph, rules, OperatorCost(), budget)
+    found = method.run(Frame(graph, tuple(rules), OperatorCost()), budget, 0)
     found.graph.check()
     assert found.graph.inputs == graph.inputs
     types = [found.graph.types[name] for name in found.graph.outputs]
@@ -268,7 +268,7 @@ def test_opaque_nodes_and_captured_names_stay() -> None:
         graph.inputs, (*graph.outputs, "branch"), (*graph.nodes, loop), graph.constants, types
     )
     captured.check()
-    found = MetaFlow().run(captured, [BOOK["concat/whole-slice"]], OperatorCost(), AMPLE)
+    found = MetaFlow().run(Frame(captured, (BOOK["concat/whole-slice"],), OperatorCost()), AMPLE)
     found.graph.check()
     assert found.steps == ("concat/whole-slice",)
     relu = next(node for node in found.graph.nodes if node.op == "Relu")

@@ -21,7 +21,9 @@ from eqsat_opt.documents import document_text, number_from_json, number_to_json
 from eqsat_opt.egraph.legend import NamedEClasses
 from eqsat_opt.errors import ExtractionError, OptionError, StageError
 from eqsat_opt.extract import Objective, extract
+from eqsat_opt.ir.listed_graph import ListedGraph
 from eqsat_opt.options import Options
+from eqsat_opt.select.named_problem import NamedProblem
 from eqsat_opt.select.priced_selection import PricedSelection
 from eqsat_opt.select.quoted import QuotedCandidates
 
@@ -61,8 +63,10 @@ def first_step(document: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
+        ("graph", ListedGraph),
         ("eclasses", NamedEClasses),
         ("candidates", QuotedCandidates),
+        ("problem", NamedProblem),
         ("selection", PricedSelection),
     ],
 )
@@ -105,6 +109,33 @@ def test_a_stored_problem_is_extracted_by_another_process(tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == (f"{expected.hex()}\n", "")
 
 
+def test_the_extractor_reads_a_stored_problem(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`extract` finds what the search found, in the file of its problem."""
+    path = tmp_path / "problem.json"
+    api.write_stage(stage("problem"), path)
+    selection = stage("selection")
+    assert isinstance(selection, PricedSelection)
+    for metric in ("time_us", "flops", "bytes", "launches"):
+        assert main(["extract", str(path), "--objective", metric, "--json", "-"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["status"] == "optimal"
+        if metric == "time_us":
+            assert found["cost"] == pytest.approx(selection.cost)
+
+
+def test_a_stored_graph_has_no_contents(tmp_path: Path) -> None:
+    path = tmp_path / "graph.json"
+    api.write_stage(stage("graph"), path)
+    was, back = stage("graph"), api.read_stage(path)
+    assert isinstance(was, ListedGraph)
+    assert isinstance(back, ListedGraph)
+    assert back.graph == was.graph
+    with pytest.raises(StageError, match="no contents"):
+        back.graph.constants["weight_1"].load()
+
+
 def test_a_selection_belongs_to_its_candidates() -> None:
     selection, quoted = stage("selection"), stage("candidates")
     assert isinstance(selection, PricedSelection)
@@ -129,6 +160,15 @@ def test_constants_are_handles() -> None:
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
+        ("graph", lambda d: d["inputs"].pop(), "before it is defined"),
+        ("graph", lambda d: d["nodes"].reverse(), "before it is defined"),
+        ("graph", lambda d: d["outputs"].append("no"), "output 'no' is never defined"),
+        ("graph", lambda d: d["inputs"].append(d["inputs"][0]), "which is empty or taken"),
+        ("graph", lambda d: d["nodes"][0].update(op="No"), "has the unknown operator 'No'"),
+        ("graph", lambda d: d["nodes"][0].update(outputs=[]), "has 0 outputs; it has one"),
+        ("graph", lambda d: d["nodes"][0].update(of=["", "If"]), "is no opaque node"),
+        ("graph", lambda d: d["constants"][0].pop("digest"), "lacks the field 'digest'"),
+        ("graph", lambda d: d["constants"][0].update(type=["float32", [-1]]), "negative size"),
         ("eclasses", lambda d: d.pop("format"), "has no format; this version reads"),
         ("eclasses", lambda d: d.update(format="eqsat-opt eclasses 99"), "this version reads"),
         ("eclasses", lambda d: d.pop("term_class"), "the e-graph lacks the field 'term_class'"),
@@ -178,6 +218,16 @@ def test_constants_are_handles() -> None:
         ("candidates", lambda d: first_step(d).update(nodes=[0]), "computes another class than"),
         ("candidates", lambda d: d["eclasses"].pop("format"), "the e-graph has no format"),
         ("candidates", lambda d: d["candidates"].reverse(), "not in the order of the classes"),
+        (
+            "problem",
+            lambda d: d["nodes"]["#0.0"]["costs"].pop("bytes"),
+            "e-node #0.0 has no bytes cost",
+        ),
+        ("problem", lambda d: d["nodes"]["#0.0"].pop("eclass"), "e-node #0.0 has no eclass"),
+        ("problem", lambda d: d["nodes"].pop("#0.0"), "has the child #0.0, which does not exist"),
+        ("problem", lambda d: d["root_eclasses"].append("#x"), "root class #x does not exist"),
+        ("problem", lambda d: d.update(nodes=[]), "no nodes or root_eclasses"),
+        ("problem", lambda d: d.update(more=1), "the field 'more', which is not known"),
         ("selection", lambda d: d["chosen"].reverse(), "which is not computed before it"),
         ("selection", lambda d: d.update(status="perfect"), "'perfect', which is not known"),
         ("selection", lambda d: d.update(cost="much"), 'is "much", which is no number'),
@@ -259,7 +309,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) ->
     return output if not code else errors
 
 
-@pytest.mark.parametrize("name", ["eclasses", "candidates", "selection"])
+@pytest.mark.parametrize("name", api.STAGES)
 def test_explain_shows_a_stage(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,7 +329,10 @@ def test_explain_shows_a_stage(
     ("arguments", "said"),
     [
         (("--stage", "eclass"), "unknown stage 'eclass'; did you mean eclasses?"),
-        (("--stage", "17"), "unknown stage '17'; choose from eclasses, candidates, selection"),
+        (
+            ("--stage", "17"),
+            "unknown stage '17'; choose from graph, eclasses, candidates",
+        ),
         (("--stage", "selection", "--lines", "-1"), "-1 lines cannot be printed"),
         (("--stage", "selection", "--kernels"), "leave out --kernels or --stage"),
         (("--lines", "3"), "name one with --stage"),

@@ -37,7 +37,16 @@ from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.problem import IntArray, Problem
 from eqsat_opt.files import write_whole
 
-__all__ = ["METRIC", "GymFile", "NoEGraph", "load_object", "read_json", "write_json"]
+__all__ = [
+    "METRIC",
+    "GymFile",
+    "NoEGraph",
+    "from_document",
+    "load_object",
+    "read_json",
+    "to_document",
+    "write_json",
+]
 
 
 class NoEGraph(ExtractionError):
@@ -74,13 +83,20 @@ def read_json(path: str | os.PathLike[str]) -> GymFile:
     """
     with _without_collector():
         data = load_object(path)
-        nodes, roots = data.get("nodes"), data.get("root_eclasses")
-        if not isinstance(nodes, dict) or not isinstance(roots, list):
-            raise NoEGraph(f"{path} is not an egraph-serialize file: no nodes or root_eclasses")
         try:
-            return _parsed(nodes, roots)
+            return from_document(data)
+        except NoEGraph as error:
+            raise NoEGraph(f"{path} {error}") from error
         except ExtractionError as error:
             raise ExtractionError(f"{path}: {error}") from error
+
+
+def from_document(data: Mapping[str, Any]) -> GymFile:
+    """The e-graph in a JSON object; :func:`read_json` tells what may be wrong with it."""
+    nodes, roots = data.get("nodes"), data.get("root_eclasses")
+    if not isinstance(nodes, dict) or not isinstance(roots, list):
+        raise NoEGraph("is not an egraph-serialize file: no nodes or root_eclasses")
+    return _parsed(nodes, roots)
 
 
 @contextmanager
@@ -225,7 +241,7 @@ def write_json(
             the file cannot be written.
     """
     file = problem if isinstance(problem, GymFile) else _numbered(problem)
-    text = json.dumps(_document(file, objective, ops or file.ops), indent=1)
+    text = json.dumps(to_document(file, objective, ops), indent=1)
     write_whole(path, text, ExtractionError)
 
 
@@ -241,8 +257,11 @@ def _numbered(problem: Problem) -> GymFile:
     )
 
 
-def _document(file: GymFile, objective: Objective | None, ops: Sequence[str]) -> dict[str, Any]:
-    problem = file.problem
+def to_document(
+    file: GymFile, objective: Objective | None = None, ops: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """The JSON object of an e-graph; the arguments and errors are those of :func:`write_json`."""
+    problem, ops = file.problem, ops or file.ops
     of_class = problem.node_class.tolist()
     first: dict[int, str] = {}
     for cls, name in zip(of_class, file.node_names, strict=True):

@@ -1,0 +1,94 @@
+"""The searches by name: those of this folder, and those that installed packages offer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from importlib.metadata import entry_points
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+
+from eqsat_opt.errors import OptionError
+from eqsat_opt.search.metaflow import MetaFlow
+from eqsat_opt.search.search import Search
+
+__all__ = ["GROUP", "make_search", "search_names"]
+
+GROUP = "eqsat_opt.searches"
+"""Entry points of packages: a name, and the class of a search."""
+
+_OWN: tuple[type[Search], ...] = (MetaFlow,)
+
+
+def search_names() -> tuple[str, ...]:
+    """All searches that there are, our own first."""
+    own = (search.name for search in _OWN)
+    return tuple(dict.fromkeys((*own, *sorted(one.name for one in entry_points(group=GROUP)))))
+
+
+def make_search(name: str, parameters: Mapping[str, Any]) -> Search:
+    """A search with some parameters of its own and defaults for the others.
+
+    Args:
+        name: one of :func:`search_names`.
+        parameters: by name; a text is read as what the parameter is.
+
+    Raises:
+        OptionError: there is no such search or parameter, a value has no meaning, or an installed
+            search cannot be loaded.
+    """
+    kind = _class_of(name)
+    known = [field.name for field in fields(kind) if field.init]
+    if unknown := [parameter for parameter in parameters if parameter not in known]:
+        hint = f"choose from {', '.join(known)}" if known else "it has none"
+        raise OptionError(f"{name} has no parameter {unknown[0]!r}; {hint}")
+    types = get_type_hints(kind)
+    return kind(**{
+        parameter: _value(f"{name}.{parameter}", value, types[parameter])
+        for parameter, value in parameters.items()
+    })  # fmt: skip
+
+
+def _class_of(name: str) -> type[Search]:
+    for own in _OWN:
+        if own.name == name:
+            return own
+    for found in _installed(name):
+        is_search = isinstance(found, type) and is_dataclass(found) and hasattr(found, "run")
+        if not is_search or getattr(found, "name", None) != name or not hasattr(found, "exact"):
+            raise OptionError(
+                f"the installed search {name!r} is {found!r:.60}; it must be a dataclass of this "
+                "name with exact and run (see eqsat_opt.search.Search)"
+            )
+        return cast("type[Search]", found)
+    raise OptionError(f"unknown search {name!r}; choose from {', '.join(search_names())}")
+
+
+def _installed(name: str) -> Iterator[object]:
+    for point in entry_points(group=GROUP, name=name):
+        try:
+            yield point.load()
+        except Exception as error:
+            raise OptionError(
+                f"the installed search {name!r} ({point.value}) cannot be loaded: {error}; correct "
+                "or remove its package"
+            ) from error
+
+
+_READERS: Mapping[type, str] = {float: "a number", int: "a whole number"}
+
+
+def _value(where: str, value: Any, type_: Any) -> Any:
+    """A parameter as its type; only texts are read."""
+    if get_origin(type_) is Literal:
+        if value not in get_args(type_):
+            choices = " or ".join(map(str, get_args(type_)))
+            raise OptionError(f"{where} is {value!r}; choose {choices}")
+        return value
+    if type_ is bool and isinstance(value, str):
+        return _value(where, value, Literal["true", "false"]) == "true"
+    if type_ not in _READERS or not isinstance(value, str):
+        return value
+    try:
+        return type_(value)
+    except ValueError as error:
+        raise OptionError(f"{where} is {value!r}; give {_READERS[type_]}") from error
