@@ -219,7 +219,7 @@ def _data_name(target: str, mark: str) -> str:
 
 
 def _free_mark(target: str, content: DataFile) -> tuple[str, bool]:
-    """What makes a name for data that nothing else has, and whether they are there already."""
+    """The digest that names the data file, and whether such a file exists already."""
     digest = content.digest[:_DIGEST_LETTERS]
     for count in itertools.count(1):
         mark = digest if count == 1 else f"{digest}-{count}"

@@ -1,4 +1,4 @@
-"""Names and numbers that a rule gives to axes, and what it compares them with.
+"""Axes that a rule names or numbers, and its comparisons of them.
 
 Each tells some columns from the others; how many is counted in
 :mod:`eqsat_opt.proving.proof.reach`, which has the argument.
