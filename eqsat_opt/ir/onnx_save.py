@@ -1,4 +1,4 @@
-"""Write a model all or nothing, without ever holding all its weights in memory.
+"""Write a model whole or not at all, without holding all its weights in memory.
 
 External data go to a file whose name is made of a digest of what is in it, so that no other model's
 data are ever overwritten: first the data under that name, then the model that reads them. Whoever

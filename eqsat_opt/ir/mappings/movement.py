@@ -168,7 +168,7 @@ def _write_axes(context: WriteContext, op: str, x: str, axes: tuple[int, ...], o
 def _own_target(
     node: Node, context: WriteContext, source: tuple[Dim, ...], shape: tuple[Dim, ...]
 ) -> tuple[int, ...] | None:
-    """The constant operand that the model itself has here: what it refuses, it may refuse."""
+    """The constant operand of the original; it refuses the same inputs as before."""
     wanted = context.original_constant(node, "Reshape", 1)
     if wanted is None:
         return None

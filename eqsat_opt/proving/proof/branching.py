@@ -15,7 +15,7 @@ class Choices:
     """Depth-first enumeration of all ways through a function that asks for choices."""
 
     def __init__(self, path: Sequence[int]) -> None:
-        """Follow ``path``, then take the first option of every further choice."""
+        """Follow ``path`` and take the first option beyond it."""
         self.path = list(path)
         self.counts: list[int] = []
         self.made: dict[str, Any] = {}
