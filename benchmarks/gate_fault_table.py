@@ -244,8 +244,8 @@ _HIGHER: dict[str, _Edits] = {
 }  # fmt: skip
 _LEVEL_1: dict[str, _Edits] = {
     "checks.bounds": (
-        ("x.value + sign * y.value, x.error + y.error, x.terms + y.terms",
-         "x.value + sign * y.value, x.error + y.error, x.terms"),
+        ("value=x.value + sign * y.value, error=x.error + y.error, terms=x.terms + y.terms",
+         "value=x.value + sign * y.value, error=x.error + y.error, terms=x.terms"),
         ("_times(x.value, dy) + _times(y.value, dx)", "_times(x.value, dy)"),
     ),
     "checks.classes": (

@@ -17,6 +17,7 @@ from eqsat_opt.wording import (
     quantity_text,
     race_text,
     sizes_text,
+    stage_text,
     time_text,
 )
 
@@ -416,7 +417,8 @@ class Report:
         for number, further in enumerate(self.further_races, start=2):
             facts.append((f"race {number}", race_text(further, decides=self._by_time)))
         total = sum(self.stages_s.values())
-        stages = ", ".join(f"{n} {s:.2f}" for n, s in self.stages_s.items() if s >= 0.005)
+        shown = {stage_text(n): s for n, s in self.stages_s.items() if s >= 0.005}
+        stages = ", ".join(f"{name} {s:.2f}" for name, s in shown.items())
         facts.append(("seconds", f"{total:.2f}: {stages}" if stages else f"{total:.2f}"))
         return facts
 

@@ -16,10 +16,14 @@ __all__ = [
     "quantity_text",
     "race_text",
     "sizes_text",
+    "stage_text",
     "time_text",
 ]
 
 _MANY_SYMBOLS = 6
+
+_STAGES = {"choose": "choose kernels", "raise": "build", "tile": "match kernels"}
+"""Stages whose names are terms of this package, in plain words."""
 
 
 def quantity_text(value: float) -> str:
@@ -95,6 +99,11 @@ def entrant_text(name: str) -> str:
     words = {"clean": "only simplified", "previous": "earlier result"}.get(graph)
     text = words or graph.replace("-", " ")
     return f"{text} at level {level}" if level else text
+
+
+def stage_text(name: str) -> str:
+    """The name of a stage in plain words."""
+    return _STAGES.get(name, name)
 
 
 def percent_text(share: float) -> str:

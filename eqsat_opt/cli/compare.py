@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["compare_methods"]
 
 _LIMITS = {
-    "algebra": "limit of rounds of algebra",
+    "algebra": "limit of reordering rounds",
     "graphs": "limit of graphs",
     "iterations": "limit of rounds",
     "nodes": "limit of e-nodes",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from eqsat_opt.errors import OptionError
 from eqsat_opt.files import write_whole
 from eqsat_opt.paths import obstacle, same_file
+from eqsat_opt.wording import stage_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,7 +117,8 @@ def stage_progress(quiet: bool = False) -> Iterator[Progress]:
         task = bar.add_task("start")
 
         def show(stage: str, detail: str) -> None:
-            bar.update(task, description=f"{stage}: {detail}" if detail else stage)
+            name = stage_text(stage)
+            bar.update(task, description=f"{name}: {detail}" if detail else name)
 
         yield show
 

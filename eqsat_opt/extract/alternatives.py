@@ -97,7 +97,7 @@ def alternatives(
 def _linear(
     problem: Problem, objective: AnyObjective, metrics: Mapping[str, float]
 ) -> tuple[FloatArray, Objective]:
-    """Prices near the extraction, and the objective that they are the linear part of.
+    """Prices near the extraction, and an objective of which they are the linear part.
 
     A product falls like the sum of its metrics, each weighed by exponent / total; a quotient is
     represented by its numerator.

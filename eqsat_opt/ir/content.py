@@ -1,4 +1,4 @@
-"""What a model holds: its operators, the bytes of its constants, and one digest of it all."""
+"""Contents of a model: its operators, the bytes of its constants, and a digest of everything."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def content_digest(model: onnx_ir.Model) -> str:
 
 
 class _Sink:
-    """A file that keeps nothing but the digest."""
+    """A file that only computes the digest of what is written to it."""
 
     def __init__(self, state: Any) -> None:
         self._state = state

@@ -1,4 +1,4 @@
-"""Nodes that can run on no input, though no inference and no runtime minds when it loads them."""
+"""Nodes that cannot run on any input, though inference and runtimes load them without error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Types = Sequence[TensorType | None]
 def contradiction(
     op: str, types: Types, attributes: Mapping[str, Any], target: Sequence[Any] | None
 ) -> str:
-    """Why a standard node can never run, as a sentence; empty if nothing says so.
+    """Why a standard node can never run, as a sentence; empty if no reason is known.
 
     Args:
         op: the operator.

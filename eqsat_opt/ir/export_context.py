@@ -1,4 +1,4 @@
-"""What a writer of ONNX nodes sees and makes: values and nodes under unique names."""
+"""The context for writers of ONNX nodes: values and nodes under unique names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What folding may not make of ordinary numbers: infinities, NaN, zeros and subnormal numbers.
+"""Folding must not turn ordinary numbers into infinities, NaN, zeros or subnormal numbers.
 
 A model that multiplies by 1e-4 twice may be run on 3e4; folded into one factor of 1e-8, half
 precision has nothing but 0 for it. So constants that a rewrite combines are computed before the

@@ -1,4 +1,4 @@
-"""Evaluate what is known before a model runs."""
+"""Evaluation of nodes whose operands are known before a model runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles on constants: what makes two of them equal, and how their bytes are found."""
+"""Handles on constants: their identity, and how to load their bytes."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def derived_constant(
 
 
 def held_bytes(constants: Iterable[Constant]) -> int:
-    """Bytes that somebody has to keep for these constants: one element of a splat."""
+    """Bytes of memory that these constants need; a splat needs one element."""
     return sum(
         numpy_dtype(one.type.dtype).itemsize
         if isinstance(one.source, Splat)

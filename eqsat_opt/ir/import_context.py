@@ -1,4 +1,4 @@
-"""What a reader of ONNX nodes sees and makes: the typed values of the graph so far.
+"""The context for readers of ONNX nodes: the typed values of the graph so far.
 
 Small integer tensors are evaluated as soon as they are known, because the shapes of all that
 follows may depend on them; their elements may be symbolic dimensions.
@@ -223,7 +223,7 @@ class ImportContext:
         atoms = {
             a for d in shape if isinstance(d, SymDim) for monomial, _ in d.terms for a in monomial
         }
-        # What other values know is out of reach once they are needed for their shape only.
+        # Values that are needed for their shape only are not folded.
         own = {name for d in source.shape if (name := plain_symbol(d)) is not None}
         return constant or atoms <= self._symbols | own
 

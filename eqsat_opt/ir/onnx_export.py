@@ -1,4 +1,4 @@
-"""Graph to ONNX: what was not touched as it came, new nodes with the rules that made them."""
+"""Graph to ONNX: untouched nodes as they came, new nodes with the rules that made them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
 
 
 def export_model(graph: Graph) -> onnx_ir.Model:
-    """The model that a graph is.
+    """The ONNX model of a graph.
 
     The interface (names, order, types, symbolic dimensions), opset, IR version, metadata, functions
     and opaque nodes are those of ``graph.model``. Weights are referred to, never copied; computed

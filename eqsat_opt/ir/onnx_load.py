@@ -1,4 +1,4 @@
-"""Read an ONNX model, whatever it is given as, and refuse what is not valid with one clear line.
+"""Read an ONNX model in any of its forms, and refuse invalid ones with a message of one line.
 
 Weights stay where they are: external tensors are checked by their file's size and mapped when
     somebody reads them.

@@ -76,7 +76,7 @@ class Call:
 
 
 class ReadContext(Protocol):
-    """What a reader may ask and do while a model is imported.
+    """The interface for readers while a model is imported.
 
     Attributes:
         opset: of the default domain.
@@ -124,7 +124,7 @@ class ReadContext(Protocol):
 
 
 class WriteContext(Protocol):
-    """What a writer may ask and do while a model is exported."""
+    """The interface for writers while a model is exported."""
 
     opset: int
 

@@ -1,4 +1,4 @@
-"""Write a model all or nothing, without ever holding all its weights in memory.
+"""Write a model whole or not at all, without holding all its weights in memory.
 
 External data go to a file whose name is made of a digest of what is in it, so that no other model's
 data are ever overwritten: first the data under that name, then the model that reads them. Whoever
@@ -219,7 +219,7 @@ def _data_name(target: str, mark: str) -> str:
 
 
 def _free_mark(target: str, content: DataFile) -> tuple[str, bool]:
-    """What makes a name for data that nothing else has, and whether they are there already."""
+    """The digest that names the data file, and whether such a file exists already."""
     digest = content.digest[:_DIGEST_LETTERS]
     for count in itertools.count(1):
         mark = digest if count == 1 else f"{digest}-{count}"

@@ -1,4 +1,4 @@
-"""Which nodes belong to quantised arithmetic, and so leave as they came.
+"""The nodes that belong to quantised arithmetic, which are left unchanged.
 
 A runtime finds its integer kernels by form: DequantizeLinear in front of an operator and
 QuantizeLinear behind it, or a sum of integer products that is cast and scaled. Nothing may come
@@ -150,7 +150,7 @@ def _operands(node: onnx_ir.Node) -> list[onnx_ir.Value]:
 
 
 def _constant_of(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
-    """What a value is known to hold: the tensor of an initializer or of a Constant node."""
+    """The constant tensor of a value: that of an initializer or of a Constant node."""
     if value.const_value is not None:
         return value.const_value
     producer = value.producer()

@@ -1,4 +1,4 @@
-"""The one writer of graphs that take the place of another: same interface, other nodes."""
+"""The one writer of graphs that replace another graph: same interface, other nodes."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class OtherType:
-    """What no rule may touch: sequences, optionals, unknown ranks, exotic element types."""
+    """Values that no rule handles: sequences, optionals, unknown ranks, rare element types."""
 
     text: str = "unknown"
 

@@ -1,6 +1,6 @@
 """What judges rules: no rule is in the default set without a certificate (``docs/proving.md``).
 
-Names are imported on first use, because whoever only reads certificates needs no verifier.
+Names are imported on first use, because reading certificates needs no verifier.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rules from outside the book are admitted if they are verified here, whatever comes with them.
 
 A certificate beside a rulebook is a claim. What it says is compared with what verification finds on
-this machine, now or before (see `verify.kept`), and a file that claims more is refused.
+this machine, now or before (see `certificates.kept`), and a file that claims more is refused.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def check_claims(
 
 
 def _is_stale(rule: Rule, claim: Certificate) -> bool:
-    """Whether it is of another rule, operator or verifier than there are here."""
+    """Whether it was made with another rule, operator or verifier than the present ones."""
     marks = {fingerprint(rule, level) for level in (1, _PROVEN)}
     return claim.level < 1 or (None not in marks and claim.fingerprint not in marks)
 
@@ -107,7 +107,7 @@ def _refusal(beside: Path, name: str, why: str) -> CertificateError:
 
 
 def contradiction(claim: Certificate, earned: Certificate) -> str:
-    """What a certificate of the same rule and verifier says beyond what was earned here.
+    """The claims of a certificate that go beyond what was earned here.
 
     Levels, methods and tolerances are compared as they are; what is measured or searched for may
     differ a little between machines, so it is false only where it is far too good.

@@ -157,12 +157,12 @@ def _markdown(rule: Rule) -> list[str]:
 
 
 def _page(family: str) -> str:
-    """What the module of a family says of it."""
+    """The docstring of the module of a family."""
     return (importlib.import_module(f"eqsat_opt.rules.books.{family}").__doc__ or "").strip()
 
 
 def _anchor(title: str) -> str:
-    """Where a heading of a Markdown page is linked to."""
+    """The anchor of a heading in a Markdown page."""
     return "".join(c for c in title.lower() if c.isalnum() or c in "-_ ").replace(" ", "-")
 
 

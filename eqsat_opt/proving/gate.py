@@ -84,7 +84,7 @@ def _raise_if_failed(rule: Rule, reports: Sequence[CheckReport]) -> None:
 
 
 def _raise_if_unseen(rule: Rule) -> None:
-    """What changes where no instance reaches would be taken for what it is where they do."""
+    """Refuse a rule that changes beyond the largest instances, which cannot show it."""
     unseen = landmarks(rule).unseen
     if unseen:
         raise RuleRefuted(
@@ -95,14 +95,14 @@ def _raise_if_unseen(rule: Rule) -> None:
 
 
 def _raise_if_uneven(rule: Rule) -> None:
-    """What holds at the ranks that are tried must hold at all."""
+    """Refuse a rule whose truth might differ at ranks that are not tried."""
     for one in directed([rule]):
         if (reason := uneven_ranks(one)) is not None:
             raise RuleRefuted(f"rule {one.name} cannot be verified: {reason}", None)
 
 
 def _raise_if_rounded(rule: Rule, seed: int, max_points: int) -> None:
-    """A rule that claims to keep every bit must."""
+    """Refuse a rule that is declared bitexact and is not."""
     if rule.numerics is not Numerics.BITEXACT:
         return
     for one in directed([rule]):
@@ -117,7 +117,7 @@ def _raise_if_rounded(rule: Rule, seed: int, max_points: int) -> None:
 
 
 def _raise_if_empty_differs(rule: Rule, seed: int, max_points: int) -> None:
-    """What holds for every extent holds for 0."""
+    """Refuse a rule that is wrong where an extent is 0."""
     for one in directed([rule]):
         found = empty_difference(one, seed=seed, max_points=max_points)
         if found is not None:
@@ -129,7 +129,7 @@ def _raise_if_empty_differs(rule: Rule, seed: int, max_points: int) -> None:
 
 
 def _raise_if_too_far(rule: Rule, seed: int, max_points: int) -> None:
-    """What a class promises of extreme and special values must hold."""
+    """Refuse a rule that breaks the promise of its class on extreme or special values."""
     for one in directed([rule]):
 
         def broken(numerics: Numerics, way: Rule = one) -> Breach | None:
@@ -171,7 +171,7 @@ def _errors_of(rule: Rule, seed: int, max_points: int) -> list[Measured]:
 
 
 def _reason(way: Rule, seed: int, max_points: int) -> str:
-    """What keeps a direction from the default class, if anything that is tried does."""
+    """The reason why a direction is not of the default class, if a test shows one."""
     if way.numerics <= Numerics.REASSOCIATE:
         return ""
     found = breach(way, Numerics.REASSOCIATE, seed=seed, max_points=max_points)

@@ -1,4 +1,4 @@
-"""Which rules are on: those of the book with a valid certificate, and what a selection names.
+"""The rules that are used: certified ones of the book, and those that a selection names.
 
 No rule is in the default set without a valid certificate beside its book.
 """
@@ -92,7 +92,7 @@ def _standings() -> Mapping[str, Standing]:
 
 
 def _derived(one: Standing, known: Mapping[str, Standing]) -> Standing:
-    """What is derived stands as long as all stands that it is derived from."""
+    """A derived rule is valid as long as all rules that it is derived from are valid."""
     if one.obstacle or one.certificate is None:
         return one
     for name in one.certificate.axioms:
@@ -156,7 +156,7 @@ def _selected(name: str, numerics: Numerics) -> list[Rule]:
     if name in FAMILIES:
         return _admitted((r for r in _certified() if r.family == name), numerics)
     if path is None and name in standings():
-        # Whoever names a rule wants it, so one without a certificate earns it now or is refused.
+        # A rule that is named without a certificate is verified now, or refused.
         one = standings()[name]
         if one.obstacle:
             admit([one.rule])
@@ -213,7 +213,7 @@ def notes_on_rules() -> tuple[str, ...]:
 
 
 def _is_way_of(way: Rule, rule: Rule) -> bool:
-    """Whether one is the other, or a direction of it."""
+    """Whether one rule is the other, or a direction of it."""
     if way is rule:
         return True
     text = rule_text(way)

@@ -1,4 +1,4 @@
-"""What the variables of a rule stand for, and what sizes, conditions and types then mean.
+"""The values of a rule's variables, and the sizes, conditions and types that follow from them.
 
 Shared by the readers that work on concrete values: graph substitution and the checker. The e-graph
 reads rules by a compiler of its own; :func:`literal_sizes` keeps the two from differing over sizes
@@ -217,7 +217,7 @@ def holds(
         case "==":
             return bool(left == right)
         case "!=":
-            # What is not a number differs from nothing.
+            # NaN differs from nothing.
             return bool(left == left and right == right and left != right)
         case "<":
             return bool(left < right)

@@ -22,7 +22,7 @@ def declared(
     bidirectional: bool = False,
     backward: Numerics | None = None,
 ) -> Rule:
-    """What ``@rule`` makes of a function with parameters ``kinds`` that returns ``sides``.
+    """Make a rule as ``@rule`` does, of a function of ``kinds`` that returns ``sides``.
 
     Args:
         name: ``family/name``.

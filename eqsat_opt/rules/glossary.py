@@ -1,4 +1,4 @@
-"""Words of the rulebook: what its classes, phases, levels, operators and conditions mean."""
+"""The glossary of the rulebook: classes, phases, levels, operators and conditions."""
 
 from __future__ import annotations
 

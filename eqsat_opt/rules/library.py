@@ -1,6 +1,6 @@
-"""Which rules there are: the families of the book, and rulebooks of users.
+"""All rules: the families of the book, and rulebooks of users.
 
-Which of them are on, :mod:`eqsat_opt.proving.selection` says.
+:mod:`eqsat_opt.proving.selection` says which of them are used.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def book() -> dict[str, Rule]:
 
 
 def unknown_rule(name: str, further: str) -> RuleError:
-    """What to say of a name that no rule and no family has.
+    """The error message for a name that no rule and no family has.
 
     Args:
         name: as it was given.

@@ -87,7 +87,7 @@ class Refusal:
 
 @dataclass
 class _Trial:
-    """A match in the making; attributes that are computed from others wait for those."""
+    """A partial match; attributes that are computed from others wait for those."""
 
     values: dict[str, str] = field(default_factory=dict)
     bindings: Bindings = field(default_factory=Bindings)
@@ -244,7 +244,7 @@ class Matcher:
     # Conditions ----------------------------------------------------------------------------------
 
     def _refusal(self, rule: Rule, trial: _Trial, roots: tuple[str, ...]) -> Refusal | None:
-        """What keeps a match of all left sides from applying, the first of many; else ``None``."""
+        """The first reason why a match of all left sides does not apply; ``None`` if it does."""
 
         def related(kind: str, first: str, second: str) -> bool:
             a, b = trial.values[first], trial.values[second]

@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True)
 class NearMiss:
-    """A left side that was there, and what kept its rule from applying.
+    """A left side that matched, and the condition that kept its rule from applying.
 
     Attributes:
         rule: its name, that of a direction.
@@ -70,7 +70,7 @@ class NearMiss:
 def near_misses(
     graphs: Iterable[Graph], rules: Sequence[Rule], *, time_limit_s: float = 2.0
 ) -> tuple[NearMiss, ...]:
-    """What kept rules from applying in graphs; those of the book come last.
+    """The near misses of rules in graphs; those of the book come last.
 
     A place where a rule applies in one way is none where it misses in another; where it misses in
     several ways, the one counts in which most of its conditions hold.

@@ -206,7 +206,7 @@ def rule(
 
 
 def _remember(made: Rule) -> None:
-    """Note a rule in the module whose body is running, be it for this line or a call from it."""
+    """Record a rule in the module whose body is running, which may have called this indirectly."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back

@@ -1,6 +1,6 @@
 """Rulebooks of users: Python files and installed packages, through the same gate as the book.
 
-What others say of their rules counts for nothing: see `admission`.
+Certificates of others are only claims: see `proving.admission`.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class Condition:
     reason: str = ""
 
     def because(self, reason: str) -> Condition:
-        """The same condition with a reason for people."""
+        """The same condition with a reason, which reports show."""
         return replace(self, reason=reason)
 
     def __bool__(self) -> bool:

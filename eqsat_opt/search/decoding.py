@@ -32,13 +32,13 @@ class _Decoder:
             self.claimed.add(name)
 
     def graph(self) -> Graph:
-        """Write everything down."""
+        """Name and write all terms."""
         for term in self.order:
             if term.op in (INPUT, WEIGHT):
                 self.name_of[term.key] = self.terms.leaf_name(term)
             elif term.op == OPAQUE:
                 self.claimed.update(self.terms.opaque_node(term).outputs)
-        # What others know by name: captured values, then outputs, then whatever kept its place.
+        # Names are given first to captured values, then to outputs, then to unchanged values.
         for term in self.order:
             if term.op == OPAQUE:
                 for name, key in self._captured(term):

@@ -2,8 +2,7 @@
 
 Public, because whoever adds operators or rules needs the same. The oracles are imported by their
 own names: ``eqsat_opt.testing.eclasses`` evaluates every e-node and compares it with its class,
-``eqsat_opt.testing.redundancy`` says which rules of a book follow from the others,
-``eqsat_opt.testing.substitution`` replaces one match of a rule in a graph.
+``eqsat_opt.testing.redundancy`` says which rules of a book follow from the others.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from eqsat_opt.ir.ops.index_eval import formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom, Poly, atom, poly
 from eqsat_opt.ir.ops.scalars import Constant, IndexTensor, Parameter, Premises, Read
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.testing.index_functions import evaluate
+from tests.oracles.index_functions import evaluate
 
 TERMS = 400
 MAX_ELEMENTS = 400

@@ -13,7 +13,7 @@ from eqsat_opt.rules.matcher import Matcher
 from eqsat_opt.rules.rule import directed
 from eqsat_opt.testing import evaluate, random_inputs, typed_graphs
 from eqsat_opt.testing.eclasses import check_eclasses
-from eqsat_opt.testing.substitution import apply
+from tests.oracles.substitution import apply
 
 RULES = default_rules(Numerics.REFACTOR)
 DIRECTED = directed(RULES)

@@ -19,8 +19,8 @@ from eqsat_opt.search.matching import Matching
 from eqsat_opt.search.rewriting import Workbench
 from eqsat_opt.search.terms import PICOSECONDS, Terms
 from eqsat_opt.testing import evaluate, random_inputs, typed_graphs
-from eqsat_opt.testing.canonical import canonical_hash
-from eqsat_opt.testing.substitution import apply
+from tests.oracles.canonical import canonical_hash
+from tests.oracles.substitution import apply
 
 RULES = default_rules(Numerics.RELAXED)
 

@@ -177,7 +177,7 @@ def test_a_pipe_cannot_be_read_twice(
     folder: Path, fails: Callable[..., str], command: str, options: Sequence[str]
 ) -> None:
     os.mkfifo(folder / "pipe.onnx")
-    assert "no ordinary file" in fails(*command.split(), *options)
+    assert "not an ordinary file" in fails(*command.split(), *options)
 
 
 def test_no_file(folder: Path, fails: Callable[..., str]) -> None:
@@ -237,7 +237,7 @@ def test_symbolic_size_must_be_one_of_the_model(folder: Path, fails: Callable[..
     [
         ("missing/out.onnx", "does not exist"),
         (".", "is a folder"),
-        (os.devnull, "no ordinary file"),
+        (os.devnull, "not an ordinary file"),
     ],
 )
 def test_no_place_for_the_output(target: str, expected: str, fails: Callable[..., str]) -> None:

@@ -284,7 +284,7 @@ def changed(name: str, **changes: object) -> dict[str, Any]:
         (changed("one.0", cost=None), ["top"], "one.0 has no cost"),
         (changed("one.0", eclass=1), ["top"], "one.0 has no eclass"),
         (changed("one.0", op=1), ["top"], "one.0 has the op 1"),
-        ({**NODES, "one.0": 3}, ["top"], "one.0 is no object"),
+        ({**NODES, "one.0": 3}, ["top"], "one.0 is not an object"),
         (changed("one.0", costs={"time": 1}), ["top"], "top.0 has no time cost"),
         (changed("one.0", costs={"cost": 1}), ["top"], "one.0 gives the metric cost twice"),
         (changed("one.0", costs=[1]), ["top"], "one.0 has costs that are no object"),

@@ -32,7 +32,7 @@ from eqsat_opt.options import Options
 from eqsat_opt.rules import families
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.testing import GraphMaker
-from eqsat_opt.testing.substitution import matches
+from tests.oracles.substitution import matches
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
 FLOAT = TensorProto.FLOAT

@@ -21,7 +21,7 @@ from eqsat_opt.proving.proof.definitions import PI
 from eqsat_opt.proving.proof.scenario import Scenario, scenarios
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.term import Apply, Condition, Expr, Term, Var, expr
-from eqsat_opt.testing.index_functions import evaluate
+from tests.oracles.index_functions import evaluate
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

@@ -19,7 +19,7 @@ from eqsat_opt.proving.proof.definitions import PI, defined
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Float, Int, Ints, Sides, Tensor, rule
 from eqsat_opt.rules.term import Expr, Term, concat, far, is_float, near, ops, real, slice_, sqrt
-from eqsat_opt.testing.index_functions import evaluate
+from tests.oracles.index_functions import evaluate
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

@@ -36,7 +36,7 @@ from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.testing import GraphMaker, evaluate
 from eqsat_opt.testing import random_inputs as graph_inputs
 from eqsat_opt.testing.eclasses import BadClass, check_eclasses
-from eqsat_opt.testing.substitution import apply, matches
+from tests.oracles.substitution import apply, matches
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
 NORMAL_FORM = {"Scale", "Shift", "Square", "Rsqrt", "Center", "RmsN", "Repeat"}

@@ -31,7 +31,7 @@ from eqsat_opt.search.matching import Matching
 from eqsat_opt.search.rewriting import Workbench
 from eqsat_opt.search.terms import Terms
 from eqsat_opt.testing import GraphMaker, evaluate, random_inputs
-from eqsat_opt.testing.canonical import canonical_hash
+from tests.oracles.canonical import canonical_hash
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
 AMPLE = SearchBudget(20_000)
@@ -126,7 +126,7 @@ def test_every_part_of_a_graph_matters() -> None:
 
 def test_the_hash_is_the_same_in_every_process() -> None:
     code = (
-        "from eqsat_opt.testing import GraphMaker; from eqsat_opt.testing.canonical import *;"
+        "from eqsat_opt.testing import GraphMaker; from tests.oracles.canonical import *;"
         "g = GraphMaker(); x = g.input('x', 'N', 4);"
         "print(canonical_hash(g.graph(g('LeakyRelu', g('MatMul', x, g.weight(4, 2)), alpha=.1))))"
     )

@@ -230,7 +230,7 @@ def test_constants_are_handles() -> None:
         ("problem", lambda d: d.update(more=1), "the field 'more', which is not known"),
         ("selection", lambda d: d["chosen"].reverse(), "which is not computed before it"),
         ("selection", lambda d: d.update(status="perfect"), "'perfect', which is not known"),
-        ("selection", lambda d: d.update(cost="much"), 'is "much", which is no number'),
+        ("selection", lambda d: d.update(cost="much"), 'is "much", which is not a number'),
     ],
 )  # fmt: skip
 def test_damage_is_named(

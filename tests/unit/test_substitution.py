@@ -12,7 +12,7 @@ from eqsat_opt.rules.matcher import Match, Matcher
 from eqsat_opt.rules.rule import Func, Int, Rule, Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import ops
 from eqsat_opt.testing import GraphMaker, evaluate, random_inputs
-from eqsat_opt.testing.substitution import apply, matches
+from tests.oracles.substitution import apply, matches
 
 BOOK = {one.name: one for one in directed([r for rules in families().values() for r in rules])}
 

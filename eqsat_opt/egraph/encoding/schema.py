@@ -1,4 +1,4 @@
-"""How operators stand in the e-graph.
+"""The representation of operators in the e-graph.
 
 * An operator that some rule mentions has a constructor of its own, with its attributes as columns.
 * Any elementwise unary function is ``(Map "name|attributes" x)``, so one rule serves them all;

@@ -165,7 +165,7 @@ if hasattr(os, "register_at_fork"):
 def compiled_engine(program: Sequence[str]) -> Iterator[Engine]:
     """An engine that has run ``program`` and nothing else, compiled once per thread.
 
-    What the caller does with it is undone afterwards; an engine that failed is not used again.
+    Changes by the caller are undone afterwards; an engine that failed is not used again.
     """
     key = tuple(program)
     engine = _kept.engines.pop(key, None) or _compiled(program)

@@ -31,7 +31,7 @@ def generic_key(term: TermNode) -> str:
 
 
 class _Row:
-    """What is known of one term: values, and actions on them that are the same for many terms."""
+    """The table row of one term: its values, and actions on them that many terms share."""
 
     def __init__(self, number: int, codes: ExtentCodes) -> None:
         self.codes = codes

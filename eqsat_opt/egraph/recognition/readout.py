@@ -144,7 +144,7 @@ def found_in(eclasses: EClasses, known: Sequence[int]) -> Iterator[Found]:
 
 
 def outermost(lowered: Lowered, found: Sequence[Found]) -> list[Found]:
-    """Leave out what is a mere step of another, such as a layer normalisation before its scale."""
+    """Leave out intermediate steps of others, such as a layer normalisation before its scale."""
     readers: list[set[int]] = [set() for _ in lowered.terms]
     for number, term in enumerate(lowered.terms):
         for child in term.children:
@@ -165,7 +165,7 @@ def outermost(lowered: Lowered, found: Sequence[Found]) -> list[Found]:
 
 
 def _family(tree: Tree) -> tuple[str, Tree]:
-    """What two steps of one spelling share: the kind of operator and what it is applied to."""
+    """The key that two steps of one spelling share: the kind of operator and its operand."""
     while tree.op in _AROUND:
         (tree,) = tree.children
     return ("Normalization" if tree.op.endswith("Normalization") else tree.op), tree.children[0]

@@ -101,7 +101,7 @@ class Cutter:
         for _ in range(depth):
             deeper: list[int] = []
             for term in level:
-                # What only moves data is not a step; a list may grow while it is walked.
+                # Moving data does not count as a step; the list grows while it is walked.
                 after = level if self.lowered.terms[term].op in _MOVEMENT else deeper
                 for child in self.lowered.terms[term].children:
                     if child not in found and not self.constant[child]:

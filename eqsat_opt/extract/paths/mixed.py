@@ -143,7 +143,7 @@ def _proven_alone(
     """One worker: many problems are easy, and then choice and proof are repeatable.
 
     Returns:
-        What can still be better, None if nothing can.
+        The instance of options that may still improve the solution; None if there are none.
     """
     left = _pruned(instance, state)
     if left is None or settings.method == "exact" or left.n_options > _ALONE_OPTIONS:

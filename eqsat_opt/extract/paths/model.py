@@ -29,7 +29,7 @@ _WORKERS = 8  # the portfolio matters more than the speed of each, on few cores 
 
 @dataclass(frozen=True)
 class PathSolved:
-    """What the solver found out.
+    """The result of the solver.
 
     Attributes:
         choice: `[n_classes]` options (-1: not needed), or None when it found no solution.

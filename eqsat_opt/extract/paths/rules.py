@@ -1,4 +1,4 @@
-"""What may be cut from a problem with a critical path and limits.
+"""Simplification of a problem with a critical path and limits.
 
 A rule is applied only if it is sound for the total, the critical path and every limit at once.
 Settling forced classes is not (what waits for them would start too early), so edges to them stay.

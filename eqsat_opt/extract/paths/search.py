@@ -130,7 +130,7 @@ def improve_by_neighbourhoods(
     deadline: float = math.inf,
     report: Callable[[float], None] = lambda value: None,
 ) -> list[int]:
-    """Free some classes, keep the rest, solve what that leaves exactly; until nothing is gained.
+    """Free some classes, keep the others, solve that problem exactly; repeat while it gains.
 
     Args:
         instance: what is extracted; costs must not be negative.

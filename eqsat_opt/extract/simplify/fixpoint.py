@@ -37,7 +37,7 @@ _NOTICEABLE = 0.005
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is left of an instance.
+    """A simplified instance.
 
     Attributes:
         settled: class to option (numbers of the problem), already decided. A class that turns out

@@ -1,6 +1,6 @@
-"""Rules of simplification that take about linear time: what cannot be, need not be, or must be.
+"""Linear-time simplification: drop impossible and needless options, decide forced classes.
 
-Each keeps at least one optimal solution, on cyclic graphs too, and for every limited metric.
+Each rule keeps at least one optimal solution, on cyclic graphs too, and for every limited metric.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def necessity(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Necessities:
-    """For each class, classes that every way to compute it contains: perhaps not all of them.
+    """For each class, some or all of the classes that every way to compute it contains.
 
     Attributes:
         position: `[n_classes]`, children first, from 0 in each connected part.

@@ -1,4 +1,4 @@
-"""What is known of a part of the problem, and how hard to search: what all stages share."""
+"""The best known solution and bound of a part, and the search settings: shared by all stages."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _TINY = 1e-9
 
 @dataclass(frozen=True)
 class Relaxed:
-    """What the relaxation tells.
+    """The result of the relaxation.
 
     Attributes:
         lower_bound: of the instance's cost, safe against the solver's rounding: it is computed from

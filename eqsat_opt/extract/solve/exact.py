@@ -32,7 +32,7 @@ _COST_BITS = 36  # of the scaled objective: 1e-11 of it for each option
 
 @dataclass(frozen=True)
 class Solved:
-    """What the solver found out.
+    """The result of the solver.
 
     Attributes:
         choice: `[n_classes]` options (-1: not needed), or None when it found no solution.

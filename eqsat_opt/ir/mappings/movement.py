@@ -28,9 +28,9 @@ _MAX = 2**31 - 1
 
 
 def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
-    """The constant operand of a Reshape to ``shape``: 0 copies a dimension, one -1 is the rest.
+    """The constant operand of a Reshape to ``shape``: 0 copies a dimension, one -1 is inferred.
 
-    Runtimes find the rest by a division, so beside it stand only sizes that are never 0.
+    Runtimes infer it by dividing by the other sizes, so these must never be 0.
     """
     target: list[int] = []
     for axis, dim in enumerate(shape):
@@ -42,7 +42,7 @@ def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int
     rests = target.count(-1)
     if rests == 0 or (rests == 1 and 0 not in target):
         return tuple(target)
-    # One symbol may be the rest though it could be copied, if nothing else is left.
+    # One symbol may be inferred although it could be copied, if nothing else is left.
     unknown = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) or dim == 0]
     if len(unknown) != 1:
         return None
@@ -168,7 +168,7 @@ def _write_axes(context: WriteContext, op: str, x: str, axes: tuple[int, ...], o
 def _own_target(
     node: Node, context: WriteContext, source: tuple[Dim, ...], shape: tuple[Dim, ...]
 ) -> tuple[int, ...] | None:
-    """The constant operand that the model itself has here: what it refuses, it may refuse."""
+    """The constant operand of the original; it refuses the same inputs as before."""
     wanted = context.original_constant(node, "Reshape", 1)
     if wanted is None:
         return None

@@ -1,3 +1,3 @@
-"""Verdicts that are kept, and what they rest on."""
+"""Stored verdicts, and hashes of everything that they depend on."""
 
 __all__: list[str] = []

@@ -121,19 +121,19 @@ class Certificate:
     def raised(
         self, rule: Rule, level: int, scope: str, unproven: str = "", axioms: tuple[str, ...] = ()
     ) -> Certificate:
-        """The same at a higher level, which rests on more."""
+        """The same certificate at a higher level."""
         mark = fingerprint(rule, level) or ""
         return replace(
             self, level=level, fingerprint=mark, scope=scope, unproven=unproven, axioms=axioms
         ).sealed()
 
     def sealed(self) -> Certificate:
-        """The same with its digest."""
+        """The same certificate with its digest."""
         return replace(self, digest=self._digest())
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the digest fits."""
+        """Whether the digest matches the contents."""
         return self.digest == self._digest()
 
     def _digest(self) -> str:
@@ -206,7 +206,7 @@ def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[
 
 
 def content_of(path: Path | Traversable) -> bytes:
-    """All of an ordinary file; what stands in its place is not waited for."""
+    """The contents of an ordinary file; pipes and devices are refused, because they might block."""
     if not isinstance(path, Path):
         return path.read_bytes()
     with open(path, "rb", opener=_opened) as file:
@@ -255,7 +255,7 @@ def certificates_beside(path: Path) -> Path:
 
 
 def certificate_command(path: Path | Traversable) -> str:
-    """What writes a file of certificates anew."""
+    """The command that writes a file of certificates again."""
     if path.name.endswith(_BESIDE):
         return f"eqsat-opt rules import {str(path).removesuffix(_BESIDE)}.py --write"
     return f"eqsat-opt rules verify {path.name.removesuffix('.json')} --write"

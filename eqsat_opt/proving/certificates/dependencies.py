@@ -1,4 +1,4 @@
-"""What verdicts rest on, found by following names through the sources of the package.
+"""The code that verdicts depend on, found by following names through the sources.
 
 The gate and the prover are their modules and all that these use, down to the numbers and to what a
 condition means. An operator is its functions and all that they use, its entries in tables of the
@@ -43,7 +43,7 @@ _ALL = -1
 
 
 class Unreadable(Exception):
-    """A source is not there, as in some frozen applications."""
+    """A source file is missing, as in some frozen applications."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def computed() -> Foundations | None:
 
 
 def _judges() -> tuple[set[_Place], set[_Place]]:
-    """All that judges at level 1, and at level 2."""
+    """The statements that judge rules at level 1, and at level 2."""
     gate = _reach([(_GATE, _ALL)])
     return gate, gate | _reach([(_PROVER, _ALL)])
 

@@ -1,4 +1,4 @@
-"""What verdicts rest on, as hashes, and the manifest that keeps them.
+"""Hashes of the code that verdicts depend on, and the manifest that stores them.
 
 To compute them takes half a second. So a file beside the book keeps them, with a hash of all
 sources that they were computed from as these are: where that fits, nothing is parsed.

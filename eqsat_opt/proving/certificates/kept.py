@@ -1,4 +1,4 @@
-"""Certificates that were earned here, kept in the user's cache so that nothing is verified twice.
+"""Certificates that were earned on this machine, stored so that no rule is verified twice.
 
 An entry counts for the rule, the level, the verifier and the versions of libraries that its name
 stands for, and only if it bears the seal of a key that never leaves its place: what was written by
@@ -50,7 +50,7 @@ def kept(rule: Rule, level: int) -> Certificate | None:
 
 
 def keep(rule: Rule, certificate: Certificate) -> None:
-    """Keep what a rule has earned, if there is a place for it."""
+    """Store what a rule has earned, if the cache can be written."""
     place = _place(rule, certificate.level)
     seal = None if place is None else _seal(place, certificate)
     if place is None or seal is None:

@@ -1,4 +1,4 @@
-"""Objects of a JSON file that anybody may have written: their keys, and what kind each value is."""
+"""Checks of JSON objects from untrusted files: their keys, and the kind of each value."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def _attr(value: Any) -> str:
 
 
 def _condition(condition: Condition) -> str:
-    """The reason that people are shown changes nothing."""
+    """The reason is for readers only, so it is left out."""
     return f"{condition.kind}{_attr(condition.args)}"
 
 

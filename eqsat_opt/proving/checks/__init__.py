@@ -1,3 +1,3 @@
-"""Level 1: what is compared at instances, and which class of numerics a rule earns."""
+"""Level 1: comparisons at instances, and the numerics class that a rule earns."""
 
 __all__: list[str] = []

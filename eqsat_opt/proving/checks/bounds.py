@@ -1,4 +1,4 @@
-"""How far the results of one side may move by rounding alone, whatever order its sums take.
+"""Bounds on the rounding error of one side, for any order of its sums.
 
 A running error analysis (Higham, Accuracy and Stability of Numerical Algorithms, §3.3) over the
 operators' own definitions. Sums are kept open while they only meet other sums: a sum of two terms

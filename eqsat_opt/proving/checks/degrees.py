@@ -1,4 +1,4 @@
-"""How likely it is that a wrong rule passes: degrees, measured by evaluating on degrees.
+"""A bound on the probability that a wrong rule passes, from the degrees of its polynomials.
 
 An element is a quotient of polynomials in the operands' elements. This domain computes, by the
 operators' own definitions, bounds on the two degrees; a nonlinear function's value counts as one

@@ -1,4 +1,4 @@
-"""Whether a rule that takes constants for their targets moves its results as little as these.
+"""Whether a rule that replaces constants by their targets moves results no further than they do.
 
 Such a rule is an equation at the targets (:mod:`eqsat_opt.proving.typing.closure`). Elsewhere
 within its tolerance it may move a result by a few times the tolerance, but not by more: a constant

@@ -1,4 +1,4 @@
-"""Which exact numbers may judge a rule, and what they cannot see."""
+"""The exact number domains that may judge a rule, and the limits of each."""
 
 from __future__ import annotations
 

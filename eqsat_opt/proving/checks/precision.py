@@ -1,4 +1,4 @@
-"""How far a rule moves results in floating point at ordinary numbers: measured, not derived."""
+"""The measured floating-point error of a rule at ordinary numbers."""
 
 from __future__ import annotations
 

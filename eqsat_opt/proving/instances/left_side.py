@@ -103,7 +103,7 @@ class Sizes:
 
 
 class _Replayed:
-    """An endless sequence that everyone reads from its start, and that is computed once."""
+    """An endless sequence that is computed once and read by many, each from its start."""
 
     def __init__(self, source: Iterator[Found | None]) -> None:
         self._source = source
@@ -131,7 +131,7 @@ class _Enumeration:
 
 
 class LeftSide:
-    """What was found so far of a left side under the conditions of its rule."""
+    """The instances found so far for a left side under the conditions of its rule."""
 
     def __init__(
         self, lhs: tuple[Term, ...], when: tuple[Condition, ...], marks: Landmarks

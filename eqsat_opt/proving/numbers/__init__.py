@@ -1,3 +1,3 @@
-"""What rules are evaluated on: exact numbers, integers, real ones, and what may happen to them."""
+"""The number domains that rules are evaluated on: exact numbers, integers and floating point."""
 
 __all__: list[str] = []

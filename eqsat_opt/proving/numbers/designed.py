@@ -1,4 +1,4 @@
-"""Operands that are designed to show what the normal distribution does not.
+"""Operands that are designed to expose errors which normally distributed values do not.
 
 Gates of exactly 0 and 1, one operand beside which the others are small, sums that nearly cancel,
 masks, infinities and NaN in single elements, and the ends of the range of the element type.

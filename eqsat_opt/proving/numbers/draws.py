@@ -24,7 +24,7 @@ MOST_INDEX = 12
 
 @lru_cache(maxsize=4096)
 def _sequence(seed: int) -> np.random.SeedSequence:
-    """What a generator starts from; to spread the bits of a seed takes longer than to draw."""
+    """The state of a generator; mixing the bits of a seed takes longer than drawing."""
     return np.random.SeedSequence(seed)
 
 

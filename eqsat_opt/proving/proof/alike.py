@@ -1,4 +1,4 @@
-"""How two products may be alike: pairs of factors, and equations between their indices."""
+"""Candidates for matching two products: pairs of factors, and equations between their indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a proof may be looked for, counted in work that is the same on every machine.
+"""The budget of a proof, counted in work that is the same on every machine.
 
 A limit in seconds would let a busy machine refuse what an idle one proves, and certificates would
 depend on it. So the prover counts what it does: scenarios, steps of simplification, and questions
@@ -30,7 +30,7 @@ class OutOfWork(Exception):
 
 
 class Budget:
-    """What is left of the work that a proof may take, and the z3 that it is done with."""
+    """The remaining budget of a proof, and its z3 context."""
 
     def __init__(self, nominal_s: float) -> None:
         """Allow about ``nominal_s`` seconds of work on an idle core for a scenario, and no more.

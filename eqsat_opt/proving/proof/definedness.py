@@ -1,4 +1,4 @@
-"""Where a side is defined: what inverses, roots and logarithms ask of their operands.
+"""Where a side is defined: the demands of inverses, roots and logarithms on their operands.
 
 The equality of both sides is proved for operands at which all these operations are defined. So
 wherever the left side has a value, every operation of either side must be shown to have one. Of the

@@ -1,8 +1,8 @@
-"""What the inverses, roots and logarithms of a term ask of their operands, but what is certain.
+"""Conditions under which the inverses, roots and logarithms of a term are defined.
 
 A demand is firm where the whole term has no value without it. An operation behind a condition,
-inside an extremum or under a function that makes a number of an infinity (exp(-1/0) = 0) makes none
-that is.
+inside an extremum or under a function that makes a number of an infinity (exp(-1/0) = 0) yields
+only soft demands.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a side an operation stands.
+    """The place of an operation within a side.
 
     Attributes:
         names: bound variables of the side to fresh ones.
@@ -124,7 +124,7 @@ class Signs:
 
 
 def demands(term: Scalar, place: Place, signs: Signs) -> Iterator[Demand]:
-    """What all operations of a term ask for, but what is known to hold."""
+    """The demands of all operations of a term that are not known to hold."""
     match term:
         case Plus(parts) | Times(parts):
             for part in parts:

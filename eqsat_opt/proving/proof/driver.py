@@ -40,7 +40,7 @@ LIMIT_S = 3.0
 
 @dataclass(frozen=True)
 class Proof:
-    """What the prover found out about one rule.
+    """The result of the prover for one rule.
 
     Attributes:
         status: ``proven``, ``unknown`` (no proof was found, which refutes nothing) or
@@ -61,7 +61,7 @@ class Proof:
 
 @dataclass
 class _Known:
-    """What is proved, and how often a sum was met without being known."""
+    """The sums proved so far, and how often an unknown sum was met."""
 
     statements: set[Key] = field(default_factory=set)
     met: Counter[Key] = field(default_factory=Counter)

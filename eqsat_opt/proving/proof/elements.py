@@ -1,4 +1,4 @@
-"""Which elements a proof speaks of: real numbers, and whole ones where nothing rounds them.
+"""The element types that a proof covers: real numbers, and integers where nothing rounds them.
 
 A proof shows an equation of real numbers. Where both sides of it are made of sums, differences and
 products of elements alone, they are the same polynomial with whole coefficients, so they are equal

@@ -1,4 +1,4 @@
-"""Decisions about integers: linear arithmetic by z3, with products as numbers of their own.
+"""Decisions about integers: linear arithmetic by z3, where each product is a separate unknown.
 
 A monomial of several atoms is one unknown to the solver, so that every question is linear; a few
 true facts about products (monotone in each factor) are added. What follows here follows for the

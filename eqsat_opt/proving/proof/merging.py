@@ -1,4 +1,4 @@
-"""Two factors of a product that make one: what is known of powers, exponentials and maxima."""
+"""Merging two factors of a product: laws of powers, exponentials and maxima."""
 
 from __future__ import annotations
 

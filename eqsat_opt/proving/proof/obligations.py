@@ -1,7 +1,7 @@
-"""What is left to prove of a scenario, without what plays no part: many scenarios leave the same.
+"""Proof obligations without irrelevant axes and assumptions, so that many scenarios share one.
 
 An axis that every read of a tensor indexes with the same free index is a spectator: at that index
-the tensor is an arbitrary one of a rank less. A normalisation over the last two of five axes is so
+the tensor is an arbitrary one of a rank less. So a normalisation over the last two of five axes is
 proved as one over both of two.
 """
 

@@ -1,4 +1,4 @@
-"""Names and numbers that a rule gives to axes, and what it compares them with.
+"""Axes that a rule names or numbers, and its comparisons of them.
 
 Each tells some columns from the others; how many is counted in
 :mod:`eqsat_opt.proving.proof.reach`, which has the argument.
@@ -21,11 +21,11 @@ _PLACES = frozenset({"axis", "axes"})
 
 
 class Uneven(Exception):
-    """Higher ranks may be other than those that are tried, with the reason."""
+    """Ranks above those that are tried may behave differently; the message gives the reason."""
 
 
 class Places:
-    """What attributes and conditions of a rule say of its axes, where ranks are open.
+    """What the attributes and conditions of a rule say about its axes, where ranks are open.
 
     Attributes:
         groups: families that are connected.
@@ -61,7 +61,7 @@ class Places:
         return self.group(key) in self.open
 
     def of(self, frame: tuple[Key, Key]) -> Key:
-        """The same of a frame."""
+        """Whether a frame belongs to a group with ranks that are not tried."""
         return self.groups.find(frame[0])
 
     # Names and numbers of axes -------------------------------------------------------------------
@@ -87,7 +87,7 @@ class Places:
             yield from _inside(expression, is_place)
 
     def read(self) -> None:
-        """Take up all attributes and conditions.
+        """Read all attributes and conditions.
 
         Raises:
             Uneven: if they do with axes and ranks what a few ranks do not tell.

@@ -147,7 +147,7 @@ def _root_of_power(only: Summand, exponent: Fraction) -> Normal | None:
 
 
 def looks(factors: Iterable[Factor]) -> list[str]:
-    """What a product is made of, as far as one sees without its indices."""
+    """The parts of a product, without its indices."""
     shown = []
     for factor in factors:
         match factor:

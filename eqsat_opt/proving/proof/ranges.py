@@ -24,7 +24,7 @@ __all__ = ["Range", "range_of"]
 
 
 class Range(enum.IntEnum):
-    """Where the values of a term lie, as far as it has any."""
+    """The range of the values of a term, where it has any."""
 
     ANY = 0
     NONNEGATIVE = 1
@@ -38,7 +38,7 @@ Integers = Callable[[Poly], Range]
 
 
 def range_of(term: Scalar, integers: Integers) -> Range:
-    """Where the values of ``term`` lie, wherever it is defined; extents are at least 1."""
+    """The range of the values of ``term``, where it is defined; extents are at least 1."""
     match term:
         case Constant(value):
             return _of_number(value > 0, value >= 0)

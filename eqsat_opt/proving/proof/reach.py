@@ -1,4 +1,4 @@
-"""Up to which rank a rule must be tried to be known at every rank, and why that is enough.
+"""The rank up to which a rule must be tried so that it holds at every rank, and why that is enough.
 
 The prover shows a rule for all sizes at one rank at a time. Let a rule be wrong at some instance of
 high rank, at one element of a result. We make from it an instance of a lower rank at which the rule
@@ -64,7 +64,7 @@ _SLIDING = 4
 
 @dataclass(frozen=True)
 class Reach:
-    """What must be tried so that a rule is known at all ranks.
+    """The ranks that must be tried so that a rule is known at all ranks.
 
     Attributes:
         highest: rank up to which everything is to be tried.
@@ -97,7 +97,7 @@ def reach_of(rule: Rule, given: Mapping[Key, int] | None = None) -> Reach:
 
 
 class _Count(Places):
-    """What one rule tells apart, family by family."""
+    """The columns that one rule tells apart, family by family."""
 
     # Groups of families --------------------------------------------------------------------------
 

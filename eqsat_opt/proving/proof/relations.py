@@ -38,7 +38,7 @@ def variable(value: Any) -> str | None:
 
 
 class Relations:
-    """What is known of the terms of a rule so far.
+    """Relations between the terms of a rule, as far as they are known.
 
     Attributes:
         terms: key to term, for all operators.
@@ -64,7 +64,7 @@ class Relations:
         self._begin()
 
     def _begin(self) -> None:
-        """Forget what is found anew each time."""
+        """Forget relations that are derived again in each round."""
         self.edges: list[tuple[Key, Key]] = []
         self.permuted: list[tuple[Key, Key]] = []
         self._derived: dict[Key, Key] = {}

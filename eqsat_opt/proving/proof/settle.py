@@ -145,7 +145,7 @@ def _exchanged(value: Poly, part: Atom, by: Poly) -> Poly:
 def _decided(
     where: Sequence[Formula], variables: Sequence[Atom], context: Context
 ) -> tuple[Formula, ...] | None:
-    """What is left of ``where``, or ``None`` if it cannot hold.
+    """The part of ``where`` that is not decided, or ``None`` if it cannot hold.
 
     Raises:
         Open: if a condition without bound variables is undecided.

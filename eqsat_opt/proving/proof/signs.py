@@ -1,4 +1,4 @@
-"""What is positive whatever the elements are: enough to take roots and logarithms apart."""
+"""Terms that are positive for all elements, which is needed to split roots and logarithms."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class _Unlike(Exception):
 
 
 def slides_alike(rule: Rule, frames: Frames, windows: Sequence[Key]) -> str:
-    """Why windows of any rank are not known to treat all axes alike; empty if they are.
+    """Why it is not known that windows of any rank treat all axes alike; empty if it is.
 
     Args:
         rule: in any direction.

@@ -1,4 +1,4 @@
-"""Rules that do with ranks and axes what no finite number of ranks tells: no level is for them.
+"""Rules whose use of ranks and axes cannot be verified at finitely many ranks: they get no level.
 
 Instances are tried at ranks up to a highest one. A rule may compare ranks and axes, and count a few
 axes from another one or from the end; it may not compute with them. What a proof needs beyond this
@@ -100,7 +100,7 @@ def _all_pinned(rule: Rule) -> bool:
 
 
 class _Places:
-    """What a rule does with ranks, axes and permutations, which are tried one by one."""
+    """The use of ranks, axes and permutations by a rule; these are tried one by one."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule

@@ -1,4 +1,4 @@
-"""Classes of things that are equal, with bounds of the number that each class has."""
+"""Union-find over keys, with bounds on a number for each class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Classes"]
 
 
 class Classes:
-    """Union-find with a least and a greatest value per class.
+    """Union-find with a lower and an upper bound per class.
 
     Attributes:
         changes: how often anything new was told.
@@ -39,7 +39,7 @@ class Classes:
             self.at_most(a, self._most[b])
 
     def same(self, one: Hashable, other: Hashable) -> bool:
-        """Whether two things are of one class."""
+        """Whether two keys are in one class."""
         return self.find(one) == self.find(other)
 
     def least(self, key: Hashable) -> int:
@@ -51,14 +51,14 @@ class Classes:
         return self._most.get(self.find(key))
 
     def at_least(self, key: Hashable, value: int) -> None:
-        """Tell that the value is at least this."""
+        """Record that the value is at least this."""
         root = self.find(key)
         if value > self._least.get(root, 0):
             self._least[root] = value
             self.changes += 1
 
     def at_most(self, key: Hashable, value: int) -> None:
-        """Tell that the value is at most this."""
+        """Record that the value is at most this."""
         root = self.find(key)
         if value < self._most.get(root, value + 1):
             self._most[root] = value

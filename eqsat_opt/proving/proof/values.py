@@ -1,4 +1,4 @@
-"""What sizes, attributes and conditions of a rule stand for at symbolic sizes."""
+"""The values of sizes, attributes and conditions of a rule at symbolic sizes."""
 
 from __future__ import annotations
 
