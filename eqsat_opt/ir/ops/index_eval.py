@@ -29,7 +29,7 @@ from eqsat_opt.ir.ops.scalars import (
     bound,
 )
 
-__all__ = ["evaluate", "formula_value", "poly_value"]
+__all__ = ["evaluate", "formula_value", "poly_value", "scalar_value"]
 
 Sizes = Mapping[Atom, Any]
 
@@ -132,14 +132,9 @@ class _Evaluator:
             case Constant(number):
                 return float(number)
             case Plus() | Times() | Inverse() | Call() | Whole():
-                return float(_Evaluator(FLOAT, {}, self.parameters).scalar(value))
+                return scalar_value(value, {}, self.parameters)
             case _:
                 return value
-
-    def scalar(self, term: Scalar) -> Array:
-        """A term without elements and sizes, in double precision."""
-        self.like = np.zeros((), dtype=np.float64)
-        return self.value(term, {}, np.ones((), dtype=np.bool_))
 
     def _read(self, operand: Array, index: Sequence[Poly], sizes: Sizes, live: Array) -> Array:
         if not index:
@@ -172,6 +167,14 @@ class _Evaluator:
                 joined = (np.maximum if term.kind == "max" else np.minimum)(total, element)
             total = np.where(holds, joined, total)
         return total
+
+
+def scalar_value(term: Scalar, sizes: Sizes, parameters: Mapping[str, float]) -> float:
+    """A term without elements in double precision; not finite where it is undefined."""
+    evaluator = _Evaluator(FLOAT, {}, parameters)
+    evaluator.like = np.zeros((), dtype=np.float64)
+    with np.errstate(all="ignore"):
+        return float(evaluator.value(term, sizes, np.ones((), dtype=np.bool_)))
 
 
 def evaluate(

@@ -1,14 +1,41 @@
-"""Enumeration of all ways through a function that makes choices."""
+"""Choices of a typing, and the enumeration of all ways through a function that makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.ops.integers import Formula
 
-__all__ = ["Choices"]
+__all__ = ["Choices", "Chooser"]
+
+
+class Chooser(Protocol):
+    """Decides what a typing leaves open.
+
+    Attributes:
+        made: what was chosen, by name.
+    """
+
+    made: dict[str, Any]
+
+    def pick(self, name: str, options: Sequence[Any]) -> Any:
+        """The option for ``name``; the same one every time within a run.
+
+        Raises:
+            IllTyped: if there is none.
+        """
+        ...
+
+    def number(self, key: str, name: str) -> int | None:
+        """A value for the integer ``name``, an attribute ``key``; ``None``: it stays a symbol."""
+        ...
+
+    def assumed(self, premises: Sequence[Formula]) -> Iterable[Formula]:
+        """What is to hold beyond the premises, which may leave cases open."""
+        ...
 
 
 class Choices:
@@ -31,6 +58,13 @@ class Choices:
             self.counts.append(len(options))
             self.made[name] = options[self.path[place]]
         return self.made[name]
+
+    def number(self, _key: str, _name: str) -> None:
+        """Every integer stays a symbol."""
+
+    def assumed(self, _premises: Sequence[Formula]) -> tuple[Formula, ...]:
+        """Nothing: all cases are covered by one form."""
+        return ()
 
     @property
     def combinations(self) -> int:

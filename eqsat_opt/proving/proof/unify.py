@@ -50,7 +50,7 @@ class Unifier:
     values: dict[Atom, Poly]
     positive: set[Atom]
 
-    def solve(self, formulas: Sequence[Formula]) -> bool:
+    def solve(self, formulas: Iterable[Formula]) -> bool:
         """Take up what ``formulas`` say; whether anything new was solved."""
         found = False
         for formula in formulas:
