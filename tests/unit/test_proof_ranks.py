@@ -20,7 +20,7 @@ from eqsat_opt.ir.ops.integers import Atom
 from eqsat_opt.ir.ops.scalars import Unindexed
 from eqsat_opt.proving.proof import prove
 from eqsat_opt.proving.proof.reach import MOST_RANKS, Uneven, reach_of
-from eqsat_opt.proving.proof.scenario import Scenario, scenarios
+from eqsat_opt.proving.typing.scenario import Scenario, scenarios
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Int, Ints, Sides, Tensor, rule
 from eqsat_opt.rules.term import Expr, Term, Var, concat, ops, real, slice_

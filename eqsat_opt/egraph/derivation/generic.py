@@ -1,6 +1,6 @@
 """Generic instances of a rule: its most general typing at extents that agree only where they must.
 
-The typing is that of a proof (:mod:`eqsat_opt.proving.proof.scenario`): ranks, axes and flags are
+The typing is that of a proof (:mod:`eqsat_opt.proving.typing.scenario`): ranks, axes and flags are
 chosen, extents are symbols, and index functions, conditions and the equality of both sides tie
 them. What stays free gets large random numbers, so two extents are equal in the instance only if
 the rule's typing makes them equal, up to coincidence. Each combination of choices is a frame.
@@ -19,9 +19,9 @@ from eqsat_opt.ir.ops.index_eval import poly_value
 from eqsat_opt.ir.ops.integers import AnyOf, Atom, Formula, IsZero, NonNegative, equal, polynomials
 from eqsat_opt.ir.ops.scalars import Unindexed
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.proving.proof.scenario import Scenario, scenario, value_at
 from eqsat_opt.proving.typing.closure import closure
 from eqsat_opt.proving.typing.element_types import demanded
+from eqsat_opt.proving.typing.scenario import Scenario, scenario, value_at
 from eqsat_opt.rules.bindings import Bindings, Undefined, holds, type_of
 from eqsat_opt.rules.rule import Rule
 

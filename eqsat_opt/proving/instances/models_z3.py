@@ -1,7 +1,7 @@
 """Instances of a left side that z3 finds, for the rules whose instances are hardly ever drawn.
 
 The typing of the left side at symbolic sizes, and the conditions of the rule, are formulas over
-integers (:mod:`eqsat_opt.proving.proof.scenario`). Small models of them are instances. They
+integers (:mod:`eqsat_opt.proving.typing.scenario`). Small models of them are instances. They
 are made to differ: one symbol after the other is set to a random number, as far as that can hold.
 """
 
@@ -18,10 +18,10 @@ from eqsat_opt.ir.ops.integers import AllOf, AnyOf, Atom, Formula, IsZero, NonNe
 from eqsat_opt.ir.ops.scalars import Unindexed
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.proving.proof.integers_z3 import definition
-from eqsat_opt.proving.proof.scenario import Scenario, scenarios, value_at
 from eqsat_opt.proving.typing.hints import Hints
 from eqsat_opt.proving.typing.most_general import FUNCTIONS
 from eqsat_opt.proving.typing.open_attributes import SIGNED
+from eqsat_opt.proving.typing.scenario import Scenario, scenarios, value_at
 from eqsat_opt.rules.bindings import Bindings
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr

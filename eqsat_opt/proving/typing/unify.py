@@ -17,8 +17,8 @@ from eqsat_opt.ir.ops.integers import (
     poly,
     substitute,
 )
+from eqsat_opt.ir.ops.polynomials import isolated
 from eqsat_opt.ir.ops.scalars import conjunction
-from eqsat_opt.proving.proof.settle import isolated
 
 __all__ = ["Unifier", "is_positive"]
 

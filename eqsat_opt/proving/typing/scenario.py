@@ -32,18 +32,19 @@ from eqsat_opt.ir.ops.scalars import (
     Sign,
     Unindexed,
 )
-from eqsat_opt.proving.proof.branching import Choices, Chooser
-from eqsat_opt.proving.proof.definitions import PI, as_truth
-from eqsat_opt.proving.proof.numbers import definitions, number
-from eqsat_opt.proving.proof.uneven import HIGHEST_RANK
-from eqsat_opt.proving.proof.values import Values
+from eqsat_opt.proving.numbers.definitions import PI, as_truth
+from eqsat_opt.proving.typing.branching import Choices, Chooser
 from eqsat_opt.proving.typing.element_types import demanded
+from eqsat_opt.proving.typing.parameters import definitions, number
+from eqsat_opt.proving.typing.values import Values
 from eqsat_opt.rules.bindings import Undefined
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
 
-__all__ = ["Scenario", "scenario", "scenarios", "value_at"]
+__all__ = ["HIGHEST_RANK", "Scenario", "scenario", "scenarios", "value_at"]
 
+HIGHEST_RANK = 5
+"""Ranks are tried up to this one, unless the rule pins them."""
 _POSITIVE = frozenset(
     {"strides", "dilations", "kernel", "group", "size", "channels", "repeats", "shape"}
 )
