@@ -24,7 +24,6 @@ _PROVER: dict[str, _Edits] = {
         ("yield from (i - j for", "yield from (i + j for"),
     ),
     "typing.branching": (
-        ("path[-1] + 1 == self.counts", "path[-1] + 2 >= self.counts"),
         ("if name not in self.made:", "if True:"),
     ),
     "proof.budget": (

@@ -64,6 +64,7 @@ from eqsat_opt.proving.proof.signs import is_positive
 from eqsat_opt.proving.proof.uneven import uneven_ranks
 from eqsat_opt.proving.proof.unions import Classes
 from eqsat_opt.proving.typing.branching import Choices
+from eqsat_opt.proving.typing.choices import Chooser, Decisions
 from eqsat_opt.proving.typing.parameters import definitions, signs
 from eqsat_opt.proving.typing.scenario import scenarios
 from eqsat_opt.proving.typing.unify import Unifier
@@ -485,14 +486,13 @@ def test_a_side_needs_a_value_where_the_other_has_one(
 
 
 def test_every_combination_of_choices_is_met() -> None:
-    met = []
-    path: list[int] | None = []
-    while path is not None:
-        choices = Choices(path)
+    def two(chooser: Chooser) -> tuple[str, str]:
+        choices = Choices(chooser.choose)
         first = choices.pick("first", "abc")
         assert choices.pick("first", "abc") == first
-        met.append((first, choices.pick("second", "de")))
-        path = choices.next_path()
+        return first, choices.pick("second", "de")
+
+    met = list(Decisions(two).core())
     assert met == [(a, b) for a in "abc" for b in "de"]
 
 

@@ -12,6 +12,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
+from math import prod
 from typing import Any
 
 from eqsat_opt.ir.ops import IllTyped
@@ -19,6 +20,7 @@ from eqsat_opt.ir.ops.index_eval import poly_value
 from eqsat_opt.ir.ops.integers import AnyOf, Atom, Formula, IsZero, NonNegative, equal, polynomials
 from eqsat_opt.ir.ops.scalars import Unindexed
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.proving.typing.branching import Choices
 from eqsat_opt.proving.typing.closure import closure
 from eqsat_opt.proving.typing.element_types import demanded
 from eqsat_opt.proving.typing.scenario import Scenario, scenario, value_at
@@ -28,7 +30,7 @@ from eqsat_opt.rules.rule import Rule
 __all__ = ["generic_instances"]
 
 _RANKS = (2, 4, 3, 1, 5)
-_FRAMES = 60
+_FRAMES = 100
 _ALIKE = 20
 """Frames of which all tensors have one rank, as far as the rule lets them."""
 _BARREN = 10
@@ -46,18 +48,13 @@ _NUMBERS = {
 some left sides have no other typing."""
 _FUNCTIONS = ("Mish", "Softsign", "Cos", "Softplus", "Sin", "Ceil", "Floor", "Round")
 """Each stands for an arbitrary function: no equation of the book mentions one of them."""
-_DRAWS = 30
+_DRAWS = 10
 _REPAIRS = 20
 """Rounds; each halves what an equation with a rounded half lacks."""
 
 
-class _Frame:
-    """Random choices, which a typing asks for.
-
-    Attributes:
-        made: what was chosen, by name.
-        count: of all combinations of the options; once that many frames were met, all were.
-    """
+class _Frame(Choices):
+    """Random choices, of integers as well, and of what broadcasts."""
 
     def __init__(self, rng: random.Random, rank: int | None, ones: bool) -> None:
         """Choose nothing yet.
@@ -67,24 +64,18 @@ class _Frame:
             rank: of all tensors, as far as the rule lets them; ``None`` for any.
             ones: whether some extents are 1, so that operands broadcast.
         """
-        self.made: dict[str, Any] = {}
-        self.count = 1
+        super().__init__(rng.choice)
         self._rng = rng
         self._rank = rank
         self._ones = ones
 
     def pick(self, name: str, options: Sequence[Any]) -> Any:
         """The usual rank, or any option but the permutation that keeps the order."""
-        if name not in self.made:
-            if not options:
-                raise IllTyped(f"nothing fits {name}")
-            options = _unusual(options)
-            self.count *= len(options)
-            rank = self._rank
-            if rank is not None and name.startswith("rank "):
-                options = [min(options, key=lambda option: abs(option - rank))]
-            self.made[name] = self._rng.choice(options)
-        return self.made[name]
+        rank = self._rank
+        if rank is None or not name.startswith("rank "):
+            return super().pick(name, _unusual(options))
+        self.counts[name] = len(options)
+        return self.made.setdefault(name, min(options, key=lambda option: abs(option - rank)))
 
     def number(self, key: str, name: str) -> int | None:
         """A small number for what is counted; what is an extent or a place stays open."""
@@ -92,7 +83,7 @@ class _Frame:
             return None
         if name not in self.made:
             low, high = _NUMBERS[key]
-            self.count *= high - low + 1
+            self.counts[name] = high - low + 1
             self.made[name] = self._rng.randint(low, high)
         return int(self.made[name])
 
@@ -101,7 +92,7 @@ class _Frame:
         parts = {part for one in premises for p in polynomials(one) for part in p.atoms()}
         common = sorted(part for part in parts if part.kind == "broadcast")
         for part in common:
-            self.count *= 2 ** len(part.args)
+            self.counts[str(part)] = 2 ** len(part.args)
             single = [e for e in part.args if self._ones and self._rng.random() < _SINGLE]
             for extent in single:
                 self.made[str(extent)] = 1
@@ -110,13 +101,13 @@ class _Frame:
                 yield equal(part.args[0], extent)
         for one in premises if not common else ():
             if isinstance(one, AnyOf):
-                self.count *= len(one.parts)
+                self.counts[str(one)] = len(one.parts)
                 yield self._rng.choice(one.parts)
 
 
 def _unusual(options: Sequence[Any]) -> Sequence[Any]:
     """Without the permutation that keeps the order, which equations of the book single out."""
-    last = options[-1]
+    last = options[-1] if options else None
     in_order = isinstance(last, tuple) and options[0] == tuple(range(len(last)))
     return options[1:] if in_order and len(options) > 1 else options
 
@@ -132,9 +123,9 @@ def generic_instances(rule: Rule, *, seed: int = 0, most: int = 4) -> list[Bindi
     rng = random.Random(seed)
     limit = closure(rule)
     found: dict[str, Bindings] = {}
-    last, count = _FRAMES, 1
+    last, all_frames = _FRAMES, 1
     for number in range(_FRAMES):
-        if len(found) in (most, count) or number > last + _BARREN:
+        if len(found) in (most, all_frames) or number > last + _BARREN:
             break
         rank = _RANKS[number % len(_RANKS)] if number < _ALIKE else None
         frame = _Frame(rng, rank, ones=number % 3 == 2)
@@ -145,7 +136,7 @@ def generic_instances(rule: Rule, *, seed: int = 0, most: int = 4) -> list[Bindi
         key = str(sorted(frame.made.items()))
         drawn = None if key in found else _drawn(limit, typing, rng)
         if drawn is not None:
-            found[key], last, count = drawn, number, frame.count
+            found[key], last, all_frames = drawn, number, prod(frame.counts.values())
     return list(found.values())
 
 

@@ -33,7 +33,8 @@ from eqsat_opt.ir.ops.scalars import (
     Unindexed,
 )
 from eqsat_opt.proving.numbers.definitions import PI, as_truth
-from eqsat_opt.proving.typing.branching import Choices, Chooser
+from eqsat_opt.proving.typing.branching import Choices
+from eqsat_opt.proving.typing.choices import Chooser, Decisions
 from eqsat_opt.proving.typing.element_types import demanded
 from eqsat_opt.proving.typing.parameters import definitions, number
 from eqsat_opt.proving.typing.values import Values
@@ -85,17 +86,20 @@ def scenarios(rule: Rule, highest: int = HIGHEST_RANK) -> Iterator[Scenario]:
     Raises:
         Unindexed: if an operator of the rule has no index semantics, or there are too many.
     """
-    path: list[int] | None = []
-    while path is not None:
-        choices = Choices(path)
+
+    def attempt(chooser: Chooser) -> Scenario | None:
+        choices = Choices(chooser.choose)
+        found = None
         with contextlib.suppress(IllTyped, Undefined):
-            yield scenario(rule, choices, highest)
+            found = scenario(rule, choices, highest)
         if choices.combinations > _MAX_SCENARIOS:
             raise Unindexed(f"more than {_MAX_SCENARIOS} combinations of axes and flags")
-        path = choices.next_path()
+        return found
+
+    return (found for found in Decisions(attempt).core() if found is not None)
 
 
-def scenario(rule: Rule, choices: Chooser, highest: int = HIGHEST_RANK) -> Scenario:
+def scenario(rule: Rule, choices: Choices, highest: int = HIGHEST_RANK) -> Scenario:
     """The scenario that some choices lead to.
 
     Args:
@@ -124,7 +128,7 @@ def value_at(value: Any, sizes: Mapping[Atom, int], numbers: Mapping[str, float]
 
 @dataclass
 class _Builder(Values):
-    choices: Chooser = field(kw_only=True)
+    choices: Choices = field(kw_only=True)
     highest: int = field(kw_only=True)
 
     def scenario(self) -> Scenario:
