@@ -16,22 +16,21 @@ _RANKS = tuple(
 _Edits = tuple[tuple[str, str], ...]
 
 _PROVER: dict[str, _Edits] = {
-    "alike": (
+    "proof.alike": (
         ('return "power", exponent', 'return "power", 0'),
         ("return function, attrs, len(args)", "return function, len(args)"),
         ('return "extremum", kind', 'return "extremum", 0'),
         ('return "read", tensor', 'return "read", 0'),
         ("yield from (i - j for", "yield from (i + j for"),
     ),
-    "branching": (
-        ("path[-1] + 1 == self.counts", "path[-1] + 2 >= self.counts"),
+    "typing.branching": (
         ("if name not in self.made:", "if True:"),
     ),
-    "budget": (
+    "proof.budget": (
         ("self._left -= units", "self._left += units"),
         ("if min(self._left, self._total) < 0:", "if self._total < -units * 1000:"),
     ),
-    "definedness": (
+    "proof.definedness": (
         ("if demand.firm or _met(demand, facts, context):", "if True:"),
         ('demand.kind == "nonzero"\n        and any', 'demand.kind != "power"\n        and any'),
         ("facts if demand.firm else [*facts, *beside]", "[*facts, *beside]"),
@@ -40,7 +39,7 @@ _PROVER: dict[str, _Edits] = {
         ("for fact in facts if fact.kind == demand.kind]", "for fact in facts]"),
         ("return isinstance(factor, Read | Parameter)", "return True"),
     ),
-    "definitions": (
+    "numbers.definitions": (
         ("_sigmoid(Times((_TWO, x))))), MINUS_ONE))", "_sigmoid(Times((_TWO, x))))), ONE))"),
         ("Constant(Fraction(1, 6)), _HALF", "Constant(Fraction(1, 3)), _HALF"),
         ('Call("Max", (), (x, Times((MINUS_ONE, x)))',
@@ -48,11 +47,11 @@ _PROVER: dict[str, _Edits] = {
         ('Call("Min", (), (Call("Max", (), (x, low)), high))',
          'Call("Max", (), (Call("Min", (), (x, high)), low))'),
     ),
-    "denominators": (
+    "proof.denominators": (
         ("factor.exponent + 1)", "factor.exponent + 2)"),
         ("return multiply((part,), renamed(base))", "return (part,)"),
     ),
-    "demands": (
+    "proof.demands": (
         ("known is Range.ANY\n    inverted", "known is Range.POSITIVE\n    inverted"),
         ("exponent < 0 and known is not Range.POSITIVE", "exponent < 0 and known is Range.ANY"),
         ("return replace(self, pole=False, root=False)", "return self"),
@@ -62,7 +61,7 @@ _PROVER: dict[str, _Edits] = {
         ("((then, holds), (otherwise, negate(holds)))", "((then, holds), (otherwise, holds))"),
         ('inner if kind == "sum" else inner.inside()', "inner"),
     ),
-    "driver": (
+    "proof.driver": (
         ("if doubt or not _holds(scenario, context, known):", "if doubt:"),
         ("if doubt or not _holds(scenario, context, known):",
          "if not _holds(scenario, context, known):"),
@@ -73,7 +72,7 @@ _PROVER: dict[str, _Edits] = {
         ("if not vanishes(difference, context):\n                return False",
          "if not vanishes(difference, context):\n                return True"),
     ),
-    "equality": (
+    "proof.equality": (
         ("if a.coefficient + b.coefficient:", "if a.coefficient - b.coefficient:"),
         ("_covers(a, on_a, context) and _covers(b, on_b, context)",
          "_covers(a, on_a, context) or _covers(b, on_b, context)"),
@@ -86,7 +85,7 @@ _PROVER: dict[str, _Edits] = {
         ("if not all(_equal_factors(x, y, forth, context) for x, y in pairs):", "if False:"),
         ("conjunction([*part.where, negate(on)])", "conjunction([*part.where, on])"),
     ),
-    "from_terms": (
+    "proof.from_terms": (
         ('return extremum("max", [Case((), (), args[0]), Case((), (), ())])',
          'return extremum("min", [Case((), (), args[0]), Case((), (), ())])'),
         ("normalise(otherwise, names), negate(holds)", "normalise(otherwise, names), holds"),
@@ -95,7 +94,7 @@ _PROVER: dict[str, _Edits] = {
         ("return negative(single(Opaque(name, attrs, (negative(args[0]),))))",
          "return single(Opaque(name, attrs, (negative(args[0]),)))"),
     ),
-    "integers_z3": (
+    "proof.integers_z3": (
         ("return self._impossible(negate(formula))", "return self._impossible(formula)"),
         ("found = bool(solver.check() == self._z3.unsat)",
          "found = bool(solver.check() != self._z3.sat)"),
@@ -104,34 +103,34 @@ _PROVER: dict[str, _Edits] = {
         ("any_of(condition, equal(value, otherwise))", "any_of(condition, equal(value, then))"),
         ("self._ordered, self.assumptions = before", "pass"),
     ),
-    "merging": (
+    "proof.merging": (
         ("total = exponent + b.exponent", "total = exponent - b.exponent"),
         ("if roots and total.denominator == 1 and not is_positive(base):", "if False:"),
         ("negative(b.args[0])", "b.args[0]"),
         ("_is_truth(b) and same(a.args[0], b.args[0], context)", "_is_truth(b)"),
         ("if len(elements) == 1 else None", "if elements else None"),
     ),
-    "normal": (
+    "proof.normal": (
         ("a.coefficient * b.coefficient,", "a.coefficient + b.coefficient,"),
         ("conjunction([*a.where, *b.where])", "conjunction(a.where)"),
         ("coefficient=-part.coefficient", "coefficient=part.coefficient"),
         ("(within(atom(v), extent) for v, extent in part.bound)",
          "(within(atom(v), extent + 1) for v, extent in part.bound)"),
     ),
-    "numbers": (
+    "typing.parameters": (
         ("highest < 0 or (highest == 0 and strict)", "highest <= 0"),
         ('"positive" if strict or bounds[0] > 0 else "nonnegative"', '"positive"'),
         ("yield from _solved(b, a - right, floats)", "yield from _solved(b, right - a, floats)"),
         ("if _literal(right) or _literal(other):", "if True:"),
         ('"positive" if strict else "nonnegative"', '"positive"'),
     ),
-    "obligations": (
+    "proof.obligations": (
         ("before.get(axis) == place and bound", "bound"),
         (" and bound.isdisjoint(place.symbols())", ""),
         ("tuple(fact for fact in assumptions if fact not in rest)", "()"),
         ("yield sum_, frozenset(substitute", "yield sum_, frozenset() and frozenset(substitute"),
     ),
-    "powers": (
+    "proof.powers": (
         ("known > 0)", "known != 0)"),
         ("(odd and exponent.denominator % 2 == 0)", "(exponent.denominator % 2 == 0)"),
         ("factors.append(Power(single(factor), Fraction(-1)))", "factors.append(factor)"),
@@ -143,7 +142,7 @@ _PROVER: dict[str, _Edits] = {
         ("size, sign = abs(only.coefficient), 1 if only.coefficient > 0 else -1",
          "size, sign = abs(only.coefficient), 1"),
     ),
-    "ranges": (
+    "proof.ranges": (
         ("max(found) if min(found) is not Range.ANY else Range.ANY", "max(found)"),
         ("if where == TRUE:", "if True:"),
         ("return min(range_of(then, integers), range_of(otherwise, integers))",
@@ -153,14 +152,14 @@ _PROVER: dict[str, _Edits] = {
          'case "Min":\n            return max(known)'),
         ("value > 0, value >= 0", "value >= 0, value >= 0"),
     ),
-    "reals_z3": (
+    "proof.reals_z3": (
         ('order = ">=" if kind == "max" else "<="', 'order = "<=" if kind == "max" else ">="'),
         ('f"(or {attained})"', '"true"'),
         ('"negative": "<"', '"negative": ">"'),
         ("bool(solver.check() == z3.unsat)", "bool(solver.check() != z3.sat)"),
         ('return [f"(> {name} 0)"]', 'return [f"(> {name} 1)"]'),
     ),
-    "scenario": (
+    "typing.scenario": (
         ("range(lowest, highest + 1)", "range(lowest, highest)"),
         ('"keepdims": (0, 1)', '"keepdims": (1,)'),
         ('"ceil": (0, 1)', '"ceil": (0,)'),
@@ -168,12 +167,10 @@ _PROVER: dict[str, _Edits] = {
         ("itertools.permutations if self._is_indexed(name)",
          "itertools.combinations if self._is_indexed(name)"),
         ("premises.require(self.condition(condition))", "self.condition(condition)"),
-        ('frozenset({"strides", "dilations"', 'frozenset({"pads", "lo", "strides", "dilations"'),
+        ('{"strides", "dilations"', '{"pads", "lo", "strides", "dilations"'),
         ('function = f"any {term.attrs[\'f\']}"', 'function = "any"'),
     ),
-    "settle": (
-        ("return divide(-rest, factor) if factor.terms else None",
-         "return divide(rest, factor) if factor.terms else None"),
+    "proof.settle": (
         ("if extent.constant == 1:", "if extent.constant:"),
         ("where = conjunction([*part.where, within_extent(value, extent)])",
          "where = conjunction(part.where)"),
@@ -187,29 +184,29 @@ _PROVER: dict[str, _Edits] = {
         ("if is_positive(s, positive):", "if s:"),
         ("if all(c in kept or context.entails(c) for c in part.where):", "if True:"),
     ),
-    "signs": (
+    "proof.signs": (
         ("return part.coefficient > 0 and not part.where and factors", "return factors"),
         ('return sign == "positive"', 'return sign != "unknown"'),
         ("even = exponent.denominator % 2 == 0 and exponent < 0", "even = exponent < 0"),
         ("return known(integer)", "return True"),
     ),
-    "elements": (
+    "proof.elements": (
         ("if ring and order:", "if False:"),
         ("    if rounding:\n", "    if False:\n"),
         ("or not float(known).is_integer()", ""),
         ("if any(operands) and term.op not in allowed:", "if False:"),
     ),
-    "uneven": (
+    "proof.uneven": (
         ("_FARTHEST = 2", "_FARTHEST = 9"),
         ("if not _all_pinned(rule):", "if False:"),
         ("        if names & met:\n", "        if False:\n"),
         ("if bounded and high.args[0] <= HIGHEST_RANK:", "if bounded:"),
     ),
-    "unions": (
+    "proof.unions": (
         ("self._up[b] = a\n", "self._up[other] = a\n"),
         ("self.at_least(a, self._least.get(b, 0))", "pass"),
     ),
-    "unify": (
+    "typing.unify": (
         ("for sign in (1, -1):", "for sign in (1,):"),
         ("if not self._divides_safely(equation, symbol):", "if False:"),
         ("coefficient > 0 and all", "all"),
@@ -217,7 +214,7 @@ _PROVER: dict[str, _Edits] = {
         ("symbol in self.positive\n                and len", "len"),
         ("if all(is_positive(side, self.positive) for side in sides):", "if True:"),
     ),
-    "values": (
+    "typing.values": (
         ("return less(left, right)", "return less(right, left)"),
         ("return negate(equal(left, right))", "return all_of()"),
         ("if not is_positive(right, self.unifier.positive):", "if False:"),
@@ -519,8 +516,14 @@ FAULTS = [
         "at_least(difference, shared + 1)),\n",
         (f"{_TRUE}_facts_about_products_are_true",),
     ),
+    Fault(
+        "eqsat_opt.ir.ops.polynomials",
+        "return divide(-rest, factor) if factor.terms else None",
+        "return divide(rest, factor) if factor.terms else None",
+        (_PARTS,),
+    ),
     *(
-        Fault(f"eqsat_opt.proving.proof.{module}", old, new, (_PARTS,))
+        Fault(f"eqsat_opt.proving.{module}", old, new, (_PARTS,))
         for module, edits in _PROVER.items()
         for old, new in edits
     ),

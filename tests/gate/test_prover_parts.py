@@ -40,7 +40,6 @@ from eqsat_opt.ir.ops.scalars import (
 )
 from eqsat_opt.proving.proof import driver, prove
 from eqsat_opt.proving.proof.alike import equations_of, signature
-from eqsat_opt.proving.proof.branching import Choices
 from eqsat_opt.proving.proof.budget import Budget, OutOfWork
 from eqsat_opt.proving.proof.definedness import undefined
 from eqsat_opt.proving.proof.elements import Rounded, elements_of
@@ -58,16 +57,18 @@ from eqsat_opt.proving.proof.normal import (
     negative,
     single,
 )
-from eqsat_opt.proving.proof.numbers import definitions, signs
 from eqsat_opt.proving.proof.obligations import obligation
 from eqsat_opt.proving.proof.powers import power
 from eqsat_opt.proving.proof.ranges import Range, range_of
-from eqsat_opt.proving.proof.scenario import scenarios
 from eqsat_opt.proving.proof.signs import is_positive
 from eqsat_opt.proving.proof.uneven import uneven_ranks
-from eqsat_opt.proving.proof.unify import Unifier
 from eqsat_opt.proving.proof.unions import Classes
-from eqsat_opt.proving.proof.values import Values
+from eqsat_opt.proving.typing.branching import Choices
+from eqsat_opt.proving.typing.choices import Chooser, Decisions
+from eqsat_opt.proving.typing.parameters import definitions, signs
+from eqsat_opt.proving.typing.scenario import scenarios
+from eqsat_opt.proving.typing.unify import Unifier
+from eqsat_opt.proving.typing.values import Values
 from eqsat_opt.rules import (
     Float,
     Func,
@@ -485,14 +486,13 @@ def test_a_side_needs_a_value_where_the_other_has_one(
 
 
 def test_every_combination_of_choices_is_met() -> None:
-    met = []
-    path: list[int] | None = []
-    while path is not None:
-        choices = Choices(path)
+    def two(chooser: Chooser) -> tuple[str, str]:
+        choices = Choices(chooser.choose)
         first = choices.pick("first", "abc")
         assert choices.pick("first", "abc") == first
-        met.append((first, choices.pick("second", "de")))
-        path = choices.next_path()
+        return first, choices.pick("second", "de")
+
+    met = list(Decisions(two).core())
     assert met == [(a, b) for a in "abc" for b in "de"]
 
 

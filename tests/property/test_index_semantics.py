@@ -15,11 +15,10 @@ import pytest
 from eqsat_opt.ir.ops import OPS, Array, IllTyped, get_op
 from eqsat_opt.ir.ops.domains import FieldDomain
 from eqsat_opt.ir.ops.functions import FUNCTIONS
-from eqsat_opt.ir.ops.index_eval import formula_value, poly_value
+from eqsat_opt.ir.ops.index_eval import evaluate, formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom, Poly, atom, poly
 from eqsat_opt.ir.ops.scalars import Constant, IndexTensor, Parameter, Premises, Read
 from eqsat_opt.ir.types import TensorType
-from tests.oracles.index_functions import evaluate
 
 TERMS = 400
 MAX_ELEMENTS = 400

@@ -18,8 +18,7 @@ from eqsat_opt.ir.ops.integers import Atom
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.proving.instances.search import find_instances
 from eqsat_opt.proving.proof import prove
-from eqsat_opt.proving.proof.scenario import Scenario, scenarios
-from eqsat_opt.proving.proof.uneven import HIGHEST_RANK
+from eqsat_opt.proving.typing.scenario import HIGHEST_RANK, Scenario, scenarios
 from eqsat_opt.rules import families
 from eqsat_opt.rules.bindings import Bindings, Undefined, operator, type_of
 from eqsat_opt.rules.rule import Numerics, Phase, Rule

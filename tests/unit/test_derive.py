@@ -333,10 +333,19 @@ def test_a_slice_with_bounds_does_not() -> None:
 # Instances ---------------------------------------------------------------------------------------
 
 
+UNSOLVED = {
+    "conv/take-groups", "equations/conv-split-groups", "reshape/transpose-of-ones-2d",
+    "reshape/transpose-of-ones-3d", "reshape/transpose-of-ones-4d",
+}  # fmt: skip
+"""Rules with conditions on products of extents, which no drawn number meets."""
+
+
 @pytest.mark.parametrize("name", sorted(one.name for one in directed(list(BOOK.values()))))
 def test_generic_instances_type(name: str) -> None:
     chosen = next(one for one in directed(list(BOOK.values())) if one.name == name)
-    for bindings in generic_instances(chosen, most=2):
+    instances = generic_instances(chosen, most=2)
+    assert bool(instances) == (name not in UNSOLVED)
+    for bindings in instances:
         for left, right in zip(chosen.lhs, chosen.rhs, strict=True):
             assert type_of(left, bindings) == type_of(right, bindings)
 

@@ -390,7 +390,7 @@ def test_a_new_elementwise_function_makes_nothing_stale(
     edited({
         f"{OPS_MODULES}functions": in_functions,
         f"{VERIFY}numbers.rationals": entry("_ONE", "lambda x, a: x * x * x"),
-        f"{VERIFY}proof.definitions": entry("_DEFINITIONS", "lambda x, a: _TWO"),
+        f"{VERIFY}numbers.definitions": entry("_DEFINITIONS", "lambda x, a: _TWO"),
     })  # fmt: skip
     now = dependencies.computed()
     assert now is not None

@@ -13,15 +13,14 @@ import numpy as np
 import pytest
 
 from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
-from eqsat_opt.ir.ops.index_eval import formula_value, poly_value
+from eqsat_opt.ir.ops.index_eval import evaluate, formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom
 from eqsat_opt.ir.ops.scalars import Unindexed
+from eqsat_opt.proving.numbers.definitions import PI
 from eqsat_opt.proving.proof import prove
-from eqsat_opt.proving.proof.definitions import PI
-from eqsat_opt.proving.proof.scenario import Scenario, scenarios
+from eqsat_opt.proving.typing.scenario import Scenario, scenarios
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.term import Apply, Condition, Expr, Term, Var, expr
-from tests.oracles.index_functions import evaluate
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

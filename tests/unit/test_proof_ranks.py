@@ -15,16 +15,15 @@ import pytest
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.ir.ops.domains import FieldDomain
-from eqsat_opt.ir.ops.index_eval import formula_value, poly_value
+from eqsat_opt.ir.ops.index_eval import evaluate, formula_value, poly_value
 from eqsat_opt.ir.ops.integers import Atom
 from eqsat_opt.ir.ops.scalars import Unindexed
 from eqsat_opt.proving.proof import prove
 from eqsat_opt.proving.proof.reach import MOST_RANKS, Uneven, reach_of
-from eqsat_opt.proving.proof.scenario import Scenario, scenarios
+from eqsat_opt.proving.typing.scenario import Scenario, scenarios
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Int, Ints, Sides, Tensor, rule
 from eqsat_opt.rules.term import Expr, Term, Var, concat, ops, real, slice_
-from tests.oracles.index_functions import evaluate
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

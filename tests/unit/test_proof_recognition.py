@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from eqsat_opt.ir.ops.domains import FLOAT
+from eqsat_opt.ir.ops.index_eval import evaluate
 from eqsat_opt.ir.ops.integers import Atom, atom
 from eqsat_opt.ir.ops.scalars import Call, Constant, IndexTensor, Read, Scalar
+from eqsat_opt.proving.numbers.definitions import PI, defined
 from eqsat_opt.proving.proof import prove
-from eqsat_opt.proving.proof.definitions import PI, defined
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Float, Int, Ints, Sides, Tensor, rule
 from eqsat_opt.rules.term import Expr, Term, concat, far, is_float, near, ops, real, slice_, sqrt
-from tests.oracles.index_functions import evaluate
 
 pytest.importorskip("z3", reason="proofs need z3: pip install 'eqsat-opt[verify]'")
 

@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Literal
 
-__all__ = ["Atom", "Monomial", "Poly", "atom", "divide", "multiple_of", "poly", "product"]
+__all__ = [
+    "Atom",
+    "Monomial",
+    "Poly",
+    "atom",
+    "divide",
+    "isolated",
+    "multiple_of",
+    "poly",
+    "product",
+]
 
 AtomKind = Literal["symbol", "quotient", "pick", "broadcast", "choose"]
 
@@ -181,3 +191,17 @@ def divide(numerator: Poly, denominator: Poly) -> Poly | None:
         step = Poly(((factor, value // coefficient),))
         result, rest = result + step, rest - step * denominator
     return None
+
+
+def isolated(equation: Poly, unknown: Atom) -> Poly | None:
+    """The value of ``unknown`` that makes ``equation`` zero, where it occurs linearly."""
+    factor = rest = Poly(())
+    for monomial, coefficient in equation.terms:
+        others = tuple(a for a in monomial if a != unknown)
+        if any(unknown in a.symbols() for a in others) or len(monomial) - len(others) > 1:
+            return None
+        if len(others) < len(monomial):
+            factor = factor + Poly(((others, coefficient),))
+        else:
+            rest = rest + Poly(((monomial, coefficient),))
+    return divide(-rest, factor) if factor.terms else None

@@ -1,7 +1,7 @@
 """Instances of a left side that z3 finds, for the rules whose instances are hardly ever drawn.
 
 The typing of the left side at symbolic sizes, and the conditions of the rule, are formulas over
-integers (:mod:`eqsat_opt.proving.proof.scenario`). Small models of them are instances. They
+integers (:mod:`eqsat_opt.proving.typing.scenario`). Small models of them are instances. They
 are made to differ: one symbol after the other is set to a random number, as far as that can hold.
 """
 
@@ -14,15 +14,14 @@ from itertools import combinations, islice
 from math import prod
 from typing import Any, TypeAlias
 
-from eqsat_opt.ir.ops.index_eval import poly_value
 from eqsat_opt.ir.ops.integers import AllOf, AnyOf, Atom, Formula, IsZero, NonNegative, Poly
-from eqsat_opt.ir.ops.scalars import Constant, Unindexed
+from eqsat_opt.ir.ops.scalars import Unindexed
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.proving.proof.integers_z3 import definition
-from eqsat_opt.proving.proof.scenario import Scenario, scenarios
 from eqsat_opt.proving.typing.hints import Hints
 from eqsat_opt.proving.typing.most_general import FUNCTIONS
 from eqsat_opt.proving.typing.open_attributes import SIGNED
+from eqsat_opt.proving.typing.scenario import Scenario, scenarios, value_at
 from eqsat_opt.rules.bindings import Bindings
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr
@@ -61,12 +60,12 @@ class Model:
     numbers: Mapping[str, Any]
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        return tuple(int(poly_value(d, self.sizes)) for d in self.scenario.shapes[name])
+        return tuple(value_at(self.scenario.shapes[name], self.sizes, {}))
 
     def _attribute(self, name: str) -> Any:
         if name in self.numbers:
             return self.numbers[name]
-        return _evaluated(self.scenario.attrs[name], self.sizes)
+        return value_at(self.scenario.attrs[name], self.sizes, self.numbers)
 
     @property
     def key(self) -> Any:
@@ -112,14 +111,6 @@ class Model:
         small = {symbol: min(value, others) for symbol, value in self.sizes.items()}
         long = (self._with({**small, symbol: extent}) for symbol in self.sizes)
         return (one for one in long if one is not None)
-
-
-def _evaluated(value: Any, sizes: Sizes) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_evaluated(part, sizes) for part in value)
-    if isinstance(value, Poly):
-        return int(poly_value(value, sizes))
-    return float(value.value) if isinstance(value, Constant) else value
 
 
 def models(rule: Rule, hints: Hints, *, seed: int = 0) -> Iterator[Model]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 
 from eqsat_opt.ir.ops.integers import Atom, Poly, substitute
+from eqsat_opt.ir.ops.polynomials import isolated
 from eqsat_opt.ir.ops.scalars import Parameter, Read
 from eqsat_opt.proving.proof.normal import (
     Extremum,
@@ -18,7 +19,6 @@ from eqsat_opt.proving.proof.normal import (
     binders,
     single,
 )
-from eqsat_opt.proving.proof.settle import isolated
 
 __all__ = ["Values", "equations_of", "pairings", "signature", "solved", "sum_differences"]
 

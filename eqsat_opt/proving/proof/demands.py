@@ -26,8 +26,7 @@ from eqsat_opt.ir.ops.scalars import (
     bound,
     conjunction,
 )
-from eqsat_opt.proving.proof import unify
-from eqsat_opt.proving.proof.definitions import defined
+from eqsat_opt.proving.numbers.definitions import defined
 from eqsat_opt.proving.proof.from_terms import normalise
 from eqsat_opt.proving.proof.integers_z3 import Context
 from eqsat_opt.proving.proof.normal import (
@@ -45,6 +44,7 @@ from eqsat_opt.proving.proof.normal import (
 from eqsat_opt.proving.proof.powers import power, rational
 from eqsat_opt.proving.proof.ranges import Range, range_of
 from eqsat_opt.proving.proof.signs import is_positive, is_positive_factor
+from eqsat_opt.proving.typing import unify
 
 __all__ = ["Demand", "Kind", "Place", "Signs", "demands"]
 

@@ -22,7 +22,7 @@ from eqsat_opt.proving.proof.integers_z3 import Context
 from eqsat_opt.proving.proof.normal import negative
 from eqsat_opt.proving.proof.obligations import Key, Obligation, obligation
 from eqsat_opt.proving.proof.reach import Reach, Uneven, reach_of
-from eqsat_opt.proving.proof.scenario import Scenario, scenarios
+from eqsat_opt.proving.typing.scenario import Scenario, scenarios
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply
 

@@ -24,6 +24,7 @@ from eqsat_opt.ir.ops.integers import (
     poly,
     substitute,
 )
+from eqsat_opt.ir.ops.polynomials import isolated
 from eqsat_opt.ir.ops.scalars import Parameter, Read, conjunction
 from eqsat_opt.proving.proof.alike import (
     Values,
@@ -53,7 +54,7 @@ from eqsat_opt.proving.proof.normal import (
     single,
 )
 from eqsat_opt.proving.proof.reals_z3 import is_zero_by_cases
-from eqsat_opt.proving.proof.settle import Open, isolated, settle
+from eqsat_opt.proving.proof.settle import Open, settle
 
 __all__ = ["reached", "same", "vanishes"]
 

@@ -24,7 +24,7 @@ from eqsat_opt.ir.ops.scalars import (
     bound,
     conjunction,
 )
-from eqsat_opt.proving.proof.definitions import as_truth, defined
+from eqsat_opt.proving.numbers.definitions import as_truth, defined
 from eqsat_opt.proving.proof.normal import (
     ONE,
     Case,

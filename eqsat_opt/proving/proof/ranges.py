@@ -18,7 +18,7 @@ from eqsat_opt.ir.ops.scalars import (
     Times,
     Whole,
 )
-from eqsat_opt.proving.proof.definitions import defined
+from eqsat_opt.proving.numbers.definitions import defined
 
 __all__ = ["Range", "range_of"]
 

@@ -8,6 +8,7 @@ from functools import reduce
 
 from eqsat_opt.ir.ops.integers import Atom, Formula, IsZero, Poly, at_least, atom, divide, negate
 from eqsat_opt.ir.ops.integers import within as within_extent
+from eqsat_opt.ir.ops.polynomials import isolated
 from eqsat_opt.ir.ops.scalars import Read, bound, conjunction
 from eqsat_opt.proving.proof.from_terms import extremum, function
 from eqsat_opt.proving.proof.integers_z3 import Context
@@ -33,7 +34,7 @@ from eqsat_opt.proving.proof.normal import (
 from eqsat_opt.proving.proof.powers import power
 from eqsat_opt.proving.proof.signs import is_positive
 
-__all__ = ["Open", "isolated", "settle"]
+__all__ = ["Open", "settle"]
 
 
 class Open(Exception):
@@ -43,20 +44,6 @@ class Open(Exception):
         """Carry the condition."""
         super().__init__(str(condition))
         self.condition = condition
-
-
-def isolated(equation: Poly, unknown: Atom) -> Poly | None:
-    """The value of ``unknown`` that makes ``equation`` zero, where it occurs linearly."""
-    factor = rest = Poly(())
-    for monomial, coefficient in equation.terms:
-        others = tuple(a for a in monomial if a != unknown)
-        if any(unknown in a.symbols() for a in others) or len(monomial) - len(others) > 1:
-            return None
-        if len(others) < len(monomial):
-            factor = factor + Poly(((others, coefficient),))
-        else:
-            rest = rest + Poly(((monomial, coefficient),))
-    return divide(-rest, factor) if factor.terms else None
 
 
 def _mentions(formula: Formula | Poly, atoms: Sequence[Atom]) -> bool:

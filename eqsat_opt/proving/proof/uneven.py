@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from eqsat_opt.proving.typing.scenario import HIGHEST_RANK
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Apply, Condition, Expr, Var
 
-__all__ = ["HIGHEST_RANK", "uneven_ranks"]
+__all__ = ["uneven_ranks"]
 
-HIGHEST_RANK = 5
-"""Ranks are tried up to this one, unless the rule pins them."""
 _FARTHEST = 2
 """How many axes from a place a rule may count, and the highest rank that it may compare with + 1:
 so few that ranks without any axis between the places and ranks with some are both tried."""

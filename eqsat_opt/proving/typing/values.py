@@ -18,9 +18,9 @@ from eqsat_opt.ir.ops.integers import (
     quotient,
 )
 from eqsat_opt.ir.ops.scalars import Parameter, Sign, Unindexed, Whole
-from eqsat_opt.proving.proof.definitions import square_root
-from eqsat_opt.proving.proof.numbers import arithmetic, number, signs
-from eqsat_opt.proving.proof.unify import Unifier, is_positive
+from eqsat_opt.proving.numbers.definitions import square_root
+from eqsat_opt.proving.typing.parameters import arithmetic, number, signs
+from eqsat_opt.proving.typing.unify import Unifier, is_positive
 from eqsat_opt.rules.bindings import Undefined
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Condition, Expr

@@ -17,8 +17,8 @@ from eqsat_opt.ir.ops.integers import (
     poly,
     substitute,
 )
+from eqsat_opt.ir.ops.polynomials import isolated
 from eqsat_opt.ir.ops.scalars import conjunction
-from eqsat_opt.proving.proof.settle import isolated
 
 __all__ = ["Unifier", "is_positive"]
 
@@ -50,7 +50,7 @@ class Unifier:
     values: dict[Atom, Poly]
     positive: set[Atom]
 
-    def solve(self, formulas: Sequence[Formula]) -> bool:
+    def solve(self, formulas: Iterable[Formula]) -> bool:
         """Take up what ``formulas`` say; whether anything new was solved."""
         found = False
         for formula in formulas:

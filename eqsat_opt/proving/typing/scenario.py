@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.ops.index_eval import poly_value, scalar_value
 from eqsat_opt.ir.ops.integers import (
+    Atom,
     Formula,
     Poly,
     all_of,
@@ -28,19 +32,23 @@ from eqsat_opt.ir.ops.scalars import (
     Sign,
     Unindexed,
 )
-from eqsat_opt.proving.proof.branching import Choices
-from eqsat_opt.proving.proof.definitions import as_truth
-from eqsat_opt.proving.proof.numbers import definitions, number
-from eqsat_opt.proving.proof.uneven import HIGHEST_RANK
-from eqsat_opt.proving.proof.values import Values
+from eqsat_opt.proving.numbers.definitions import PI, as_truth
+from eqsat_opt.proving.typing.branching import Choices
+from eqsat_opt.proving.typing.choices import Chooser, Decisions
 from eqsat_opt.proving.typing.element_types import demanded
+from eqsat_opt.proving.typing.parameters import definitions, number
+from eqsat_opt.proving.typing.values import Values
 from eqsat_opt.rules.bindings import Undefined
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
 
-__all__ = ["Scenario", "scenarios"]
+__all__ = ["HIGHEST_RANK", "Scenario", "scenario", "scenarios", "value_at"]
 
-_POSITIVE = frozenset({"strides", "dilations", "kernel", "group", "size", "channels", "repeats"})
+HIGHEST_RANK = 5
+"""Ranks are tried up to this one, unless the rule pins them."""
+_POSITIVE = frozenset(
+    {"strides", "dilations", "kernel", "group", "size", "channels", "repeats", "shape"}
+)
 _CHOSEN = {"keepdims": (0, 1), "ceil": (0, 1), "count_include_pad": (0, 1)}
 _WINDOWS = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
 _ROUNDS = 8
@@ -78,20 +86,50 @@ def scenarios(rule: Rule, highest: int = HIGHEST_RANK) -> Iterator[Scenario]:
     Raises:
         Unindexed: if an operator of the rule has no index semantics, or there are too many.
     """
-    path: list[int] | None = []
-    while path is not None:
-        builder = _Builder(rule, choices=Choices(path), highest=highest)
+
+    def attempt(chooser: Chooser) -> Scenario | None:
+        choices = Choices(chooser.choose)
+        found = None
         with contextlib.suppress(IllTyped, Undefined):
-            yield builder.scenario()
-        if builder.choices.combinations > _MAX_SCENARIOS:
+            found = scenario(rule, choices, highest)
+        if choices.combinations > _MAX_SCENARIOS:
             raise Unindexed(f"more than {_MAX_SCENARIOS} combinations of axes and flags")
-        path = builder.choices.next_path()
+        return found
+
+    return (found for found in Decisions(attempt).core() if found is not None)
+
+
+def scenario(rule: Rule, choices: Choices, highest: int = HIGHEST_RANK) -> Scenario:
+    """The scenario that some choices lead to.
+
+    Args:
+        rule: in any direction.
+        choices: what decides.
+        highest: as for all scenarios.
+
+    Raises:
+        IllTyped: if typing alone rules it out.
+        Undefined: if a condition reads what does not exist.
+        Unindexed: if an operator of the rule has no index semantics.
+    """
+    return _Builder(rule, choices=choices, highest=highest).scenario()
+
+
+def value_at(value: Any, sizes: Mapping[Atom, int], numbers: Mapping[str, float]) -> Any:
+    """What a shape or an attribute is at values of the symbols and of the parameters."""
+    if isinstance(value, tuple):
+        return tuple(value_at(part, sizes, numbers) for part in value)
+    if isinstance(value, Poly):
+        return int(poly_value(value, sizes))
+    if isinstance(value, str):
+        return value
+    return scalar_value(value, sizes, {PI.name: math.pi, **numbers})
 
 
 @dataclass
 class _Builder(Values):
-    choices: Choices = field(default_factory=lambda: Choices([]))
-    highest: int = HIGHEST_RANK
+    choices: Choices = field(kw_only=True)
+    highest: int = field(kw_only=True)
 
     def scenario(self) -> Scenario:
         """Build, solve the equations of the typing, and build again until nothing is new."""
@@ -114,6 +152,8 @@ class _Builder(Values):
                 facts = self.unifier.premises(premises.formulas)
                 if any(fact == any_of() for fact in facts):
                     raise IllTyped("contradiction")
+                if self.unifier.solve(self.choices.assumed(facts)):
+                    continue
                 sides = tuple(zip(lefts, rights, strict=True))
                 shapes = {name: self.shape(name) for name in self.ranks}
                 return Scenario(
@@ -159,10 +199,14 @@ class _Builder(Values):
 
     # Terms ---------------------------------------------------------------------------------------
 
+    @cached_property
+    def _demanded(self) -> dict[str, str]:
+        return demanded((*self.rule.lhs, *self.rule.rhs))
+
     def _tensor(self, term: Term, premises: Premises) -> IndexTensor:
         if isinstance(term, Var):
             name = term.name
-            if demanded((*self.rule.lhs, *self.rule.rhs)).get(name) == "bool":
+            if self._demanded.get(name) == "bool":
                 return IndexTensor(
                     self.shape(name), lambda index: as_truth(Read(name, tuple(index)))
                 )
@@ -229,10 +273,16 @@ class _Builder(Values):
             sets = [s for n in range(1, rank + 1) for s in subsets(range(rank), n)]
             return tuple(map(poly, self.choices.pick(name, sets)))
         if kind == "int":
-            return self.symbol(name, positive=key in _POSITIVE)
+            return self._integer(key, name)
         length = self._length(op, key, name, rank)
-        positive = key in _POSITIVE or key == "shape"
-        return tuple(self.symbol(f"{name}[{i}]", positive=positive) for i in range(length))
+        return tuple(self._integer(key, f"{name}[{i}]") for i in range(length))
+
+    def _integer(self, key: str, name: str) -> Poly:
+        """A number, where one is chosen, or a symbol."""
+        chosen = self.choices.number(key, name)
+        if chosen is not None:
+            return poly(chosen)
+        return self.symbol(name, positive=key in _POSITIVE)
 
     def _is_indexed(self, name: str) -> bool:
         """Whether the rule looks at single elements of a list."""

@@ -23,8 +23,8 @@ from eqsat_opt.ir.ops.scalars import (
     Unindexed,
     Whole,
 )
+from eqsat_opt.proving.numbers.definitions import PI, square_root
 from eqsat_opt.proving.numbers.literals import exact_literal
-from eqsat_opt.proving.proof.definitions import PI, square_root
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Condition, Expr
 

@@ -1,0 +1,52 @@
+"""Decisions of a typing by name, and what else is up to whoever asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any
+
+from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.ops.integers import Formula
+
+__all__ = ["Choices"]
+
+
+class Choices:
+    """Named decisions; all integers stay symbols, and nothing is assumed.
+
+    Attributes:
+        made: what was chosen, by name.
+        counts: of how many options, by name.
+    """
+
+    def __init__(self, choose: Callable[[Sequence[Any]], Any]) -> None:
+        """Choose nothing yet; ``choose`` takes one of some options."""
+        self.made: dict[str, Any] = {}
+        self.counts: dict[str, int] = {}
+        self._choose = choose
+
+    def pick(self, name: str, options: Sequence[Any]) -> Any:
+        """The option for ``name``; the same one every time.
+
+        Raises:
+            IllTyped: if there is none.
+        """
+        if name not in self.made:
+            if not options:
+                raise IllTyped(f"nothing fits {name}")
+            self.counts[name] = len(options)
+            self.made[name] = self._choose(options)
+        return self.made[name]
+
+    @property
+    def combinations(self) -> int:
+        """Options of all choices but those of ranks, which mostly exclude each other."""
+        return prod(n for name, n in self.counts.items() if not name.startswith("rank "))
+
+    def number(self, key: str, name: str) -> int | None:
+        """A value for the integer ``name``, an attribute ``key``; ``None``: it stays a symbol."""
+
+    def assumed(self, premises: Sequence[Formula]) -> Iterable[Formula]:
+        """What is to hold beyond the premises, which may leave cases open."""
+        return ()
