@@ -41,13 +41,6 @@ _RANDOM = frozenset(
         "Dropout",
     }
 )
-_EXACT = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Floor", "Ceil", "Relu", "Not", "IsNaN", "Min",
-     "Max", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor",
-     "Where", "Cast", "Sqrt"}
-)  # fmt: skip
-"""Pointwise operators for which IEEE 754 leaves one result, so that folding keeps every bit."""
-
 _IR_VERSION = 10
 """Of the one-node models that onnxruntime evaluates, which reads no version above its own."""
 
@@ -72,7 +65,8 @@ def _nodes_of(attribute: onnx_ir.Attr) -> Iterable[onnx_ir.Node]:
 
 def is_exact(op: str) -> bool:
     """Whether every implementation of an operator agrees to the last bit."""
-    return get_op(op).kind == "movement" or op in _EXACT
+    known = get_op(op)
+    return known.kind == "movement" or "determined" in known.traits
 
 
 def rounds_alike(function: str) -> bool:
@@ -82,7 +76,8 @@ def rounds_alike(function: str) -> bool:
     does not fix the result (an exponential, a logarithm) the two differ in the last bit, in up to
     one element of a hundred.
     """
-    return function in _EXACT or function == "LeakyRelu" or "exact" in get_op(function).traits
+    traits = get_op(function).traits
+    return function == "LeakyRelu" or "determined" in traits or "exact" in traits
 
 
 def evaluate(node: Node, operands: Sequence[Array], type_: TensorType) -> Array:

@@ -17,7 +17,7 @@ from eqsat_opt.ir.folding import evaluate_opaque, fold, is_deterministic, is_exa
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
 from eqsat_opt.ir.handles import array_constant, held_bytes, splat_constant, splat_value
 from eqsat_opt.ir.onnx_import import identity_node
-from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.quantised import may_fold
 from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
 
@@ -29,10 +29,7 @@ NUMERICS = ("bitexact", "reassociate", "refactor", "relaxed")
 FOLDED_BYTES = 4 << 20
 """A folded constant may be this large, or as large as what it is computed from."""
 
-_BROADCASTING = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Equal", "Greater", "Less", "GreaterOrEqual",
-     "LessOrEqual", "And", "Or", "Xor", "Where"}
-)  # fmt: skip
+_BROADCASTING = with_trait("broadcasting")
 
 
 def normalise(graph: Graph, *, numerics: str = "reassociate") -> Graph:

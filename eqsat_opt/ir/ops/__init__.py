@@ -1,18 +1,10 @@
-"""The operator registry; importing this package fills it."""
+"""The operator registry; importing this package fills it, from every module in it."""
 
 from __future__ import annotations
 
-from eqsat_opt.ir.ops import (
-    attention,
-    canonical,
-    global_pool,
-    linear,
-    movement,
-    normalisation,
-    pointwise,
-    reduction,
-    window,
-)
+import pkgutil
+from importlib import import_module
+
 from eqsat_opt.ir.ops._base import (
     OPS,
     Array,
@@ -20,10 +12,12 @@ from eqsat_opt.ir.ops._base import (
     AttrMap,
     Domain,
     IllTyped,
+    OnnxForm,
     Op,
     broadcast_shapes,
     get_op,
     is_known,
+    with_trait,
 )
 
 __all__ = [
@@ -33,17 +27,13 @@ __all__ = [
     "AttrMap",
     "Domain",
     "IllTyped",
+    "OnnxForm",
     "Op",
-    "attention",
     "broadcast_shapes",
-    "canonical",
     "get_op",
-    "global_pool",
     "is_known",
-    "linear",
-    "movement",
-    "normalisation",
-    "pointwise",
-    "reduction",
-    "window",
+    "with_trait",
 ]
+
+for _module in pkgutil.iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = [
     "AttrMap",
     "Domain",
     "IllTyped",
+    "OnnxForm",
     "Op",
     "Trait",
     "TypeFn",
@@ -31,13 +32,19 @@ __all__ = [
     "padded",
     "register",
     "require",
+    "traits",
+    "with_trait",
 ]
 
 Array = npt.NDArray[Any]
 AttrMap = Mapping[str, Any]
 AttrKind = Literal["int", "float", "str", "ints"]
 OpClass = Literal["pointwise", "contraction", "reduction", "window", "movement"]
-Trait = Literal["exact", "nonnegative", "pole", "vanishing"]
+Trait = Literal[
+    "exact", "determined", "nonnegative", "pole", "vanishing",
+    "broadcasting", "moving", "ring", "order", "truth", "floats",
+    "along", "trailing", "channel", "plane", "spatial",
+]  # fmt: skip
 
 
 class IllTyped(Exception):
@@ -70,6 +77,19 @@ FlopsFn = Callable[[Sequence[TensorType], TensorType, AttrMap], Dim]
 
 
 @dataclass(frozen=True)
+class OnnxForm:
+    """An operator of ONNX with the same name, operands and attributes.
+
+    Attributes:
+        since: first opset of ONNX that has it with these attributes.
+        defaults: values that ONNX gives to attributes that are left out.
+    """
+
+    since: int = 1
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Op:
     """An operator with exactly one output.
 
@@ -85,11 +105,29 @@ class Op:
         index_fn: one output element as a term over operand elements, at symbolic extents; it must
             agree with ``eval_fn``, and its premises follow from ``type_fn``. ``None``: no rule on
             this operator is proved for all sizes.
-        traits: what it does to special numbers. ``exact``: it rounds nothing; ``pole``: it is
-            infinite at some finite operand, where the sign of a zero may decide which infinity;
+        traits: what it does to special numbers. ``exact``: it rounds nothing; ``determined``: IEEE
+            754 leaves one result, so that all implementations agree to the last bit; ``pole``: it
+            is infinite at some finite operand, where the sign of a zero may decide which infinity;
             ``vanishing``: over the reals it is never 0, but small results underflow to 0;
             ``nonnegative``: over the reals it has no negative operand. All operators keep NaN, but
             for a ``Where`` that does not choose it.
+
+            What it computes. ``moving``: each element of the result is one of an operand, or a
+            number of its own, as of all of kind ``movement``; ``ring``: sums, differences and
+            products of elements, which are equal in every ring if they are so in one; ``order``:
+            maxima and minima of elements, which are so in every order; ``truth``: results are true
+            or false; ``floats``: it is defined on floating point only.
+
+            Which axes it treats alike. ``broadcasting``: elementwise, and operands broadcast;
+            ``along``: the result has the axes of the operands, one of which, or some, are named;
+            ``trailing``: it normalises all axes from one on; ``channel``: it treats the second axis
+            on its own; ``plane``: it reduces over all axes behind the first two; ``spatial``: it
+            computes images, whose first two axes are samples and channels.
+        element_types: number of an operand to its element type, where it has not that of the
+            others; empty where it may have any.
+        choices: attribute to all values that it may have, where these are few.
+        onnx: the same operator of ONNX; ``None`` where :mod:`eqsat_opt.ir.mappings` says how ONNX
+            spells it.
     """
 
     name: str
@@ -102,6 +140,14 @@ class Op:
     commutative: bool = False
     index_fn: IndexFn | None = None
     traits: frozenset[Trait] = frozenset()
+    element_types: Mapping[int, str] = field(default_factory=dict)
+    choices: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    onnx: OnnxForm | None = None
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether each element of the result is one of an operand, or a number of its own."""
+        return self.kind == "movement" or "moving" in self.traits
 
 
 OPS: dict[str, Op] = {}
@@ -118,6 +164,16 @@ def register(op: Op) -> Op:
 def get_op(name: str) -> Op:
     """The operator called ``name``."""
     return OPS[name]
+
+
+def traits(*names: Trait) -> frozenset[Trait]:
+    """A set of traits."""
+    return frozenset(names)
+
+
+def with_trait(trait: Trait) -> frozenset[str]:
+    """The names of all operators with a trait."""
+    return frozenset(name for name, op in OPS.items() if trait in op.traits)
 
 
 def is_known(name: str) -> bool:

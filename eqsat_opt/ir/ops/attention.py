@@ -23,6 +23,7 @@ from eqsat_opt.ir.ops._base import (
     get_op,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.types import FLOATS, TensorType
 
@@ -76,5 +77,5 @@ _ATTRS: dict[str, AttrKind] = {"scale": "float"}
 for _name, _arity in (("Attention", 3), ("MaskedAttention", 4)):
     register(
         Op(_name, (_arity, _arity), _ATTRS, "contraction", _type, _attention, _flops,
-           index_fn=index_attention.attention)
+           index_fn=index_attention.attention, traits=traits("floats"))
     )  # fmt: skip

@@ -15,9 +15,11 @@ from eqsat_opt.ir.ops._base import (
     EvalFn,
     FlopsFn,
     Op,
+    Trait,
     elements,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.ops.normalisation import inverse_deviation, mean
 from eqsat_opt.ir.ops.scalars import Call, IndexFn, Inverse, Plus, Times, elementwise
@@ -85,6 +87,9 @@ _POINTWISE_INDEX: dict[str, IndexFn] = {
     "Square": elementwise(lambda x, _a: Times((x[0], x[0]))),
     "Rsqrt": elementwise(lambda x, _a: Inverse(Call("Sqrt", (), (x[0],)))),
 }
+_TRAITS: dict[str, frozenset[Trait]] = {
+    "Rsqrt": traits("pole"), "Square": traits("ring"),
+}  # fmt: skip
 for _name, (_attr, _evaluate) in _POINTWISE.items():
     register(
         Op(
@@ -96,16 +101,16 @@ for _name, (_attr, _evaluate) in _POINTWISE.items():
             _evaluate,
             _flops(1),
             index_fn=_POINTWISE_INDEX[_name],
-            traits=frozenset({"pole"} if _name == "Rsqrt" else ()),
+            traits=_TRAITS.get(_name, frozenset()),
         )
     )
 register(
     Op("Center", (1, 1), {"axes": "ints"}, "reduction", _along, _center, _flops(2),
-       index_fn=index_reduction.center)
+       index_fn=index_reduction.center, traits=traits("along", "floats"))
 )  # fmt: skip
 register(
     Op("RmsN", (1, 1), {"axes": "ints", "epsilon": "float"}, "reduction", _along, _rms, _flops(4),
-       index_fn=index_reduction.root_mean_square)
+       index_fn=index_reduction.root_mean_square, traits=traits("along", "floats"))
 )  # fmt: skip
 
 
@@ -139,5 +144,5 @@ def _repeat(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array
 
 register(
     Op("Repeat", (1, 1), {"axis": "int", "repeats": "int"}, "movement", _repeat_type, _repeat,
-       lambda _i, _o, _a: 0, index_fn=index_movement.repeat)
+       lambda _i, _o, _a: 0, index_fn=index_movement.repeat, traits=traits("along"))
 )  # fmt: skip

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Trait
+from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Trait, traits
 
 __all__ = ["FUNCTIONS", "ScalarFunction"]
 
@@ -32,6 +32,7 @@ class ScalarFunction:
         flops: rough FLOPs per element of what is no single instruction.
         traits: what it does to special numbers (:class:`~eqsat_opt.ir.ops.Op`).
         on_integers: whether it takes whole numbers, too.
+        choices: attribute to all values that it may have, where these are few.
     """
 
     evaluate: Callable[[Array, AttrMap], Array]
@@ -41,6 +42,7 @@ class ScalarFunction:
     flops: int = 1
     traits: frozenset[Trait] = frozenset()
     on_integers: bool = False
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def _erf(x: Array) -> Array:
@@ -83,24 +85,25 @@ def _clip(x: Array, low: float, high: float) -> Array:
     return np.asarray(np.minimum(np.maximum(x, low), high))
 
 
-_EXACT = frozenset[Trait]({"exact"})
-_VANISHING = frozenset[Trait]({"vanishing"})
+_EXACT = traits("exact")
+_DETERMINED = _EXACT | traits("determined")
+_VANISHING = traits("vanishing")
 _ALPHA: Mapping[str, AttrKind] = {"alpha": "float"}
 
 FUNCTIONS: dict[str, ScalarFunction] = {
     "Relu": ScalarFunction(
-        lambda x, _a: np.maximum(x, 0), traits=_EXACT, on_integers=True
+        lambda x, _a: np.maximum(x, 0), traits=_DETERMINED | traits("order"), on_integers=True
     ),
-    "Abs": ScalarFunction(lambda x, _a: np.abs(x), traits=_EXACT, on_integers=True),
+    "Abs": ScalarFunction(lambda x, _a: np.abs(x), traits=_DETERMINED, on_integers=True),
     "Sign": ScalarFunction(lambda x, _a: np.sign(x), since=9, traits=_EXACT, on_integers=True),
-    "Floor": ScalarFunction(lambda x, _a: np.floor(x), traits=_EXACT),
-    "Ceil": ScalarFunction(lambda x, _a: np.ceil(x), traits=_EXACT),
+    "Floor": ScalarFunction(lambda x, _a: np.floor(x), traits=_DETERMINED),
+    "Ceil": ScalarFunction(lambda x, _a: np.ceil(x), traits=_DETERMINED),
     "Round": ScalarFunction(lambda x, _a: np.rint(x), since=11, traits=_EXACT),
     "Exp": ScalarFunction(lambda x, _a: np.exp(x), flops=8, traits=_VANISHING),
     "Log": ScalarFunction(
-        lambda x, _a: np.log(x), flops=8, traits=frozenset({"nonnegative", "pole"})
+        lambda x, _a: np.log(x), flops=8, traits=traits("nonnegative", "pole")
     ),
-    "Sqrt": ScalarFunction(lambda x, _a: np.sqrt(x), traits=frozenset({"nonnegative"})),
+    "Sqrt": ScalarFunction(lambda x, _a: np.sqrt(x), traits=traits("determined", "nonnegative")),
     "Sin": ScalarFunction(lambda x, _a: np.sin(x), since=7),
     "Cos": ScalarFunction(lambda x, _a: np.cos(x), since=7),
     "Tanh": ScalarFunction(lambda x, _a: np.tanh(x), flops=10),
@@ -120,6 +123,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
     "Gelu": ScalarFunction(
         lambda x, a: _gelu(x, a["approximate"]),
         {"approximate": "str"}, {"approximate": "none"}, since=20, flops=14,
+        choices={"approximate": ("none", "tanh")},
     ),
     "Swish": ScalarFunction(
         lambda x, a: x * _sigmoid(a["alpha"] * x), _ALPHA, since=0, flops=11
@@ -144,7 +148,8 @@ FUNCTIONS: dict[str, ScalarFunction] = {
     ),
     "Clip": ScalarFunction(
         lambda x, a: _clip(x, a["min"], a["max"]),
-        {"min": "float", "max": "float"}, since=0, traits=_EXACT, on_integers=True,
+        {"min": "float", "max": "float"}, since=0,
+        traits=_EXACT | traits("order"), on_integers=True,
     ),
 }  # fmt: skip
 """By the name of the operator; every law of an arbitrary f holds for each."""

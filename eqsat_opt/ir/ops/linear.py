@@ -15,11 +15,13 @@ from eqsat_opt.ir.ops._base import (
     AttrKind,
     AttrMap,
     Domain,
+    OnnxForm,
     Op,
     broadcast_shapes,
     padded,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.types import TensorType
 
@@ -45,7 +47,7 @@ def _matmul_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: Attr
 
 register(
     Op("MatMul", (2, 2), {}, "contraction", _matmul_type, lambda d, x, _a: d.matmul(x[0], x[1]),
-       _matmul_flops, index_fn=index_linear.matmul)
+       _matmul_flops, index_fn=index_linear.matmul, traits=traits("ring"), onnx=OnnxForm())
 )  # fmt: skip
 
 
@@ -190,7 +192,7 @@ def _conv_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMa
 
 register(
     Op("Conv", (2, 3), _CONV_ATTRS, "contraction", _conv_type, _conv, _conv_flops,
-       index_fn=index_linear.conv)
+       index_fn=index_linear.conv, traits=traits("floats", "ring", "spatial"))
 )  # fmt: skip
 
 
@@ -255,5 +257,6 @@ def _deconv_flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: Att
 
 register(
     Op("ConvTranspose", (2, 3), {**_CONV_ATTRS, "output_padding": "ints"}, "contraction",
-       _deconv_type, _deconv, _deconv_flops, index_fn=index_linear.deconv)
+       _deconv_type, _deconv, _deconv_flops, index_fn=index_linear.deconv,
+       traits=traits("floats", "ring", "spatial"))
 )  # fmt: skip

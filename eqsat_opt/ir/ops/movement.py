@@ -19,6 +19,7 @@ from eqsat_opt.ir.ops._base import (
     padded,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.types import TensorType, has_element, numpy_dtype
 
@@ -46,7 +47,7 @@ def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 register(
     Op("Concat", (1, 1 << 20), {"axis": "int"}, "movement", _concat_type,
        lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]), _no_flops,
-       index_fn=index_movement.concat)
+       index_fn=index_movement.concat, traits=traits("along"))
 )  # fmt: skip
 
 
@@ -76,6 +77,7 @@ register(
         _slice,
         _no_flops,
         index_fn=index_movement.slice_,
+        traits=traits("along"),
     )
 )
 
@@ -195,6 +197,7 @@ register(
         _gather,
         _no_flops,
         index_fn=index_movement.gather,
+        element_types={1: "int64"},
     )
 )
 

@@ -19,6 +19,7 @@ from eqsat_opt.ir.ops._base import (
     broadcast_shapes,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.types import FLOATS, TensorType
 
@@ -122,11 +123,11 @@ def _flops(per_element: int) -> FlopsFn:
 
 register(
     Op("LayerNormalization", (2, 3), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type,
-       _layer, _flops(8), index_fn=index_reduction.layer)
+       _layer, _flops(8), index_fn=index_reduction.layer, traits=traits("floats", "trailing"))
 )  # fmt: skip
 register(
     Op("RMSNormalization", (2, 2), {"axis": "int", "epsilon": "float"}, "reduction", _layer_type,
-       _rms, _flops(5), index_fn=index_reduction.rms)
+       _rms, _flops(5), index_fn=index_reduction.rms, traits=traits("floats", "trailing"))
 )  # fmt: skip
 register(
     Op(
@@ -138,6 +139,7 @@ register(
         _batch,
         _flops(2),
         index_fn=index_reduction.batch,
+        traits=traits("channel", "floats"),
     )
 )
 register(
@@ -150,5 +152,6 @@ register(
         _instance,
         _flops(8),
         index_fn=index_reduction.instance,
+        traits=traits("channel", "floats", "plane"),
     )
 )

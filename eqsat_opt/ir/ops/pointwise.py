@@ -13,13 +13,14 @@ from eqsat_opt.ir.ops._base import (
     Domain,
     EvalFn,
     FlopsFn,
+    OnnxForm,
     Op,
-    Trait,
     TypeFn,
     broadcast_shapes,
     elements,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.ops.scalars import (
@@ -103,11 +104,11 @@ def _applied(name: str) -> EvalFn:
     return evaluate
 
 
-_TRAITS: dict[str, frozenset[Trait]] = {
-    **dict.fromkeys(("Min", "Max"), frozenset[Trait]({"exact"})),
-    "Div": frozenset({"pole"}),
-    "Pow": frozenset({"nonnegative", "pole", "vanishing"}),
-}
+_DETERMINED = traits("determined")
+_EXACT = _DETERMINED | traits("exact")
+_TRUTH = _EXACT | traits("truth")
+_SPREAD = traits("broadcasting")
+_RING = _DETERMINED | traits("broadcasting", "ring")
 
 
 def _float(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -127,14 +128,16 @@ for _name, _function in FUNCTIONS.items():
             _flops(_function.flops),
             index_fn=called(_name),
             traits=_function.traits,
+            choices=_function.choices,
+            onnx=OnnxForm(_function.since, _function.defaults) if _function.since else None,
         )
     )
 
-_EXACT = frozenset[Trait]({"exact"})
 for _name, _operand_fn in (("Not", _logical), ("IsNaN", _nan)):
     register(
         Op(_name, (1, 1), {}, "pointwise", _operand_fn, _applied(_name), _flops(),
-           index_fn=called(_name), traits=_EXACT)
+           index_fn=called(_name), traits=_TRUTH, onnx=OnnxForm(9 if _name == "IsNaN" else 1),
+           element_types={0: "bool"} if _name == "Not" else {})
     )  # fmt: skip
 
 _ARITHMETIC: dict[str, EvalFn] = {
@@ -161,32 +164,37 @@ for _name, _evaluate in _ARITHMETIC.items():
             _flops(),
             commutative=_name in ("Add", "Mul"),
             index_fn=_ARITHMETIC_INDEX[_name],
-            traits=_TRAITS.get(_name, frozenset()),
+            traits=_RING if _name != "Div" else _DETERMINED | _SPREAD | traits("pole"),
+            onnx=OnnxForm(),
         )
     )
 
 register(
     Op("Neg", (1, 1), {}, "pointwise", _signed, lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
-       _flops(), traits=_EXACT,
+       _flops(), traits=_EXACT | traits("ring"), onnx=OnnxForm(),
        index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
 )  # fmt: skip
 register(
     Op("Reciprocal", (1, 1), {}, "pointwise", _float,
        lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
        _flops(), index_fn=elementwise(lambda x, _a: Inverse(x[0])),
-       traits=frozenset[Trait]({"pole"}))
+       traits=traits("pole"), onnx=OnnxForm())
 )  # fmt: skip
 
 for _name in ("Min", "Max"):
     register(
         Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(), commutative=True,
-           index_fn=called(_name), traits=_TRAITS[_name])
+           index_fn=called(_name), traits=_EXACT | _SPREAD | traits("order"))
     )  # fmt: skip
-for _name, _type_fn, _per_element in (("Pow", _pow, _POWER_FLOPS), ("PRelu", _prelu, 1)):
-    register(
-        Op(_name, (2, 2), {}, "pointwise", _type_fn, _applied(_name), _flops(_per_element),
-           index_fn=called(_name), traits=_TRAITS.get(_name, frozenset()))
-    )  # fmt: skip
+register(
+    Op("Pow", (2, 2), {}, "pointwise", _pow, _applied("Pow"), _flops(_POWER_FLOPS),
+       index_fn=called("Pow"), traits=_SPREAD | traits("nonnegative", "pole", "vanishing"),
+       element_types={1: ""}, onnx=OnnxForm())
+)  # fmt: skip
+register(
+    Op("PRelu", (2, 2), {}, "pointwise", _prelu, _applied("PRelu"), _flops(),
+       index_fn=called("PRelu"), onnx=OnnxForm())
+)  # fmt: skip
 
 COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
 _TRUTHS: tuple[tuple[str, TypeFn], ...] = (
@@ -205,7 +213,9 @@ for _name, _truth_fn in _TRUTHS:
             _applied(_name),
             _flops(),
             index_fn=called(_name),
-            traits=_EXACT,
+            traits=_TRUTH | _SPREAD,
+            element_types={0: "bool", 1: "bool"} if _truth_fn is _logical else {},
+            onnx=OnnxForm(12 if _name.endswith("OrEqual") else 1),
         )
     )
 
@@ -218,7 +228,8 @@ def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 register(
     Op("Where", (3, 3), {}, "pointwise", _where_type, lambda _d, x, _a: np.where(*x),
-       _flops(), index_fn=called("Where"), traits=_EXACT)
+       _flops(), index_fn=called("Where"), traits=_EXACT | _SPREAD | traits("moving"),
+       element_types={0: "bool"}, onnx=OnnxForm(9))
 )  # fmt: skip
 
 
@@ -239,5 +250,5 @@ def _cast(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 register(
     Op("Cast", (1, 1), {"to": "str"}, "pointwise", _cast_type, _cast, _flops(),
-       index_fn=called("Cast"))
+       index_fn=called("Cast"), traits=_DETERMINED)
 )  # fmt: skip

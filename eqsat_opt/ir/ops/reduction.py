@@ -10,7 +10,17 @@ import numpy as np
 
 from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.ops import index_reduction
-from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Domain, Op, register, require
+from eqsat_opt.ir.ops._base import (
+    Array,
+    AttrKind,
+    AttrMap,
+    Domain,
+    Op,
+    Trait,
+    register,
+    require,
+    traits,
+)
 from eqsat_opt.ir.types import FLOATS, TensorType
 
 __all__ = ["REDUCTIONS"]
@@ -92,11 +102,16 @@ _INDEX_FNS = {
     "ReduceMax": index_reduction.reduction("max"),
     "ReduceMin": index_reduction.reduction("min"),
 }
+_TRAITS: dict[str, frozenset[Trait]] = {
+    **dict.fromkeys(("ReduceSum", "ReduceProd"), traits("ring")),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), traits("order")),
+}
 for _name, _evaluate in REDUCTIONS.items():
     register(
         Op(_name, (1, 1), _ATTRS, "reduction",
            _extremum_type if _name in ("ReduceMax", "ReduceMin") else _reduce_type,
-           _evaluate, _flops, index_fn=_INDEX_FNS.get(_name))
+           _evaluate, _flops, index_fn=_INDEX_FNS.get(_name),
+           traits=_TRAITS.get(_name, frozenset()), choices={"keepdims": (0, 1)})
     )  # fmt: skip
 
 
@@ -129,7 +144,7 @@ def _softmax_flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: At
 
 register(
     Op("Softmax", (1, 1), {"axis": "int"}, "reduction", _softmax_type, _softmax, _softmax_flops,
-       index_fn=index_reduction.softmax)
+       index_fn=index_reduction.softmax, traits=traits("along", "floats"))
 )  # fmt: skip
 register(
     Op(
@@ -141,5 +156,6 @@ register(
         _log_softmax,
         _softmax_flops,
         index_fn=index_reduction.log_softmax,
+        traits=traits("along", "floats"),
     )
 )

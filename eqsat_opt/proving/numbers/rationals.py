@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.ops import Array, AttrMap
+from eqsat_opt.ir.ops import Array, AttrMap, with_trait
 from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.proving.numbers.literals import exact_literal
 from eqsat_opt.proving.numbers.shapes import SHAPED
@@ -94,7 +94,7 @@ _TWO: dict[str, Callable[[Any, Any], Any]] = {
     "Or": lambda x, y: bool(x) or bool(y),
     "Xor": lambda x, y: bool(x) != bool(y),
 }
-EXACT = frozenset({*_ONE, *_TWO, "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"})
+EXACT = frozenset({*_ONE, *_TWO}) | with_trait("order")
 """Operators whose own definition, with its order and its signs, is what is evaluated here."""
 
 

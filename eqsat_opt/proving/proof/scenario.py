@@ -41,7 +41,6 @@ from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term,
 __all__ = ["Scenario", "scenarios"]
 
 _POSITIVE = frozenset({"strides", "dilations", "kernel", "group", "size", "channels", "repeats"})
-_CHOSEN = {"keepdims": (0, 1), "ceil": (0, 1), "count_include_pad": (0, 1)}
 _WINDOWS = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
 _ROUNDS = 8
 _MAX_SCENARIOS = 15_000
@@ -218,8 +217,8 @@ class _Builder(Values):
             raise Unindexed(f"the attribute {key} is a variable string")
         if key == "axis":
             return poly(self.choices.pick(name, range(rank)))
-        if key in _CHOSEN:
-            return poly(self.choices.pick(name, _CHOSEN[key]))
+        if key in get_op(op).choices:
+            return poly(self.choices.pick(name, get_op(op).choices[key]))
         if key == "perm":
             perm = self.choices.pick(name, list(itertools.permutations(range(rank))))
             return tuple(map(poly, perm))

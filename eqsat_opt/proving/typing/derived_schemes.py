@@ -1,0 +1,95 @@
+"""How an operator constrains shapes and attributes, as its index function says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops.index_eval import poly_value
+from eqsat_opt.ir.ops.integers import Atom, IsZero, Poly, atom, poly
+from eqsat_opt.ir.ops.scalars import Parameter, Unindexed
+from eqsat_opt.ir.ops.signatures import ranks_of, signature
+from eqsat_opt.proving.typing.extents import Extent, Shape, Unknown, apply, resolve
+from eqsat_opt.proving.typing.most_general import Fresh, Known, Typing
+from eqsat_opt.proving.typing.open_attributes import SIGNED, attribute, multiple
+from eqsat_opt.rules.term import Apply
+
+__all__ = ["derived"]
+
+_COUNTS = (2, 1, 3)
+
+
+def derived(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    """The scheme of an operator without one of its own."""
+    op = get_op(term.op)
+    known = [None if isinstance(one, Fresh) else len(one) for one in operands]
+    ranks = sorted(
+        option[:-1]
+        for option in ranks_of(op.name, len(operands))
+        if all(k in (None, rank) for k, rank in zip(known, option, strict=False))
+    )
+    t.require(bool(ranks))
+    chosen = t.choose(ranks, core=1) if len(ranks) > 1 else ranks[0]
+    shapes = [
+        t.fresh(one, (rank,)) if isinstance(one, Fresh) else one
+        for one, rank in zip(operands, chosen, strict=True)
+    ]
+    t.require(tuple(map(len, shapes)) == chosen)
+    attrs: dict[str, Any] = {}
+    for key, kind in op.attrs.items():
+        if key == "axis":
+            options: Sequence[Any] = range(len(shapes[0]))
+        else:
+            options = op.choices.get(key, _COUNTS if kind == "int" else SIGNED)
+        value = attribute(t, term, key, options, core=2)
+        attrs[key] = {"float": Parameter(key), "str": value}.get(kind, value)
+        if kind == "int":
+            t.require(isinstance(value, int))
+            attrs[key] = poly(value)
+    extents = {Atom(f"d{i}_{j}"): e for i, shape in enumerate(shapes) for j, e in enumerate(shape)}
+    names = iter(extents)
+    try:
+        said = signature(op, [[atom(next(names)) for _ in shape] for shape in shapes], attrs)
+    except Unindexed:
+        t.require(False)
+        raise
+    for premise in said.premises:
+        if isinstance(premise, IsZero):
+            _equate(t, premise.poly, extents)
+    return shapes, tuple(_extent(part, extents) for part in said.result)
+
+
+def _equate(t: Typing, zero: Poly, extents: Mapping[Atom, Extent]) -> None:
+    """Make a polynomial 0 where it is ``n - d * (n // d)``, or linear in an extent; or test it."""
+    for part in (part for monomial, _ in zero.terms for part in monomial):
+        if part.kind == "quotient":
+            whole, factor = part.args
+            only = extents.get(next(iter(whole.symbols()), part))
+            number = factor.constant
+            if number and isinstance(only, Unknown) and zero in _exact(part):
+                multiple(t, only, number, t.extents.new())
+                return
+    for monomial, coefficient in zero.terms:
+        if len(monomial) == 1 and monomial[0] in extents and coefficient in (1, -1):
+            rest = Poly(tuple(term for term in zero.terms if term[0] != monomial))
+            t.equal(extents[monomial[0]], _extent(rest * -coefficient, extents))
+            return
+    t.equal(_extent(zero, extents), 0)
+
+
+def _exact(part: Atom) -> tuple[Poly, Poly]:
+    """That a quotient has no rest, either way round."""
+    rest = part.args[0] - atom(part) * part.args[1]
+    return rest, -rest
+
+
+def _extent(value: Poly, extents: Mapping[Atom, Extent]) -> Extent:
+    names = sorted(value.symbols())
+    if value.constant is not None:
+        return value.constant
+
+    def number(*sizes: int) -> int:
+        return int(poly_value(value, dict(zip(names, sizes, strict=True))))
+
+    return apply(number, *(resolve(extents[name]) for name in names))
