@@ -44,8 +44,6 @@ _RANDOM = frozenset(
 _IR_VERSION = 10
 """Of the one-node models that onnxruntime evaluates, which reads no version above its own."""
 
-_SPLAT_MOVES = ("Expand", "Reshape", "Transpose", "Slice")
-
 
 def is_deterministic(node: onnx_ir.Node) -> bool:
     """Whether an ONNX node gives the same result each time, as far as its operators tell."""
@@ -101,17 +99,13 @@ def fold(
         ``None`` if there is none, or if result or operands are larger than what is held of the
         operands and than ``limit_bytes``: a splat is small, and what is computed of it may not be.
     """
-    if node.op in _SPLAT_MOVES or (
-        get_op(node.op).kind == "pointwise" and node.op != "BatchNormalization"
-    ):
+    op = get_op(node.op)
+    moves = op.keeps_elements and op.arity == (1, 1)
+    if moves or (op.kind == "pointwise" and "channel" not in op.traits):
         values = [splat_value(o, 1) for o in operands]
         if all(v is not None for v in values):
             scalars = [np.asarray(v).reshape(()) for v in values]
-            value = (
-                scalars[0]
-                if node.op in _SPLAT_MOVES
-                else evaluate(node, scalars, TensorType(type_.dtype, ()))
-            )
+            value = scalars[0] if moves else evaluate(node, scalars, TensorType(type_.dtype, ()))
             return splat_constant(value, type_.static_shape())
     room = max(limit_bytes, held_bytes(operands))
     if any(one.static_bytes() > room for one in (type_, *(o.type for o in operands))):

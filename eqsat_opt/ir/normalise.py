@@ -243,15 +243,15 @@ class _Pass:
             and identity(node)
         ):
             return node.inputs[0]
-        neutral = _NEUTRAL.get(node.op)
-        if neutral is not None:
-            for position, accepts in neutral.items():
-                other = node.inputs[1 - position]
-                constant = self.constants.get(node.inputs[position])
-                if constant is None or self.types.get(other) != type_:
-                    continue
-                value = splat_value(constant)
-                if value is not None and accepts(value, self.relaxed):
+        for position, neutral in get_op(node.op).neutral.items():
+            other = node.inputs[1 - position]
+            constant = self.constants.get(node.inputs[position])
+            if constant is None or self.types.get(other) != type_:
+                continue
+            value = splat_value(constant)
+            if value is not None and bool(value == neutral):
+                is_zero = not neutral and value.dtype.kind not in "iub"
+                if self.relaxed or not is_zero or np.signbit(float(value)) == np.signbit(neutral):
                     return other
         if node.op == "Where":
             return self._chosen_branch(node)
@@ -323,11 +323,6 @@ def _may_hold(type_: ValueType | None, room_bytes: int) -> bool:
     return type_.static_bytes() <= room_bytes
 
 
-def _is_neutral(zero: np.ndarray[tuple[int, ...], np.dtype[np.generic]], sign: int) -> bool:
-    """Whether a zero has the sign with which it changes no float: x + 0 turns -0 into +0."""
-    return zero.dtype.kind in "iub" or int(np.signbit(zero.astype(np.float64))) == sign
-
-
 _IDENTITIES: Mapping[str, Callable[[Node], bool]] = {
     "Cast": lambda _node: True,
     "Concat": lambda node: len(node.inputs) == 1,
@@ -339,15 +334,3 @@ _IDENTITIES: Mapping[str, Callable[[Node], bool]] = {
     "Clip": lambda node: node.attr("min") == -np.inf and node.attr("max") == np.inf,
 }
 """When a node whose result has the type of its first operand is that operand."""
-
-_NEUTRAL: Mapping[str, Mapping[int, Callable[..., bool]]] = {
-    "Mul": {i: lambda v, _relaxed: bool(v == 1) for i in (0, 1)},
-    "Div": {1: lambda v, _relaxed: bool(v == 1)},
-    "Pow": {1: lambda v, _relaxed: bool(v == 1)},
-    # x + 0 turns -0 into +0; x + (-0) and x - (+0) keep every x.
-    "Add": {i: lambda v, relaxed: bool(v == 0) and (relaxed or _is_neutral(v, 1)) for i in (0, 1)},
-    "Sub": {1: lambda v, relaxed: bool(v == 0) and (relaxed or _is_neutral(v, 0))},
-    "And": {i: lambda v, _relaxed: bool(v) for i in (0, 1)},
-    "Or": {i: lambda v, _relaxed: not bool(v) for i in (0, 1)},
-}  # fmt: skip
-"""Operand position to the test for a constant that leaves the other operand as it is."""

@@ -21,6 +21,7 @@ __all__ = [
     "AttrKind",
     "AttrMap",
     "Domain",
+    "ExactFn",
     "IllTyped",
     "OnnxForm",
     "Op",
@@ -73,6 +74,7 @@ class Domain(Protocol):
 
 TypeFn = Callable[[Sequence[TensorType], AttrMap], TensorType]
 EvalFn = Callable[[Domain, Sequence[Array], AttrMap], Array]
+ExactFn = Callable[..., Any]
 FlopsFn = Callable[[Sequence[TensorType], TensorType, AttrMap], Dim]
 
 
@@ -125,9 +127,14 @@ class Op:
             computes images, whose first two axes are samples and channels.
         element_types: number of an operand to its element type, where it has not that of the
             others; empty where it may have any.
+        neutral: number of an operand to the value at which the result is the other operand; adding
+            -0, and not 0, keeps the sign of zeros.
         choices: attribute to all values that it may have, where these are few.
         onnx: the same operator of ONNX; ``None`` where :mod:`eqsat_opt.ir.mappings` says how ONNX
             spells it.
+        exact: ``(*numbers, attributes) -> number``, one element at rational ones, of what is no sum
+            or product; ``None`` where it leaves them.
+        doc: what it is, where ONNX does not have it.
     """
 
     name: str
@@ -141,13 +148,22 @@ class Op:
     index_fn: IndexFn | None = None
     traits: frozenset[Trait] = frozenset()
     element_types: Mapping[int, str] = field(default_factory=dict)
+    neutral: Mapping[int, float] = field(default_factory=dict)
     choices: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     onnx: OnnxForm | None = None
+    exact: ExactFn | None = None
+    doc: str = ""
 
     @property
     def is_moving(self) -> bool:
         """Whether each element of the result is one of an operand, or a number of its own."""
         return self.kind == "movement" or "moving" in self.traits
+
+    @property
+    def keeps_elements(self) -> bool:
+        """Whether each element of the result is one of an operand, wherever that is known."""
+        makes_none = self.arity[0] > 0 and "value" not in self.attrs
+        return self.is_moving and makes_none and 1 not in self.element_types
 
 
 OPS: dict[str, Op] = {}

@@ -74,8 +74,10 @@ def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -
 
 
 _ATTRS: dict[str, AttrKind] = {"scale": "float"}
+_MASKED = "`Attention` with a mask `m` that is added to the scaled products"
 for _name, _arity in (("Attention", 3), ("MaskedAttention", 4)):
     register(
         Op(_name, (_arity, _arity), _ATTRS, "contraction", _type, _attention, _flops,
-           index_fn=index_attention.attention, traits=traits("floats"))
+           index_fn=index_attention.attention, traits=traits("floats"),
+           doc=_MASKED if _arity > 3 else "")
     )  # fmt: skip

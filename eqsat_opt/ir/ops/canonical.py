@@ -87,6 +87,12 @@ _POINTWISE_INDEX: dict[str, IndexFn] = {
     "Square": elementwise(lambda x, _a: Times((x[0], x[0]))),
     "Rsqrt": elementwise(lambda x, _a: Inverse(Call("Sqrt", (), (x[0],)))),
 }
+_DOCS = {
+    "Scale": "`x` times the constant `factor`",
+    "Shift": "`x` plus the constant `offset`",
+    "Square": "`x` times `x`",
+    "Rsqrt": "1/√`x`",
+}
 _TRAITS: dict[str, frozenset[Trait]] = {
     "Rsqrt": traits("pole"), "Square": traits("ring"),
 }  # fmt: skip
@@ -102,15 +108,18 @@ for _name, (_attr, _evaluate) in _POINTWISE.items():
             _flops(1),
             index_fn=_POINTWISE_INDEX[_name],
             traits=_TRAITS.get(_name, frozenset()),
+            doc=_DOCS[_name],
         )
     )
 register(
     Op("Center", (1, 1), {"axes": "ints"}, "reduction", _along, _center, _flops(2),
-       index_fn=index_reduction.center, traits=traits("along", "floats"))
+       index_fn=index_reduction.center, traits=traits("along", "floats"),
+       doc="`x` less its mean over `axes`")
 )  # fmt: skip
 register(
     Op("RmsN", (1, 1), {"axes": "ints", "epsilon": "float"}, "reduction", _along, _rms, _flops(4),
-       index_fn=index_reduction.root_mean_square, traits=traits("along", "floats"))
+       index_fn=index_reduction.root_mean_square, traits=traits("along", "floats"),
+       doc="`x` divided by √(mean of `x²` over `axes` + `epsilon`)")
 )  # fmt: skip
 
 
@@ -128,7 +137,8 @@ def _fill(domain: Domain, _operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 register(
     Op("Fill", (0, 0), {"shape": "ints", "value": "float", "dtype": "str"}, "movement", _fill_type,
-       _fill, lambda _i, _o, _a: 0, index_fn=index_movement.fill)
+       _fill, lambda _i, _o, _a: 0, index_fn=index_movement.fill,
+       doc="a tensor of this shape with the same value everywhere")
 )  # fmt: skip
 
 
@@ -144,5 +154,6 @@ def _repeat(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array
 
 register(
     Op("Repeat", (1, 1), {"axis": "int", "repeats": "int"}, "movement", _repeat_type, _repeat,
-       lambda _i, _o, _a: 0, index_fn=index_movement.repeat, traits=traits("along"))
+       lambda _i, _o, _a: 0, index_fn=index_movement.repeat, traits=traits("along"),
+       doc="every slice along `axis`, `repeats` times in a row: (a, b) becomes (a, a, b, b)")
 )  # fmt: skip

@@ -223,6 +223,7 @@ register(
         _scalar,
         _no_flops,
         index_fn=index_movement.scalar,
+        doc="a constant of rank 0; on a left side also any constant with this one value",
     )
 )
 
@@ -244,5 +245,7 @@ def _identity_kernel(domain: Domain, _operands: Sequence[Array], attrs: AttrMap)
 register(
     Op("IdentityKernel", (0, 0),
        {"channels": "int", "height": "int", "width": "int", "dtype": "str"}, "movement",
-       _identity_type, _identity_kernel, _no_flops, index_fn=index_movement.identity_kernel)
+       _identity_type, _identity_kernel, _no_flops, index_fn=index_movement.identity_kernel,
+       doc="the kernel [channels, channels, height, width] of a convolution that returns its "
+       "input: a 1 in the centre, where both channels are the same, else 0")
 )  # fmt: skip

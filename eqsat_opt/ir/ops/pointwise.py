@@ -12,6 +12,7 @@ from eqsat_opt.ir.ops._base import (
     AttrMap,
     Domain,
     EvalFn,
+    ExactFn,
     FlopsFn,
     OnnxForm,
     Op,
@@ -129,15 +130,30 @@ for _name, _function in FUNCTIONS.items():
             index_fn=called(_name),
             traits=_function.traits,
             choices=_function.choices,
+            exact=_function.exact,
             onnx=OnnxForm(_function.since, _function.defaults) if _function.since else None,
         )
     )
 
+_EXACTLY: dict[str, ExactFn] = {
+    "Not": lambda x, _a: not x,
+    "IsNaN": lambda x, _a: bool(x != x),
+    "Min": lambda x, y, _a: min(x, y),
+    "Max": lambda x, y, _a: max(x, y),
+    "Equal": lambda x, y, _a: x == y,
+    "Greater": lambda x, y, _a: x > y,
+    "Less": lambda x, y, _a: x < y,
+    "GreaterOrEqual": lambda x, y, _a: x >= y,
+    "LessOrEqual": lambda x, y, _a: x <= y,
+    "And": lambda x, y, _a: bool(x) and bool(y),
+    "Or": lambda x, y, _a: bool(x) or bool(y),
+    "Xor": lambda x, y, _a: bool(x) != bool(y),
+}
 for _name, _operand_fn in (("Not", _logical), ("IsNaN", _nan)):
     register(
         Op(_name, (1, 1), {}, "pointwise", _operand_fn, _applied(_name), _flops(),
            index_fn=called(_name), traits=_TRUTH, onnx=OnnxForm(9 if _name == "IsNaN" else 1),
-           element_types={0: "bool"} if _name == "Not" else {})
+           element_types={0: "bool"} if _name == "Not" else {}, exact=_EXACTLY[_name])
     )  # fmt: skip
 
 _ARITHMETIC: dict[str, EvalFn] = {
@@ -145,6 +161,14 @@ _ARITHMETIC: dict[str, EvalFn] = {
     "Sub": lambda d, x, _a: d.sub(*x),
     "Mul": lambda d, x, _a: d.mul(*x),
     "Div": lambda d, x, _a: d.div(*x),
+}
+_NEUTRAL: dict[str, dict[int, float]] = {
+    "Add": {0: -0.0, 1: -0.0},
+    "Sub": {1: 0.0},
+    "Mul": {0: 1, 1: 1},
+    "Div": {1: 1},
+    "And": {0: 1, 1: 1},
+    "Or": {0: 0, 1: 0},
 }
 _ARITHMETIC_INDEX: dict[str, IndexFn] = {
     "Add": elementwise(lambda x, _a: Plus(tuple(x))),
@@ -164,6 +188,7 @@ for _name, _evaluate in _ARITHMETIC.items():
             _flops(),
             commutative=_name in ("Add", "Mul"),
             index_fn=_ARITHMETIC_INDEX[_name],
+            neutral=_NEUTRAL[_name],
             traits=_RING if _name != "Div" else _DETERMINED | _SPREAD | traits("pole"),
             onnx=OnnxForm(),
         )
@@ -184,16 +209,18 @@ register(
 for _name in ("Min", "Max"):
     register(
         Op(_name, (2, 2), {}, "pointwise", _broadcast, _applied(_name), _flops(), commutative=True,
-           index_fn=called(_name), traits=_EXACT | _SPREAD | traits("order"))
+           index_fn=called(_name), traits=_EXACT | _SPREAD | traits("order"),
+           exact=_EXACTLY[_name])
     )  # fmt: skip
 register(
     Op("Pow", (2, 2), {}, "pointwise", _pow, _applied("Pow"), _flops(_POWER_FLOPS),
        index_fn=called("Pow"), traits=_SPREAD | traits("nonnegative", "pole", "vanishing"),
-       element_types={1: ""}, onnx=OnnxForm())
+       element_types={1: ""}, neutral={1: 1}, onnx=OnnxForm())
 )  # fmt: skip
 register(
     Op("PRelu", (2, 2), {}, "pointwise", _prelu, _applied("PRelu"), _flops(),
-       index_fn=called("PRelu"), onnx=OnnxForm())
+       index_fn=called("PRelu"), onnx=OnnxForm(),
+       exact=lambda x, slope, _a: x if x >= 0 else slope * x)
 )  # fmt: skip
 
 COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
@@ -214,6 +241,8 @@ for _name, _truth_fn in _TRUTHS:
             _flops(),
             index_fn=called(_name),
             traits=_TRUTH | _SPREAD,
+            neutral=_NEUTRAL.get(_name, {}),
+            exact=_EXACTLY[_name],
             element_types={0: "bool", 1: "bool"} if _truth_fn is _logical else {},
             onnx=OnnxForm(12 if _name.endswith("OrEqual") else 1),
         )

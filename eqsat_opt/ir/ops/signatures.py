@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,9 +16,22 @@ from typing import Any
 from eqsat_opt.ir.ops._base import IllTyped, Op, get_op
 from eqsat_opt.ir.ops.integers import Formula, Poly, atom, poly
 from eqsat_opt.ir.ops.polynomials import Atom
-from eqsat_opt.ir.ops.scalars import IndexTensor, Parameter, Premises, Read, Unindexed
+from eqsat_opt.ir.ops.scalars import (
+    Call,
+    Choice,
+    IndexTensor,
+    Inverse,
+    Parameter,
+    Plus,
+    Premises,
+    Read,
+    Reduce,
+    Scalar,
+    Times,
+    Unindexed,
+)
 
-__all__ = ["HIGHEST", "Signature", "ranks_of", "signature", "signatures"]
+__all__ = ["HIGHEST", "Signature", "functions_of", "ranks_of", "signature", "signatures"]
 
 HIGHEST = 7
 """Ranks up to which operands are tried."""
@@ -47,16 +61,23 @@ def signature(op: Op, operands: Sequence[Sequence[Poly]], attrs: Mapping[str, An
         IllTyped: it is defined at none.
         Unindexed: it has no index function, or none where attributes are symbols.
     """
-    if op.index_fn is None:
-        raise Unindexed(f"{op.name} has no index semantics")
     premises = Premises()
-    result = op.index_fn([_tensor(i, shape) for i, shape in enumerate(operands)], attrs, premises)
+    result = _indexed(op, operands, attrs, premises)
     shapes = tuple(map(tuple, operands))
     return Signature(shapes, dict(attrs), tuple(premises.formulas), result.shape)
 
 
-def _tensor(number: int, shape: Sequence[Poly]) -> IndexTensor:
-    return IndexTensor(tuple(shape), lambda index: Read(f"x{number}", tuple(index)))
+def _indexed(
+    op: Op, shapes: Sequence[Sequence[Poly]], attrs: Mapping[str, Any], premises: Premises
+) -> IndexTensor:
+    if op.index_fn is None:
+        raise Unindexed(f"{op.name} has no index semantics")
+    operands = [_tensor(f"x{number}", shape) for number, shape in enumerate(shapes)]
+    return op.index_fn(operands, attrs, premises)
+
+
+def _tensor(name: str, shape: Sequence[Poly]) -> IndexTensor:
+    return IndexTensor(tuple(shape), lambda index: Read(name, tuple(index)))
 
 
 @cache
@@ -80,7 +101,8 @@ def signatures(name: str, operands: int) -> tuple[Signature, ...]:
     return tuple(found)
 
 
-def _attributes(op: Op, rank: int) -> Iterator[dict[str, Any]]:
+def _attributes(op: Op, rank: int, axes: Sequence[Poly] = ()) -> Iterator[dict[str, Any]]:
+    """Those of :func:`signatures`; sets of axes are ``axes``, if that is not empty."""
     options: list[Sequence[Any]] = []
     for key, kind in op.attrs.items():
         if key in op.choices:
@@ -90,12 +112,45 @@ def _attributes(op: Op, rank: int) -> Iterator[dict[str, Any]]:
             options.append([poly(axis) for axis in range(rank)])
         elif kind in ("int", "float"):
             options.append([atom(Atom(key)) if kind == "int" else Parameter(key)])
+        elif key == "axes" and axes:
+            options.append([axes])
         elif kind == "str":
             options.append([key])
         else:
             raise Unindexed(f"{op.name} has an attribute {key} of no fixed length")
     for values in itertools.product(*options):
         yield dict(zip(op.attrs, values, strict=True))
+
+
+@cache
+def functions_of(name: str) -> frozenset[str]:
+    """The scalar functions that an element of the result is computed by, as far as that is told."""
+    op = get_op(name)
+    for ranks in itertools.product((4, 1), repeat=op.arity[0]):
+        shapes = [[atom(Atom(f"d{i}_{j}")) for j in range(rank)] for i, rank in enumerate(ranks)]
+        with suppress(IllTyped, Unindexed):
+            for attrs in _attributes(op, 4, axes=(poly(1),)):
+                made = _indexed(op, shapes, attrs, Premises())
+                return frozenset(_functions(made.at([poly(0)] * made.rank)))
+    return frozenset()
+
+
+def _functions(term: Scalar) -> Iterator[str]:
+    match term:
+        case Call(function, _, args):
+            yield function
+            for arg in args:
+                yield from _functions(arg)
+        case Plus(parts) | Times(parts):
+            for part in parts:
+                yield from _functions(part)
+        case Inverse(operand):
+            yield from _functions(operand)
+        case Choice(_, then, otherwise):
+            yield from _functions(then)
+            yield from _functions(otherwise)
+        case Reduce(body=body):
+            yield from _functions(body)
 
 
 def ranks_of(name: str, operands: int) -> frozenset[tuple[int, ...]]:

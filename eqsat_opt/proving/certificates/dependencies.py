@@ -229,7 +229,7 @@ def _functions(operators: Iterable[str]) -> tuple[list[_Place], list[str]]:
     held: list[str] = []
     for name in sorted(operators):
         op = OPS[name]
-        for function in (op.type_fn, op.eval_fn, op.index_fn):
+        for function in (op.type_fn, op.eval_fn, op.index_fn, op.exact):
             _follow(function, places, held)
     return places, held
 

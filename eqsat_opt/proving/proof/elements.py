@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eqsat_opt.ir.ops import OPS, IllTyped, Op, get_op, with_trait
+from eqsat_opt.ir.ops import OPS, IllTyped, get_op, with_trait
 from eqsat_opt.ir.types import FLOATS, TensorType
 from eqsat_opt.proving.proof.relations import parts
 from eqsat_opt.proving.proof.unions import Classes
@@ -142,7 +142,7 @@ def _made(term: Term) -> str:
     known = get_op(term.op).element_types if term.op != MAP else {}
     if known.get(0) == "bool" and term.op not in _TRUTHS:
         operands[0] = ""  # a condition is true or false in any numbers
-    allowed = {name for name, op in OPS.items() if _keeps(op)}
+    allowed = {name for name, op in OPS.items() if op.keeps_elements}
     if "bool" not in operands:
         allowed |= {name for name in _RING if get_op(name).kind == "pointwise"}
     if any(operands) and term.op not in allowed:
@@ -151,12 +151,6 @@ def _made(term: Term) -> str:
             f"where nothing is rounded, so these may meet {', '.join(sorted(allowed))} only"
         )
     return max(operands, default="")
-
-
-def _keeps(op: Op) -> bool:
-    """Whether the elements of a result are those of the operands, and no numbers of its own."""
-    makes_none = op.arity[0] > 0 and "value" not in op.attrs
-    return op.is_moving and makes_none and 1 not in op.element_types
 
 
 def _check_value(term: Apply) -> None:

@@ -30,6 +30,7 @@ from eqsat_opt.ir.ops.scalars import (
 )
 from eqsat_opt.proving.proof.branching import Choices
 from eqsat_opt.proving.proof.definitions import as_truth
+from eqsat_opt.proving.proof.frames import WINDOWS
 from eqsat_opt.proving.proof.numbers import definitions, number
 from eqsat_opt.proving.proof.uneven import HIGHEST_RANK
 from eqsat_opt.proving.proof.values import Values
@@ -41,7 +42,6 @@ from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term,
 __all__ = ["Scenario", "scenarios"]
 
 _POSITIVE = frozenset({"strides", "dilations", "kernel", "group", "size", "channels", "repeats"})
-_WINDOWS = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
 _ROUNDS = 8
 _MAX_SCENARIOS = 15_000
 
@@ -130,7 +130,7 @@ class _Builder(Values):
             arg.name
             for root in sides
             for t in root.walk()
-            if isinstance(t, Apply) and t.op in _WINDOWS
+            if isinstance(t, Apply) and t.op in WINDOWS
             for arg in t.args[:2]
             if isinstance(arg, Var)
         }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
-from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.ops.index_eval import poly_value
 from eqsat_opt.ir.ops.integers import Atom, IsZero, Poly, atom, poly
 from eqsat_opt.ir.ops.scalars import Parameter, Unindexed
@@ -18,24 +19,16 @@ from eqsat_opt.rules.term import Apply
 __all__ = ["derived"]
 
 _COUNTS = (2, 1, 3)
+_RANKS = 4
+"""Ranks of an operand that are tried, unless a condition asks for others."""
 
 
 def derived(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
     """The scheme of an operator without one of its own."""
     op = get_op(term.op)
-    known = [None if isinstance(one, Fresh) else len(one) for one in operands]
-    ranks = sorted(
-        option[:-1]
-        for option in ranks_of(op.name, len(operands))
-        if all(k in (None, rank) for k, rank in zip(known, option, strict=False))
-    )
-    t.require(bool(ranks))
-    chosen = t.choose(ranks, core=1) if len(ranks) > 1 else ranks[0]
-    shapes = [
-        t.fresh(one, (rank,)) if isinstance(one, Fresh) else one
-        for one, rank in zip(operands, chosen, strict=True)
-    ]
-    t.require(tuple(map(len, shapes)) == chosen)
+    axis = t.value(term.attrs["axis"]) if "axis" in op.attrs else None
+    ranks = sorted(ranks_of(op.name, len(operands)), key=_rarity)
+    shapes = _operands(t, operands, [r for r in ranks if not isinstance(axis, int) or axis < r[0]])
     attrs: dict[str, Any] = {}
     for key, kind in op.attrs.items():
         if key == "axis":
@@ -47,17 +40,35 @@ def derived(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
         if kind == "int":
             t.require(isinstance(value, int))
             attrs[key] = poly(value)
-    extents = {Atom(f"d{i}_{j}"): e for i, shape in enumerate(shapes) for j, e in enumerate(shape)}
-    names = iter(extents)
+    symbols = [[Atom(f"d{i}_{j}") for j in range(len(shape))] for i, shape in enumerate(shapes)]
+    extents = dict(zip(chain(*symbols), chain(*shapes), strict=True))
     try:
-        said = signature(op, [[atom(next(names)) for _ in shape] for shape in shapes], attrs)
-    except Unindexed:
-        t.require(False)
-        raise
+        said = signature(op, [list(map(atom, row)) for row in symbols], attrs)
+    except Unindexed as error:
+        raise IllTyped(str(error)) from error
     for premise in said.premises:
         if isinstance(premise, IsZero):
             _equate(t, premise.poly, extents)
     return shapes, tuple(_extent(part, extents) for part in said.result)
+
+
+def _rarity(ranks: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    return tuple((abs(rank - 2), rank) for rank in ranks)
+
+
+def _operands(
+    t: Typing, operands: Sequence[Known], options: Sequence[tuple[int, ...]]
+) -> list[Shape]:
+    """The operands at ranks that go together, most often at those of most models."""
+    shapes: list[Shape] = []
+    for number, one in enumerate(operands):
+        allowed = tuple(dict.fromkeys(ranks[number] for ranks in options))
+        t.require(bool(allowed))
+        shape = t.fresh(one, allowed[:_RANKS], core=2) if isinstance(one, Fresh) else one
+        t.require(len(shape) in allowed)
+        options = [ranks for ranks in options if ranks[number] == len(shape)]
+        shapes.append(shape)
+    return shapes
 
 
 def _equate(t: Typing, zero: Poly, extents: Mapping[Atom, Extent]) -> None:
