@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.ir.ops import AttrMap, get_op
+from eqsat_opt.ir.ops import OPS, AttrMap, get_op, with_trait
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import FLOATS, numpy_dtype
 
@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 
 _PRODUCTS = frozenset({"Mul", "Div", "Pow", "Square", "Scale", "Reciprocal", "Rsqrt", "Exp"})
 """Pointwise operators that may leave the range; a sum that vanishes is exact."""
-_CONTRACTIONS = frozenset({"MatMul", "Conv", "ConvTranspose"})
+_CONTRACTIONS = frozenset(n for n in with_trait("ring") if OPS[n].kind == "contraction")
 
 
 def _least(dtype: str) -> float:

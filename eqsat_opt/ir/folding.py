@@ -41,17 +41,8 @@ _RANDOM = frozenset(
         "Dropout",
     }
 )
-_EXACT = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Floor", "Ceil", "Relu", "Not", "IsNaN", "Min",
-     "Max", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor",
-     "Where", "Cast", "Sqrt"}
-)  # fmt: skip
-"""Pointwise operators for which IEEE 754 leaves one result, so that folding keeps every bit."""
-
 _IR_VERSION = 10
 """Of the one-node models that onnxruntime evaluates, which reads no version above its own."""
-
-_SPLAT_MOVES = ("Expand", "Reshape", "Transpose", "Slice")
 
 
 def is_deterministic(node: onnx_ir.Node) -> bool:
@@ -72,7 +63,8 @@ def _nodes_of(attribute: onnx_ir.Attr) -> Iterable[onnx_ir.Node]:
 
 def is_exact(op: str) -> bool:
     """Whether every implementation of an operator agrees to the last bit."""
-    return get_op(op).kind == "movement" or op in _EXACT
+    known = get_op(op)
+    return known.kind == "movement" or "determined" in known.traits
 
 
 def rounds_alike(function: str) -> bool:
@@ -82,7 +74,8 @@ def rounds_alike(function: str) -> bool:
     does not fix the result (an exponential, a logarithm) the two differ in the last bit, in up to
     one element of a hundred.
     """
-    return function in _EXACT or function == "LeakyRelu" or "exact" in get_op(function).traits
+    traits = get_op(function).traits
+    return function == "LeakyRelu" or "determined" in traits or "exact" in traits
 
 
 def evaluate(node: Node, operands: Sequence[Array], type_: TensorType) -> Array:
@@ -106,17 +99,13 @@ def fold(
         ``None`` if there is none, or if result or operands are larger than what is held of the
         operands and than ``limit_bytes``: a splat is small, and what is computed of it may not be.
     """
-    if node.op in _SPLAT_MOVES or (
-        get_op(node.op).kind == "pointwise" and node.op != "BatchNormalization"
-    ):
+    op = get_op(node.op)
+    moves = op.keeps_elements and op.arity == (1, 1)
+    if moves or (op.kind == "pointwise" and "channel" not in op.traits):
         values = [splat_value(o, 1) for o in operands]
         if all(v is not None for v in values):
             scalars = [np.asarray(v).reshape(()) for v in values]
-            value = (
-                scalars[0]
-                if node.op in _SPLAT_MOVES
-                else evaluate(node, scalars, TensorType(type_.dtype, ()))
-            )
+            value = scalars[0] if moves else evaluate(node, scalars, TensorType(type_.dtype, ()))
             return splat_constant(value, type_.static_shape())
     room = max(limit_bytes, held_bytes(operands))
     if any(one.static_bytes() > room for one in (type_, *(o.type for o in operands))):

@@ -16,7 +16,7 @@ from eqsat_opt.ir.folding import evaluate_opaque, fold, is_deterministic, is_exa
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
 from eqsat_opt.ir.handles import array_constant, held_bytes, splat_constant, splat_value
 from eqsat_opt.ir.onnx_import import identity_node
-from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.quantised import may_fold
 from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
 from eqsat_opt.numerics import Numerics
@@ -27,10 +27,7 @@ __all__ = ["FOLDED_BYTES", "normalise"]
 FOLDED_BYTES = 4 << 20
 """A folded constant may be this large, or as large as what it is computed from."""
 
-_BROADCASTING = frozenset(
-    {"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Equal", "Greater", "Less", "GreaterOrEqual",
-     "LessOrEqual", "And", "Or", "Xor", "Where"}
-)  # fmt: skip
+_BROADCASTING = with_trait("broadcasting")
 
 
 def normalise(graph: Graph, *, numerics: Numerics = Numerics.REASSOCIATE) -> Graph:
@@ -236,15 +233,15 @@ class _Pass:
             and identity(node)
         ):
             return node.inputs[0]
-        neutral = _NEUTRAL.get(node.op)
-        if neutral is not None:
-            for position, accepts in neutral.items():
-                other = node.inputs[1 - position]
-                constant = self.constants.get(node.inputs[position])
-                if constant is None or self.types.get(other) != type_:
-                    continue
-                value = splat_value(constant)
-                if value is not None and accepts(value, self.relaxed):
+        for position, neutral in get_op(node.op).neutral.items():
+            other = node.inputs[1 - position]
+            constant = self.constants.get(node.inputs[position])
+            if constant is None or self.types.get(other) != type_:
+                continue
+            value = splat_value(constant)
+            if value is not None and bool(value == neutral):
+                is_zero = not neutral and value.dtype.kind not in "iub"
+                if self.relaxed or not is_zero or np.signbit(float(value)) == np.signbit(neutral):
                     return other
         if node.op == "Where":
             return self._chosen_branch(node)
@@ -316,11 +313,6 @@ def _may_hold(type_: ValueType | None, room_bytes: int) -> bool:
     return type_.static_bytes() <= room_bytes
 
 
-def _is_neutral(zero: np.ndarray[tuple[int, ...], np.dtype[np.generic]], sign: int) -> bool:
-    """Whether a zero has the sign with which it changes no float: x + 0 turns -0 into +0."""
-    return zero.dtype.kind in "iub" or int(np.signbit(zero.astype(np.float64))) == sign
-
-
 _IDENTITIES: Mapping[str, Callable[[Node], bool]] = {
     "Cast": lambda _node: True,
     "Concat": lambda node: len(node.inputs) == 1,
@@ -332,15 +324,3 @@ _IDENTITIES: Mapping[str, Callable[[Node], bool]] = {
     "Clip": lambda node: node.attr("min") == -np.inf and node.attr("max") == np.inf,
 }
 """When a node whose result has the type of its first operand is that operand."""
-
-_NEUTRAL: Mapping[str, Mapping[int, Callable[..., bool]]] = {
-    "Mul": {i: lambda v, _relaxed: bool(v == 1) for i in (0, 1)},
-    "Div": {1: lambda v, _relaxed: bool(v == 1)},
-    "Pow": {1: lambda v, _relaxed: bool(v == 1)},
-    # x + 0 turns -0 into +0; x + (-0) and x - (+0) keep every x.
-    "Add": {i: lambda v, relaxed: bool(v == 0) and (relaxed or _is_neutral(v, 1)) for i in (0, 1)},
-    "Sub": {1: lambda v, relaxed: bool(v == 0) and (relaxed or _is_neutral(v, 0))},
-    "And": {i: lambda v, _relaxed: bool(v) for i in (0, 1)},
-    "Or": {i: lambda v, _relaxed: not bool(v) for i in (0, 1)},
-}  # fmt: skip
-"""Operand position to the test for a constant that leaves the other operand as it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eqsat_opt.ir.ops import OPS
 from eqsat_opt.rules.rule import Numerics, Phase
 
 __all__ = ["CONDITIONS", "LEVELS", "NUMERICS", "OPERATORS", "PHASES"]
@@ -33,20 +34,7 @@ LEVELS = (
     "proven for all sizes",
     "derived from proven rules",
 )
-OPERATORS = {
-    "Center": "`x` less its mean over `axes`",
-    "Fill": "a tensor of this shape with the same value everywhere",
-    "IdentityKernel": "the kernel [channels, channels, height, width] of a convolution that "
-    "returns its input: a 1 in the centre, where both channels are the same, else 0",
-    "MaskedAttention": "`Attention` with a mask `m` that is added to the scaled products",
-    "Repeat": "every slice along `axis`, `repeats` times in a row: (a, b) becomes (a, a, b, b)",
-    "RmsN": "`x` divided by √(mean of `x²` over `axes` + `epsilon`)",
-    "Rsqrt": "1/√`x`",
-    "Scalar": "a constant of rank 0; on a left side also any constant with this one value",
-    "Scale": "`x` times the constant `factor`",
-    "Shift": "`x` plus the constant `offset`",
-    "Square": "`x` times `x`",
-}
+OPERATORS = {name: op.doc for name, op in sorted(OPS.items()) if op.doc}
 """Operators of the registry that ONNX does not have; their operands are those of ``OPERANDS``."""
 OPERANDS = {"MaskedAttention": ("q", "k", "v", "m")}
 """Names of operands that are not ``x``."""

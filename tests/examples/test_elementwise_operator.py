@@ -58,7 +58,7 @@ shape = [64, 48]
 values = [h.make_tensor_value_info(name, T.FLOAT, shape) for name in "xy"]
 graph = h.make_graph(nodes, "g", values[:1], values[1:])
 model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9)
-options = dict(objective="launches", effort="quick", race=False, store=None)
+options = dict(objective="launches", budget=300, race=False, store=None)
 found = eqsat_opt.optimize(model, **options)
 x = np.linspace(-2, 2, 64 * 48, dtype=np.float32).reshape(shape)
 was, now = (

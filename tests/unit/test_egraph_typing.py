@@ -11,7 +11,7 @@ import pytest
 
 from eqsat_opt.egraph.encoding.extents import ExtentCodes
 from eqsat_opt.egraph.encoding.schema import Schema
-from eqsat_opt.egraph.encoding.typing import SETTLED, TYPED_OPS, typing_rules
+from eqsat_opt.egraph.encoding.typing import SETTLED, is_typed, typing_rules
 from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.egraph.loading.siblings import Seeds
 from eqsat_opt.egraph.loading.tables import load
@@ -33,7 +33,8 @@ SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 _WINDOWED = tuple(shape for shape in SHAPES if 3 <= len(shape) <= 5)
 _UNARY = tuple(sorted(FUNCTIONS))
-TESTED = (*sorted(TYPED_OPS), *(op for op in _UNARY if op not in TYPED_OPS))
+TYPED_OPS = {op for op in OPS if is_typed(op)} - FUNCTIONS.keys()
+TESTED = (*sorted(TYPED_OPS), *(op for op in _UNARY))
 DRAWS = 260
 SEED = 7
 
@@ -104,7 +105,6 @@ class Draws:
         known: dict[str, Any] = {
             "axis": rank - 1 if "Normalization" in op and not self.rarely() else self.axis(rank),
             "axes": axes,
-            "keepdims": self.one((1, 1, 1, 0)),
             "perm": tuple(perm),
             "lo": lo,
             "hi": lo + self.one((0, 1, 1, 2, 3)),
@@ -115,17 +115,17 @@ class Draws:
             "strides": self.window(spatial, 1, 2) if self.rarely() else (1,) * spatial,
             "dilations": self.window(spatial, 1, 2) if self.rarely() else (1,) * spatial,
             "group": self.one((1, 1, 2, 0, -1)),
-            "ceil": 0,
-            "count_include_pad": self.one((0, 1)),
             "channels": self.one((1, 4)),
             "height": self.one((1, 2, 3)),
             "width": self.one((1, 3)),
             "size": 3,
             "dtype": self.one(DTYPES[:-1]),
-            "approximate": "none",
         }
+        known |= {name: self.one(options) for name, options in OPS[op].choices.items()}
+        known["ceil"] = 0
+        known["keepdims"] = self.one((1, 1, 1, 0))
         return {
-            name: float(self.rng.integers(1, 4)) if kind == "float" else known[name]
+            name: float(self.rng.integers(1, 4)) if kind == "float" else known.get(name, 2)
             for name, kind in OPS[op].attrs.items()
         }
 
@@ -142,6 +142,8 @@ def _partners(op: str, first: Shape) -> list[tuple[Shape, ...]]:
             return [((4, channels, *(3,) * axes),), ((4, 1, *(2,) * axes),)]
         case "LayerNormalization":
             return [(last, last), (last, (1,))]
+        case "Gather":
+            return [((2,),), ((),), ((3, 1),)]
         case "RMSNormalization":
             return [(last,)]
         case "Attention" | "MaskedAttention":
@@ -157,7 +159,7 @@ def _cases(op: str) -> Iterator[Case]:
     draws = Draws(SEED)
     arity = {"Conv": 2, "Concat": 2}.get(op, OPS[op].arity[1])
     for number in range(DRAWS):
-        dtype = DTYPES[0] if number % 2 else draws.one(DTYPES)
+        dtype = ("bool" if op == "Not" else DTYPES[0]) if number % 2 else draws.one(DTYPES)
         images = op in ("Conv", "MaxPool", "AveragePool", "Attention", "MaskedAttention")
         shown = _WINDOWED if images and number % 8 else SHAPES
         first: Shape = shown[number % len(shown)]
@@ -166,6 +168,8 @@ def _cases(op: str) -> Iterator[Case]:
             others = draws.one(_partners(op, first))
         shapes = (first, *others)[:arity]
         dtypes = [draws.one(DTYPES) if i and draws.rarely() else dtype for i in range(arity)]
+        if op == "Gather":
+            dtypes[1] = draws.one(("int64", "float32"))
         operands = tuple(map(TensorType, dtypes, shapes))
         yield Case(op, operands, draws.attrs(op, first))
 

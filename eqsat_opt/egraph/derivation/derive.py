@@ -151,12 +151,12 @@ class Prover:
         if not proofs:
             return None
         return Derivation(
-            goal.name,
-            tuple(sorted(frozenset[str]().union(*(proof.axioms for proof in proofs)))),
-            max(proof.iterations for proof in proofs),
-            tuple(map(_described, instances)),
-            max(proof.enodes for proof in proofs),
-            time.perf_counter() - start,
+            rule=goal.name,
+            axioms=tuple(sorted(frozenset[str]().union(*(proof.axioms for proof in proofs)))),
+            iterations=max(proof.iterations for proof in proofs),
+            instances=tuple(map(_described, instances)),
+            enodes=max(proof.enodes for proof in proofs),
+            time_s=time.perf_counter() - start,
         )
 
     def _instance(
@@ -169,7 +169,7 @@ class Prover:
         with compiled_engine(self._program) as engine:
             lowered = terms.lowered()
             codes = ExtentCodes.of(lowered.terms)
-            load(engine, self._schema, lowered, Seeds((), ()), (), codes)
+            load(engine, self._schema, lowered, seeds=Seeds((), ()), seeded_by=(), codes=codes)
             engine.run([*(f"(goal_ {a} {b})" for a, b in pairs), _SETTLE])
             attempt = _Attempt(engine, len(set(pairs)), self._schema, self.nodes)
             with _undone(engine) if minimise else nullcontext():

@@ -70,5 +70,12 @@ class GroundTerms:
             for name in self.leaves
             if self.kinds.get(name) == "Weight"
         }
-        graph = Graph((), (), (), {}, {})
-        return Lowered(graph, tuple(self.nodes), {}, tuple(self.leaves), constants, ())
+        graph = Graph(inputs=(), outputs=(), nodes=(), constants={}, types={})
+        return Lowered(
+            graph=graph,
+            terms=tuple(self.nodes),
+            value={},
+            leaf_names=tuple(self.leaves),
+            constants=constants,
+            opaque=(),
+        )

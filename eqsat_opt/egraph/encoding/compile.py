@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from eqsat_opt.egraph.encoding.expressions import Expressions, vector_of
 from eqsat_opt.egraph.encoding.schema import Schema, key_of, want_table
-from eqsat_opt.egraph.encoding.typing import TYPED_OPS, on_integers
+from eqsat_opt.egraph.encoding.typing import is_typed, on_integers
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.folding import rounds_alike
 from eqsat_opt.ir.graph import Attrs
@@ -155,7 +155,7 @@ class _Compiler:
         elif self.schema.is_function(term.op):
             name, columns = "Map", [f'"{self.function_key(term)}"', *operands]
         else:
-            if term.op not in TYPED_OPS:
+            if not is_typed(term.op):
                 raise RuleError(
                     f"{self.rule.name}: {term.op} has no typing rule in the e-graph, "
                     "so it cannot stand on a right side"

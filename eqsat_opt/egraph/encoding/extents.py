@@ -16,7 +16,7 @@ from eqsat_opt.errors import SaturationError
 from eqsat_opt.ir.dims import LITERALS, MODULUS, Dim, SymDim, encode_dim
 from eqsat_opt.ir.types import TensorType
 
-__all__ = ["ExtentCodes", "congruent", "is_literal", "plus", "times"]
+__all__ = ["ExtentCodes", "congruent", "is_literal", "minus", "plus", "times"]
 
 _SALTS = 16
 _PIECE = 31
@@ -31,6 +31,11 @@ def is_literal(code: str) -> list[str]:
 def plus(left: str, right: str) -> str:
     """The code of a sum."""
     return f"(% (+ {left} {right}) {MODULUS})"
+
+
+def minus(left: str, right: str) -> str:
+    """The code of a difference."""
+    return f"(% (+ (- {left} {right}) {MODULUS}) {MODULUS})"
 
 
 def congruent(left: str, right: str) -> str:

@@ -9,33 +9,25 @@ where an overflow or a bad index means "no match" instead of a failure.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import combinations
 
 from eqsat_opt.egraph.encoding.expressions import LITERAL
 from eqsat_opt.egraph.encoding.extents import is_literal, plus, times
 from eqsat_opt.egraph.encoding.schema import Schema, want_table
+from eqsat_opt.egraph.encoding.typing_derived import derived_rules
 from eqsat_opt.egraph.encoding.typing_windows import convolution_rules, pool_rules, typing_rule
-from eqsat_opt.ir.ops import IllTyped, get_op
-from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
+from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.types import TensorType
 
-__all__ = ["SETTLED", "TYPED_OPS", "on_integers", "typing_rules"]
+__all__ = ["SETTLED", "is_typed", "on_integers", "typing_rules"]
 
 SETTLED = "(saturate (saturate (run typing)) (run commit))"
 """A schedule: type what is new, then unite what has equal types, until nothing moves."""
 
-_BROADCASTING = ("Add", "Sub", "Mul", "Div", "Pow", "Min", "Max")
+_BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("moving")
 _NO_STRING = '(!= t "string")'
 _FLOAT = "(is-float t)"
-_AXIS = "(>= c0 0) (< c0 (vec-length a))"
-_SAME = {
-    "LRN": (4, f"(>= (vec-length a) 2) {_FLOAT}"), "Scale": (1, _FLOAT), "Shift": (1, _FLOAT),
-    "Square": (0, _FLOAT), "Rsqrt": (0, _FLOAT), "Reciprocal": (0, _FLOAT),
-    "Softmax": (1, f"{_AXIS} {_FLOAT}"), "LogSoftmax": (1, f"{_AXIS} {_FLOAT}"),
-    "Swish": (1, _FLOAT), "Clip": (2, _NO_STRING),
-}  # fmt: skip
-"""Operators whose result has the type of their operand: number of attributes, further facts."""
 
 
 def _broadcast_rules() -> list[str]:
@@ -198,12 +190,6 @@ def _reshape_rules() -> list[str]:
     ]
 
 
-def _same_rule(op: str) -> str:
-    count, demands = _SAME[op]
-    columns = " ".join(["x", *(f"c{i}" for i in range(count))])
-    return typing_rule(op, f"(= r ({op} {columns})) (= a (shape x)) (= t (dtype x)) {demands}", "a")
-
-
 def _axes(count: int) -> str:
     """The axes ``x`` of shape ``a``: that many, each there, none twice."""
     axes = [f"(vec-get x {i})" for i in range(count)]
@@ -223,17 +209,6 @@ def _reduce_rules(op: str) -> list[str]:
         if op == "ReduceMax":
             body += "".join(f" (!= 0 (vec-get a (vec-get x {i})))" for i in range(count))
         rules.append(typing_rule(f"{op}-{count}", body, "s"))
-    return rules
-
-
-def _global_pool_rules(op: str) -> list[str]:
-    rules = []
-    for rank in (3, 4, 5):
-        body = f"(= r ({op} x)) (= a (shape x)) (= t (dtype x)) {_FLOAT} (= {rank} (vec-length a))"
-        body += " (= n (vec-get a 0)) (= c (vec-get a 1)) (!= 0 c)"
-        body += "".join(f" (!= 0 (vec-get a {axis}))" for axis in range(2, rank))
-        ones = " 1" * (rank - 2)
-        rules.append(typing_rule(f"{op}-{rank}d", body, f"(vec-of n c{ones})"))
     return rules
 
 
@@ -315,7 +290,6 @@ def _masked_rules() -> list[str]:
 
 _GROUPS: dict[str, Callable[[], list[str]]] = {
     **{op: _reductions(op) for op in ("ReduceMean", "ReduceSum", "ReduceMax")},
-    **{op: partial(_global_pool_rules, op) for op in GLOBAL_POOLS},
     "Center": _center_rules,
     "RmsN": _root_mean_square_rules,
     "Expand": _expand_rules,
@@ -332,8 +306,13 @@ _GROUPS: dict[str, Callable[[], list[str]]] = {
     "Reshape": _reshape_rules,
 }
 
-TYPED_OPS = frozenset({*_BROADCASTING, *_SAME, *_SINGLE, *_GROUPS, "MaxPool", "AveragePool"})
-"""Operators that may stand on the right side of a rule."""
+_WRITTEN = frozenset({*_BROADCASTING, *_SINGLE, *_GROUPS, "MaxPool", "AveragePool"})
+
+
+@lru_cache
+def is_typed(op: str) -> bool:
+    """Whether an operator may stand on the right side of a rule."""
+    return op in _WRITTEN or bool(derived_rules(op))
 
 
 @lru_cache
@@ -394,10 +373,10 @@ def typing_rules(schema: Schema) -> list[str]:
             rules.append(_SINGLE[op])
         elif op in _GROUPS:
             rules += _GROUPS[op]()
-        elif op in _SAME:
-            rules.append(_same_rule(op))
         elif op in ("MaxPool", "AveragePool"):
             rules += pool_rules(op)
+        else:
+            rules += derived_rules(op)
     for demand, answers in (("broadcast", _broadcast_rules), ("product", _product_rules)):
         if any(f"({demand}-demand " in rule for rule in rules):
             rules = [*answers(), *rules]

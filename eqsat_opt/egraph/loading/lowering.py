@@ -18,7 +18,7 @@ from eqsat_opt.egraph.terms import LEAF, OUT, Lowered, TermNode
 from eqsat_opt.errors import SaturationError
 from eqsat_opt.ir.dims import Dim, literal
 from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node, attributes
-from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops import get_op, with_trait
 from eqsat_opt.ir.ops._base import IllTyped
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
 
@@ -26,7 +26,7 @@ __all__ = ["lower"]
 
 _UNIFORM_LIMIT = 1 << 14
 """Constants up to this many elements are looked at for being uniform; no larger one is read."""
-_BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max"})
+_BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("moving")
 
 
 @dataclass

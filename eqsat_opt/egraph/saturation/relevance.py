@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from eqsat_opt.egraph.encoding.typing import TYPED_OPS
+from eqsat_opt.egraph.encoding.typing import is_typed
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, Term
@@ -17,11 +17,12 @@ from eqsat_opt.rules.term import MAP, Apply, Term
 __all__ = ["relevant"]
 
 
-_TYPED = TYPED_OPS | {MAP, *FUNCTIONS}
-
-
 def _operators(roots: Iterable[Term]) -> frozenset[str]:
     return frozenset(t.op for root in roots for t in root.walk() if isinstance(t, Apply))
+
+
+def _is_made(op: str) -> bool:
+    return op == MAP or op in FUNCTIONS or is_typed(op)
 
 
 @lru_cache(maxsize=8)
@@ -41,7 +42,7 @@ def relevant(rules: Sequence[Rule], operators: Iterable[str]) -> list[Rule]:
     """
     known = set(operators)
     sides = _sides(tuple(rules))
-    kept = {name for name, _, made in sides if not made <= _TYPED}
+    kept = {name for name, _, made in sides if not all(map(_is_made, made))}
     while True:
         if known & set(FUNCTIONS):
             known.add(MAP)

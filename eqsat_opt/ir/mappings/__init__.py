@@ -5,6 +5,7 @@ from __future__ import annotations
 from eqsat_opt.ir.mappings import (
     attention,
     constants,
+    direct,
     elementwise,
     linear,
     movement,
@@ -16,6 +17,7 @@ from eqsat_opt.ir.mappings import (
 __all__ = [
     "attention",
     "constants",
+    "direct",
     "elementwise",
     "linear",
     "movement",
@@ -23,3 +25,5 @@ __all__ = [
     "reduction",
     "window",
 ]
+
+direct.fill()

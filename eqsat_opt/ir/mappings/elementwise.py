@@ -20,58 +20,9 @@ from eqsat_opt.ir.onnx_mapping import (
     scalar,
     writes,
 )
-from eqsat_opt.ir.ops import OPS
-from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, numpy_dtype
 
 __all__: list[str] = []
-
-_SPELLED = frozenset({"HardSwish", "Mish", "Celu", "Gelu"})
-"""Functions that a formula stands for in opsets that lack them."""
-
-_DIRECT = {
-    name: function
-    for name, function in FUNCTIONS.items()
-    if function.since and name not in _SPELLED
-}
-"""Functions that ONNX has under the same name, with the same attributes."""
-
-_PLAIN = (
-    "Neg", "Reciprocal", "Not", "IsNaN", "Add", "Sub", "Mul", "Div", "Pow", "PRelu", "Equal",
-    "Greater", "Less", "And", "Or", "Xor", "Where",
-)  # fmt: skip
-"""Other operators of the same name without attributes."""
-
-_LOWERED = ("GreaterOrEqual", "LessOrEqual")
-"""The same, but older opsets lack them."""
-
-_SINCE = {"IsNaN": 9, "Where": 9, **{name: one.since for name, one in _DIRECT.items()}}
-
-
-@reads(*_PLAIN, *_LOWERED)
-def _read_plain(call: Call, context: ReadContext) -> None:
-    context.emit(call.op_type, call.inputs, call.outputs[0])
-
-
-@writes(*_PLAIN)
-def _write_plain(node: Node, context: WriteContext) -> None:
-    if context.opset < _SINCE.get(node.op, 1):
-        refuse(node, context.opset)
-    context.op(node.op, node.inputs, node.output)
-
-
-@reads(*(name for name, function in FUNCTIONS.items() if function.since))
-def _read_function(call: Call, context: ReadContext) -> None:
-    defaults = FUNCTIONS[call.op_type].defaults
-    attrs = {name: call.get(name, default) for name, default in defaults.items()}
-    context.emit(call.op_type, call.inputs, call.outputs[0], **attrs)
-
-
-@writes(*_DIRECT)
-def _write_function(node: Node, context: WriteContext) -> None:
-    if context.opset < _SINCE[node.op]:
-        refuse(node, context.opset)
-    context.op(node.op, node.inputs, node.output, **dict(node.attrs))
 
 
 def _scalar(context: WriteContext, like: str, value: float) -> str:
@@ -250,6 +201,3 @@ def _read_cast_like(call: Call, context: ReadContext) -> None:
 @writes("Cast")
 def _write_cast(node: Node, context: WriteContext) -> None:
     context.op("Cast", node.inputs, node.output, to=DTYPE_CODES[node.attr("to")])
-
-
-assert all(name in OPS for name in (*_PLAIN, *_LOWERED))

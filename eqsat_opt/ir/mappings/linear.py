@@ -53,16 +53,6 @@ def resolve_pads(
     return (*begins, *ends)
 
 
-@reads("MatMul")
-def _read_matmul(call: Call, context: ReadContext) -> None:
-    context.emit("MatMul", call.inputs, call.outputs[0])
-
-
-@writes("MatMul")
-def _write_matmul(node: Node, context: WriteContext) -> None:
-    context.op("MatMul", node.inputs, node.output)
-
-
 @reads("Gemm")
 def _read_gemm(call: Call, context: ReadContext) -> None:
     """Alpha A'B' + beta C; libraries add C within the product, so no bit is certain."""

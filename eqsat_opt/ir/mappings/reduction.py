@@ -41,11 +41,6 @@ def _read_reduction(call: Call, context: ReadContext) -> None:
     )
 
 
-@reads(*GLOBAL_POOLS)
-def _read_global_pool(call: Call, context: ReadContext) -> None:
-    context.emit(call.op_type, call.inputs, call.outputs[0])
-
-
 @writes(*GLOBAL_POOLS)
 def _write_global_pool(node: Node, context: WriteContext) -> None:
     """A reduction where runtimes have no such pool: of doubles, or of more axes."""

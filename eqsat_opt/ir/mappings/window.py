@@ -66,16 +66,3 @@ def _write_pool(node: Node, context: WriteContext) -> None:
             refuse(node, context.opset)
         named["dilations"] = attrs["dilations"]
     context.op(node.op, node.inputs, node.output, **named)
-
-
-@reads("LRN")
-def _read_lrn(call: Call, context: ReadContext) -> None:
-    context.emit(
-        "LRN", call.inputs, call.outputs[0], size=call.attrs["size"], alpha=call.get("alpha", 1e-4),
-        beta=call.get("beta", 0.75), bias=call.get("bias", 1.0),
-    )  # fmt: skip
-
-
-@writes("LRN")
-def _write_lrn(node: Node, context: WriteContext) -> None:
-    context.op("LRN", node.inputs, node.output, **dict(node.attrs))

@@ -1,29 +1,24 @@
-"""The operator registry; importing this package fills it."""
+"""The operator registry; importing this package fills it, from every module in it."""
 
 from __future__ import annotations
 
-from eqsat_opt.ir.ops import (
-    attention,
-    canonical,
-    global_pool,
-    linear,
-    movement,
-    normalisation,
-    pointwise,
-    reduction,
-    window,
-)
+import pkgutil
+from importlib import import_module
+
 from eqsat_opt.ir.ops._base import (
     OPS,
     Array,
     AttrKind,
     AttrMap,
     Domain,
+    ExactFn,
     IllTyped,
+    OnnxForm,
     Op,
     broadcast_shapes,
     get_op,
     is_known,
+    with_trait,
 )
 
 __all__ = [
@@ -32,18 +27,15 @@ __all__ = [
     "AttrKind",
     "AttrMap",
     "Domain",
+    "ExactFn",
     "IllTyped",
+    "OnnxForm",
     "Op",
-    "attention",
     "broadcast_shapes",
-    "canonical",
     "get_op",
-    "global_pool",
     "is_known",
-    "linear",
-    "movement",
-    "normalisation",
-    "pointwise",
-    "reduction",
-    "window",
+    "with_trait",
 ]
+
+for _module in pkgutil.iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -21,7 +21,9 @@ __all__ = [
     "AttrKind",
     "AttrMap",
     "Domain",
+    "ExactFn",
     "IllTyped",
+    "OnnxForm",
     "Op",
     "Trait",
     "TypeFn",
@@ -31,13 +33,19 @@ __all__ = [
     "padded",
     "register",
     "require",
+    "traits",
+    "with_trait",
 ]
 
 Array = npt.NDArray[Any]
 AttrMap = Mapping[str, Any]
 AttrKind = Literal["int", "float", "str", "ints"]
 OpClass = Literal["pointwise", "contraction", "reduction", "window", "movement"]
-Trait = Literal["exact", "nonnegative", "pole", "vanishing"]
+Trait = Literal[
+    "exact", "determined", "nonnegative", "pole", "vanishing",
+    "broadcasting", "moving", "ring", "order", "truth", "floats",
+    "along", "trailing", "channel", "plane", "spatial",
+]  # fmt: skip
 
 
 class IllTyped(Exception):
@@ -66,7 +74,21 @@ class Domain(Protocol):
 
 TypeFn = Callable[[Sequence[TensorType], AttrMap], TensorType]
 EvalFn = Callable[[Domain, Sequence[Array], AttrMap], Array]
+ExactFn = Callable[..., Any]
 FlopsFn = Callable[[Sequence[TensorType], TensorType, AttrMap], Dim]
+
+
+@dataclass(frozen=True)
+class OnnxForm:
+    """An operator of ONNX with the same name, operands and attributes.
+
+    Attributes:
+        since: first opset of ONNX that has it with these attributes.
+        defaults: values that ONNX gives to attributes that are left out.
+    """
+
+    since: int = 1
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,11 +107,34 @@ class Op:
         index_fn: one output element as a term over operand elements, at symbolic extents; it must
             agree with ``eval_fn``, and its premises follow from ``type_fn``. ``None``: no rule on
             this operator is proved for all sizes.
-        traits: what it does to special numbers. ``exact``: it rounds nothing; ``pole``: it is
-            infinite at some finite operand, where the sign of a zero may decide which infinity;
+        traits: what it does to special numbers. ``exact``: it rounds nothing; ``determined``: IEEE
+            754 leaves one result, so that all implementations agree to the last bit; ``pole``: it
+            is infinite at some finite operand, where the sign of a zero may decide which infinity;
             ``vanishing``: over the reals it is never 0, but small results underflow to 0;
             ``nonnegative``: over the reals it has no negative operand. All operators keep NaN, but
             for a ``Where`` that does not choose it.
+
+            What it computes. ``moving``: each element of the result is one of an operand, or a
+            number of its own, as of all of kind ``movement``; ``ring``: sums, differences and
+            products of elements, which are equal in every ring if they are so in one; ``order``:
+            maxima and minima of elements, which are so in every order; ``truth``: results are true
+            or false; ``floats``: it is defined on floating point only.
+
+            Which axes it treats alike. ``broadcasting``: elementwise, and operands broadcast;
+            ``along``: the result has the axes of the operands, one of which, or some, are named;
+            ``trailing``: it normalises all axes from one on; ``channel``: it treats the second axis
+            on its own; ``plane``: it reduces over all axes behind the first two; ``spatial``: it
+            computes images, whose first two axes are samples and channels.
+        element_types: number of an operand to its element type, where it has not that of the
+            others; empty where it may have any.
+        neutral: number of an operand to the value at which the result is the other operand; adding
+            -0, and not 0, keeps the sign of zeros.
+        choices: attribute to all values that it may have, where these are few.
+        onnx: the same operator of ONNX; ``None`` where :mod:`eqsat_opt.ir.mappings` says how ONNX
+            spells it.
+        exact: ``(*numbers, attributes) -> number``, one element at rational ones, of what is no sum
+            or product; ``None`` where it leaves them.
+        doc: what it is, where ONNX does not have it.
     """
 
     name: str
@@ -102,6 +147,23 @@ class Op:
     commutative: bool = False
     index_fn: IndexFn | None = None
     traits: frozenset[Trait] = frozenset()
+    element_types: Mapping[int, str] = field(default_factory=dict)
+    neutral: Mapping[int, float] = field(default_factory=dict)
+    choices: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
+    onnx: OnnxForm | None = None
+    exact: ExactFn | None = None
+    doc: str = ""
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether each element of the result is one of an operand, or a number of its own."""
+        return self.kind == "movement" or "moving" in self.traits
+
+    @property
+    def keeps_elements(self) -> bool:
+        """Whether each element of the result is one of an operand, wherever that is known."""
+        makes_none = self.arity[0] > 0 and "value" not in self.attrs
+        return self.is_moving and makes_none and 1 not in self.element_types
 
 
 OPS: dict[str, Op] = {}
@@ -118,6 +180,16 @@ def register(op: Op) -> Op:
 def get_op(name: str) -> Op:
     """The operator called ``name``."""
     return OPS[name]
+
+
+def traits(*names: Trait) -> frozenset[Trait]:
+    """A set of traits."""
+    return frozenset(names)
+
+
+def with_trait(trait: Trait) -> frozenset[str]:
+    """The names of all operators with a trait."""
+    return frozenset(name for name, op in OPS.items() if trait in op.traits)
 
 
 def is_known(name: str) -> bool:

@@ -23,6 +23,7 @@ from eqsat_opt.ir.ops._base import (
     get_op,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.types import FLOATS, TensorType
 
@@ -73,8 +74,19 @@ def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -
 
 
 _ATTRS: dict[str, AttrKind] = {"scale": "float"}
+_MASKED = "`Attention` with a mask `m` that is added to the scaled products"
 for _name, _arity in (("Attention", 3), ("MaskedAttention", 4)):
     register(
-        Op(_name, (_arity, _arity), _ATTRS, "contraction", type_fn=_type, eval_fn=_attention,
-           flops=_flops, index_fn=index_attention.attention)
-    )  # fmt: skip
+        Op(
+            _name,
+            (_arity, _arity),
+            _ATTRS,
+            "contraction",
+            type_fn=_type,
+            eval_fn=_attention,
+            flops=_flops,
+            index_fn=index_attention.attention,
+            traits=traits("floats"),
+            doc=_MASKED if _arity > 3 else "",
+        )
+    )

@@ -15,9 +15,11 @@ from eqsat_opt.ir.ops._base import (
     EvalFn,
     FlopsFn,
     Op,
+    Trait,
     elements,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.ops.normalisation import inverse_deviation, mean
 from eqsat_opt.ir.ops.scalars import Call, IndexFn, Inverse, Plus, Times, elementwise
@@ -85,6 +87,15 @@ _POINTWISE_INDEX: dict[str, IndexFn] = {
     "Square": elementwise(lambda x, _a: Times((x[0], x[0]))),
     "Rsqrt": elementwise(lambda x, _a: Inverse(Call("Sqrt", (), (x[0],)))),
 }
+_DOCS = {
+    "Scale": "`x` times the constant `factor`",
+    "Shift": "`x` plus the constant `offset`",
+    "Square": "`x` times `x`",
+    "Rsqrt": "1/√`x`",
+}
+_TRAITS: dict[str, frozenset[Trait]] = {
+    "Rsqrt": traits("pole"), "Square": traits("ring"),
+}  # fmt: skip
 for _name, (_attr, _evaluate) in _POINTWISE.items():
     register(
         Op(
@@ -96,17 +107,38 @@ for _name, (_attr, _evaluate) in _POINTWISE.items():
             eval_fn=_evaluate,
             flops=_flops(1),
             index_fn=_POINTWISE_INDEX[_name],
-            traits=frozenset({"pole"} if _name == "Rsqrt" else ()),
+            traits=_TRAITS.get(_name, frozenset()),
+            doc=_DOCS[_name],
         )
     )
 register(
-    Op("Center", (1, 1), {"axes": "ints"}, "reduction", type_fn=_along, eval_fn=_center,
-       flops=_flops(2), index_fn=index_reduction.center)
-)  # fmt: skip
+    Op(
+        "Center",
+        (1, 1),
+        {"axes": "ints"},
+        "reduction",
+        type_fn=_along,
+        eval_fn=_center,
+        flops=_flops(2),
+        index_fn=index_reduction.center,
+        traits=traits("along", "floats"),
+        doc="`x` less its mean over `axes`",
+    )
+)
 register(
-    Op("RmsN", (1, 1), {"axes": "ints", "epsilon": "float"}, "reduction", type_fn=_along,
-       eval_fn=_rms, flops=_flops(4), index_fn=index_reduction.root_mean_square)
-)  # fmt: skip
+    Op(
+        "RmsN",
+        (1, 1),
+        {"axes": "ints", "epsilon": "float"},
+        "reduction",
+        type_fn=_along,
+        eval_fn=_rms,
+        flops=_flops(4),
+        index_fn=index_reduction.root_mean_square,
+        traits=traits("along", "floats"),
+        doc="`x` divided by √(mean of `x²` over `axes` + `epsilon`)",
+    )
+)
 
 
 def _fill_type(_inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -122,9 +154,18 @@ def _fill(domain: Domain, _operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 
 register(
-    Op("Fill", (0, 0), {"shape": "ints", "value": "float", "dtype": "str"}, "movement",
-       type_fn=_fill_type, eval_fn=_fill, flops=lambda _i, _o, _a: 0, index_fn=index_movement.fill)
-)  # fmt: skip
+    Op(
+        "Fill",
+        (0, 0),
+        {"shape": "ints", "value": "float", "dtype": "str"},
+        "movement",
+        type_fn=_fill_type,
+        eval_fn=_fill,
+        flops=lambda _i, _o, _a: 0,
+        index_fn=index_movement.fill,
+        doc="a tensor of this shape with the same value everywhere",
+    )
+)
 
 
 def _repeat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -138,6 +179,16 @@ def _repeat(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array
 
 
 register(
-    Op("Repeat", (1, 1), {"axis": "int", "repeats": "int"}, "movement", type_fn=_repeat_type,
-       eval_fn=_repeat, flops=lambda _i, _o, _a: 0, index_fn=index_movement.repeat)
-)  # fmt: skip
+    Op(
+        "Repeat",
+        (1, 1),
+        {"axis": "int", "repeats": "int"},
+        "movement",
+        type_fn=_repeat_type,
+        eval_fn=_repeat,
+        flops=lambda _i, _o, _a: 0,
+        index_fn=index_movement.repeat,
+        traits=traits("along"),
+        doc="every slice along `axis`, `repeats` times in a row: (a, b) becomes (a, a, b, b)",
+    )
+)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Trait
+from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, ExactFn, Trait, traits
 
 __all__ = ["FUNCTIONS", "ScalarFunction"]
 
@@ -32,6 +34,9 @@ class ScalarFunction:
         flops: rough FLOPs per element of what is not a single instruction.
         traits: what it does to special numbers (:class:`~eqsat_opt.ir.ops.Op`).
         on_integers: whether it takes whole numbers, too.
+        choices: attribute to all values that it may have, where these are few.
+        exact: its value at a rational number, with attributes that are such or infinite; ``None``
+            where it leaves the rational numbers.
     """
 
     evaluate: Callable[[Array, AttrMap], Array]
@@ -41,6 +46,8 @@ class ScalarFunction:
     flops: int = 1
     traits: frozenset[Trait] = frozenset()
     on_integers: bool = False
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    exact: ExactFn | None = None
 
 
 def _erf(x: Array) -> Array:
@@ -83,36 +90,60 @@ def _clip(x: Array, low: float, high: float) -> Array:
     return np.asarray(np.minimum(np.maximum(x, low), high))
 
 
-_EXACT = frozenset[Trait]({"exact"})
-_VANISHING = frozenset[Trait]({"vanishing"})
+def _round(x: Any) -> Any:
+    return round(x) if abs(x) < math.inf else x
+
+
+def _between(x: Any, low: Any, high: Any) -> Any:
+    return min(max(x, low), high)
+
+
+_EXACT = traits("exact")
+_DETERMINED = _EXACT | traits("determined")
+_VANISHING = traits("vanishing")
 _ALPHA: Mapping[str, AttrKind] = {"alpha": "float"}
 
 FUNCTIONS: dict[str, ScalarFunction] = {
     "Relu": ScalarFunction(
-        lambda x, _a: np.maximum(x, 0), traits=_EXACT, on_integers=True
+        lambda x, _a: np.maximum(x, 0), traits=_DETERMINED | traits("order"), on_integers=True,
+        exact=lambda x, _a: max(x, 0),
     ),
-    "Abs": ScalarFunction(lambda x, _a: np.abs(x), traits=_EXACT, on_integers=True),
-    "Sign": ScalarFunction(lambda x, _a: np.sign(x), since=9, traits=_EXACT, on_integers=True),
-    "Floor": ScalarFunction(lambda x, _a: np.floor(x), traits=_EXACT),
-    "Ceil": ScalarFunction(lambda x, _a: np.ceil(x), traits=_EXACT),
-    "Round": ScalarFunction(lambda x, _a: np.rint(x), since=11, traits=_EXACT),
+    "Abs": ScalarFunction(
+        lambda x, _a: np.abs(x), traits=_DETERMINED, on_integers=True, exact=lambda x, _a: abs(x)
+    ),
+    "Sign": ScalarFunction(
+        lambda x, _a: np.sign(x), since=9, traits=_EXACT, on_integers=True,
+        exact=lambda x, _a: (x > 0) - (x < 0) if x == x else x,
+    ),
+    "Floor": ScalarFunction(
+        lambda x, _a: np.floor(x), traits=_DETERMINED, exact=lambda x, _a: x // 1
+    ),
+    "Ceil": ScalarFunction(
+        lambda x, _a: np.ceil(x), traits=_DETERMINED, exact=lambda x, _a: -(-x // 1)
+    ),
+    "Round": ScalarFunction(
+        lambda x, _a: np.rint(x), since=11, traits=_EXACT, exact=lambda x, _a: _round(x)
+    ),
     "Exp": ScalarFunction(lambda x, _a: np.exp(x), flops=8, traits=_VANISHING),
     "Log": ScalarFunction(
-        lambda x, _a: np.log(x), flops=8, traits=frozenset({"nonnegative", "pole"})
+        lambda x, _a: np.log(x), flops=8, traits=traits("nonnegative", "pole")
     ),
-    "Sqrt": ScalarFunction(lambda x, _a: np.sqrt(x), traits=frozenset({"nonnegative"})),
+    "Sqrt": ScalarFunction(lambda x, _a: np.sqrt(x), traits=traits("determined", "nonnegative")),
     "Sin": ScalarFunction(lambda x, _a: np.sin(x), since=7),
     "Cos": ScalarFunction(lambda x, _a: np.cos(x), since=7),
     "Tanh": ScalarFunction(lambda x, _a: np.tanh(x), flops=10),
     "Erf": ScalarFunction(lambda x, _a: _erf(x), since=9, flops=10, on_integers=True),
     "Sigmoid": ScalarFunction(lambda x, _a: _sigmoid(x), flops=10, traits=_VANISHING),
-    "Softsign": ScalarFunction(lambda x, _a: x / (1 + np.abs(x))),
+    "Softsign": ScalarFunction(
+        lambda x, _a: x / (1 + np.abs(x)), exact=lambda x, _a: Fraction(x) / (1 + abs(x))
+    ),
     "Softplus": ScalarFunction(
         lambda x, _a: np.logaddexp(x, 0.0), flops=16, traits=_VANISHING
     ),
     "HardSwish": ScalarFunction(
         lambda x, _a: x * (np.clip(x + 3.0, 0.0, 6.0) / 6.0),  # near -3 it keeps its digits
         since=14,
+        exact=lambda x, _a: x * _between(Fraction(x) / 6 + Fraction(1, 2), 0, 1),
     ),
     "Mish": ScalarFunction(
         lambda x, _a: x * np.tanh(np.logaddexp(x, 0.0)), since=18, flops=20
@@ -120,6 +151,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
     "Gelu": ScalarFunction(
         lambda x, a: _gelu(x, a["approximate"]),
         {"approximate": "str"}, {"approximate": "none"}, since=20, flops=14,
+        choices={"approximate": ("none", "tanh")},
     ),
     "Swish": ScalarFunction(
         lambda x, a: x * _sigmoid(a["alpha"] * x), _ALPHA, since=0, flops=11
@@ -127,6 +159,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
     "HardSigmoid": ScalarFunction(
         lambda x, a: np.clip(a["alpha"] * x + a["beta"], 0.0, 1.0),
         {"alpha": "float", "beta": "float"}, {"alpha": 0.2, "beta": 0.5},
+        exact=lambda x, a: _between(a["alpha"] * x + a["beta"], 0, 1),
     ),
     "Elu": ScalarFunction(lambda x, a: _elu(x, a["alpha"]), _ALPHA, {"alpha": 1.0}),
     "Celu": ScalarFunction(lambda x, a: _celu(x, a["alpha"]), _ALPHA, {"alpha": 1.0}, since=12),
@@ -136,15 +169,19 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
     ),
     "LeakyRelu": ScalarFunction(
-        lambda x, a: np.where(x < 0, a["alpha"] * x, x), _ALPHA, {"alpha": 0.01}
+        lambda x, a: np.where(x < 0, a["alpha"] * x, x), _ALPHA, {"alpha": 0.01},
+        exact=lambda x, a: x if x >= 0 else a["alpha"] * x,
     ),
     "ThresholdedRelu": ScalarFunction(
         lambda x, a: np.where(x > a["alpha"], x, 0),
         _ALPHA, {"alpha": 1.0}, since=10, traits=_EXACT,
+        exact=lambda x, a: x if x > a["alpha"] else 0,
     ),
     "Clip": ScalarFunction(
         lambda x, a: _clip(x, a["min"], a["max"]),
-        {"min": "float", "max": "float"}, since=0, traits=_EXACT, on_integers=True,
+        {"min": "float", "max": "float"}, since=0,
+        traits=_EXACT | traits("order"), on_integers=True,
+        exact=lambda x, a: _between(x, a["min"], a["max"]),
     ),
 }  # fmt: skip
 """By the name of the operator; every law of an arbitrary f holds for each."""

@@ -11,7 +11,16 @@ from typing import Any
 
 from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.ops import index_reduction
-from eqsat_opt.ir.ops._base import Array, AttrMap, Domain, Op, register, require
+from eqsat_opt.ir.ops._base import (
+    Array,
+    AttrMap,
+    Domain,
+    OnnxForm,
+    Op,
+    register,
+    require,
+    traits,
+)
 from eqsat_opt.ir.ops.integers import poly
 from eqsat_opt.ir.ops.reduction import REDUCTIONS
 from eqsat_opt.ir.ops.scalars import IndexFn, IndexTensor, Premises, ReduceKind
@@ -60,8 +69,19 @@ _INDEX_FNS = {
     "GlobalAveragePool": _indexed("sum", mean=True),
     "GlobalMaxPool": _indexed("max"),
 }
+_TRAITS = traits("floats", "plane", "spatial")
 for _name, _reduction in GLOBAL_POOLS.items():
     register(
-        Op(_name, (1, 1), {}, "reduction", type_fn=_type, eval_fn=_evaluated(_reduction),
-           flops=_flops, index_fn=_INDEX_FNS[_name])
-    )  # fmt: skip
+        Op(
+            _name,
+            (1, 1),
+            {},
+            "reduction",
+            type_fn=_type,
+            eval_fn=_evaluated(_reduction),
+            flops=_flops,
+            index_fn=_INDEX_FNS[_name],
+            traits=_TRAITS | traits("order") if _name == "GlobalMaxPool" else _TRAITS,
+            onnx=OnnxForm(),
+        )
+    )

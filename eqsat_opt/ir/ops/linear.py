@@ -15,11 +15,13 @@ from eqsat_opt.ir.ops._base import (
     AttrKind,
     AttrMap,
     Domain,
+    OnnxForm,
     Op,
     broadcast_shapes,
     padded,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.types import TensorType
 
@@ -44,10 +46,19 @@ def _matmul_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: Attr
 
 
 register(
-    Op("MatMul", (2, 2), {}, "contraction", type_fn=_matmul_type,
-       eval_fn=lambda d, x, _a: d.matmul(x[0], x[1]), flops=_matmul_flops,
-       index_fn=index_linear.matmul)
-)  # fmt: skip
+    Op(
+        "MatMul",
+        (2, 2),
+        {},
+        "contraction",
+        type_fn=_matmul_type,
+        eval_fn=lambda d, x, _a: d.matmul(x[0], x[1]),
+        flops=_matmul_flops,
+        index_fn=index_linear.matmul,
+        traits=traits("ring"),
+        onnx=OnnxForm(),
+    )
+)
 
 
 def window_size(
@@ -196,9 +207,18 @@ def _conv_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMa
 
 
 register(
-    Op("Conv", (2, 3), _CONV_ATTRS, "contraction", type_fn=_conv_type, eval_fn=_conv,
-       flops=_conv_flops, index_fn=index_linear.conv)
-)  # fmt: skip
+    Op(
+        "Conv",
+        (2, 3),
+        _CONV_ATTRS,
+        "contraction",
+        type_fn=_conv_type,
+        eval_fn=_conv,
+        flops=_conv_flops,
+        index_fn=index_linear.conv,
+        traits=traits("floats", "ring", "spatial"),
+    )
+)
 
 
 def _deconv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -261,6 +281,15 @@ def _deconv_flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: Att
 
 
 register(
-    Op("ConvTranspose", (2, 3), {**_CONV_ATTRS, "output_padding": "ints"}, "contraction",
-       type_fn=_deconv_type, eval_fn=_deconv, flops=_deconv_flops, index_fn=index_linear.deconv)
-)  # fmt: skip
+    Op(
+        "ConvTranspose",
+        (2, 3),
+        {**_CONV_ATTRS, "output_padding": "ints"},
+        "contraction",
+        type_fn=_deconv_type,
+        eval_fn=_deconv,
+        flops=_deconv_flops,
+        index_fn=index_linear.deconv,
+        traits=traits("floats", "ring", "spatial"),
+    )
+)

@@ -19,6 +19,7 @@ from eqsat_opt.ir.ops._base import (
     padded,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.types import TensorType, has_element, numpy_dtype
 
@@ -44,10 +45,18 @@ def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Concat", (1, 1 << 20), {"axis": "int"}, "movement", type_fn=_concat_type,
-       eval_fn=lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]), flops=_no_flops,
-       index_fn=index_movement.concat)
-)  # fmt: skip
+    Op(
+        "Concat",
+        (1, 1 << 20),
+        {"axis": "int"},
+        "movement",
+        type_fn=_concat_type,
+        eval_fn=lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]),
+        flops=_no_flops,
+        index_fn=index_movement.concat,
+        traits=traits("along"),
+    )
+)
 
 
 def _slice_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -76,6 +85,7 @@ register(
         eval_fn=_slice,
         flops=_no_flops,
         index_fn=index_movement.slice_,
+        traits=traits("along"),
     )
 )
 
@@ -87,10 +97,17 @@ def _transpose_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Transpose", (1, 1), {"perm": "ints"}, "movement", type_fn=_transpose_type,
-       eval_fn=lambda _d, x, a: x[0].transpose(a["perm"]), flops=_no_flops,
-       index_fn=index_movement.transpose)
-)  # fmt: skip
+    Op(
+        "Transpose",
+        (1, 1),
+        {"perm": "ints"},
+        "movement",
+        type_fn=_transpose_type,
+        eval_fn=lambda _d, x, a: x[0].transpose(a["perm"]),
+        flops=_no_flops,
+        index_fn=index_movement.transpose,
+    )
+)
 
 
 def _reshape_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -100,10 +117,17 @@ def _reshape_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Reshape", (1, 1), {"shape": "ints"}, "movement", type_fn=_reshape_type,
-       eval_fn=lambda _d, x, a: x[0].reshape(a["shape"]), flops=_no_flops,
-       index_fn=index_movement.reshape)
-)  # fmt: skip
+    Op(
+        "Reshape",
+        (1, 1),
+        {"shape": "ints"},
+        "movement",
+        type_fn=_reshape_type,
+        eval_fn=lambda _d, x, a: x[0].reshape(a["shape"]),
+        flops=_no_flops,
+        index_fn=index_movement.reshape,
+    )
+)
 
 
 def _expand_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -118,10 +142,17 @@ def _expand_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Expand", (1, 1), {"shape": "ints"}, "movement", type_fn=_expand_type,
-       eval_fn=lambda _d, x, a: np.broadcast_to(x[0], a["shape"]), flops=_no_flops,
-       index_fn=index_movement.expand)
-)  # fmt: skip
+    Op(
+        "Expand",
+        (1, 1),
+        {"shape": "ints"},
+        "movement",
+        type_fn=_expand_type,
+        eval_fn=lambda _d, x, a: np.broadcast_to(x[0], a["shape"]),
+        flops=_no_flops,
+        index_fn=index_movement.expand,
+    )
+)
 
 
 def _pad_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -195,6 +226,7 @@ register(
         eval_fn=_gather,
         flops=_no_flops,
         index_fn=index_movement.gather,
+        element_types={1: "int64"},
     )
 )
 
@@ -220,6 +252,7 @@ register(
         eval_fn=_scalar,
         flops=_no_flops,
         index_fn=index_movement.scalar,
+        doc="a constant of rank 0; on a left side also any constant with this one value",
     )
 )
 
@@ -239,8 +272,16 @@ def _identity_kernel(domain: Domain, _operands: Sequence[Array], attrs: AttrMap)
 
 
 register(
-    Op("IdentityKernel", (0, 0),
-       {"channels": "int", "height": "int", "width": "int", "dtype": "str"}, "movement",
-       type_fn=_identity_type, eval_fn=_identity_kernel, flops=_no_flops,
-       index_fn=index_movement.identity_kernel)
-)  # fmt: skip
+    Op(
+        "IdentityKernel",
+        (0, 0),
+        {"channels": "int", "height": "int", "width": "int", "dtype": "str"},
+        "movement",
+        type_fn=_identity_type,
+        eval_fn=_identity_kernel,
+        flops=_no_flops,
+        index_fn=index_movement.identity_kernel,
+        doc="the kernel [channels, channels, height, width] of a convolution that returns its "
+        "input: a 1 in the centre, where both channels are the same, else 0",
+    )
+)

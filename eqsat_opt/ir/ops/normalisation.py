@@ -19,6 +19,7 @@ from eqsat_opt.ir.ops._base import (
     broadcast_shapes,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.types import FLOATS, TensorType
 
@@ -121,13 +122,31 @@ def _flops(per_element: int) -> FlopsFn:
 
 
 register(
-    Op("LayerNormalization", (2, 3), {"axis": "int", "epsilon": "float"}, "reduction",
-       type_fn=_layer_type, eval_fn=_layer, flops=_flops(8), index_fn=index_reduction.layer)
-)  # fmt: skip
+    Op(
+        "LayerNormalization",
+        (2, 3),
+        {"axis": "int", "epsilon": "float"},
+        "reduction",
+        type_fn=_layer_type,
+        eval_fn=_layer,
+        flops=_flops(8),
+        index_fn=index_reduction.layer,
+        traits=traits("floats", "trailing"),
+    )
+)
 register(
-    Op("RMSNormalization", (2, 2), {"axis": "int", "epsilon": "float"}, "reduction",
-       type_fn=_layer_type, eval_fn=_rms, flops=_flops(5), index_fn=index_reduction.rms)
-)  # fmt: skip
+    Op(
+        "RMSNormalization",
+        (2, 2),
+        {"axis": "int", "epsilon": "float"},
+        "reduction",
+        type_fn=_layer_type,
+        eval_fn=_rms,
+        flops=_flops(5),
+        index_fn=index_reduction.rms,
+        traits=traits("floats", "trailing"),
+    )
+)
 register(
     Op(
         "BatchNormalization",
@@ -138,6 +157,7 @@ register(
         eval_fn=_batch,
         flops=_flops(2),
         index_fn=index_reduction.batch,
+        traits=traits("channel", "floats"),
     )
 )
 register(
@@ -150,5 +170,6 @@ register(
         eval_fn=_instance,
         flops=_flops(8),
         index_fn=index_reduction.instance,
+        traits=traits("channel", "floats", "plane"),
     )
 )

@@ -12,14 +12,16 @@ from eqsat_opt.ir.ops._base import (
     AttrMap,
     Domain,
     EvalFn,
+    ExactFn,
     FlopsFn,
+    OnnxForm,
     Op,
-    Trait,
     TypeFn,
     broadcast_shapes,
     elements,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.ops.scalars import (
@@ -103,11 +105,11 @@ def _applied(name: str) -> EvalFn:
     return evaluate
 
 
-_TRAITS: dict[str, frozenset[Trait]] = {
-    **dict.fromkeys(("Min", "Max"), frozenset[Trait]({"exact"})),
-    "Div": frozenset({"pole"}),
-    "Pow": frozenset({"nonnegative", "pole", "vanishing"}),
-}
+_DETERMINED = traits("determined")
+_EXACT = _DETERMINED | traits("exact")
+_TRUTH = _EXACT | traits("truth")
+_SPREAD = traits("broadcasting")
+_RING = _DETERMINED | traits("broadcasting", "ring")
 
 
 def _float(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -127,21 +129,57 @@ for _name, _function in FUNCTIONS.items():
             flops=_flops(_function.flops),
             index_fn=called(_name),
             traits=_function.traits,
+            choices=_function.choices,
+            exact=_function.exact,
+            onnx=OnnxForm(_function.since, _function.defaults) if _function.since else None,
         )
     )
 
-_EXACT = frozenset[Trait]({"exact"})
+_EXACTLY: dict[str, ExactFn] = {
+    "Not": lambda x, _a: not x,
+    "IsNaN": lambda x, _a: bool(x != x),
+    "Min": lambda x, y, _a: min(x, y),
+    "Max": lambda x, y, _a: max(x, y),
+    "Equal": lambda x, y, _a: x == y,
+    "Greater": lambda x, y, _a: x > y,
+    "Less": lambda x, y, _a: x < y,
+    "GreaterOrEqual": lambda x, y, _a: x >= y,
+    "LessOrEqual": lambda x, y, _a: x <= y,
+    "And": lambda x, y, _a: bool(x) and bool(y),
+    "Or": lambda x, y, _a: bool(x) or bool(y),
+    "Xor": lambda x, y, _a: bool(x) != bool(y),
+}
 for _name, _operand_fn in (("Not", _logical), ("IsNaN", _nan)):
     register(
-        Op(_name, (1, 1), {}, "pointwise", type_fn=_operand_fn, eval_fn=_applied(_name),
-           flops=_flops(), index_fn=called(_name), traits=_EXACT)
-    )  # fmt: skip
+        Op(
+            _name,
+            (1, 1),
+            {},
+            "pointwise",
+            type_fn=_operand_fn,
+            eval_fn=_applied(_name),
+            flops=_flops(),
+            index_fn=called(_name),
+            traits=_TRUTH,
+            onnx=OnnxForm(9 if _name == "IsNaN" else 1),
+            element_types={0: "bool"} if _name == "Not" else {},
+            exact=_EXACTLY[_name],
+        )
+    )
 
 _ARITHMETIC: dict[str, EvalFn] = {
     "Add": lambda d, x, _a: d.add(*x),
     "Sub": lambda d, x, _a: d.sub(*x),
     "Mul": lambda d, x, _a: d.mul(*x),
     "Div": lambda d, x, _a: d.div(*x),
+}
+_NEUTRAL: dict[str, dict[int, float]] = {
+    "Add": {0: -0.0, 1: -0.0},
+    "Sub": {1: 0.0},
+    "Mul": {0: 1, 1: 1},
+    "Div": {1: 1},
+    "And": {0: 1, 1: 1},
+    "Or": {0: 0, 1: 0},
 }
 _ARITHMETIC_INDEX: dict[str, IndexFn] = {
     "Add": elementwise(lambda x, _a: Plus(tuple(x))),
@@ -161,33 +199,87 @@ for _name, _evaluate in _ARITHMETIC.items():
             flops=_flops(),
             commutative=_name in ("Add", "Mul"),
             index_fn=_ARITHMETIC_INDEX[_name],
-            traits=_TRAITS.get(_name, frozenset()),
+            neutral=_NEUTRAL[_name],
+            traits=_RING if _name != "Div" else _DETERMINED | _SPREAD | traits("pole"),
+            onnx=OnnxForm(),
         )
     )
 
 register(
-    Op("Neg", (1, 1), {}, "pointwise", type_fn=_signed,
-       eval_fn=lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]), flops=_flops(), traits=_EXACT,
-       index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))))
-)  # fmt: skip
+    Op(
+        "Neg",
+        (1, 1),
+        {},
+        "pointwise",
+        type_fn=_signed,
+        eval_fn=lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
+        flops=_flops(),
+        traits=_EXACT | traits("ring"),
+        onnx=OnnxForm(),
+        index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))),
+    )
+)
 register(
-    Op("Reciprocal", (1, 1), {}, "pointwise", type_fn=_float,
-       eval_fn=lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
-       flops=_flops(), index_fn=elementwise(lambda x, _a: Inverse(x[0])),
-       traits=frozenset[Trait]({"pole"}))
-)  # fmt: skip
+    Op(
+        "Reciprocal",
+        (1, 1),
+        {},
+        "pointwise",
+        type_fn=_float,
+        eval_fn=lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
+        flops=_flops(),
+        index_fn=elementwise(lambda x, _a: Inverse(x[0])),
+        traits=traits("pole"),
+        onnx=OnnxForm(),
+    )
+)
 
 for _name in ("Min", "Max"):
     register(
-        Op(_name, (2, 2), {}, "pointwise", type_fn=_broadcast, eval_fn=_applied(_name),
-           flops=_flops(), commutative=True, index_fn=called(_name), traits=_TRAITS[_name])
-    )  # fmt: skip
-for _name, _type_fn, _per_element in (("Pow", _pow, _POWER_FLOPS), ("PRelu", _prelu, 1)):
-    register(
-        Op(_name, (2, 2), {}, "pointwise", type_fn=_type_fn, eval_fn=_applied(_name),
-           flops=_flops(_per_element),
-           index_fn=called(_name), traits=_TRAITS.get(_name, frozenset()))
-    )  # fmt: skip
+        Op(
+            _name,
+            (2, 2),
+            {},
+            "pointwise",
+            type_fn=_broadcast,
+            eval_fn=_applied(_name),
+            flops=_flops(),
+            commutative=True,
+            index_fn=called(_name),
+            traits=_EXACT | _SPREAD | traits("order"),
+            exact=_EXACTLY[_name],
+        )
+    )
+register(
+    Op(
+        "Pow",
+        (2, 2),
+        {},
+        "pointwise",
+        type_fn=_pow,
+        eval_fn=_applied("Pow"),
+        flops=_flops(_POWER_FLOPS),
+        index_fn=called("Pow"),
+        traits=_SPREAD | traits("nonnegative", "pole", "vanishing"),
+        element_types={1: ""},
+        neutral={1: 1},
+        onnx=OnnxForm(),
+    )
+)
+register(
+    Op(
+        "PRelu",
+        (2, 2),
+        {},
+        "pointwise",
+        type_fn=_prelu,
+        eval_fn=_applied("PRelu"),
+        flops=_flops(),
+        index_fn=called("PRelu"),
+        onnx=OnnxForm(),
+        exact=lambda x, slope, _a: x if x >= 0 else slope * x,
+    )
+)
 
 COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
 _TRUTHS: tuple[tuple[str, TypeFn], ...] = (
@@ -206,7 +298,11 @@ for _name, _truth_fn in _TRUTHS:
             eval_fn=_applied(_name),
             flops=_flops(),
             index_fn=called(_name),
-            traits=_EXACT,
+            traits=_TRUTH | _SPREAD,
+            neutral=_NEUTRAL.get(_name, {}),
+            exact=_EXACTLY[_name],
+            element_types={0: "bool", 1: "bool"} if _truth_fn is _logical else {},
+            onnx=OnnxForm(12 if _name.endswith("OrEqual") else 1),
         )
     )
 
@@ -218,10 +314,20 @@ def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 
 
 register(
-    Op("Where", (3, 3), {}, "pointwise", type_fn=_where_type,
-       eval_fn=lambda _d, x, _a: np.where(*x), flops=_flops(),
-       index_fn=called("Where"), traits=_EXACT)
-)  # fmt: skip
+    Op(
+        "Where",
+        (3, 3),
+        {},
+        "pointwise",
+        type_fn=_where_type,
+        eval_fn=lambda _d, x, _a: np.where(*x),
+        flops=_flops(),
+        index_fn=called("Where"),
+        traits=_EXACT | _SPREAD | traits("moving"),
+        element_types={0: "bool"},
+        onnx=OnnxForm(9),
+    )
+)
 
 
 def _cast_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -240,6 +346,15 @@ def _cast(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 
 register(
-    Op("Cast", (1, 1), {"to": "str"}, "pointwise", type_fn=_cast_type, eval_fn=_cast,
-       flops=_flops(), index_fn=called("Cast"))
-)  # fmt: skip
+    Op(
+        "Cast",
+        (1, 1),
+        {"to": "str"},
+        "pointwise",
+        type_fn=_cast_type,
+        eval_fn=_cast,
+        flops=_flops(),
+        index_fn=called("Cast"),
+        traits=_DETERMINED,
+    )
+)

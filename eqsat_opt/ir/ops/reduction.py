@@ -10,7 +10,17 @@ import numpy as np
 
 from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.ops import index_reduction
-from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, Domain, Op, register, require
+from eqsat_opt.ir.ops._base import (
+    Array,
+    AttrKind,
+    AttrMap,
+    Domain,
+    Op,
+    Trait,
+    register,
+    require,
+    traits,
+)
 from eqsat_opt.ir.types import FLOATS, TensorType
 
 __all__ = ["REDUCTIONS"]
@@ -92,12 +102,25 @@ _INDEX_FNS = {
     "ReduceMax": index_reduction.reduction("max"),
     "ReduceMin": index_reduction.reduction("min"),
 }
+_TRAITS: dict[str, frozenset[Trait]] = {
+    **dict.fromkeys(("ReduceSum", "ReduceProd"), traits("ring")),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), traits("order")),
+}
 for _name, _evaluate in REDUCTIONS.items():
     register(
-        Op(_name, (1, 1), _ATTRS, "reduction",
-           type_fn=_extremum_type if _name in ("ReduceMax", "ReduceMin") else _reduce_type,
-           eval_fn=_evaluate, flops=_flops, index_fn=_INDEX_FNS.get(_name))
-    )  # fmt: skip
+        Op(
+            _name,
+            (1, 1),
+            _ATTRS,
+            "reduction",
+            type_fn=_extremum_type if _name in ("ReduceMax", "ReduceMin") else _reduce_type,
+            eval_fn=_evaluate,
+            flops=_flops,
+            index_fn=_INDEX_FNS.get(_name),
+            traits=_TRAITS.get(_name, frozenset()),
+            choices={"keepdims": (0, 1)},
+        )
+    )
 
 
 def _softmax_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -128,9 +151,18 @@ def _softmax_flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: At
 
 
 register(
-    Op("Softmax", (1, 1), {"axis": "int"}, "reduction", type_fn=_softmax_type, eval_fn=_softmax,
-       flops=_softmax_flops, index_fn=index_reduction.softmax)
-)  # fmt: skip
+    Op(
+        "Softmax",
+        (1, 1),
+        {"axis": "int"},
+        "reduction",
+        type_fn=_softmax_type,
+        eval_fn=_softmax,
+        flops=_softmax_flops,
+        index_fn=index_reduction.softmax,
+        traits=traits("along", "floats"),
+    )
+)
 register(
     Op(
         "LogSoftmax",
@@ -141,5 +173,6 @@ register(
         eval_fn=_log_softmax,
         flops=_softmax_flops,
         index_fn=index_reduction.log_softmax,
+        traits=traits("along", "floats"),
     )
 )

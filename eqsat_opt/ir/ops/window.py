@@ -13,11 +13,13 @@ from eqsat_opt.ir.ops._base import (
     AttrKind,
     AttrMap,
     Domain,
+    OnnxForm,
     Op,
     elements,
     padded,
     register,
     require,
+    traits,
 )
 from eqsat_opt.ir.ops.linear import check_window, window_size, window_view
 from eqsat_opt.ir.types import FLOATS, TensorType
@@ -119,9 +121,19 @@ def _pool_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMa
 
 
 register(
-    Op("MaxPool", (1, 1), _POOL_ATTRS, "window", type_fn=_maximum_type, eval_fn=_max_pool,
-       flops=_pool_flops, index_fn=index_linear.max_pool)
-)  # fmt: skip
+    Op(
+        "MaxPool",
+        (1, 1),
+        _POOL_ATTRS,
+        "window",
+        type_fn=_maximum_type,
+        eval_fn=_max_pool,
+        flops=_pool_flops,
+        index_fn=index_linear.max_pool,
+        traits=traits("order", "spatial"),
+        choices={"ceil": (0, 1)},
+    )
+)
 register(
     Op(
         "AveragePool",
@@ -132,6 +144,8 @@ register(
         eval_fn=_average_pool,
         flops=_pool_flops,
         index_fn=index_linear.average_pool,
+        traits=traits("floats", "spatial"),
+        choices={"ceil": (0, 1), "count_include_pad": (0, 1)},
     )
 )
 
@@ -168,6 +182,16 @@ def _lrn_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMap
 
 
 register(
-    Op("LRN", (1, 1), {"size": "int", "alpha": "float", "beta": "float", "bias": "float"}, "window",
-       type_fn=_lrn_type, eval_fn=_lrn, flops=_lrn_flops, index_fn=index_linear.lrn)
-)  # fmt: skip
+    Op(
+        "LRN",
+        (1, 1),
+        {"size": "int", "alpha": "float", "beta": "float", "bias": "float"},
+        "window",
+        type_fn=_lrn_type,
+        eval_fn=_lrn,
+        flops=_lrn_flops,
+        index_fn=index_linear.lrn,
+        traits=traits("channel", "floats", "spatial"),
+        onnx=OnnxForm(defaults={"alpha": 1e-4, "beta": 0.75, "bias": 1.0}),
+    )
+)

@@ -8,7 +8,7 @@ gate, the prover and the number domains, its traits, and the operators it is mad
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cache, partial
 from types import CodeType, FunctionType
@@ -213,7 +213,14 @@ def _operator(name: str, judge: Set[_Place]) -> _Said:
 
 def _signature(name: str) -> str:
     op = OPS[name]
-    return f"{name} {op.arity} {sorted(op.attrs.items())} {op.commutative} {sorted(op.traits)}"
+    said = (op.arity, op.attrs, op.kind, op.commutative, op.traits, op.element_types, op.choices)
+    return " ".join([name, *map(_plain, said)])
+
+
+def _plain(value: Any) -> str:
+    """The same text in every process, in whichever order a record is written."""
+    ordered = value.items() if isinstance(value, Mapping) else value
+    return ascii(sorted(ordered) if isinstance(value, Mapping | frozenset) else value)
 
 
 def _functions(operators: Iterable[str]) -> tuple[list[_Place], list[str]]:
@@ -222,7 +229,7 @@ def _functions(operators: Iterable[str]) -> tuple[list[_Place], list[str]]:
     held: list[str] = []
     for name in sorted(operators):
         op = OPS[name]
-        for function in (op.type_fn, op.eval_fn, op.index_fn):
+        for function in (op.type_fn, op.eval_fn, op.index_fn, op.exact):
             _follow(function, places, held)
     return places, held
 

@@ -205,7 +205,7 @@ class _BoundedDomain(Records):
 
     @staticmethod
     def _of(function: str, attrs: AttrMap, *values: Rows) -> Rows:
-        truths = function in ("And", "Or", "Xor", "Not")
+        truths = "bool" in OPS[function].element_types.values()
         operands = [v != 0 for v in values] if truths else list(values)
         return np.asarray(FLOAT.apply(function, attrs, *operands), np.float64)
 

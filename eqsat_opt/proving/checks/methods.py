@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from eqsat_opt.ir.ops import OPS, with_trait
 from eqsat_opt.ir.ops.functions import FUNCTIONS
-from eqsat_opt.ir.ops.pointwise import COMPARISONS
 from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.proving.numbers.evaluation import (
     FieldNumbers,
@@ -29,8 +29,10 @@ from eqsat_opt.rules.term import Apply, Expr, Term
 __all__ = ["exact_methods", "has_properties"]
 
 _EXTREMES = frozenset({"MaxPool", "ReduceMin"})
-"""Operators that need an order in every field."""
-_TRUTHS = frozenset({*COMPARISONS, "And", "Or", "Xor", "Not", "IsNaN", "Cast"})
+"""Operators that take extrema on their own, of which two fields have none."""
+_ORDERED = frozenset(n for n in with_trait("order") if OPS[n].kind != "pointwise")
+"""Operators that need an order in a field."""
+_TRUTHS = with_trait("truth") | {"Cast"}
 """Operators whose truth values are neither true nor false in a field."""
 _QUOTIENTS = frozenset({"Div", "ReduceMean", "GlobalAveragePool"})
 """Operators that truncate on integers."""
@@ -48,7 +50,7 @@ def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
         return []
     chosen = "Where" in operators and operators & _TRUTHS
     methods: list[Callable[[int], Numbers]] = []
-    if not chosen and not operators & (_EXTREMES | {"ReduceMax", "GlobalMaxPool"}):
+    if not chosen and not operators & _ORDERED:
         methods.append(FieldNumbers)
     rational = partial(RationalNumbers, literals=literals(rule))
     if operators & EXACT or _computes_numbers(rule):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.ops import Array, AttrMap
+from eqsat_opt.ir.ops import OPS, Array, AttrMap, ExactFn, with_trait
 from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.proving.numbers.literals import exact_literal
 from eqsat_opt.proving.numbers.shapes import SHAPED
@@ -23,12 +23,9 @@ from eqsat_opt.proving.numbers.shapes import SHAPED
 __all__ = ["EXACT", "RationalDomain"]
 
 _INFINITE = float("inf")
+_CAST = "Cast"
 _EXACT_IN_ALL = 256
 """Integers up to this are numbers of bfloat16."""
-
-
-def _round(x: Any) -> Any:
-    return round(x) if abs(x) < _INFINITE else x
 
 
 def _whole(x: Fraction) -> int | Fraction:
@@ -42,10 +39,8 @@ def _rational(value: float) -> Fraction:
     return exact.rational if exact is not None and exact.is_rational else Fraction(value)
 
 
-def _between(x: Any, low: float, high: float) -> Any:
-    if low > -_INFINITE:
-        x = max(x, _rational(low))
-    return min(x, _rational(high)) if high < _INFINITE else x
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < _INFINITE
 
 
 def _cast(x: Any, attrs: AttrMap) -> Any:
@@ -57,44 +52,14 @@ def _is_small(x: Any) -> bool:
     return isinstance(x, np.bool_) or (isinstance(x, int) and abs(x) <= _EXACT_IN_ALL)
 
 
-def _is_exact(function: str, attrs: AttrMap, operand: Array) -> bool:
-    """Whether a function is computed as it is; a cast to floating point rounds, or may do so."""
-    if function not in _ONE:
-        return False
-    return attrs.get("to") not in FLOATS or all(_is_small(x) for x in operand.flat)
+def _exactly(function: str, attrs: AttrMap, operand: Array) -> ExactFn | None:
+    """A function as it is, if it is computed so; a cast to floating point rounds, or may do so."""
+    if function == _CAST:
+        return _cast if attrs["to"] not in FLOATS or all(map(_is_small, operand.flat)) else None
+    return OPS[function].exact if function in OPS else None
 
 
-_ONE: dict[str, Callable[[Any, AttrMap], Any]] = {
-    "Relu": lambda x, _a: max(x, 0),
-    "Abs": lambda x, _a: abs(x),
-    "Sign": lambda x, _a: (x > 0) - (x < 0) if x == x else x,
-    "Floor": lambda x, _a: x // 1,
-    "Ceil": lambda x, _a: -(-x // 1),
-    "Round": lambda x, _a: _round(x),
-    "LeakyRelu": lambda x, a: x if x >= 0 else _rational(a["alpha"]) * x,
-    "ThresholdedRelu": lambda x, a: x if x > _rational(a["alpha"]) else 0,
-    "Clip": lambda x, a: _between(x, a["min"], a["max"]),
-    "HardSigmoid": lambda x, a: _between(_rational(a["alpha"]) * x + _rational(a["beta"]), 0, 1),
-    "HardSwish": lambda x, _a: x * _between(Fraction(x) / 6 + Fraction(1, 2), 0, 1),
-    "Softsign": lambda x, _a: Fraction(x) / (1 + abs(x)),
-    "Not": lambda x, _a: not x,
-    "IsNaN": lambda x, _a: bool(x != x),
-    "Cast": _cast,
-}
-_TWO: dict[str, Callable[[Any, Any], Any]] = {
-    "Min": min,
-    "Max": max,
-    "PRelu": lambda x, slope: x if x >= 0 else slope * x,
-    "Equal": lambda x, y: x == y,
-    "Greater": lambda x, y: x > y,
-    "Less": lambda x, y: x < y,
-    "GreaterOrEqual": lambda x, y: x >= y,
-    "LessOrEqual": lambda x, y: x <= y,
-    "And": lambda x, y: bool(x) and bool(y),
-    "Or": lambda x, y: bool(x) or bool(y),
-    "Xor": lambda x, y: bool(x) != bool(y),
-}
-EXACT = frozenset({*_ONE, *_TWO, "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"})
+EXACT = frozenset(n for n, op in OPS.items() if op.exact) | with_trait("order") | {_CAST}
 """Operators whose own definition, with its order and its signs, is what is evaluated here."""
 
 
@@ -149,11 +114,10 @@ class RationalDomain:
 
         A cast to floating point rounds, which is a random function, too.
         """
-        if _is_exact(function, attrs, operands[0]):
-            one = _ONE[function]
-            return _map(lambda x: one(x, attrs), operands[0])
-        if function in _TWO:
-            return _map(_TWO[function], *operands)
+        exact = _exactly(function, attrs, operands[0])
+        if exact is not None:
+            values = {key: _rational(v) if _is_finite(v) else v for key, v in attrs.items()}
+            return _map(lambda *numbers: exact(*numbers, values), *operands)
         if function in SHAPED:
             shaped = SHAPED[function]
             return _map(lambda x: shaped(x, attrs, self.seed), operands[0])

@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.ir.ops import Array, AttrMap
+from eqsat_opt.ir.ops import OPS, Array, AttrMap
 from eqsat_opt.ir.ops.domains import FieldDomain
+from eqsat_opt.ir.ops.signatures import functions_of
 from eqsat_opt.proving.numbers.literals import exact_literal
 
 __all__ = ["HOMOMORPHIC", "LOGARITHMIC", "LOGARITHMIC_ORDER", "ORDER", "TwoFieldDomain"]
@@ -40,14 +41,13 @@ _SMALL = 64
 """Exponents up to this are powers of any number, not only of squares."""
 _FEW = 16
 """Elements up to which Python's own powers are faster than NumPy's."""
-LOGARITHMIC = frozenset({"Log", "LogSoftmax", "Softplus"})
-"""Operators that take logarithms."""
-HOMOMORPHIC = LOGARITHMIC | {
-    "Exp", "Sqrt", "Rsqrt", "Pow", "Sigmoid", "Tanh", "Mish", "Gelu", "Swish", "Erf", "Sin", "Cos",
-    "Softmax",
-    "LayerNormalization", "RMSNormalization", "RmsN", "BatchNormalization",
-    "InstanceNormalization", "LRN", "Attention", "MaskedAttention",
+_LOGARITHMS = frozenset({"Log", "Softplus"})
+_FUNCTIONS = _LOGARITHMS | {
+    "Exp", "Sqrt", "Pow", "Sigmoid", "Tanh", "Mish", "Gelu", "Swish", "Erf", "Sin", "Cos",
 }  # fmt: skip
+LOGARITHMIC = frozenset(name for name in OPS if functions_of(name) & _LOGARITHMS)
+"""Operators that take logarithms."""
+HOMOMORPHIC = frozenset(name for name in OPS if functions_of(name) & _FUNCTIONS)
 """Operators that are more than random functions here."""
 
 Integers = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.ops import OPS, IllTyped, get_op, with_trait
 from eqsat_opt.ir.types import FLOATS, TensorType
 from eqsat_opt.proving.proof.relations import parts
 from eqsat_opt.proving.proof.unions import Classes
@@ -21,29 +21,8 @@ from eqsat_opt.rules.term import MAP, Apply, Expr, Term, Var
 
 __all__ = ["Rounded", "elements_of"]
 
-_MOVES = frozenset(
-    {"Concat", "Slice", "Reshape", "Transpose", "Expand", "Repeat", "Pad", "Where", "Scalar",
-     "Fill", "IdentityKernel", "Gather", MAP}
-)  # fmt: skip
-_RING = frozenset({"Add", "Sub", "Mul", "Neg", "Square", "MatMul", "Conv", "ConvTranspose",
-                   "ReduceSum", "ReduceProd"})  # fmt: skip
-_ORDER = frozenset({"Max", "Min", "Relu", "Clip", "ReduceMax", "ReduceMin", "MaxPool"})
-_TRUTHS = frozenset(
-    {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "And", "Or", "Xor", "Not",
-     "IsNaN"}
-)  # fmt: skip
-"""Their results are true or false whatever their operands are."""
-_OF_FLOATS = frozenset(
-    {"LayerNormalization", "RMSNormalization", "BatchNormalization", "InstanceNormalization",
-     "LRN", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Attention", "MaskedAttention",
-     "Center", "RmsN", "Softmax", "LogSoftmax", "Conv", "ConvTranspose"}
-)  # fmt: skip
-"""By their typing, or because ONNX defines them on nothing else."""
-
-
-_MOVED = frozenset({"Concat", "Slice", "Reshape", "Transpose", "Expand", "Repeat"})
-_EXACT = _MOVED | {"Add", "Sub", "Mul", "Neg", "Square"}
-"""Operators that never round whole numbers that a rule makes, and whose results are such."""
+_RING, _ORDER, _TRUTHS = with_trait("ring"), with_trait("order"), with_trait("truth")
+_CAST = "Cast"
 
 
 class Rounded(Exception):
@@ -68,7 +47,8 @@ def elements_of(rule: Rule) -> str:
         for term in _applied(rule)
         if any(classes.find(_key(one)) in free for one in (*term.args, term))
     }
-    rounding = sorted(met - _MOVES - _RING - _ORDER - _TRUTHS - {"Cast"})
+    moving = {op for op in met if op == MAP or get_op(op).is_moving}
+    rounding = sorted(met - moving - _RING - _ORDER - _TRUTHS - {_CAST})
     ring, order = sorted(met & _RING), sorted(met & _ORDER)
     if "Clip" in met and any(map(_is_computed, _applied(rule))):
         rounding.append("Clip to computed bounds")
@@ -108,16 +88,15 @@ def _element_types(rule: Rule) -> tuple[Classes, set[object]]:
     for term in _applied(rule):
         operands = [_key(arg) for arg in term.args]
         key = _key(term)
-        dtype = term.attrs.get("to" if term.op == "Cast" else "dtype")
+        dtype = term.attrs.get("to" if term.op == _CAST else "dtype")
         if isinstance(dtype, Expr) and dtype.kind == "literal" and dtype.args[0] in FLOATS:
             told.append(key)
         alike = operands if term.op in _TRUTHS else [*operands, key]
-        if term.op == "Cast":
+        if term.op == _CAST:
             alike = []
-        elif term.op in ("Where", "Gather"):
-            del alike[0 if term.op == "Where" else 1]
-        elif term.op == "Pow":
-            del alike[1]
+        elif term.op != MAP and term.op not in _TRUTHS:
+            others = get_op(term.op).element_types
+            alike = [one for number, one in enumerate(alike) if number not in others]
         for one in alike[1:]:
             classes.join(alike[0], one)
         if alike and term.op not in _TRUTHS and _is_of_floats(term.op):
@@ -130,13 +109,11 @@ def _element_types(rule: Rule) -> tuple[Classes, set[object]]:
 
 def _is_of_floats(op: str) -> bool:
     """Whether an operator has no result of whole numbers."""
-    if op in _OF_FLOATS:
-        return True
     if op == MAP:
         return False
     known = get_op(op)
-    if known.kind != "pointwise":
-        return False
+    if "floats" in known.traits or known.kind != "pointwise":
+        return "floats" in known.traits
     try:
         known.type_fn([TensorType("int32", ())] * known.arity[0], dict.fromkeys(known.attrs, 1.0))
     except IllTyped:
@@ -156,15 +133,18 @@ def _made(term: Term) -> str:
     if not isinstance(term, Apply):
         return ""
     operands = [_made(arg) for arg in term.args]
-    made = term.attrs.get("to" if term.op == "Cast" else "dtype")
+    made = term.attrs.get("to" if term.op == _CAST else "dtype")
     if isinstance(made, Expr) and made.kind == "literal":
         if made.args[0] in FLOATS:
             return ""
         _check_value(term)
         return "bool" if made.args[0] == "bool" else "whole"
-    if term.op == "Where":
+    known = get_op(term.op).element_types if term.op != MAP else {}
+    if known.get(0) == "bool" and term.op not in _TRUTHS:
         operands[0] = ""  # a condition is true or false in any numbers
-    allowed = _MOVED | {"Where"} if "bool" in operands else _EXACT | {"Where"}
+    allowed = {name for name, op in OPS.items() if op.keeps_elements}
+    if "bool" not in operands:
+        allowed |= {name for name in _RING if get_op(name).kind == "pointwise"}
     if any(operands) and term.op not in allowed:
         raise Rounded(
             f"{term.op} of whole numbers that the rule makes: proofs are over the real numbers, "

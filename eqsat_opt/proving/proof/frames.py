@@ -11,21 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops import OPS, get_op, with_trait
+from eqsat_opt.ir.ops.signatures import HIGHEST, ranks_of
 from eqsat_opt.proving.proof.relations import Key, Open, Relations, parts, variable
+from eqsat_opt.proving.typing.scenario import WINDOWS
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply
 
-__all__ = ["REDUCTIONS", "WINDOWS", "Frames"]
+__all__ = ["REDUCTIONS", "Frames"]
 
-REDUCTIONS = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
-WINDOWS = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
-_ALONG = frozenset({"Concat", "Slice", "Softmax", "LogSoftmax", "Repeat", "Center", "RmsN"})
-"""Results have the axes of the operands, and one extent may differ at an axis that is named."""
-_LAYERS = frozenset({"LayerNormalization", "RMSNormalization"})
-_PLANES = frozenset({"GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization"})
-_CHANNELS = frozenset({"BatchNormalization", "LRN", "InstanceNormalization"})
-_ATTENTION = frozenset({"Attention", "MaskedAttention"})
+REDUCTIONS = frozenset(name for name, op in OPS.items() if "keepdims" in op.attrs)
+_ALONG, _LAYERS = with_trait("along"), with_trait("trailing")
+_PLANES, _CHANNELS = with_trait("plane"), with_trait("channel")
 
 
 class Frames(Relations):
@@ -116,10 +113,6 @@ class Frames(Relations):
             self._product(key, operands)
         elif op in ("Reshape", "Expand", "Fill"):
             self._shaped(key, term, operands)
-        elif op == "Scalar":
-            self._fix(key, 0)
-        elif op == "IdentityKernel":
-            self._fix(key, 4)
         elif op == "Pad":
             self._alike(key, operands[0])
             if isinstance(attrs["pads"], tuple):
@@ -130,17 +123,22 @@ class Frames(Relations):
                 self.padded.append(key)
         elif op in WINDOWS:
             self._window(key, term, operands)
-        elif op in _ATTENTION:
-            for one in (key, *operands[:3]):
-                self._fix(one, 4)
-            for mask in operands[3:]:
-                self.ranks.at_most(mask, 4)
         elif op == "Gather" and self.ranks.most(operands[1]) == 1 == self.ranks.least(operands[1]):
             self._alike(key, operands[0])
         else:
-            for one in (key, *operands):
-                self.families.join(key, one)
-                self.strange[one] = op
+            self._strange(key, op, operands)
+
+    def _strange(self, key: Key, op: str, operands: Sequence[Key]) -> None:
+        """Of an operator that takes few ranks, that is all there is to know."""
+        told = list(zip(*ranks_of(op, len(operands)), strict=True))
+        if told and max(map(max, told)) < HIGHEST:
+            for one, ranks in zip((*operands, key), told, strict=True):
+                self.ranks.at_least(one, min(ranks))
+                self.ranks.at_most(one, max(ranks))
+            return
+        for one in (key, *operands):
+            self.families.join(key, one)
+            self.strange[one] = op
 
     def _axes(self, key: Key, term: Apply) -> None:
         """Sets of axes that have any size."""

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.proving.proof.frames import WINDOWS, Frames
+from eqsat_opt.proving.proof.frames import Frames
 from eqsat_opt.proving.proof.relations import Key, offset
+from eqsat_opt.proving.typing.scenario import WINDOWS
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr, Term, Var
 

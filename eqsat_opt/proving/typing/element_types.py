@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from eqsat_opt.ir.ops.pointwise import COMPARISONS
-from eqsat_opt.rules.term import Apply, Expr, Term, Var
+from eqsat_opt.ir.ops import Op, get_op, with_trait
+from eqsat_opt.rules.term import MAP, Apply, Expr, Term, Var
 
 __all__ = ["demanded", "literal_types"]
 
-_LOGIC = frozenset({"And", "Or", "Xor", "Not"})
-_INDEX = "int64"
-_DATA = {
-    **dict.fromkeys(("Concat", "Equal"), slice(None)),
-    **dict.fromkeys(
-        ("Slice", "Transpose", "Reshape", "Expand", "Pad", "Repeat", "Gather"), slice(1)
-    ),
-    "Where": slice(1, None),
-}
-"""Operands of one element type, by operator; but for comparisons it is that of the result."""
+_TRUTHS = with_trait("truth")
+
+
+def _alike(op: Op, operands: Sequence[Term]) -> list[Term]:
+    """Those of one element type, which is that of the result too, but for comparisons."""
+    if not op.is_moving and "truth" not in op.traits:
+        return []
+    return [one for number, one in enumerate(operands) if number not in op.element_types]
 
 
 def demanded(roots: Sequence[Term]) -> dict[str, str]:
@@ -39,14 +37,13 @@ def demanded(roots: Sequence[Term]) -> dict[str, str]:
 
 
 def _demand(term: Apply, found: dict[str, str]) -> None:
-    if term.op in _LOGIC:
-        for arg in term.args:
-            _require(arg, "bool", found)
-    if term.op == "Where":
-        _require(term.args[0], "bool", found)
-    if term.op == "Gather":
-        _require(term.args[1], _INDEX, found)
-    alike = term.args[_DATA[term.op]] if term.op in _DATA else ()
+    if term.op == MAP:
+        return
+    op = get_op(term.op)
+    for number, dtype in op.element_types.items():
+        if dtype:
+            _require(term.args[number], dtype, found)
+    alike = _alike(op, term.args)
     for made in filter(None, [_made(arg, found) for arg in alike]):
         for arg in alike:
             _require(arg, made, found)
@@ -56,8 +53,8 @@ def _require(term: Term, dtype: str, found: dict[str, str]) -> None:
     """Note what must have this type for a term to have it."""
     if isinstance(term, Var):
         found.setdefault(term.name, dtype)
-    elif isinstance(term, Apply) and term.op in _DATA and term.op not in COMPARISONS:
-        for arg in term.args[_DATA[term.op]]:
+    elif isinstance(term, Apply) and term.op != MAP and term.op not in _TRUTHS:
+        for arg in _alike(get_op(term.op), term.args):
             _require(arg, dtype, found)
 
 
@@ -65,13 +62,12 @@ def _made(term: Term, found: dict[str, str]) -> str | None:
     """The type of a term, where it is one of these."""
     if isinstance(term, Var):
         return found.get(term.name)
-    if not isinstance(term, Apply):
+    if not isinstance(term, Apply) or term.op == MAP:
         return None
-    if term.op in _LOGIC or term.op in COMPARISONS or term.op == "IsNaN":
+    if term.op in _TRUTHS:
         return "bool"
-    if term.op not in _DATA:
-        return None
-    return next(filter(None, (_made(a, found) for a in term.args[_DATA[term.op]])), None)
+    alike = _alike(get_op(term.op), term.args)
+    return next(filter(None, (_made(arg, found) for arg in alike)), None)
 
 
 def literal_types(roots: Sequence[Term]) -> tuple[str, ...]:

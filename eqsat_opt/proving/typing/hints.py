@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
+from eqsat_opt.ir.ops import with_trait
 from eqsat_opt.proving.typing.element_types import demanded, literal_types
 from eqsat_opt.proving.typing.extents import Shape
 from eqsat_opt.proving.typing.landmarks import Landmarks
@@ -13,7 +13,7 @@ from eqsat_opt.rules.term import Apply, Condition, Expr, Term, expr
 
 __all__ = ["Hints"]
 
-_SPATIAL = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool", "LRN", *GLOBAL_POOLS})
+_SPATIAL = with_trait("spatial")
 
 _FLOATS = ("float32", "float64")
 _WHOLE = ("int64", "uint8", "int8", "int32", "uint8", "int8")

@@ -130,15 +130,6 @@ def _sum(*numbers: int) -> int:
     return sum(numbers)
 
 
-def _repeat(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    axis = t.value(term.attrs["axis"])
-    x = t.at_least(operands[0], 1 if axis is None else axis + 1)
-    axis = attribute(t, term, "axis", range(len(x)))
-    repeats = attribute(t, term, "repeats", (2, 1, 3), core=2)
-    t.require(isinstance(axis, int) and axis < len(x))
-    return [x], (*x[:axis], apply(python.mul, x[axis], repeats), *x[axis + 1 :])
-
-
 def _value(t: Typing, term: Apply) -> None:
     """A number of the type of the operands; one of integers is whole."""
     t.require(attribute(t, term, "dtype", (t.dtype,)) == t.dtype)
@@ -182,7 +173,7 @@ def _gather(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
 
 MOVEMENT: dict[str, Scheme] = {
     "Concat": _concat, "Slice": _slice, "Transpose": _transpose, "Reshape": _reshape,
-    "Expand": _expand, "Pad": _pad, "Repeat": _repeat, "Fill": _fill, "Scalar": _scalar,
+    "Expand": _expand, "Pad": _pad, "Fill": _fill, "Scalar": _scalar,
     "IdentityKernel": _identity, "Gather": _gather,
 }  # fmt: skip
 """Operator to scheme."""

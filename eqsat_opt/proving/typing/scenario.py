@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.ops import OPS, IllTyped, get_op
 from eqsat_opt.ir.ops.index_eval import poly_value, scalar_value
 from eqsat_opt.ir.ops.integers import (
     Atom,
@@ -44,13 +44,13 @@ from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term,
 
 __all__ = ["HIGHEST_RANK", "Scenario", "scenario", "scenarios", "value_at"]
 
+WINDOWS = frozenset(name for name, op in OPS.items() if "strides" in op.attrs)
+"""Operators that slide a window over their data."""
 HIGHEST_RANK = 5
 """Ranks are tried up to this one, unless the rule pins them."""
 _POSITIVE = frozenset(
     {"strides", "dilations", "kernel", "group", "size", "channels", "repeats", "shape"}
 )
-_CHOSEN = {"keepdims": (0, 1), "ceil": (0, 1), "count_include_pad": (0, 1)}
-_WINDOWS = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
 _ROUNDS = 8
 _MAX_SCENARIOS = 15_000
 
@@ -157,9 +157,13 @@ class _Builder(Values):
                 sides = tuple(zip(lefts, rights, strict=True))
                 shapes = {name: self.shape(name) for name in self.ranks}
                 return Scenario(
-                    dict(self.choices.made), tuple(facts), shapes, dict(self.attrs), sides,
-                    dict(self.parameters),
-                )  # fmt: skip
+                    choices=dict(self.choices.made),
+                    premises=tuple(facts),
+                    shapes=shapes,
+                    attrs=dict(self.attrs),
+                    sides=sides,
+                    parameters=dict(self.parameters),
+                )
         raise Unindexed("the equations of the typing do not settle")
 
     # Ranks and sizes -----------------------------------------------------------------------------
@@ -171,7 +175,7 @@ class _Builder(Values):
             arg.name
             for root in sides
             for t in root.walk()
-            if isinstance(t, Apply) and t.op in _WINDOWS
+            if isinstance(t, Apply) and t.op in WINDOWS
             for arg in t.args[:2]
             if isinstance(arg, Var)
         }
@@ -262,8 +266,8 @@ class _Builder(Values):
             raise Unindexed(f"the attribute {key} is a variable string")
         if key == "axis":
             return poly(self.choices.pick(name, range(rank)))
-        if key in _CHOSEN:
-            return poly(self.choices.pick(name, _CHOSEN[key]))
+        if key in get_op(op).choices:
+            return poly(self.choices.pick(name, get_op(op).choices[key]))
         if key == "perm":
             perm = self.choices.pick(name, list(itertools.permutations(range(rank))))
             return tuple(map(poly, perm))

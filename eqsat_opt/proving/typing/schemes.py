@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from eqsat_opt.ir.ops import OPS, get_op
+from eqsat_opt.proving.typing.derived_schemes import derived
 from eqsat_opt.proving.typing.extents import Shape
 from eqsat_opt.proving.typing.most_general import Fresh, Known, Scheme, Typing
 from eqsat_opt.proving.typing.movement_schemes import MOVEMENT
@@ -24,10 +25,10 @@ __all__ = ["scheme_of"]
 
 
 def _elementwise(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    kinds = get_op(term.op).attrs
-    for key, kind in kinds.items():
+    op = get_op(term.op)
+    for key, kind in op.attrs.items():
         if kind == "str":
-            attribute(t, term, key, ("none", "tanh") if key == "approximate" else ("float32",))
+            attribute(t, term, key, op.choices.get(key, ("float32",)))
         else:
             attribute(t, term, key, PARAMETERS, core=2)
     known = [shape for shape in operands if not isinstance(shape, Fresh)]
@@ -161,5 +162,5 @@ _SCHEMES: dict[str, Scheme] = {
 
 
 def scheme_of(op: str) -> Scheme:
-    """The scheme of an operator; without one of its own it is taken to be elementwise."""
-    return _SCHEMES.get(op, _elementwise)
+    """The scheme of an operator; without one of its own it is what the index function says."""
+    return _SCHEMES.get(op) or (_elementwise if get_op(op).kind == "pointwise" else derived)

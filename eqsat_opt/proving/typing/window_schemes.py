@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator as python
 from collections.abc import Sequence
 
-from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
 from eqsat_opt.ir.ops.linear import window_size
 from eqsat_opt.proving.typing.extents import Extent, Shape, apply
 from eqsat_opt.proving.typing.most_general import Fresh, Known, Scheme, Typing
@@ -124,13 +123,6 @@ def _pool(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape
     return [x], (*x[:2], *_windows(t, term, x[2:], kernel))
 
 
-def _global(t: Typing, operands: Sequence[Known], _term: Apply) -> tuple[list[Shape], Shape]:
-    x = operands[0]
-    x = t.fresh(x, (4, 3, 5), core=1) if isinstance(x, Fresh) else x
-    t.require(len(x) >= 3)
-    return [x], (*x[:2], *(1,) * (len(x) - 2))
-
-
 def _lrn(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
     x = operands[0]
     x = t.fresh(x, (4, 3)) if isinstance(x, Fresh) else x
@@ -154,7 +146,6 @@ def _channelwise(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[lis
 
 WINDOWS: dict[str, Scheme] = {
     "Conv": _conv, "ConvTranspose": _deconv, "MaxPool": _pool, "AveragePool": _pool, "LRN": _lrn,
-    **dict.fromkeys(GLOBAL_POOLS, _global),
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channelwise),
 }  # fmt: skip
 """Operator to scheme."""

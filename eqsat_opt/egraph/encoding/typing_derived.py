@@ -1,0 +1,231 @@
+"""Typing rules that follow from an operator's definition: its index function and type function.
+
+The index function says which ranks operands have, which equations their extents meet and what the
+extents of the result are; the type function, tried on tensors of few elements, which element types
+go with which. Sums and products are those of codes, so they hold of symbolic extents too; quotients
+and comparisons are of literals alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from eqsat_opt.egraph.encoding.extents import is_literal, minus, plus, times
+from eqsat_opt.egraph.encoding.typing_windows import typing_rule
+from eqsat_opt.ir.dims import LITERALS
+from eqsat_opt.ir.ops import IllTyped, Op, get_op
+from eqsat_opt.ir.ops.integers import AllOf, Formula, IsZero, NonNegative, Poly, substitute
+from eqsat_opt.ir.ops.polynomials import Atom, poly
+from eqsat_opt.ir.ops.scalars import Unindexed
+from eqsat_opt.ir.ops.signatures import HIGHEST, Signature, signatures
+from eqsat_opt.ir.types import DTYPE_CODES, TensorType
+
+__all__ = ["derived_rules"]
+
+_SIZES = (1, 2, 3, 4)
+"""Extents and attributes at which element types are tried."""
+_MOST = 2
+"""Operands; of more the ranks that go together are too many to have a rule each."""
+
+
+@cache
+def derived_rules(name: str) -> tuple[str, ...]:
+    """The typing rules of an operator.
+
+    Empty where its index function does not tell: it has lists or an element type among its
+    attributes, or operands that broadcast, or many of them.
+    """
+    op = get_op(name)
+    is_named = any(kind == "str" and key not in op.choices for key, kind in op.attrs.items())
+    if is_named or op.arity[0] != op.arity[1] or op.arity[1] > _MOST:
+        return ()
+    try:
+        said = signatures(name, op.arity[0])
+        dtypes = _element_types(op, said)
+        rules = [_same(op, said[0])] if _keeps_shapes(op, said) else [*_rules(op, said)]
+    except Unindexed:
+        return ()
+    table = f"types-of-{name}"
+    rows = [f"({table} {' '.join(map(_text, row))})" for row in dtypes]
+    return (f"(relation {table} ({'String ' * len(dtypes[0])}))", *rows, *rules) if rows else ()
+
+
+def _keeps_shapes(op: Op, said: Sequence[Signature]) -> bool:
+    """Whether the result has the shape of the one operand, at every rank from some one on."""
+    if op.arity != (1, 1) or any(s.premises or s.operands != (s.result,) for s in said):
+        return False
+    ranks = [len(one.result) for one in said]
+    every = [
+        r for r in range(min(ranks), HIGHEST + 1) for _ in range(r if "axis" in op.attrs else 1)
+    ]
+    return ranks == every
+
+
+def _same(op: Op, lowest: Signature) -> str:
+    columns = " ".join(["x", *sorted(op.attrs)])
+    body = f"(= r ({op.name} {columns})) (= s (shape x)) (= u (dtype x)) (types-of-{op.name} u t)"
+    if lowest.result:
+        body += f" (<= {len(lowest.result)} (vec-length s))"
+    if "axis" in op.attrs:
+        body += " (>= axis 0) (< axis (vec-length s))"
+    return typing_rule(op.name, body, "s")
+
+
+def _text(dtype: str) -> str:
+    return f'"{dtype}"'
+
+
+# Element types -----------------------------------------------------------------------------------
+
+
+def _element_types(op: Op, said: Sequence[Signature]) -> list[tuple[str, ...]]:
+    """Element types of the operands, with that of the result."""
+    for one in said:
+        for shapes, attrs in _instances(one):
+            found = []
+            for dtypes in itertools.product(DTYPE_CODES, repeat=len(shapes)):
+                result = _typed(op, dtypes, shapes, attrs)
+                if result is not None:
+                    found.append((*dtypes, result.dtype))
+            if found:
+                return found
+    return []
+
+
+def _instances(one: Signature) -> Iterator[tuple[list[tuple[int, ...]], dict[str, Any]]]:
+    attrs = [value for value in one.attrs.values() if isinstance(value, Poly)]
+    symbols = sorted({s for p in (*sum(one.operands, ()), *attrs) for s in p.symbols()})
+    for sizes in itertools.islice(itertools.product(_SIZES, repeat=len(symbols)), 256):
+        values = {symbol: poly(size) for symbol, size in zip(symbols, sizes, strict=True)}
+
+        def number(value: Any, values: Any = values) -> Any:
+            known = substitute(value, values)
+            return known.constant if isinstance(known, Poly) else 1.0
+
+        yield (
+            [tuple(map(number, shape)) for shape in one.operands],
+            {k: v if isinstance(v, str) else number(v) for k, v in one.attrs.items()},
+        )
+
+
+def _typed(
+    op: Op, dtypes: Sequence[str], shapes: Sequence[tuple[int, ...]], attrs: dict[str, Any]
+) -> TensorType | None:
+    try:
+        return op.type_fn(list(map(TensorType, dtypes, shapes)), attrs)
+    except IllTyped:
+        return None
+
+
+# Extents -----------------------------------------------------------------------------------------
+
+
+def _rules(op: Op, said: Sequence[Signature]) -> Iterator[str]:
+    for number, one in enumerate(said):
+        yield _rule(op, f"{op.name}-{number}", one)
+
+
+def _rule(op: Op, name: str, one: Signature) -> str:
+    """A rule for operands of some ranks that are not empty, as index functions speak of these."""
+    facts = _Facts()
+    dtypes = []
+    for i, shape in enumerate(one.operands):
+        dtypes.append(f"t{i}")
+        facts.body += [f"(= s{i} (shape x{i}))", f"(= t{i} (dtype x{i}))"]
+        facts.body.append(f"(= {len(shape)} (vec-length s{i}))")
+        for j in range(len(shape)):
+            facts.body += [f"(= d{i}_{j} (vec-get s{i} {j}))", f"(!= 0 d{i}_{j})"]
+    columns = [f"x{i}" for i in range(len(one.operands))]
+    for key, value in sorted(one.attrs.items()):
+        columns.append(_column(key, value))
+        if op.attrs[key] == "int" and columns[-1] == key:
+            facts.body += [f"(< {-LITERALS} {key})", f"(< {key} {LITERALS})"]
+    for premise in one.premises:
+        facts.require(premise)
+    sizes = [facts.code(extent) for extent in one.result]
+    result = f"(vec-of {' '.join(sizes)})" if sizes else "(vec-empty)"
+    body = [f"(= r ({op.name} {' '.join(columns)}))", *facts.body]
+    body.append(f"(types-of-{op.name} {' '.join([*dtypes, 't'])})")
+    extra = "" if one.operands else "(const r)"
+    return typing_rule(name, " ".join(body), result, extra=extra)
+
+
+def _column(key: str, value: Any) -> str:
+    if isinstance(value, Poly):
+        return key if value.constant is None else str(value.constant)
+    return _text(value) if isinstance(value, str) else key
+
+
+class _Facts:
+    """What the body of a rule demands, and the variables that it has computed."""
+
+    def __init__(self) -> None:
+        self.body: list[str] = []
+        self._known: dict[str, str] = {}
+
+    def _named(self, expression: str) -> str:
+        if expression not in self._known:
+            self._known[expression] = f"v{len(self._known)}"
+            self.body.append(f"(= {self._known[expression]} {expression})")
+        return self._known[expression]
+
+    def require(self, formula: Formula) -> None:
+        """Demand that it holds."""
+        match formula:
+            case AllOf(parts):
+                for part in parts:
+                    self.require(part)
+            case IsZero(value):
+                above = Poly(tuple(term for term in value.terms if term[1] > 0))
+                below = Poly(tuple((m, -c) for m, c in value.terms if c < 0))
+                self.body.append(f"(= {self.code(above)} {self.code(below)})")
+            case NonNegative(value):
+                self.body.append(f"(<= 0 {self._number(value)})")
+            case _:
+                raise Unindexed("operands that broadcast")
+
+    def code(self, value: Poly) -> str:
+        """The code of an extent."""
+        total = "0"
+        for monomial, coefficient in value.terms:
+            product = str(abs(coefficient))
+            for part in monomial:
+                factor = self._atom(part)
+                product = factor if product == "1" else self._times(product, factor)
+            if coefficient < 0:
+                total = self._named(minus(total, product))
+            else:
+                total = product if total == "0" else self._named(plus(total, product))
+        return total
+
+    def _times(self, left: str, right: str) -> str:
+        key = f"{left} times {right}"
+        if key not in self._known:
+            self._known[key] = f"v{len(self._known)}"
+            self.body += times(left, right, self._known[key])
+        return self._known[key]
+
+    def _atom(self, part: Atom) -> str:
+        if part.kind == "symbol":
+            return part.key
+        if part.kind != "quotient":
+            raise Unindexed("an extent by cases")
+        above, below = (self._number(arg) for arg in part.args)
+        self.body += [f"(<= 0 {above})", f"(< 0 {below})"]
+        return self._named(f"(/ {above} {below})")
+
+    def _number(self, value: Poly) -> str:
+        """A number, of literals."""
+        total = "0"
+        for monomial, coefficient in value.terms:
+            product = str(coefficient)
+            for part in monomial:
+                factor = self._atom(part)
+                if part.kind == "symbol":
+                    self.body += [fact for fact in is_literal(factor) if fact not in self.body]
+                product = factor if product == "1" else f"(* {product} {factor})"
+            total = product if total == "0" else f"(+ {total} {product})"
+        return total
