@@ -70,11 +70,11 @@ def _selection(proposal: Proposal) -> PricedSelection:
 
 _KINDS: Mapping[str, _Kind] = {
     "graph": _Kind(
-        listed_graph.FORMAT,
-        lambda proposal: ListedGraph(proposal.saturation.lowered.graph),
-        listed_graph.graph_to_json,
-        listed_graph.graph_from_json,
-        ListedGraph,
+        format=listed_graph.FORMAT,
+        of=lambda proposal: ListedGraph(proposal.saturation.lowered.graph),
+        to_json=listed_graph.graph_to_json,
+        from_json=listed_graph.graph_from_json,
+        type=ListedGraph,
     ),
     "eclasses": _Kind(
         format=eclasses_json.FORMAT,
@@ -91,11 +91,11 @@ _KINDS: Mapping[str, _Kind] = {
         type=QuotedCandidates,
     ),
     "problem": _Kind(
-        named_problem.FORMAT,
-        _problem,
-        named_problem.problem_to_json,
-        named_problem.problem_from_json,
-        NamedProblem,
+        format=named_problem.FORMAT,
+        of=_problem,
+        to_json=named_problem.problem_to_json,
+        from_json=named_problem.problem_from_json,
+        type=NamedProblem,
     ),
     "selection": _Kind(
         format=selection_json.FORMAT,
