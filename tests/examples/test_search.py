@@ -64,11 +64,16 @@ class Walk:
                 spent_s, cost_us = time.perf_counter() - started, graph.cost_ps / PICOSECONDS
                 trace.append(SearchTrace(len(path), len(path), spent_s, cost_us))
         found = decode(terms, best) if steps else frame.graph
-        costs = (graph_cost_us(one, frame.cost) for one in (found, frame.graph))
-        spent_s = time.perf_counter() - started
-        ended = "graphs" if len(path) == self.length else "exhausted"
         return SearchResult(
-            found, *costs, steps, tuple(trace), ended, spent_s, 1 + len(path), len(path)
+            graph=found,
+            cost_us=graph_cost_us(found, frame.cost),
+            original_cost_us=graph_cost_us(frame.graph, frame.cost),
+            steps=steps,
+            trace=tuple(trace),
+            stopped_by="graphs" if len(path) == self.length else "exhausted",
+            time_s=time.perf_counter() - started,
+            graphs=1 + len(path),
+            tried=len(path),
         )
 '''
 
