@@ -34,6 +34,7 @@ from tests.conformance.operator_grid.generation import (
     covering,
     generated_ops,
 )
+from tests.conformance.operator_grid.indexing import compared, index_difference
 from tests.conformance.operator_grid.judging import (
     PEERS,
     comparable,
@@ -56,6 +57,23 @@ def test_every_operator_has_a_generator() -> None:
 def test_operator_agrees(op: str) -> None:
     against = [fault for found in verdicts(op) for fault in faults(found)]
     assert not against, "\n".join([f"{len(against)} faults", *against[:20]])
+
+
+STRUCTURED = sorted(n for n, op in OPS.items() if op.index_fn and op.kind != "pointwise")
+
+
+@pytest.mark.parametrize("op", STRUCTURED)
+def test_the_index_function_agrees(op: str) -> None:
+    """At configurations of the grid; what ONNX lacks is compared in test_index_semantics."""
+    nodes = compared(op)
+    assert nodes or OPS[op].doc
+    assert not list(filter(None, (index_difference(*one) for one in nodes)))
+
+
+def test_a_wrong_index_function_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = replace(OPS["ReduceSum"], index_fn=OPS["ReduceMax"].index_fn)
+    monkeypatch.setitem(OPS, "ReduceSum", wrong)
+    assert any(index_difference(*one) for one in compared("ReduceSum"))
 
 
 @pytest.mark.parametrize("op", sorted(OPS))

@@ -93,10 +93,13 @@ def blocks(op: str, values: Values) -> Iterator[Configuration]:
 """
 
 GRID = """
+from tests.conformance.operator_grid.indexing import compared, index_difference
 from tests.conformance.operator_grid.judging import faults, verdicts
 
 found = verdicts("DepthToSpace")
 assert not [fault for one in found for fault in faults(one)]
+assert compared("DepthToSpace")
+assert not any(index_difference(*one) for one in compared("DepthToSpace"))
 print(len(found))
 """
 

@@ -389,7 +389,7 @@ def test_a_new_elementwise_function_makes_nothing_stale(
     monkeypatch.setitem(OPS, "Cube", replace(OPS["Abs"], name="Cube"))
     edited({
         f"{OPS_MODULES}functions": in_functions,
-        f"{VERIFY}numbers.rationals": entry("_ONE", "lambda x, a: x * x * x"),
+        f"{VERIFY}numbers.shapes": entry("_FUNCTIONS", "lambda x, a, seed: x * x * x"),
         f"{VERIFY}numbers.definitions": entry("_DEFINITIONS", "lambda x, a: _TWO"),
     })  # fmt: skip
     now = dependencies.computed()

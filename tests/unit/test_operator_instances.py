@@ -28,7 +28,6 @@ from eqsat_opt.rules.term import Apply, AttrPattern, Expr, Var, expr
 SIZES = Sizes(3, 5)
 LITERALS = {
     ("Cast", "to"): "float64",
-    ("Gelu", "approximate"): "tanh",
     ("Scalar", "dtype"): "float32",
     ("Fill", "dtype"): "float32",
     ("IdentityKernel", "dtype"): "float32",
@@ -45,7 +44,8 @@ def _rule(op: Op, arity: int) -> Rule:
     kinds: list[tuple[str, str]] = [(f"x{i}", "Tensor") for i in range(arity)]
     attrs: dict[str, AttrPattern] = {}
     for key, kind in op.attrs.items():
-        literal = LITERALS.get((op.name, key))
+        few = op.choices.get(key, ("",)) if kind == "str" else ("",)
+        literal = LITERALS.get((op.name, key), few[0])
         attrs[key] = expr(literal) if literal else Expr("attr", (f"a_{key}",))
         if not literal:
             kinds.append((f"a_{key}", {"int": "Int", "ints": "Ints", "float": "Float"}[kind]))
