@@ -161,9 +161,8 @@ _PROVER: dict[str, _Edits] = {
     ),
     "typing.scenario": (
         ("range(lowest, highest + 1)", "range(lowest, highest)"),
-        ('"keepdims": (0, 1)', '"keepdims": (1,)'),
-        ('"ceil": (0, 1)', '"ceil": (0,)'),
-        ('"count_include_pad": (0, 1)', '"count_include_pad": (1,)'),
+        ("get_op(op).choices[key])", "get_op(op).choices[key][:1])"),
+        ("get_op(op).choices[key])", "get_op(op).choices[key][1:])"),
         ("itertools.permutations if self._is_indexed(name)",
          "itertools.combinations if self._is_indexed(name)"),
         ("premises.require(self.condition(condition))", "self.condition(condition)"),
@@ -279,8 +278,8 @@ _LEVEL_1: dict[str, _Edits] = {
         ("for d in (-1.0, -0.5, 0.0, 0.5, 1.0)]", "for d in (0.0,)]"),
     ),
     "typing.element_types": (
-        ('_require(term.args[1], _INDEX, found)', '_require(term.args[0], _INDEX, found)'),
-        ('_require(term.args[0], "bool", found)', "pass"),
+        ("_require(term.args[number], dtype, found)", "_require(term.args[0], dtype, found)"),
+        ("if number not in op.element_types", "if True"),
     ),
     "numbers.shapes": (
         ("return 1 / _exponential(-x, seed)", "return _exponential(-x, seed)"),
@@ -330,7 +329,10 @@ _LEVEL_1: dict[str, _Edits] = {
         ("_MOST = 16.0", "_MOST = 1e12"),
     ),
     "checks.methods": (
-        ("if not chosen and not operators & (_EXTREMES", "if not operators & (set()"),
+        ("if not chosen and not operators & _ORDERED", "if not operators & set()"),
+    ),
+    "typing.derived_schemes": (
+        ("_RANKS = 4", "_RANKS = 1"),
     ),
     "typing.movement_schemes": (
         ("lo = t.extents.new(low=0)", "lo = 0"),
@@ -342,9 +344,7 @@ _LEVEL_1: dict[str, _Edits] = {
         ("return float(np.abs(exact[finite] - result[finite]).max()) / scale", "return 0.0"),
     ),
     "numbers.rationals": (
-        ('"Ceil": lambda x, _a: -(-x // 1)', '"Ceil": lambda x, _a: x // 1'),
-        ('"Sign": lambda x, _a: (x > 0) - (x < 0)', '"Sign": lambda x, _a: (x > 0) - (x <= 0)'),
-        ("x if x > _rational(a[\"alpha\"]) else 0", "x if x < _rational(a[\"alpha\"]) else 0"),
+        ("if _is_finite(v) else v for", "if not _is_finite(v) else v for"),
     ),
     "numbers.reals": (
         ("rng.choice(_HALVES, shape)", "values"),
@@ -417,6 +417,12 @@ _BELOW: dict[str, _Edits] = {
     "eqsat_opt.ir.ops.movement": (
         ("tuple(x.shape[p] for p in attrs[\"perm\"])", "tuple(x.shape)"),
         ("and hi <= size", ""),
+    ),
+    "eqsat_opt.ir.ops.functions": (
+        ("exact=lambda x, _a: -(-x // 1)", "exact=lambda x, _a: x // 1"),
+        ("exact=lambda x, _a: (x > 0) - (x < 0)", "exact=lambda x, _a: (x > 0) - (x <= 0)"),
+        ("exact=lambda x, a: x if x > a[\"alpha\"] else 0",
+         "exact=lambda x, a: x if x < a[\"alpha\"] else 0"),
     ),
     "eqsat_opt.ir.ops._base": (("if -axis > len(shape):", "if -axis >= len(shape):"),),
     "eqsat_opt.ir.ops.reduction": (
