@@ -12,7 +12,7 @@ from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.ir.kernel import Step
-from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops import get_op, with_trait
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.patterns import KernelPattern
 from eqsat_opt.runtime.backends.protocol import Backend
@@ -23,7 +23,8 @@ from eqsat_opt.select.matching import Match, match_at
 
 __all__ = ["tile"]
 
-_BROADCASTING = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Min", "Max"})
+_BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("moving")
+"""Elementwise operators of two numbers, of which models leave out leading axes of size 1."""
 
 
 @dataclass
