@@ -38,8 +38,9 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) ->
 
 
 def table(text: str) -> dict[str, list[str]]:
-    """First word of a line to its other words."""
-    return {words[0]: words[1:] for words in map(str.split, text.splitlines()) if words}
+    """First word of a line to its other words; prose below a table may begin with the same word."""
+    lines = [words for words in map(str.split, text.splitlines()) if words]
+    return {words[0]: words[1:] for words in reversed(lines)}
 
 
 # ** the application **
