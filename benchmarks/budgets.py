@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
+import resource
 import sys
 import tempfile
 import time
@@ -29,28 +29,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.explosive import SIZES, build
-from eqsat_opt import zoo
+from benchmarks.isolated import attempt
+from eqsat_opt import api, zoo
+from eqsat_opt.options import Options
 
 __all__ = ["Outcome", "verdict"]
-
-_PROGRAM = """
-import json, resource, sys, time
-from eqsat_opt import api
-from eqsat_opt.options import Options
-path, output, store, budget = sys.argv[1:5]
-options = Options(budget_s=float(budget), store=store, threads=1)
-start = time.perf_counter()
-report = api.run(path, options, output=output).report
-wall_s = time.perf_counter() - start
-used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-print(json.dumps({
-    "wall_s": wall_s,
-    "cpu_s": sum(one.ru_utime + one.ru_stime for one in used),
-    "peak_mb": max(one.ru_maxrss for one in used) / 1024,
-    "stages_s": report.stages_s, "status": report.status, "enodes": report.enodes,
-    "stopped_by": report.stopped_by, "gap": report.gap,
-}))
-"""
 
 _SHARE, _GRACE_S = 1.2, 1.0
 """A budget may be exceeded by a fifth and a second."""
@@ -102,29 +85,43 @@ def verdict(outcome: Outcome) -> str:
     return "floor" if outcome.wall_s - outcome.floor_s <= outcome.allowed_s else "late"
 
 
+def _optimised(path: str, output: str, store: str, budget_s: float) -> dict[str, Any]:
+    """Figures of one run, as fields of an outcome."""
+    options = Options(budget_s=budget_s, store=store, threads=1)
+    start = time.perf_counter()
+    report = api.run(path, options, output=output).report
+    wall_s = time.perf_counter() - start
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {
+        "wall_s": wall_s,
+        "cpu_s": sum(one.ru_utime + one.ru_stime for one in used),
+        "peak_mb": max(one.ru_maxrss for one in used) / 1024,
+        "stages_s": report.stages_s,
+        "status": report.status,
+        "enodes": report.enodes,
+        "stopped_by": report.stopped_by,
+        "gap": report.gap,
+    }
+
+
 def _run(model: str, path: Path, budget_s: float, folder: Path) -> Outcome:
     """Optimise in a fresh process, with an empty store."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
-        arguments = [str(path), f"{own}/out.onnx", f"{own}/store.db", str(budget_s)]
         start = time.perf_counter()
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", _PROGRAM, *arguments],
-                capture_output=True,
-                text=True,
-                timeout=_HANG_S + budget_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Outcome(model, budget_s, error=f"stopped after {_HANG_S + budget_s:.0f} s")
+        done = attempt(
+            _optimised,
+            str(path),
+            f"{own}/out.onnx",
+            f"{own}/store.db",
+            budget_s,
+            limit_s=_HANG_S + budget_s,
+        )
         command_s = time.perf_counter() - start
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return Outcome(model, budget_s, command_s=command_s, error=lines[-1])
-    figures = json.loads(done.stdout.splitlines()[-1])
-    stages = figures["stages_s"]
+    if done.failure:
+        return Outcome(model, budget_s, command_s=command_s, error=done.failure)
+    stages = done.value["stages_s"]
     floor_s = stages.get("load", 0.0) + stages.get("write", 0.0)
-    return Outcome(model, budget_s, command_s=command_s, floor_s=floor_s, **figures)
+    return Outcome(model, budget_s, command_s=command_s, floor_s=floor_s, **done.value)
 
 
 def _names(group: str) -> list[str]:

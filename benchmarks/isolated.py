@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-__all__ = ["Attempt", "attempt"]
+__all__ = ["Attempt", "attempt", "fresh"]
 
 _EXIT_LIMIT_S = 5.0
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -49,6 +49,14 @@ def attempt(task: Callable[..., Any], *args: Any, limit_s: float) -> Attempt:
         if process.is_alive():
             _kill(process)
     return outcome if isinstance(outcome, Attempt) else Attempt(failure="sent no result")
+
+
+def fresh(task: Callable[..., Any], *args: Any, limit_s: float = 600.0) -> Any:
+    """What `task(*args)` returns in a fresh process; the benchmark ends where there is nothing."""
+    outcome = attempt(task, *args, limit_s=limit_s)
+    if outcome.failure:
+        raise SystemExit(f"{task.__name__.lstrip('_')} of {args} failed: {outcome.failure}")
+    return outcome.value
 
 
 def _kill(process: BaseProcess) -> None:

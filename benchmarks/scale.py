@@ -15,79 +15,80 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-_STAGES = """
-import json, sys, time
+from benchmarks.isolated import fresh
+from eqsat_opt import api, zoo
 from eqsat_opt.api import resolve
-from eqsat_opt.cost.pricing import Price
-from eqsat_opt.cost.roofline import DEFAULT_ROOFLINE
+from eqsat_opt.cost.operators import analytic_price
 from eqsat_opt.egraph import saturate
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.rules import default_rules
+from eqsat_opt.options import Options
+from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.runtime.backends.ort.backend import OrtBackend
 from eqsat_opt.select import PricedCandidates, tile
 
-clock = time.perf_counter
-model = load_model(resolve(sys.argv[1]))
-rules = default_rules()
-start = clock()
-graph = normalise(import_model(model))
-imported = clock() - start
-start = clock()
-found = saturate(graph, rules)
-saturated = clock() - start
-start = clock()
-backends = (OrtBackend(),)
-candidates = tile(found.eclasses, backends)
-classes = found.eclasses.term_class
-roots = tuple(dict.fromkeys(int(classes[found.lowered.value[name]]) for name in graph.outputs))
-sizes = Sizes.of(graph, {}).all
-priced = PricedCandidates.of(
-    candidates, backends, roots, sizes=sizes, max_constant_bytes=1 << 30
-)
-full = priced.problem(lambda offer: analytic_price(offer.kernel))
-tiled = clock() - start
-start = clock()
-answer = extract(full.problem, Objective({"time_us": 1.0}), time_limit_s=20, deterministic=False)
-print(json.dumps({
-    "operators": len(graph.nodes), "enodes": found.report.enodes,
-    "stopped_by": found.report.stopped_by, "import_s": imported,
-    "load_saturate_freeze_s": saturated, "tile_s": tiled, "extract_s": clock() - start,
-    "status": answer.status, "gap": answer.gap,
-}))
-"""
 
-_MEMORY = """
-import resource, sys
-from eqsat_opt import api, options
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-chosen = options.Options(check=0, race=False, measure=False, store="")
-api.run(sys.argv[1], chosen, output=sys.argv[2])
-print(base, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-def _python(code: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+def _stages(name: str) -> dict[str, Any]:
+    """Seconds of each stage of one model, with prices by the roofline."""
+    clock = time.perf_counter
+    model = load_model(resolve(name))
+    rules = default_rules()
+    start = clock()
+    graph = normalise(import_model(model))
+    imported = clock() - start
+    start = clock()
+    found = saturate(graph, rules)
+    saturated = clock() - start
+    start = clock()
+    backends = (OrtBackend(),)
+    candidates = tile(found.eclasses, backends)
+    classes = found.eclasses.term_class
+    roots = tuple(dict.fromkeys(int(classes[found.lowered.value[name]]) for name in graph.outputs))
+    sizes = Sizes.of(graph, {}).all
+    priced = PricedCandidates.of(
+        candidates, backends, roots, sizes=sizes, max_constant_bytes=1 << 30
     )
-    return done.stdout
+    full = priced.problem(lambda offer: analytic_price(offer.kernel))
+    tiled = clock() - start
+    start = clock()
+    objective = Objective({"time_us": 1.0})
+    answer = extract(full.problem, objective, time_limit_s=20, deterministic=False)
+    return {
+        "operators": len(graph.nodes),
+        "enodes": found.report.enodes,
+        "stopped_by": found.report.stopped_by,
+        "import_s": imported,
+        "load_saturate_freeze_s": saturated,
+        "tile_s": tiled,
+        "extract_s": clock() - start,
+        "status": answer.status,
+        "gap": answer.gap,
+    }
+
+
+def _peaks(source: str, target: str) -> tuple[int, int]:
+    """Peak memory of the process before and after optimising without check and race, in kB."""
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    api.run(source, Options(check=0, race=False, measure=False, store=""), output=target)
+    return base, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _best_time(code: str, runs: int) -> float:
     best = float("inf")
     for _ in range(runs):
         start = time.perf_counter()
-        _python(code)
+        subprocess.run([sys.executable, "-c", code], check=True)
         best = min(best, time.perf_counter() - start)
     return best
 
@@ -102,7 +103,7 @@ def measure_stages(runs: int = 3) -> dict[str, object]:
     """The fastest of several runs per model, by load + saturate + freeze."""
     result: dict[str, object] = {}
     for name in ("inception_v3", "bert_deep"):
-        found = [json.loads(_python(_STAGES, f"zoo:{name}")) for _ in range(runs)]
+        found = [fresh(_stages, f"zoo:{name}") for _ in range(runs)]
         result[name] = min(
             found, key=lambda item: item["load_saturate_freeze_s"] + item["extract_s"]
         )
@@ -111,12 +112,10 @@ def measure_stages(runs: int = 3) -> dict[str, object]:
 
 def measure_memory(size_bytes: int) -> dict[str, float]:
     """Peak memory above the interpreter with all libraries loaded, relative to the model's size."""
-    from eqsat_opt import zoo
-
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "large.onnx"), Path(folder, "large.opt.onnx")
         zoo.synthetic_large(source, bytes=size_bytes)
-        base, peak = (int(kb) * 1024 for kb in _python(_MEMORY, str(source), str(target)).split())
+        base, peak = (kb * 1024 for kb in fresh(_peaks, str(source), str(target)))
     return {
         "model_bytes": size_bytes,
         "base_bytes": base,
@@ -128,8 +127,6 @@ def measure_memory(size_bytes: int) -> dict[str, float]:
 def measure_recurrent(search_s: float = 60.0) -> dict[str, object]:
     """The models whose merged kernels pay only together, so that extraction is hard."""
     from eqsat_opt import zoo
-    from eqsat_opt.api import run
-    from eqsat_opt.options import Options
 
     result: dict[str, object] = {}
     for name in ("sru", "nasrnn"):
@@ -137,7 +134,7 @@ def measure_recurrent(search_s: float = 60.0) -> dict[str, object]:
         options = Options(
             nodes=5_000, budget_s=6 * search_s, threads=1, measure=False, check=0, race=False
         )
-        report = run(zoo.build(name), options).report
+        report = api.run(zoo.build(name), options).report
         result[name] = {
             "enodes": report.enodes,
             "stopped_by": report.stopped_by,

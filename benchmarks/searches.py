@@ -23,79 +23,28 @@ import json
 import math
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_RUNS = 3
-
-_THROUGHPUT = """
-import json, sys, time
-from eqsat_opt.api import resolve
-from eqsat_opt.comparison.operators import operator_graph
-from eqsat_opt.cost.operators import OperatorCost
-from eqsat_opt.egraph import lower
-from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.rules import default_rules
-from eqsat_opt.search import Frame, MetaFlow, SearchBudget
-
-graph = operator_graph(lower(normalise(import_model(load_model(resolve(sys.argv[1]))))))
-budget = SearchBudget(int(sys.argv[2]))
-best = None
-for _ in range(int(sys.argv[3])):
-    start, wall = time.process_time(), time.perf_counter()
-    found = MetaFlow().run(Frame(graph, tuple(default_rules()), OperatorCost()), budget)
-    times = time.process_time() - start, time.perf_counter() - wall
-    best = times if best is None or times < best else best
-print(json.dumps({
-    "operators": len(graph.nodes), "graphs": found.graphs, "tried": found.tried,
-    "cpu_s": best[0], "wall_s": best[1],
-}))
-"""
-
-_ENGINE = """
-import json, sys, time
+from benchmarks.isolated import fresh
+from eqsat_opt import zoo
 from eqsat_opt.api import resolve
 from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.cost.operators import OperatorCost
 from eqsat_opt.egraph import Budget, lower
 from eqsat_opt.egraph.engine.driver import Engine
+from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.rules import default_rules
+from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules.rule import Phase
 from eqsat_opt.search import Frame, MetaFlow, SearchBudget
 
-spent = {}
-
-def timed(name):
-    call = getattr(Engine, name)
-    def method(*arguments):
-        start = time.perf_counter()
-        result = call(*arguments)
-        spent[name] = spent.get(name, 0.0) + time.perf_counter() - start
-        return result
-    setattr(Engine, name, method)
-
-for name in ("run", "tables", "push", "pop"):
-    timed(name)
-graph = normalise(import_model(load_model(resolve(sys.argv[1]))))
-rules = [rule for rule in default_rules() if rule.phase is not Phase.DERIVATION]
-turns = []
-for _ in range(int(sys.argv[2])):
-    spent.clear()
-    start = time.perf_counter()
-    saturated(graph, rules, OperatorCost(), Budget())
-    half = time.perf_counter()
-    frame = Frame(operator_graph(lower(graph)), tuple(rules), OperatorCost())
-    MetaFlow().run(frame, SearchBudget())
-    times = time.perf_counter() - half, half - start
-    turns.append((*times, spent["run"] + spent["tables"], spent["push"] + spent["pop"]))
-print(json.dumps([min(column) for column in zip(*turns)]))
-"""
+_RUNS = 3
 
 _TURNS = 30
 
@@ -110,9 +59,60 @@ def _python(*arguments: str) -> str:
     return done.stdout
 
 
-def _names() -> list[str]:
-    from eqsat_opt import zoo
+def _normal(name: str) -> Graph:
+    return normalise(import_model(load_model(resolve(name))))
 
+
+def _measured_throughput(name: str, n_graphs: int) -> dict[str, Any]:
+    """Graphs and substitutions of one search, and the least seconds of several runs."""
+    graph = operator_graph(lower(_normal(name)))
+    turns = []
+    for _ in range(_RUNS):
+        start, wall = time.process_time(), time.perf_counter()
+        frame = Frame(graph, tuple(default_rules()), OperatorCost())
+        found = MetaFlow().run(frame, SearchBudget(n_graphs))
+        turns.append((time.process_time() - start, time.perf_counter() - wall))
+    cpu_s, wall_s = min(turns)
+    return {
+        "operators": len(graph.nodes),
+        "graphs": found.graphs,
+        "tried": found.tried,
+        "cpu_s": cpu_s,
+        "wall_s": wall_s,
+    }
+
+
+def _measured_engine(name: str) -> list[float]:
+    """Least seconds of MetaFlow, of the e-graph, of its engine, and of copying its rules."""
+    spent: dict[str, float] = {}
+
+    def timed(call: Callable[..., Any], method: str) -> Callable[..., Any]:
+        def run(*arguments: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            result = call(*arguments, **named)
+            spent[method] = spent.get(method, 0.0) + time.perf_counter() - start
+            return result
+
+        return run
+
+    for method in ("run", "tables", "push", "pop"):
+        setattr(Engine, method, timed(getattr(Engine, method), method))
+    graph = _normal(name)
+    rules = [rule for rule in default_rules() if rule.phase is not Phase.DERIVATION]
+    turns = []
+    for _ in range(_TURNS):
+        spent.clear()
+        start = time.perf_counter()
+        saturated(graph, rules, OperatorCost(), Budget())
+        half = time.perf_counter()
+        frame = Frame(operator_graph(lower(graph)), tuple(rules), OperatorCost())
+        MetaFlow().run(frame, SearchBudget())
+        times = time.perf_counter() - half, half - start
+        turns.append((*times, spent["run"] + spent["tables"], spent["push"] + spent["pop"]))
+    return [min(column) for column in zip(*turns, strict=True)]
+
+
+def _names() -> list[str]:
     return list(zoo.names())
 
 
@@ -200,9 +200,7 @@ def _throughput(arguments: argparse.Namespace) -> None:
     print("| model | operators | graphs | substitutions | CPU s | wall s | per CPU second |")
     print("|---|--:|--:|--:|--:|--:|--:|")
     for name in arguments.models or ["resnet50"]:
-        found = json.loads(
-            _python("-c", _THROUGHPUT, f"zoo:{name}", str(arguments.budget), str(_RUNS))
-        )
+        found = fresh(_measured_throughput, f"zoo:{name}", arguments.budget)
         rate = found["tried"] / found["cpu_s"]
         print(
             f"| {name} | {found['operators']} | {found['graphs']} | {found['tried']} "
@@ -214,7 +212,7 @@ def _engine(arguments: argparse.Namespace) -> None:
     print("| model | MetaFlow, ms | e-graph, ms | in the engine, ms | of it copying, ms |")
     print("|---|--:|--:|--:|--:|")
     for name in arguments.models or ["linear_attention", "weight_chain"]:
-        seconds = json.loads(_python("-c", _ENGINE, f"zoo:{name}", str(_TURNS)))
+        seconds = fresh(_measured_engine, f"zoo:{name}")
         print(f"| {name} | {' | '.join(f'{1e3 * one:.2f}' for one in seconds)} |")
 
 
