@@ -203,8 +203,8 @@ def test_optimize_writes_beside_the_model(folder: Path, capsys: pytest.CaptureFi
 def test_without_rules_the_original_comes_back(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    output = shown(capsys, "optimize", "zoo:sru@tiny", "-o", "sru.onnx", "--rules", "none", *FAST)
-    assert "no improvement found: the original is kept" in output
+    arguments = ("zoo:sru@tiny", "-o", "sru.onnx", "--rules", "none", *FAST)
+    output = shown(capsys, "optimize", *arguments)
     assert "no graph in the e-graph is cheaper than the original: proven" in output
     assert "written to sru.onnx (the original)" in output
     original = zoo.build("sru", scale="tiny")
