@@ -87,7 +87,10 @@ def draw(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def error_of(case: dict[str, Any], library: str, rng: np.random.Generator) -> float | None:
-    """Largest error relative to the maximum; ``None`` where the kernel is larger than the data."""
+    """Largest error relative to the maximum before the activation, which widens none.
+
+    ``None`` where the kernel is larger than the data.
+    """
     (h, w), (top, left, bottom, right) = case["size"], case["pads"]
     r, s = case["kernel"]
     if h + top + bottom < r or w + left + right < s:
@@ -106,6 +109,7 @@ def error_of(case: dict[str, Any], library: str, rng: np.random.Generator) -> fl
         z = draw(expected.shape).astype(np.float32)
         expected += z
         feeds["z"] = blocked(z, block)
+    scale = max(np.abs(expected).max(), 1.0)  # values have a deviation of one
     alpha, beta = (-0.4, 0.9) if case["activation"] == "Clip" else (0.2, 0.5)
     expected = activated(expected, case["activation"], alpha, beta)
     model = winograd_model(
@@ -122,7 +126,7 @@ def error_of(case: dict[str, Any], library: str, rng: np.random.Generator) -> fl
     )
     (found,) = opened(model, library, case["threads"]).run(feeds)
     assert found.shape == expected.shape
-    return float(np.abs(plain(found, block) - expected).max() / max(np.abs(expected).max(), 1e-3))
+    return float(np.abs(plain(found, block) - expected).max() / scale)
 
 
 def test_kernels_agree_with_float64(library: str, request: pytest.FixtureRequest) -> None:
@@ -148,7 +152,8 @@ def test_what_is_no_number_stays_near_where_it_is(library: str, special: float) 
     w = np.full((16, 16, 3, 3), 0.01, np.float32)
     (found,) = opened(winograd_model(w, None, tile=[4, 4]), library).run({"x": blocked(x, 16)})
     y = plain(found, 16)
-    odd = ~np.isfinite(y).all(axis=(0, 1))
+    odd = np.logical_not(np.isfinite(y)).any(axis=(0, 1))
+    assert isinstance(odd, np.ndarray)
     assert odd[8:11, 8:11].all()  # where the definition has it
     assert not odd[:4].any()
     assert not odd[:, 16:].any()
