@@ -339,7 +339,7 @@ def explain(
     Raises:
         ModelError, OptionError: see :func:`run`.
     """
-    chosen = replace(chosen_options(options, keywords), race=False, check=0)
+    chosen = replace(chosen_options(options, keywords), race=False, check=0, tuned=None)
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
     result, proposal = _searched(model, given, chosen, progress, deadline=deadline)
@@ -396,7 +396,7 @@ def stage(
         ModelError, OptionError: see :func:`run`; or there is no stage of this name.
     """
     require_stage(name)
-    chosen = replace(chosen_options(options, keywords), race=False, check=0)
+    chosen = replace(chosen_options(options, keywords), race=False, check=0, tuned=None)
     if name in ("graph", "eclasses"):  # prices come later
         chosen = replace(chosen, measure=False)
     given = resolve(model)

@@ -199,7 +199,7 @@ class Options:
             further ones that are installed.
         tuned: file for the form of the result that runs fastest on this machine, with kernels of
             our own; ``None`` makes none. The portable result is written there where it gains
-            nothing.
+            nothing. Only `optimize` makes it.
         max_error: how far the outputs of the tuned form may be from those of the original, as a
             share of the maximum of each; 0 allows no kernel that rounds otherwise.
 
