@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from eqsat_opt.api import Result, bench, explain, optimize
     from eqsat_opt.options import Options
     from eqsat_opt.report import Report
-    from eqsat_opt.serving import session
+    from eqsat_opt.serving import native_library, session
 
 __all__ = [
     "Options",
@@ -25,6 +25,7 @@ __all__ = [
     "__version__",
     "bench",
     "explain",
+    "native_library",
     "optimize",
     "session",
 ]
@@ -37,6 +38,7 @@ _HOMES = {
     "Result": "eqsat_opt.api",
     "bench": "eqsat_opt.api",
     "explain": "eqsat_opt.api",
+    "native_library": "eqsat_opt.serving",
     "optimize": "eqsat_opt.api",
     "session": "eqsat_opt.serving",
 }

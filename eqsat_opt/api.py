@@ -32,6 +32,7 @@ from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.optimising import (
+    PORTABLE_SHARE,
     AnyModel,
     Progress,
     Stages,
@@ -39,15 +40,19 @@ from eqsat_opt.optimising import (
     open_pricer,
     optimise,
     session_options,
+    tuned_destination,
+    with_tuned,
 )
 from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import rule_notes, store_warning
 from eqsat_opt.rules.near_misses import near_misses
+from eqsat_opt.runtime.backends.native.tuned_file import is_tuned, open_as_raced
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
-from eqsat_opt.runtime.backends.ort.session import OrtSession, require_custom_ops
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
 from eqsat_opt.runtime.backends.registry import load_backend
+from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.stages import (
@@ -160,7 +165,11 @@ def _run(
         source = given if isinstance(given, (str, os.PathLike)) else None
         destination = Destination(output, source, options.overwrite)
         destination.prepare()
-    outcome = optimise(given, name, options, progress, deadline=deadline, destination=destination)
+    tuned = None
+    if options.tuned is not None:
+        tuned = tuned_destination(options, given, output)
+    share = deadline if tuned is None else deadline.share(PORTABLE_SHARE)
+    outcome = optimise(given, name, options, progress, deadline=share, destination=destination)
     report, chosen = outcome.report, outcome.model
     result: Any = outcome.loaded if chosen is None else chosen
     if destination is not None:
@@ -179,6 +188,8 @@ def _run(
         result = to_same_type(chosen, given)
     elif isinstance(given, (onnx.ModelProto, onnx_ir.Model)):
         result = given
+    if tuned is not None:
+        report = with_tuned(report, outcome, given, options, tuned, progress, deadline)
     return Result(result, report, outcome.proposal)
 
 
@@ -268,10 +279,10 @@ def bench(
             for model, source in zip(models, sources, strict=True)
         ]
         seeds = [options.seed + i for i in range(max(1, options.check))]
-        reference = Reference.of(staged[0], session, seeds, sizes)
-        found = differences(reference, staged[1], session, options.numerics)
+        reference = Reference.of(staged[0], session, seeds, sizes, open_session=_opened)
+        found = differences(reference, staged[1], session, options.numerics, open_session=_opened)
         entrants = {
-            name: partial(OrtSession, source, replace(session, level=default_level(source)))
+            name: partial(_opened, source, session)
             for name, source in zip((ORIGINAL, "other"), staged, strict=True)
         }
         asked = level_in(staged[1])
@@ -288,6 +299,13 @@ def bench(
             extension_s=options.budget_s / 2,
         )
     return result, found
+
+
+def _opened(model: ModelSource, options: OrtOptions) -> OrtSession:
+    """As a default session does; a tuned model as it was raced."""
+    if is_tuned(model):
+        return open_as_raced(model, options)
+    return OrtSession(model, replace(options, level=default_level(model)))
 
 
 def _require_same_inputs(first: onnx_ir.Model, second: onnx_ir.Model) -> None:
@@ -321,7 +339,7 @@ def explain(
     Raises:
         ModelError, OptionError: see :func:`run`.
     """
-    chosen = replace(chosen_options(options, keywords), race=False, check=0)
+    chosen = replace(chosen_options(options, keywords), race=False, check=0, tuned=None)
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
     result, proposal = _searched(model, given, chosen, progress, deadline=deadline)
@@ -378,7 +396,7 @@ def stage(
         ModelError, OptionError: see :func:`run`; or there is no stage of this name.
     """
     require_stage(name)
-    chosen = replace(chosen_options(options, keywords), race=False, check=0)
+    chosen = replace(chosen_options(options, keywords), race=False, check=0, tuned=None)
     if name in ("graph", "eclasses"):  # prices come later
         chosen = replace(chosen, measure=False)
     given = resolve(model)

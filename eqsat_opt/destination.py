@@ -6,9 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import BinaryIO
 
+import onnx
 import onnx_ir
 
 from eqsat_opt.errors import ModelError, OptionError
+from eqsat_opt.files import write_whole
 from eqsat_opt.ir.external import external_files
 from eqsat_opt.ir.onnx_load import LEFT_OUT
 from eqsat_opt.ir.onnx_save import (
@@ -110,6 +112,15 @@ class Destination:
             f"{os.fspath(self.output)}; delete it if no other model reads it"
             for file in unread
         )
+
+    def write_proto(self, model: onnx.ModelProto) -> None:
+        """Write a model that holds all its data, whole or not at all.
+
+        Raises:
+            ModelError: it cannot be written.
+        """
+        assert isinstance(self.output, str | os.PathLike)
+        write_whole(self.output, model.SerializeToString(deterministic=True), ModelError)
 
     def _is_source(self) -> bool:
         if self.source is None or not isinstance(self.output, str | os.PathLike):

@@ -19,24 +19,29 @@ from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.examination import Contest, Terms, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
+from eqsat_opt.contest.tuned import PORTABLE, TUNED, hold_tuned_contest
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.metrics import TIME, metric_name, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.destination import Destination
+from eqsat_opt.destination import Destination, Output
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import StoreError
+from eqsat_opt.errors import ModelError, OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
+from eqsat_opt.ir.external import with_data_inside
 from eqsat_opt.ir.normalise import normalise
+from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.options import Options
+from eqsat_opt.paths import same_file
 from eqsat_opt.proving.selection import load_rules
-from eqsat_opt.report import Report
+from eqsat_opt.report import Report, Tuned
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
+from eqsat_opt.runtime.backends.native.tuned_file import is_tuned_by
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.ort.sandbox import sandbox
@@ -45,6 +50,7 @@ from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal, SearchOptions
 
 __all__ = [
+    "PORTABLE_SHARE",
     "AnyModel",
     "Outcome",
     "Progress",
@@ -53,6 +59,8 @@ __all__ = [
     "open_pricer",
     "optimise",
     "session_options",
+    "tuned_destination",
+    "with_tuned",
 ]
 
 AnyModel = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
@@ -214,6 +222,11 @@ def optimise(
     rules = load_rules(options.rules, Numerics.parse(options.numerics))
     with stages("load"):
         model = load_model(given)
+        if is_tuned_by(model.metadata_props):
+            raise ModelError(
+                f"{name} is tuned for a machine, and its operators are no others'; optimise the "
+                "portable model that it was made from"
+            )
         if destination is not None:
             destination.check_for(model)
     with ExitStack() as stack:
@@ -367,3 +380,81 @@ def _with_settings(original: onnx_ir.Model, found: Found, verdict: Verdict) -> o
         properties = chosen.metadata_props
         properties[ORT_CONFIG] = with_level(verdict.level, properties.get(ORT_CONFIG, ""))
     return chosen
+
+
+PORTABLE_SHARE = 0.6
+"""Share of the budget that the portable result gets where a tuned form is made as well."""
+
+
+def tuned_destination(options: Options, given: AnyModel, output: Output | None) -> Destination:
+    """Where the tuned form goes.
+
+    Raises:
+        ModelError: the file cannot be written.
+        OptionError: it is the model itself, or the file of the portable result.
+    """
+    assert options.tuned is not None
+    if options.tuned == "-":
+        raise OptionError("the tuned form needs a file; give --tuned (tuned=) a name")
+    if isinstance(output, str | os.PathLike) and same_file(output, options.tuned):
+        raise OptionError(
+            f"{options.tuned} is the output already; give the tuned form another name"
+        )
+    source = given if isinstance(given, str | os.PathLike) else None
+    destination = Destination(options.tuned, source)
+    destination.prepare()
+    return destination
+
+
+def with_tuned(
+    report: Report,
+    outcome: Outcome,
+    given: AnyModel,
+    options: Options,
+    destination: Destination,
+    progress: Progress,
+    deadline: Deadline,
+) -> Report:
+    """Make the tuned form of a result, and write it; the report tells of it.
+
+    Raises:
+        ModelError: the file cannot be written.
+    """
+    destination.check_for(outcome.loaded)
+    stages = Stages(progress)
+    result = outcome.loaded if outcome.model is None else outcome.model
+    session = session_options(options)
+    with stages("tune"), Staging(outcome.loaded, given) as staging:
+        portable = model_proto(with_data_inside(result))
+        sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
+        held = hold_tuned_contest(
+            staging.original,
+            portable,
+            session,
+            sizes=sizes,
+            seeds=tuple(options.seed + i for i in range(max(1, options.check))),
+            max_error=options.max_error,
+            deadline=deadline,
+            is_original=outcome.model is None,
+            is_raced=options.race,
+        )
+    with stages("write"):
+        destination.write_proto(portable if held.model is None else held.model)
+    entries = {} if held.race is None else held.race.entries
+    tuned = Tuned(
+        output=str(options.tuned),
+        won=held.model is not None,
+        why=held.why,
+        speedup=1 / entries[TUNED].ratio if entries else 1.0,
+        portable_speedup=1 / entries[PORTABLE].ratio if PORTABLE in entries else 1.0,
+        algorithms=held.algorithms,
+        n_convolutions=held.n_convolutions,
+        withdrawn=held.withdrawn,
+        error=held.error,
+        max_error=options.max_error,
+        race={} if held.race is None else held.race.to_json(),
+    )
+    seconds = dict(report.stages_s)
+    for name, spent in stages.seconds.items():
+        seconds[name] = round(seconds.get(name, 0.0) + spent, 4)
+    return replace(report, tuned=tuned, stages_s=seconds)

@@ -197,6 +197,11 @@ class Options:
         custom_ops: libraries of operators of your own, which every session loads.
         backends: whose kernels may be chosen: ``ort``, which runs everything, and the names of
             further ones that are installed.
+        tuned: file for the form of the result that runs fastest on this machine, with kernels of
+            our own; ``None`` makes none. The portable result is written there where it gains
+            nothing. Only `optimize` makes it.
+        max_error: how far the outputs of the tuned form may be from those of the original, as a
+            share of the maximum of each; 0 allows no kernel that rounds otherwise.
 
     Raises:
         OptionError: a value has the wrong type or no meaning. Numbers of NumPy are numbers.
@@ -224,6 +229,8 @@ class Options:
     store: str | None = None
     custom_ops: tuple[str, ...] = ()
     backends: Sequence[str] = ("ort",)
+    tuned: str | None = None
+    max_error: float = 1e-4
 
     def __post_init__(self) -> None:
         if _text("effort", self.effort) not in _EFFORTS:
@@ -256,6 +263,8 @@ class Options:
                 )
         if not 0 <= self.gap < 1:
             raise OptionError(f"the gap is {self.gap:g}; give a share from 0 to below 1")
+        if not 0 <= self.max_error < 1:
+            raise OptionError(f"max_error is {self.max_error:g}; give a share from 0 to below 1")
         if self.seed < 0:
             raise OptionError(f"the seed is {self.seed}; give a number that is not negative")
         if not 0 <= self.deadline_s < math.inf:

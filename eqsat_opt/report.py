@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.cost.metrics import METRICS, TIME
@@ -24,7 +24,7 @@ from eqsat_opt.wording import (
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-__all__ = ["Latency", "OutputError", "Report"]
+__all__ = ["Latency", "OutputError", "Report", "Tuned"]
 
 STATUS_TEXT = {
     "improved": "a faster model was found",
@@ -84,6 +84,57 @@ class OutputError:
         return self.max_rel <= self.tolerance
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """The form of the result for this machine.
+
+    Attributes:
+        output: the file that was written.
+        won: whether it holds the tuned form; otherwise it holds the portable result.
+        why: why it does not, as a sentence without a period.
+        speedup: time of the original over that of the tuned form; 1 where it was not raced.
+        portable_speedup: time of the original over that of the portable result in the same race.
+        algorithms: name of an algorithm to how many convolutions it computes.
+        n_convolutions: how many could have been computed otherwise.
+        withdrawn: how many fell back because of their errors.
+        error: largest difference from the original's outputs, relative to the maximum of each.
+        max_error: what was allowed.
+        race: original, portable and tuned; empty if there was none.
+    """
+
+    output: str
+    won: bool
+    why: str
+    speedup: float
+    portable_speedup: float
+    algorithms: Mapping[str, int]
+    n_convolutions: int
+    withdrawn: int
+    error: float
+    max_error: float
+    race: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """What was written, what it gains, and how far its outputs are from the original's."""
+        if not self.won:
+            return f"{self.why}; {self.output} holds the portable result"
+        kinds = ", ".join(f"{name} ×{count}" for name, count in self.algorithms.items())
+        gain = (
+            f"{self.speedup:.2f}x the original's speed (the portable result "
+            f"{self.portable_speedup:.2f}x), "
+            if self.race
+            else ""
+        )
+        back = f"; {self.withdrawn} fell back to keep the error" if self.withdrawn else ""
+        of_all = f"{sum(self.algorithms.values())} of {counted(self.n_convolutions, 'convolution')}"
+        return (
+            f"{gain}{of_all} computed otherwise ({kinds}){back}; outputs differ by at most "
+            f"{self.error:.1e} of their maximum, {self.max_error:.0e} is allowed; written to "
+            f"{self.output}, which eqsat_opt.session opens on this machine"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """All numbers of one run.
@@ -138,6 +189,7 @@ class Report:
             included.
         limits: what had to be kept, each in the same grammar.
         original_breaks: a sentence about a limit that the original breaks; empty if it keeps all.
+        tuned: what became of the form for this machine; ``None`` if none was asked for.
     """
 
     model: str
@@ -182,6 +234,7 @@ class Report:
     goal: str = TIME
     limits: tuple[str, ...] = ()
     original_breaks: str = ""
+    tuned: Tuned | None = None
 
     @property
     def headline(self) -> str:
@@ -307,6 +360,7 @@ class Report:
             "stages_s": dict(self.stages_s),
             "warnings": list(self.warnings),
             "notes": list(self.notes),
+            "tuned": None if self.tuned is None else asdict(self.tuned),
         }
 
     def __rich_console__(
@@ -416,6 +470,8 @@ class Report:
             facts.append(("race", f"{race}; {counted(self.threads, 'thread')}"))
         for number, further in enumerate(self.further_races, start=2):
             facts.append((f"race {number}", race_text(further, decides=self._by_time)))
+        if self.tuned is not None:
+            facts.append(("tuned", self.tuned.text))
         total = sum(self.stages_s.values())
         shown = {stage_text(n): s for n, s in self.stages_s.items() if s >= 0.005}
         stages = ", ".join(f"{name} {s:.2f}" for name, s in shown.items())

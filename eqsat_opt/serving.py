@@ -10,14 +10,15 @@ import onnxruntime
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.backends.ort.config import level_in
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.native.library import library_path
+from eqsat_opt.runtime.backends.native.tuned_file import open_as_raced
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.source import ModelSource
 
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["session"]
+__all__ = ["native_library", "session"]
 
 
 def session(
@@ -29,7 +30,9 @@ def session(
     """A session of onnxruntime that runs ``model`` as `optimize` raced it.
 
     Its graph optimisation level is the one that the model's metadata asks for, which a default
-    session does not look at; operators run one after another, on the CPU.
+    session does not look at; operators run one after another, on the CPU. A tuned model is run with
+    our kernels where it fits this machine; elsewhere the portable model in it is run, with a
+    warning.
 
     Args:
         model: a file, a model in memory, or its serialised bytes.
@@ -58,5 +61,17 @@ def session(
 
 
 def _opened(model: ModelSource, options: Options) -> onnxruntime.InferenceSession:
-    settings = OrtOptions(options.threads, level_in(model), custom_ops=options.custom_ops)
-    return OrtSession(model, settings).native
+    settings = OrtOptions(options.threads, custom_ops=options.custom_ops)
+    return open_as_raced(model, settings).native
+
+
+def native_library() -> str:
+    """Path of the kernels that tuned models use, for `register_custom_ops_library`.
+
+    A server that has only onnxruntime loads a tuned model with it, at the graph optimisation level
+    ``disabled``; `session` does both.
+
+    Raises:
+        RuntimeFailed: there are none for this machine.
+    """
+    return library_path()

@@ -71,6 +71,24 @@ def optimize_model(
     store: a.Store = None,
     custom_ops: a.CustomOps = None,
     backends: a.Backends = "ort",
+    tuned: Annotated[
+        str | None,
+        typer.Option(
+            "--tuned",
+            metavar="FILE",
+            help="Also write the form that runs fastest on this machine, with kernels of our own.",
+            show_default=False,
+        ),
+    ] = None,
+    max_error: Annotated[
+        float,
+        typer.Option(
+            "--max-error",
+            metavar="SHARE",
+            help="How far outputs of the tuned form may be from the original's, as a share of the "
+            "maximum of each; 0 allows no kernel that rounds otherwise.",
+        ),
+    ] = Options.max_error,
     json: a.Json = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,
@@ -97,6 +115,8 @@ def optimize_model(
         store=store,
         custom_ops=custom_ops or (),
         backends=backends.split(","),
+        tuned=tuned,
+        max_error=max_error,
     )
     from eqsat_opt import api
 
@@ -104,7 +124,8 @@ def optimize_model(
     is_stream = target == "-"
     if is_stream:
         _check_stream(json)
-    check_writable(json, chain((target,), api.files_of(model)), noun="a file of the model")
+    written = (target,) if tuned is None else (target, tuned)
+    check_writable(json, chain(written, api.files_of(model)), noun="a file of the model")
     place = typer.get_binary_stream("stdout") if is_stream else target
     with stage_progress(quiet) as progress:
         report = api.run(model, options, output=place, progress=progress).report

@@ -31,6 +31,7 @@ __all__ = [
     "files_read_by",
     "has_external",
     "tensor_slots",
+    "with_data_inside",
 ]
 
 _SMALL_MODEL_BYTES = 64 << 20
@@ -117,6 +118,13 @@ def external_tensors(model: onnx_ir.Model) -> Iterator[onnx_ir.ExternalTensor]:
 def has_external(model: onnx_ir.Model) -> bool:
     """Whether any data of a model lie in another file."""
     return next(external_tensors(model), None) is not None
+
+
+def with_data_inside(model: onnx_ir.Model) -> onnx_ir.Model:
+    """The same model with weights of other files read into memory; itself if there are none."""
+    if not has_external(model):
+        return model
+    return onnx_ir.external_data.load_to_model(model.clone())
 
 
 def external_files(model: onnx_ir.Model) -> set[str]:

@@ -98,16 +98,23 @@ class OrtSession:
     """A model loaded into onnxruntime.
 
     A model given as a path is loaded by path, so external weights stay mapped. A session keeps no
-    reference to the given model.
+    reference to the given model. With ``profile_prefix`` every run is profiled, into a file whose
+    name begins so and which `native.end_profiling` closes and names.
 
     Raises:
         RuntimeFailed: onnxruntime refuses the model.
         OptionError: a library of operators cannot be loaded.
     """
 
-    def __init__(self, model: ModelSource, options: OrtOptions) -> None:
+    def __init__(
+        self, model: ModelSource, options: OrtOptions, *, profile_prefix: str = ""
+    ) -> None:
         self.options = options
-        self._session = _load(model, options, _session_options(options))
+        session_options = _session_options(options)
+        if profile_prefix:
+            session_options.enable_profiling = True
+            session_options.profile_file_prefix = profile_prefix
+        self._session = _load(model, options, session_options)
         self._input_types = {value.name: value.type for value in self._session.get_inputs()}
         self._output_types = {value.name: value.type for value in self._session.get_outputs()}
 

@@ -1,0 +1,212 @@
+"""Kernels of our own inside onnxruntime: layer by layer, model by model, and under sanitizers.
+
+    python -m benchmarks.native layers                      # one convolution alone, each algorithm
+    python -m benchmarks.native models [NAME …] [--threads 1] [--budget 90]
+    python -m benchmarks.native sanitize [--cases 300]      # address and undefined behaviour
+
+`layers` runs hot: the weights lie in the caches, which they do not inside a deep model. Its table
+says what an algorithm can do, and `models` what it does: the original, the portable result and the
+tuned form race as in `eqsat-opt optimize --tuned`. Times are relative to onnxruntime's own, and the
+column A/A is the relative difference of two sessions of the original. `sanitize` compiles the
+kernels anew and compares them with float64 on random shapes, as the tests do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+from rich.console import Console
+from rich.table import Table
+
+from eqsat_opt import api, zoo
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.options import Options
+from eqsat_opt.runtime.backends.native.convolutions import (
+    convolutions,
+    with_algorithms,
+    with_names,
+)
+from eqsat_opt.runtime.backends.native.library import library_path
+from eqsat_opt.runtime.backends.ort.measuring import nchwc_block
+from eqsat_opt.runtime.backends.ort.profiling import node_times_us
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+
+CNNS = ["alexnet", "inception_v3", "nasnet_a", "resnet50", "resnext50", "squeezenet", "vgg19"]
+
+LAYERS = [
+    (64, 112, (3, 3)), (64, 56, (3, 3)), (128, 28, (3, 3)), (256, 14, (3, 3)), (512, 7, (3, 3)),
+    (48, 35, (5, 5)), (192, 17, (1, 7)), (192, 17, (7, 1)), (384, 8, (1, 3)), (384, 8, (3, 1)),
+]  # fmt: skip
+"""Channels, extent and kernel of convolutions in the zoo's models."""
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ROOT / "eqsat_opt" / "runtime" / "backends" / "native" / "src"
+
+
+def _layer(channels: int, extent: int, kernel: tuple[int, int]) -> onnx.ModelProto:
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((channels, channels, *kernel)) / np.sqrt(channels)
+    pads = [(one - 1) // 2 for one in kernel] * 2
+    shape = [1, channels, extent, extent]
+    float32 = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], pads=pads)],
+        "layer",
+        [helper.make_tensor_value_info("x", float32, shape)],
+        [helper.make_tensor_value_info("y", float32, shape)],
+        [numpy_helper.from_array(weights.astype(np.float32), "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _least_us(session: OrtSession, feeds: dict[str, Any], runs: int) -> float:
+    call, best = session.bind(feeds), float("inf")
+    for _ in range(runs):
+        start = time.process_time_ns()
+        call()
+        best = min(best, (time.process_time_ns() - start) / 1e3)
+    return best
+
+
+def layers(arguments: argparse.Namespace) -> None:
+    """Each layer by each algorithm, relative to onnxruntime's kernel."""
+    table = Table("layer", "onnxruntime, µs", "GF/s", "A/A", "relative times", box=None)
+    block = nchwc_block()
+    as_is = OrtOptions(1, "disabled", custom_ops=(library_path(),))
+    for channels, extent, kernel in LAYERS:
+        model = with_names(ort_optimized(_layer(channels, extent, kernel), OrtOptions(1)))
+        (found,) = convolutions(model, block)
+        x = np.random.default_rng(1).standard_normal((1, channels, extent, extent))
+        feeds = {"x": x.astype(np.float32)}
+        models = {
+            "": model,
+            "again": model,
+            **{str(a): with_algorithms(model, {found.name: a}, block) for a in found.algorithms},
+        }
+        # Rounds of all, so that what disturbs one disturbs the others; the node alone is compared.
+        times: dict[str, float] = dict.fromkeys(models, float("inf"))
+        for _ in range(arguments.rounds):
+            for name, one in models.items():
+                spent = node_times_us(one, as_is, feeds, runs=12, deadline=Deadline.never())
+                times[name] = min(times[name], spent[found.name])
+        own = times.pop("")
+        again = times.pop("again") / own
+        flops = 2 * channels * channels * kernel[0] * kernel[1] * extent * extent
+        shown = ", ".join(f"{name} {spent / own:.2f}" for name, spent in times.items())
+        title = f"{kernel[0]}×{kernel[1]} {channels}@{extent}"
+        table.add_row(title, f"{own:.0f}", f"{flops / own / 1e3:.0f}", f"{again:.2f}", shown)
+    Console().print(table)
+
+
+def models(arguments: argparse.Namespace) -> None:
+    """The race of each model."""
+    titles = ("model", "ms", "portable", "tuned", "A/A", "replaced", "error", "s")
+    table = Table(*titles, box=None)
+    ratios = []
+    for name in arguments.names or CNNS:
+        with tempfile.TemporaryDirectory() as folder:
+            options = Options(
+                threads=arguments.threads,
+                budget_s=arguments.budget,
+                tuned=str(Path(folder, "tuned.onnx")),
+            )
+            start = time.perf_counter()
+            report = api.run(zoo.build(name), options, output=Path(folder, "out.onnx")).report
+            seconds = time.perf_counter() - start
+        tuned = report.tuned
+        assert tuned is not None
+        entries = tuned.race.get("entries", {})
+        if not entries:
+            table.add_row(name, "", "", "", "", tuned.why, "", f"{seconds:.0f}")
+            continue
+        ratio = entries["tuned"]["ratio"]
+        ratios.append(min(ratio, 1.0))
+        portable = entries.get("portable", entries["original"])["ratio"]
+        row = (
+            name,
+            f"{entries['original']['median_us'] / 1e3:.2f}",
+            f"{portable:.2f}",
+            f"{ratio:.2f}" + ("" if tuned.won else f" ({tuned.why})"),
+            f"{tuned.race['noise']:.1%}",
+            f"{sum(tuned.algorithms.values())} of {tuned.n_convolutions}",
+            f"{tuned.error:.0e}",
+            f"{seconds:.0f}",
+        )
+        Console(width=160).print(*row, sep="  ")
+        table.add_row(*row)
+    Console(width=160).print(table)
+    if ratios:
+        mean = float(np.exp(np.log(ratios).mean()))
+        Console().print(f"geometric mean, capped at 1: {mean:.3f}")
+
+
+_PROGRAM = """
+import sys
+import numpy as np
+from tests.conformance.test_native import draw, error_of
+rng = np.random.default_rng(7)
+worst = 0.0
+for _ in range(int(sys.argv[2])):
+    case = draw(rng)
+    case["block"] = 16
+    worst = max(worst, error_of(case, sys.argv[1], rng) or 0.0)
+print(f"{sys.argv[2]} shapes, no finding; largest error {worst:.1e}")
+"""
+
+
+def sanitize(arguments: argparse.Namespace) -> None:
+    """Compile with sanitizers, and run random shapes; a finding ends the run with its report."""
+    compiler = os.environ.get("CXX", "g++")
+    with tempfile.TemporaryDirectory() as folder:
+        target = str(Path(folder, "kernels.so"))
+        checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+        # Instrumented functions are too large for some of the inlining that is demanded.
+        flags = ["-std=c++17", "-O2", "-g", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC"]
+        sources = sorted(map(str, SOURCES.glob("*.cpp")))
+        subprocess.run([compiler, *flags, *checks, *sources, "-o", target], check=True)
+        runtime = subprocess.run(
+            [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+        )
+        environment = {
+            **os.environ,
+            "LD_PRELOAD": runtime.stdout.strip(),
+            "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter keeps what it likes
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, target, str(arguments.cases)],
+            cwd=ROOT, env=environment, check=False,
+        )  # fmt: skip
+    sys.exit(done.returncode)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("layers", help="one convolution alone")
+    one.add_argument("--rounds", type=int, default=5)
+    one.set_defaults(call=layers)
+    many = commands.add_parser("models", help="whole models")
+    many.add_argument("names", nargs="*", help=f"names of the zoo; by default {', '.join(CNNS)}")
+    many.add_argument("--threads", type=int, default=1)
+    many.add_argument("--budget", type=float, default=90.0)
+    many.set_defaults(call=models)
+    checked = commands.add_parser("sanitize", help="under sanitizers")
+    checked.add_argument("--cases", type=int, default=300)
+    checked.set_defaults(call=sanitize)
+    arguments = parser.parse_args()
+    arguments.call(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Kernels of our own, run by onnxruntime as operators of the domain ``eqsat_opt``."""

@@ -1,0 +1,68 @@
+"""The compiled library: where it lies, what it uses of this processor, and why it is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from functools import lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from eqsat_opt.errors import RuntimeFailed
+
+__all__ = ["instructions", "library_digest", "library_path", "missing"]
+
+
+@lru_cache(maxsize=1)
+def _found() -> tuple[str, str, str]:
+    """Path of the library, the instructions that it uses here, and why it cannot be used."""
+    folder = Path(__file__).parent
+    paths = [folder / f"_kernels{suffix}" for suffix in EXTENSION_SUFFIXES]
+    path = next((str(path) for path in paths if path.is_file()), "")
+    if not path:
+        return (
+            "",
+            "",
+            (
+                "the kernels were not compiled when eqsat-opt was installed; install a C++ "
+                "compiler and then eqsat-opt again"
+            ),
+        )
+    try:
+        library = ctypes.CDLL(path)
+        library.eqsat_opt_instructions.restype = ctypes.c_char_p
+        name = library.eqsat_opt_instructions().decode()
+    except (OSError, AttributeError) as error:
+        return "", "", f"the compiled kernels cannot be loaded: {error}"
+    if not name:
+        return "", "", "the kernels have no version for this processor; they need AVX2 or NEON"
+    return path, name, ""
+
+
+def missing() -> str:
+    """Why there are no kernels here, as a sentence without a period; empty if there are."""
+    return _found()[2]
+
+
+def library_path() -> str:
+    """The library that ``SessionOptions.register_custom_ops_library`` takes.
+
+    Raises:
+        RuntimeFailed: there is none for this machine.
+    """
+    path, _, why = _found()
+    if why:
+        raise RuntimeFailed(why)
+    return path
+
+
+def instructions() -> str:
+    """Name of the processor's instructions that the kernels use: avx512, avx2 or neon."""
+    return _found()[1]
+
+
+@lru_cache(maxsize=1)
+def library_digest() -> str:
+    """Content of the library, as a digest; empty where there is none."""
+    path = _found()[0]
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ""

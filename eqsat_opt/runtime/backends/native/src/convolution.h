@@ -1,0 +1,78 @@
+// Convolution by Winograd's minimal filtering, on blocked buffers: what all instruction sets share.
+//
+// Blocked means NCHWc: [n][channels / block][height][width][block]. Weights come as onnxruntime
+// reorders them: [out / block][in / block][kernel height][kernel width][in % block][out % block].
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace eqsat {
+
+enum class Activation : int64_t {
+  kNone = 0, kRelu, kLeakyRelu, kClip, kSigmoid, kHardSigmoid, kSilu, kHardSwish, kCount
+};
+
+// A convolution with stride 1, dilation 1 and one group.
+struct Convolution {
+  int64_t block;                   // channels per block
+  int64_t in, out;                 // channels, multiples of the block
+  int64_t kernel[2];               // height, width
+  int64_t pads[4];                 // top, left, bottom, right
+  int64_t tile[2];                 // outputs per tile: the m of F(m, r) along each axis
+  int64_t transform_in_run;        // weights are transformed in each run and not once
+  Activation activation;
+  float alpha, beta;               // of LeakyRelu, Clip and HardSigmoid
+
+  int64_t points() const { return (tile[0] + kernel[0] - 1) * (tile[1] + kernel[1] - 1); }
+};
+
+struct Plane {
+  int64_t height, width;
+};
+
+// Calls task(data, i) for all i below n, in any order and on any thread.
+struct Parallel {
+  void (*run)(const void* self, void (*task)(void*, size_t), size_t n, void* data);
+  const void* self;
+};
+
+// One sample. `residual` has the shape of the output and may be null, as may `bias`; `weights` are
+// transformed ones unless the run transforms them.
+struct Sample {
+  const float *input, *weights, *bias, *residual;
+  float* output;
+  Plane plane;  // of the input
+};
+
+// What a translation unit for one instruction set provides.
+struct Kernels {
+  const char* name;
+  bool (*supports)(const Convolution&);
+  void (*transform)(const Convolution&, const float* weights, float* transformed);
+  bool (*run)(const Convolution&, const Sample&, const Parallel&);  // false: out of memory
+};
+
+#if defined(__x86_64__)
+extern const Kernels kAvx2;
+extern const Kernels kAvx512;
+#elif defined(__aarch64__)
+extern const Kernels kNeon;
+#endif
+
+// Memory on large pages: weights that stream through small ones lose a third of the bandwidth.
+float* allocate_floats(size_t n);
+void free_floats(float* memory);
+
+// Memory of the calling thread, kept between runs; null if there is none.
+enum class Scratch { kShared, kOwn };
+float* scratch(Scratch which, size_t n);
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Floats of all transformed weights, and of those of one group of output blocks.
+inline size_t transformed_floats(const Convolution& c) {
+  return static_cast<size_t>(c.points() * c.in * c.out);
+}
+
+}  // namespace eqsat

@@ -1,0 +1,19 @@
+// The kernels for processors with AVX-512, where onnxruntime's blocks have 16 channels.
+#if defined(__x86_64__)
+#include "convolution.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
+
+#define EQSAT_INSTRUCTIONS avx512
+#define EQSAT_BLOCKS(use) use(16)
+#define EQSAT_TILES 14  // with two blocks of outputs 28 of the 32 registers hold sums
+#define EQSAT_AHEAD 24
+namespace eqsat {
+#include "winograd.h"
+
+#pragma GCC pop_options
+
+const Kernels kAvx512{"avx512", avx512::supports, avx512::transform, avx512::run};
+}  // namespace eqsat
+#endif

@@ -1,0 +1,56 @@
+"""How long each node of a model takes inside the model, as onnxruntime's profiler tells."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.files import Scratch
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.source import Feeds, ModelSource
+
+__all__ = ["node_times_us"]
+
+_SUFFIX = "_kernel_time"
+
+
+def node_times_us(
+    model: ModelSource, options: OrtOptions, feeds: Feeds, *, runs: int, deadline: Deadline
+) -> dict[str, float]:
+    """The least time of each node over several runs, µs; the first run only warms up.
+
+    Args:
+        model: its nodes have names that differ.
+        options: how it is run.
+        feeds: inputs.
+        runs: how many; at least two, fewer if the deadline strikes.
+        deadline: of all runs.
+
+    Raises:
+        RuntimeFailed: the model does not run, or the profile cannot be read.
+    """
+    with Scratch() as folder:
+        session = OrtSession(model, options, profile_prefix=str(Path(folder, "profile")))
+        for run in range(runs):
+            session.run(feeds)
+            if run and deadline.expired:
+                break
+        path = session.native.end_profiling()
+        try:
+            events = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RuntimeFailed(f"cannot read the profile of a run: {error}") from error
+    return _least(events)
+
+
+def _least(events: list[dict[str, Any]]) -> dict[str, float]:
+    times: dict[str, list[float]] = {}
+    for event in events:
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith(_SUFFIX):
+            times.setdefault(name.removesuffix(_SUFFIX), []).append(float(event["dur"]))
+    return {name: min(found[1:], default=math.inf) for name, found in times.items()}

@@ -1,0 +1,32 @@
+"""The one part that is compiled: kernels for onnxruntime, where there is a compiler for them.
+
+All else is in pyproject.toml. Without a compiler the installation succeeds and does without.
+"""
+
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+SOURCES = Path("eqsat_opt/runtime/backends/native/src")
+
+# No -ffast-math: it makes the host process flush denormals to zero, and breaks exponentials.
+FLAGS = [
+    "-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math",
+    "-fvisibility=hidden", "-Wno-psabi", "-g0",
+]  # fmt: skip
+
+setup(
+    ext_modules=[
+        Extension(
+            "eqsat_opt.runtime.backends.native._kernels",
+            sources=sorted(map(str, SOURCES.glob("*.cpp"))),
+            depends=sorted(map(str, SOURCES.glob("*.h"))),
+            extra_compile_args=FLAGS,
+            language="c++",
+            optional=True,
+        )
+    ]
+    if sys.platform != "win32"
+    else []
+)

@@ -1,0 +1,364 @@
+"""The form of a model for one machine: how layers are chosen, its file, and who opens it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import eqsat_opt
+from eqsat_opt import zoo
+from eqsat_opt.api import run
+from eqsat_opt.cli import main
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import ModelError, OptionError, RuntimeFailed
+from eqsat_opt.options import Options
+from eqsat_opt.runtime.backends.native import library, tuning
+from eqsat_opt.runtime.backends.native.convolutions import (
+    Algorithm,
+    convolutions,
+    with_algorithms,
+    with_names,
+)
+from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.native.tuned_file import (
+    is_tuned,
+    open_as_raced,
+    portable_of,
+    tuned_model,
+)
+from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, tune
+from eqsat_opt.runtime.backends.ort.measuring import nchwc_block
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+
+needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing() or "kernels are here")
+ONE = OrtOptions(threads=1)
+FAST: dict[str, Any] = {"measure": False, "race": False, "threads": 1, "store": "", "check": 1}
+
+
+def conv_net(n_layers: int = 2, channels: int = 32, batch: int | str = 1) -> onnx.ModelProto:
+    """A chain of 3 x 3 convolutions, every second with an activation."""
+    rng = np.random.default_rng(0)
+    nodes, weights, value = [], [], "x"
+    for i in range(n_layers):
+        w = rng.standard_normal((channels, channels, 3, 3)) / math.sqrt(9 * channels)
+        weights.append(numpy_helper.from_array(w.astype(np.float32), f"w{i}"))
+        nodes.append(helper.make_node("Conv", [value, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1]))
+        value = f"c{i}"
+        if i % 2:
+            nodes.append(helper.make_node("Relu", [value], [f"r{i}"]))
+            value = f"r{i}"
+    shape = [batch, channels, 24, 24]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(value, TensorProto.FLOAT, shape)],
+        weights,
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def feeds(batch: int = 1) -> dict[str, Any]:
+    return {"x": np.random.default_rng(1).standard_normal((batch, 32, 24, 24)).astype(np.float32)}
+
+
+def everywhere(model: onnx.ModelProto, algorithm: Algorithm) -> onnx.ModelProto:
+    """The model as onnxruntime runs it, every convolution replaced."""
+    named = with_names(ort_optimized(model, ONE))
+    found = list(convolutions(named, nchwc_block()))
+    assert found
+    return with_algorithms(named, {one.name: algorithm for one in found}, nchwc_block())
+
+
+# ** choosing **
+
+
+def choice(name: str, **times_us: float) -> tuning._Choice:
+    algorithms = {"own": None, "f2": Algorithm((2, 2)), "f4": Algorithm((4, 4))}
+    times = {algorithms[key]: value for key, value in times_us.items()}
+    return tuning._Choice(name, times, tuning._fastest(times))
+
+
+def test_a_layer_is_replaced_only_for_a_gain() -> None:
+    assert choice("a", own=100, f2=99).algorithm is None
+    assert choice("a", own=100, f2=90, f4=95).algorithm == Algorithm((2, 2))
+    assert choice("a", own=100, f2=90, f4=50).milder().algorithm == Algorithm((2, 2))
+    assert choice("a", own=100, f2=99, f4=50).milder().algorithm is None
+
+
+def test_the_error_is_kept_by_giving_up_what_gains_least() -> None:
+    errors = {None: 0.0, Algorithm((2, 2)): 1.0, Algorithm((4, 4)): 10.0}
+
+    def error_of(choices: Sequence[tuning._Choice]) -> float:
+        return sum(errors[one.algorithm] for one in choices)
+
+    all_ = (
+        choice("much", own=100, f2=60, f4=20),
+        choice("some", own=100, f2=70, f4=60),
+        choice("little", own=100, f2=98, f4=90),
+    )
+    kept, error = tuning._within(all_, error_of, 30.0)
+    assert (kept, error) == (all_, 30.0)
+    kept, error = tuning._within(all_, error_of, 21.0)
+    assert [str(one.algorithm) for one in kept] == ["winograd-4x4", "winograd-4x4", "None"]
+    kept, error = tuning._within(all_, error_of, 12.0)
+    assert error <= 12.0
+    with pytest.raises(NotTuned, match="every faster algorithm differs by more"):
+        tuning._within(all_, error_of, 0.5)
+    with pytest.raises(NotTuned, match="own optimised graph already differs"):
+        tuning._within((choice("a", own=1.0),), lambda _: 1.0, 0.5)
+
+
+@needs_kernels
+def test_a_planted_inaccurate_kernel_is_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = conv_net()
+    outputs = OrtSession(model, ONE).run(feeds())
+
+    def fast_and_wrong(model: onnx.ModelProto, chosen: Any, block: int) -> onnx.ModelProto:
+        made = with_algorithms(model, chosen, block)
+        for node in made.graph.node:
+            if node.op_type == "WinogradConv":
+                for attribute in node.attribute:
+                    if attribute.name == "activation":
+                        attribute.i = 3 if chosen[node.name].outputs == 16 else attribute.i
+        return made
+
+    def timed(model: onnx.ModelProto, *_: Any, **__: Any) -> dict[str, float]:
+        speed = {"WinogradConv": 10.0}
+        return {node.name: speed.get(node.op_type, 100.0) for node in model.graph.node}
+
+    monkeypatch.setattr(tuning, "with_algorithms", fast_and_wrong)
+    monkeypatch.setattr(tuning, "node_times_us", timed)
+    trials = [(feeds(), outputs)]
+    found = tune(model, ONE, trials, max_error=1e-4, deadline=Deadline.never())
+    assert found.error <= 1e-4
+    assert all(not name.startswith("winograd-4x4") for name in found.algorithms)
+
+
+@needs_kernels
+def test_nothing_is_tuned_where_no_error_is_allowed_or_no_layer_fits() -> None:
+    trials = [(feeds(), OrtSession(conv_net(), ONE).run(feeds()))]
+    with pytest.raises(NotTuned, match="no error is allowed"):
+        tune(conv_net(), ONE, trials, max_error=0.0, deadline=Deadline.never())
+    chain = zoo.build("weight_chain", scale="tiny")
+    with pytest.raises(NotTuned, match="no convolution of the model"):
+        tune(chain, ONE, trials, max_error=1e-4, deadline=Deadline.never())
+
+
+@needs_kernels
+def test_without_time_nothing_is_measured() -> None:
+    trials = [(feeds(), OrtSession(conv_net(), ONE).run(feeds()))]
+    with pytest.raises(NotTuned, match="no time to measure"):
+        tune(conv_net(), ONE, trials, max_error=1e-4, deadline=Deadline.after(0.0))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "error"),
+    [
+        ([1.0, 2.0], [1.0, 4.0], 0.5),
+        ([0.0], [0.0], 0.0),
+        ([1e-9], [0.0], math.inf),
+        ([np.nan, 1.0], [np.nan, 1.0], 0.0),
+        ([np.inf, 1.0], [np.inf, 2.0], 0.5),
+        ([np.inf], [-np.inf], math.inf),
+        ([1.0], [np.nan], math.inf),
+        ([], [], 0.0),
+    ],
+)
+def test_errors_of_outputs(one: list[float], other: list[float], error: float) -> None:
+    left, right = np.array(one, np.float32), np.array(other, np.float32)
+    assert output_error([left], [right]) == error
+
+
+def test_errors_of_what_is_no_float() -> None:
+    whole = np.array([1, 2])
+    assert output_error([whole], [whole]) == 0.0
+    assert output_error([whole], [whole + 1]) == math.inf
+    assert output_error([whole], [whole.astype(np.int32)]) == math.inf
+    assert output_error([[whole]], [[whole]]) == 0.0
+    assert output_error([[whole]], [[whole, whole]]) == math.inf
+    assert output_error([None], [None]) == 0.0
+    assert output_error([whole], []) == math.inf
+
+
+# ** nodes **
+
+
+@needs_kernels
+@pytest.mark.parametrize("batch", [1, 3])
+def test_replaced_nodes_compute_the_same(batch: int) -> None:
+    model = conv_net(4, batch="n")
+    expected = OrtSession(model, ONE).run(feeds(batch))
+    options = OrtOptions(1, "disabled", custom_ops=(library.library_path(),))
+    for algorithm in (Algorithm((2, 2)), Algorithm((4, 4)), Algorithm((4, 4), in_run=True)):
+        found = OrtSession(everywhere(model, algorithm), options).run(feeds(batch))
+        assert output_error(found, expected) < 2e-5
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    "changes",
+    [{"strides": [2, 2]}, {"dilations": [2, 2], "pads": [2, 2, 2, 2]}, {"group": 2}],
+)
+def test_other_convolutions_keep_their_kernels(changes: dict[str, Any]) -> None:
+    model = conv_net(1)
+    node = model.graph.node[0]
+    weights = numpy_helper.to_array(model.graph.initializer[0])
+    if "group" in changes:
+        model.graph.initializer[0].CopyFrom(
+            numpy_helper.from_array(np.ascontiguousarray(weights[:, :16]), "w0")
+        )
+    kept = {a.name: helper.get_attribute_value(a) for a in node.attribute} | changes
+    node.CopyFrom(helper.make_node("Conv", node.input, node.output, **kept))
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    named = with_names(ort_optimized(model, ONE))
+    assert not list(convolutions(named, nchwc_block()))
+
+
+# ** files **
+
+
+@needs_kernels
+def test_a_tuned_file_holds_the_portable_model(tmp_path: Path) -> None:
+    portable = conv_net()
+    portable.metadata_props.add(key="author", value="Ada")
+    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {"threads": 1})
+    path = tmp_path / "tuned.onnx"
+    path.write_bytes(tuned.SerializeToString())
+    assert is_tuned(path)
+    assert not is_tuned(portable)
+    assert portable_of(path) == portable
+    expected = OrtSession(portable, ONE).run(feeds())
+    for source in (str(path), path.read_bytes(), tuned):
+        found = eqsat_opt.session(source, threads=1).run(None, feeds())
+        assert output_error(found, expected) < 1e-5
+    properties = eqsat_opt.session(path).get_modelmeta().custom_metadata_map
+    assert properties["author"] == "Ada"
+
+
+@needs_kernels
+def test_a_server_with_nothing_but_onnxruntime_loads_it(tmp_path: Path) -> None:
+    portable = conv_net()
+    path = tmp_path / "tuned.onnx"
+    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {})
+    path.write_bytes(tuned.SerializeToString())
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(eqsat_opt.native_library())
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    assert output_error(session.run(None, feeds()), OrtSession(portable, ONE).run(feeds())) < 1e-5
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"onnxruntime": "0.9"}, "onnxruntime '0.9' is not"),
+        ({"library": "0" * 16}, "library"),
+        ({"instructions": "avx1024"}, "instructions 'avx1024' is not"),
+        ({"block": 3}, "block 3 is not"),
+        ({"format": 99}, "format 99 is not"),
+        (None, "record cannot be read"),
+    ],
+)
+def test_on_another_machine_the_portable_model_runs(
+    change: dict[str, Any] | None, word: str
+) -> None:
+    portable = conv_net()
+    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {})
+    entry = next(one for one in tuned.metadata_props if one.key == "eqsat_opt.tuned")
+    entry.value = "?" if change is None else json.dumps({**json.loads(entry.value), **change})
+    with pytest.warns(RuntimeWarning, match=word):
+        session = open_as_raced(tuned, ONE)
+    expected = OrtSession(portable, ONE).run(feeds())
+    np.testing.assert_array_equal(session.run(feeds())[0], expected[0])
+
+
+@needs_kernels
+def test_a_damaged_tuned_file_is_a_sentence() -> None:
+    portable = conv_net()
+    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {})
+    for entry in tuned.metadata_props:
+        entry.value = "?"
+    with (
+        pytest.warns(RuntimeWarning),
+        pytest.raises(ModelError, match="make the file again with --tuned"),
+    ):
+        open_as_raced(tuned, ONE)
+
+
+def test_without_kernels_the_portable_model_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "_found", lambda: ("", "", "the kernels were not compiled"))
+    options = Options(tuned=str(tmp_path / "tuned.onnx"), **FAST)
+    report = run(conv_net(), options, output=tmp_path / "out.onnx").report
+    assert report.tuned is not None
+    assert not report.tuned.won
+    assert "were not compiled" in report.tuned.text
+    assert (tmp_path / "tuned.onnx").read_bytes() == (tmp_path / "out.onnx").read_bytes()
+    with pytest.raises(RuntimeFailed, match="were not compiled"):
+        eqsat_opt.native_library()
+
+
+# ** the commands **
+
+
+@needs_kernels
+def test_tuned_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, fast, tuned = (tmp_path / name for name in ("m.onnx", "fast.onnx", "tuned.onnx"))
+    onnx.save(conv_net(3, channels=64), source)
+    arguments = ["optimize", str(source), "-o", str(fast), "--tuned", str(tuned), "--no-race"]
+    arguments += ["--no-measure", "--threads", "1", "--json", str(tmp_path / "r.json")]
+    assert main(arguments) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    found = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["tuned"]
+    assert found["output"] == str(tuned)
+    assert found["max_error"] == 1e-4
+    if found["won"]:  # by the times of layers, which a busy machine may turn round
+        assert found["error"] <= 1e-4
+        assert "convolutions computed otherwise" in output
+        assert is_tuned(tuned)
+        assert main(["optimize", str(tuned), "-o", str(tmp_path / "again.onnx")]) == 1
+        assert "optimise the portable model" in " ".join(capsys.readouterr().err.split())
+    assert main(["bench", str(source), str(tuned), "--threads", "1", "--budget", "1"]) == 0
+    assert "agrees" in capsys.readouterr().out
+
+
+@needs_kernels
+def test_no_error_allowed_writes_the_portable_model(tmp_path: Path) -> None:
+    options = Options(tuned=str(tmp_path / "tuned.onnx"), max_error=0, **FAST)
+    report = run(conv_net(), options, output=tmp_path / "out.onnx").report
+    assert report.tuned is not None
+    assert "no error is allowed" in report.tuned.text
+    assert not is_tuned(tmp_path / "tuned.onnx")
+
+
+def test_bad_options(tmp_path: Path) -> None:
+    for wrong in (-0.1, 1.0, math.nan, math.inf):
+        with pytest.raises(OptionError, match="max_error"):
+            Options(max_error=wrong)
+    source = tmp_path / "m.onnx"
+    onnx.save(conv_net(1), source)
+    output = tmp_path / "out.onnx"
+    for place, message in (
+        (str(output), "is the output already"),
+        (str(source), "is the model itself"),
+        ("-", "needs a file"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            run(source, Options(tuned=place, **FAST), output=output)
+    with pytest.raises(ModelError, match="does not exist; create it first"):
+        run(source, Options(tuned=str(tmp_path / "none" / "t.onnx"), **FAST), output=output)
+    assert not output.exists()
