@@ -299,7 +299,7 @@ struct Winograd {
     columns = ceil_div(out_width, W);
     tiles = ceil_div(out_height, H) * columns;
     per_part = tiles;
-    if (!c.transform_in_run) {
+    if (!c.transform_in_run && tiles > 0) {
       // Points of data and products stay in the second level cache, unless weights stream past
       // them from further away: then fewer passes over the weights count for more.
       const int64_t bytes = kPointCount * static_cast<int64_t>(sizeof(float));
