@@ -14,6 +14,7 @@ from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.dims import Dim, SymDim
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Splat
+from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType
 
@@ -96,7 +97,7 @@ class ExportContext:
             self.op("ConstantOfShape", [shape], name, value=fill)
             return
         tensor = _tensor_of(name, constant)
-        if self.ir_version < 4 and original is None:
+        if self.ir_version < FREE_INITIALIZERS and original is None:
             self.op("Constant", [], name, value=tensor)
             return
         value = onnx_ir.Value(
@@ -217,7 +218,7 @@ class ExportContext:
             name = self._new_name(f"const_{array.dtype}")
             self._shared[key] = name
             tensor = onnx_ir.tensor(array, name=name)
-            if self.ir_version < 4:
+            if self.ir_version < FREE_INITIALIZERS:
                 self.op("Constant", [], name, value=tensor)
             else:
                 value = onnx_ir.Value(

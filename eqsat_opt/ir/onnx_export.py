@@ -19,7 +19,7 @@ from eqsat_opt.ir.export_context import (
 )
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.onnx_import import INITIALIZER
-from eqsat_opt.ir.onnx_load import ModelSource
+from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS, ModelSource
 from eqsat_opt.ir.onnx_mapping import WRITERS
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.outputs import joined
@@ -104,7 +104,7 @@ class _Exporter(ExportContext):
         self._current = None
         outputs = self._outputs()
         self._keep_annotations()
-        if self.ir_version < 4:
+        if self.ir_version < FREE_INITIALIZERS:
             # Old runtimes find initializers by the inputs of the same name.
             inputs.extend(self._initializers)
         return self._model(inputs, outputs)
@@ -222,7 +222,9 @@ class _Exporter(ExportContext):
         payload: onnx_ir.Node = node.payload
         operands = [self._values[name] if name else None for name in node.inputs]
         kept = payload.meta.get(INITIALIZER) and payload.outputs[0].name == node.output
-        if kept and (self.ir_version >= 4 or node.output in self._source_initializers()):
+        if kept and (
+            self.ir_version >= FREE_INITIALIZERS or node.output in self._source_initializers()
+        ):
             tensor = payload.attributes["value"].value
             value = copy_of(payload.outputs[0], node.output)
             value.const_value = tensor

@@ -27,7 +27,13 @@ from eqsat_opt.ir.import_context import (
     identity_node,
     is_small_integer,
 )
-from eqsat_opt.ir.onnx_load import ModelSource, captured_values, load_model, topological_nodes
+from eqsat_opt.ir.onnx_load import (
+    FREE_INITIALIZERS,
+    ModelSource,
+    captured_values,
+    load_model,
+    topological_nodes,
+)
 from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.quantised import quantised_units
@@ -107,6 +113,7 @@ class _Importer(ImportContext):
             nodes=tuple(self.nodes),
             constants=self.constants,
             types=self.types,
+            parameters=frozenset(inputs) & graph.initializers.keys(),
             model=self.model,
         )
         result.check()
@@ -114,9 +121,8 @@ class _Importer(ImportContext):
 
     def _enter_interface(self, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
         graph = self.model.graph
-        # Since IR version 4 an initializer that is an input too is only a default;
-        # before, it had to be an input.
-        fixed = set(graph.initializers) if self.model.ir_version < 4 else set()
+        is_free = self.model.ir_version >= FREE_INITIALIZERS
+        fixed = set() if is_free else set(graph.initializers)
         inputs = []
         for value in graph.inputs:
             name = value.name or ""
