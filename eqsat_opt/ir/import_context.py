@@ -67,6 +67,7 @@ class ImportContext:
         self._symbols: set[str] = set()
         self._sequences: dict[str, Call] = {}
         self._names = _all_names(model)
+        self._read_names = _read_names(model)
         self._made: list[str] = []
         self._call: Call = Call("", (), ())
 
@@ -183,7 +184,7 @@ class ImportContext:
         if len(self._call.outputs) > outputs:
             raise Untranslatable
         for number, out in enumerate(self._call.outputs):
-            if out:
+            if out and (outputs == 1 or out in self._read_names):
                 self.emit(op, operands, out, **attrs, **({OUTPUT: number} if outputs > 1 else {}))
 
     def _evaluate(self, node: Node, type_: TensorType) -> bool:
@@ -242,3 +243,10 @@ def _all_names(model: onnx_ir.Model) -> set[str]:
         names.update(v.name or "" for v in node.outputs)
         names.update(v.name or "" for v in node.inputs if v is not None)
     return names
+
+
+def _read_names(model: onnx_ir.Model) -> set[str]:
+    names = {v.name or "" for v in model.graph.outputs}
+    for node in model.graph.all_nodes():
+        names.update(v.name or "" for v in node.inputs if v is not None)
+    return names | {v.name or "" for graph in model.graphs() for v in graph.outputs}

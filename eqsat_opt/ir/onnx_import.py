@@ -91,7 +91,6 @@ class _Importer(ImportContext):
 
     def __init__(self, model: onnx_ir.Model, exact: bool) -> None:
         super().__init__(model, exact)
-        self._read_names = _read_names(model)
         self._units: frozenset[onnx_ir.Node] = frozenset()
 
     def run(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
@@ -373,10 +372,3 @@ def _specialised(name: str, declared: ValueType, sizes: Sequence[int]) -> Tensor
         if isinstance(dim, int) and dim != size:
             raise ModelError(f"input {name!r} is {declared}; the shape {list(sizes)} does not fit")
     return TensorType(declared.dtype, tuple(int(s) for s in sizes))
-
-
-def _read_names(model: onnx_ir.Model) -> set[str]:
-    names = {v.name or "" for v in model.graph.outputs}
-    for node in model.graph.all_nodes():
-        names.update(v.name or "" for v in node.inputs if v is not None)
-    return names | {v.name or "" for graph in model.graphs() for v in graph.outputs}

@@ -81,6 +81,8 @@ OTHERS = [value("w", F32, 3, 2), value("j", I64, 3, 2)]
 
 
 def test_each_output_that_is_read_is_a_node() -> None:
+    unread = import_model(load_model(model([top("v", "i")], BOTH[1:])))
+    assert [node.outputs for node in unread.nodes] == [("i",)]
     nodes = [top("v", "i"), top("w", "j", largest=0), helper.make_node("Relu", ["w"], ["r"])]
     graph = normalise(import_model(load_model(model(nodes, [*BOTH, value("r", F32, 3, 2)]))))
     assert [(n.op, n.outputs, dict(n.attrs).get("output")) for n in graph.nodes] == [
