@@ -112,7 +112,7 @@ class _Importer(ImportContext):
             nodes=tuple(self.nodes),
             constants=self.constants,
             types=self.types,
-            parameters=frozenset(inputs) & graph.initializers.keys(),
+            parameters=frozenset(inputs).intersection(graph.initializers),
             model=self.model,
         )
         result.check()

@@ -76,7 +76,8 @@ def test_stages_name_parameters_and_read_them_back() -> None:
         [*line.split()[:1], *line.split()[-1:]] for line in listed.lines()
     ]
     back = graph_from_json(graph_to_json(listed))
-    assert (back.graph.parameters, str(back)) == (frozenset("w"), str(listed))
+    assert (back.graph.parameters, str(back)) == (graph.parameters, str(listed))
+    assert isinstance(graph.parameters, frozenset)
     options = Options(measure=False, threads=1, store="", budget_s=600.0)
     named: Any = api.stage(model("w"), "eclasses", options)
     assert "parameter w" in str(named)
