@@ -30,6 +30,7 @@ from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import ModelError, OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.ir.external import with_data_inside
+from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_import import import_model
@@ -294,7 +295,12 @@ def optimise(
         report,
         warnings=(*warnings, *store_warning(pricer), *_unlimited(verdict, breaks)),
         sizes=tuple(one.to_json() for one in sizes),
-        notes=(*report.notes, *_notes(joined, contest, lacking), *_caveats(objective, found)),
+        notes=(
+            *report.notes,
+            *_notes(joined, contest, lacking),
+            *_caveats(objective, found),
+            *_kept_open(imported),
+        ),
     )
     return Outcome(
         loaded=model,
@@ -353,6 +359,15 @@ def _caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
         yield (
             "the limits on time are kept by prices of which some are lower bounds; the graph may "
             "take longer"
+        )
+
+
+def _kept_open(graph: Graph) -> Iterator[str]:
+    """That weights which are inputs too cannot be folded."""
+    if graph.parameters:
+        yield (
+            f"initializers that are inputs too, such as {min(graph.parameters)!r}, are not folded, "
+            "as a caller may replace them; if none does, take them out of the inputs"
         )
 
 

@@ -24,6 +24,7 @@ from eqsat_opt.egraph import Budget, lower
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.onnx_export import export_model
+from eqsat_opt.ir.outputs import joined
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
@@ -68,7 +69,7 @@ class _Clock:
 
 
 def _n_running(graph: Graph) -> int:
-    return sum(1 for _ in fold_constants(graph).live_nodes())
+    return len(joined(fold_constants(graph).live_nodes()))
 
 
 def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResult:

@@ -16,11 +16,12 @@ from eqsat_opt.contest.designed import value_drafts
 from eqsat_opt.contest.entrants import BEST, CLEAN, ORIGINAL
 from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
-from eqsat_opt.contest.trials import Draft, size_drafts
+from eqsat_opt.contest.trials import Draft, parameter_drafts, size_drafts
 from eqsat_opt.contest.verdict import PREVIOUS, Verdict, cheapest, decide, unraced
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OptimizationLevel, OrtOptions, OrtSession
@@ -254,9 +255,12 @@ def _drafts(
     numerics: str,
 ) -> Iterator[Draft]:
     """Further sizes and designed values in turn, so that little time shows something of both."""
-    graph = read_structure(original).graph
+    model = read_structure(original)
+    graph = model.graph
+    if model.ir_version >= FREE_INITIALIZERS:
+        yield from parameter_drafts(graph, specs, sets[0])
     drafts = (size_drafts(specs, sets), value_drafts(graph, specs, sets[0], numerics))
-    return (draft for pair in zip_longest(*drafts) for draft in pair if draft is not None)
+    yield from (draft for pair in zip_longest(*drafts) for draft in pair if draft is not None)
 
 
 def examine(

@@ -2,6 +2,7 @@
 
 Every operator that depends on the model's inputs is one kernel of its own; what is known at compile
 time is free. So the cost of a graph is a sum over its nodes, and a rewrite changes few of them.
+An output of an operator that has several is a node, and counts as if it were computed by itself.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from eqsat_opt.egraph.frozen import EClasses, Loop
 from eqsat_opt.egraph.legend import Leaf, Legend, NamedEClasses, OpaqueNode
 from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.errors import StageError
-from eqsat_opt.ir.graph import OPAQUE, Attrs
+from eqsat_opt.ir.graph import OPAQUE, Attrs, ValueKind
 from eqsat_opt.ir.ops import AttrKind, get_op
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.ir.values_json import (
@@ -51,6 +51,7 @@ def eclasses_to_json(named: NamedEClasses) -> Document:
         "leaves": [
             {"name": leaf.name, "type": type_to_json(leaf.type)}
             | ({} if leaf.digest is None else {"digest": leaf.digest})
+            | ({"parameter": True} if leaf.kind is ValueKind.PARAMETER else {})
             for leaf in legend.leaves
         ],
         "opaque": [
@@ -194,10 +195,12 @@ class _Nodes:
 
 
 def _leaf(entry: Entry) -> Leaf:
-    entry.require_fields("name", "type", "digest")
-    digest = entry.text("digest") if "digest" in entry.value else None
-    type_ = type_from_json(entry.get("type"), entry.place("type"))
-    return Leaf(entry.text("name"), type_, digest)
+    entry.require_fields("name", "type", "digest", "parameter")
+    name, type_ = entry.text("name"), type_from_json(entry.get("type"), entry.place("type"))
+    if "digest" in entry.value:
+        return Leaf(name, type_, entry.text("digest"), ValueKind.CONSTANT)
+    is_parameter = "parameter" in entry.value and entry.flag("parameter")
+    return Leaf(name, type_, kind=ValueKind.PARAMETER if is_parameter else ValueKind.ACTIVATION)
 
 
 def _opaque_node(entry: Entry) -> OpaqueNode:

@@ -66,7 +66,7 @@ class EClasses:
         op, attrs: operator and attributes of each e-node.
         child_ptr, child_ix: CSR: classes of the operands of each e-node.
         types: type of each class.
-        is_const: [classes] whether the class is known at compile time.
+        is_const: [classes] whether the class is known at compile time; a parameter is not.
         origin: [nodes] 0 for nodes of the model, else ``iteration * BY_SCALE + rule number``.
         rule_names: rule number to name.
         term_class: [terms] class of each term of the model.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from eqsat_opt.columns import aligned
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.terms import LEAF, OUT, Lowered
-from eqsat_opt.ir.graph import OPAQUE, index_of
+from eqsat_opt.ir.graph import OPAQUE, ValueKind, index_of
 from eqsat_opt.ir.types import ValueType
 from eqsat_opt.ir.values_json import attrs_text
 
@@ -23,21 +23,23 @@ _FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """An input of the model, or a handle on one of its constants: never the constant's bytes.
+    """An input or parameter of the model, or a handle on a constant: never the constant's bytes.
 
     Attributes:
         name: of the value.
         type: of the value.
         digest: of a constant: equal digests mean equal contents; ``None`` for an input.
+        kind: what is known of its bytes.
     """
 
     name: str
     type: ValueType
     digest: str | None = None
+    kind: ValueKind = ValueKind.ACTIVATION
 
     def __str__(self) -> str:
-        digest = "" if self.digest is None else f" {self.digest[:_DIGEST]}"
-        return f"{'input' if self.digest is None else 'constant'} {self.name}{digest}"
+        word = "input" if self.kind is ValueKind.ACTIVATION else self.kind
+        return f"{word} {self.name}" + ("" if self.digest is None else f" {self.digest[:_DIGEST]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,10 @@ def legend_of(lowered: Lowered, eclasses: EClasses) -> Legend:
     leaves = []
     for index, name in enumerate(lowered.leaf_names):
         handle = lowered.constants.get(name)
-        leaves.append(Leaf(name, types[index], None if handle is None else handle.digest))
+        if handle is None:
+            leaves.append(Leaf(name, types[index], kind=graph.kind(name)))
+        else:
+            leaves.append(Leaf(name, types[index], handle.digest, ValueKind.CONSTANT))
     opaque = []
     for node in lowered.opaque:
         domain = getattr(node.payload, "domain", "")

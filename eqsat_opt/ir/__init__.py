@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.ir.dims import Dim, SymDim, sym
-from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, attributes
+from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, ValueKind, attributes
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "OtherType",
     "SymDim",
     "TensorType",
+    "ValueKind",
     "ValueType",
     "attributes",
     "export_model",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.dims import Dim, SymDim
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Splat
+from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType
 
@@ -96,7 +97,7 @@ class ExportContext:
             self.op("ConstantOfShape", [shape], name, value=fill)
             return
         tensor = _tensor_of(name, constant)
-        if self.ir_version < 4 and original is None:
+        if self.ir_version < FREE_INITIALIZERS and original is None:
             self.op("Constant", [], name, value=tensor)
             return
         value = onnx_ir.Value(
@@ -172,9 +173,28 @@ class ExportContext:
         return None if tensor is None else tensor.numpy()
 
     def op(self, op_type: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
-        is_last = out is not None
-        base = self._current.outputs[0] if self._current is not None else op_type
-        name = out if out is not None else self._new_name(base)
+        name = out if out is not None else self._inner(op_type)
+        self._append(op_type, inputs, [name], attrs, is_last=out is not None)
+        return name
+
+    def op_of_several(
+        self, op_type: str, inputs: Iterable[str], outputs: Iterable[str], **attrs: Any
+    ) -> None:
+        self._append(op_type, inputs, [name or self._inner(op_type) for name in outputs], attrs)
+
+    def _inner(self, op_type: str) -> str:
+        """A new name, for a value that no other node of the graph reads."""
+        outputs = self._current.outputs if self._current is not None else ()
+        return self._new_name(next(filter(None, outputs), op_type))
+
+    def _append(
+        self,
+        op_type: str,
+        inputs: Iterable[str],
+        outputs: Sequence[str],
+        attrs: Mapping[str, Any],
+        is_last: bool = True,
+    ) -> None:
         wanted, doc_string, metadata = self._metadata(is_last)
         self._nodes.append(
             onnx_ir.Node(
@@ -185,13 +205,12 @@ class ExportContext:
                     v if isinstance(v, onnx_ir.Attr) else _attribute_or_tensor(k, v)
                     for k, v in attrs.items()
                 ],
-                outputs=[self._value(name)],
-                name=self._node_name(wanted, op_type, name),
+                outputs=list(map(self._value, outputs)),
+                name=self._node_name(wanted, op_type, outputs[0]),
                 doc_string=doc_string,
                 metadata_props=metadata or None,
             )
         )
-        return name
 
     def constant(self, array: Array) -> str:
         key = (str(array.dtype), array.shape, array.tobytes())
@@ -199,7 +218,7 @@ class ExportContext:
             name = self._new_name(f"const_{array.dtype}")
             self._shared[key] = name
             tensor = onnx_ir.tensor(array, name=name)
-            if self.ir_version < 4:
+            if self.ir_version < FREE_INITIALIZERS:
                 self.op("Constant", [], name, value=tensor)
             else:
                 value = onnx_ir.Value(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +27,7 @@ __all__ = [
     "Constant",
     "Graph",
     "Node",
+    "ValueKind",
     "attributes",
     "index_of",
     "number_of",
@@ -37,6 +39,18 @@ Attrs = tuple[tuple[str, Attr], ...]
 
 OPAQUE = "Opaque"
 """The operator name of every node that the registry does not know: it leaves as it came."""
+
+
+class ValueKind(StrEnum):
+    """What is known of the bytes of a value, and when."""
+
+    CONSTANT = "constant"
+    """Known at compile time: what is computed of constants alone may be folded."""
+    PARAMETER = "parameter"
+    """Held by the model, as a weight is, but another value may take its place from one run to the
+    next: nothing may be folded, and what is computed of it is computed in each run."""
+    ACTIVATION = "activation"
+    """Given or computed in each run."""
 
 
 def attributes(**values: Attr) -> Attrs:
@@ -131,6 +145,7 @@ class Graph:
         nodes: in topological order.
         constants: value name to handle.
         types: value name to type, for every value.
+        parameters: the inputs that have a value of their own, which a caller may replace.
         model: the imported model whose interface, functions and metadata an export must keep;
             ``None`` for a graph that was made by hand.
     """
@@ -140,6 +155,7 @@ class Graph:
     nodes: tuple[Node, ...]
     constants: Mapping[str, Constant]
     types: Mapping[str, ValueType]
+    parameters: frozenset[str] = frozenset()
     model: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -167,6 +183,12 @@ class Graph:
         """The tensor type of a value, ``None`` for what is not a typed tensor."""
         value = self.types.get(name)
         return value if isinstance(value, TensorType) else None
+
+    def kind(self, name: str) -> ValueKind:
+        """What is known of a value."""
+        if name in self.constants:
+            return ValueKind.CONSTANT
+        return ValueKind.PARAMETER if name in self.parameters else ValueKind.ACTIVATION
 
     def operator_counts(self) -> Counter[str]:
         """How many nodes of each operator there are."""

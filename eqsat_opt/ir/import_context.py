@@ -20,7 +20,7 @@ from eqsat_opt.ir.handles import array_constant, splat_constant
 from eqsat_opt.ir.mappings.movement import expand_target, reshape_target, unsqueezed_axes
 from eqsat_opt.ir.onnx_mapping import Call, Untranslatable
 from eqsat_opt.ir.onnx_types import OpaqueTyper, plain_symbol
-from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops import OUTPUT, get_op
 from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
 
 __all__ = ["SMALL_ELEMENTS", "ImportContext", "identity_node", "is_small_integer"]
@@ -67,6 +67,7 @@ class ImportContext:
         self._symbols: set[str] = set()
         self._sequences: dict[str, Call] = {}
         self._names = _all_names(model)
+        self._read_names = _read_names(model)
         self._made: list[str] = []
         self._call: Call = Call("", (), ())
 
@@ -170,13 +171,21 @@ class ImportContext:
             (name,),
             attributes(**attrs),
             name=call.name if out == call.outputs[0] else "",
-            sources=(call.name or call.outputs[0],),
+            sources=(call.name or next(filter(None, call.outputs), ""),),
         )
         if self._evaluate(node, type_):
             return name
         self._define(name, type_)
         self.nodes.append(node)
         return name
+
+    def emit_outputs(self, op: str, inputs: Iterable[str], **attrs: Attr) -> None:
+        operands, outputs = tuple(inputs), get_op(op).outputs
+        if len(self._call.outputs) > outputs:
+            raise Untranslatable
+        for number, out in enumerate(self._call.outputs):
+            if out and (outputs == 1 or out in self._read_names):
+                self.emit(op, operands, out, **attrs, **({OUTPUT: number} if outputs > 1 else {}))
 
     def _evaluate(self, node: Node, type_: TensorType) -> bool:
         """Fold small integer tensors, which may be shapes, at once. True if the node is gone."""
@@ -234,3 +243,10 @@ def _all_names(model: onnx_ir.Model) -> set[str]:
         names.update(v.name or "" for v in node.outputs)
         names.update(v.name or "" for v in node.inputs if v is not None)
     return names
+
+
+def _read_names(model: onnx_ir.Model) -> set[str]:
+    names = {v.name or "" for v in model.graph.outputs}
+    for node in model.graph.all_nodes():
+        names.update(v.name or "" for v in node.inputs if v is not None)
+    return names | {v.name or "" for graph in model.graphs() for v in graph.outputs}

@@ -19,6 +19,7 @@ from eqsat_opt.ir.dims import Dim, evaluate_dim
 from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.outputs import Application, application
 from eqsat_opt.ir.types import TensorType, numpy_dtype
 
 __all__ = ["Kernel", "Operand", "Step"]
@@ -114,11 +115,15 @@ class Kernel:
 
     @property
     def flops(self) -> Dim:
-        """Floating point operations of all steps."""
+        """Floating point operations of all steps; one application makes all of its outputs."""
         total: Dim = 0
+        seen: set[Application] = set()
         for i, step in enumerate(self.steps, start=len(self.operands)):
-            operands = [self.types[j] for j in step.operands]
-            total = total + get_op(step.op).flops(operands, self.types[i], dict(step.attrs))
+            key = application(step.op, step.attrs, step.operands)
+            if key is None or key not in seen:
+                operands = [self.types[j] for j in step.operands]
+                total = total + get_op(step.op).flops(operands, self.types[i], dict(step.attrs))
+            seen.update(filter(None, [key]))
         return total
 
     @property

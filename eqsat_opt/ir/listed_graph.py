@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -9,7 +10,7 @@ from typing import Any, NoReturn
 from eqsat_opt.columns import aligned
 from eqsat_opt.documents import Document, Entry
 from eqsat_opt.errors import ModelError, StageError
-from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
+from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, ValueKind
 from eqsat_opt.ir.types import TensorType, ValueType
 from eqsat_opt.ir.values_json import (
     attrs_text,
@@ -55,7 +56,10 @@ class ListedGraph:
         )
         rows = []
         if not short:
-            rows += [(name, str(graph.types[name]), "input") for name in graph.inputs]
+            for name in graph.inputs:
+                kind = graph.kind(name)
+                word = "input" if kind is ValueKind.ACTIVATION else str(kind)
+                rows.append((name, str(graph.types[name]), word))
             for name, handle in graph.constants.items():
                 rows.append((name, str(handle.type), f"constant {handle.digest[:_DIGEST]}"))
         for node in graph.nodes:
@@ -97,7 +101,10 @@ def graph_to_json(listed: ListedGraph) -> Document:
     graph = listed.graph
     return {
         "format": FORMAT,
-        "inputs": [_value(graph, name) for name in graph.inputs],
+        "inputs": [
+            _value(graph, name) | ({"parameter": True} if name in graph.parameters else {})
+            for name in graph.inputs
+        ],
         "constants": [
             {**_value(graph, name), "digest": handle.digest}
             for name, handle in graph.constants.items()
@@ -136,7 +143,9 @@ def graph_from_json(document: Any) -> ListedGraph:
     entry.require_format(FORMAT)
     entry.require_all("format", "inputs", "constants", "nodes", "outputs")
     types: dict[str, ValueType] = {}
-    inputs = tuple(_read_value(one, types) for one in entry.entries("inputs", "input"))
+    given = tuple(entry.entries("inputs", "input"))
+    inputs = tuple(_read_value(one, types, "parameter") for one in given)
+    held = ("parameter" in one.value and one.flag("parameter") for one in given)
     constants = {}
     for one in entry.entries("constants", "constant"):
         name = _read_value(one, types, "digest")
@@ -151,6 +160,7 @@ def graph_from_json(document: Any) -> ListedGraph:
         nodes=nodes,
         constants=constants,
         types=types,
+        parameters=frozenset(itertools.compress(inputs, held)),
     )
     try:
         graph.check()

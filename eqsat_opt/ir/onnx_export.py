@@ -16,13 +16,13 @@ from eqsat_opt.ir.export_context import (
     SOURCES_KEY,
     ExportContext,
     copy_of,
-    make_attribute,
 )
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.onnx_import import INITIALIZER
-from eqsat_opt.ir.onnx_load import ModelSource
+from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS, ModelSource
 from eqsat_opt.ir.onnx_mapping import WRITERS
 from eqsat_opt.ir.onnx_types import plain_symbol
+from eqsat_opt.ir.outputs import joined
 from eqsat_opt.ir.sparse import restore_sparse
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType
 
@@ -86,7 +86,7 @@ class _Exporter(ExportContext):
         inputs = [self._input(name) for name in graph.inputs]
         for value in inputs:
             self._note_dims(value.name or "")
-        nodes = tuple(graph.live_nodes())
+        nodes = tuple(joined(graph.live_nodes()))
         needed = {name for node in nodes for name in node.reads} | set(graph.outputs)
         for name, constant in graph.constants.items():
             if name in needed:
@@ -99,12 +99,12 @@ class _Exporter(ExportContext):
                 self._split(node)
             else:
                 WRITERS[node.op](node, self)
-            for name in node.outputs:
+            for name in filter(None, node.outputs):
                 self._note_dims(name)
         self._current = None
         outputs = self._outputs()
         self._keep_annotations()
-        if self.ir_version < 4:
+        if self.ir_version < FREE_INITIALIZERS:
             # Old runtimes find initializers by the inputs of the same name.
             inputs.extend(self._initializers)
         return self._model(inputs, outputs)
@@ -222,7 +222,9 @@ class _Exporter(ExportContext):
         payload: onnx_ir.Node = node.payload
         operands = [self._values[name] if name else None for name in node.inputs]
         kept = payload.meta.get(INITIALIZER) and payload.outputs[0].name == node.output
-        if kept and (self.ir_version >= 4 or node.output in self._source_initializers()):
+        if kept and (
+            self.ir_version >= FREE_INITIALIZERS or node.output in self._source_initializers()
+        ):
             tensor = payload.attributes["value"].value
             value = copy_of(payload.outputs[0], node.output)
             value.const_value = tensor
@@ -280,26 +282,12 @@ class _Exporter(ExportContext):
     def _split(self, node: Node) -> None:
         """Adjacent Slices of one value, which selection may write as one node."""
         sizes: Any = node.attr("sizes")
-        inputs = [self._values[name] for name in node.inputs]
-        attributes = [make_attribute("axis", node.attr("axis"))]
+        inputs, attributes = [*node.inputs], {"axis": node.attr("axis")}
         if self.opset >= 13:
-            inputs.append(self._values[self.constant(np.asarray(sizes, np.int64))])
+            inputs.append(self.constant(np.asarray(sizes, np.int64)))
         else:
-            attributes.append(make_attribute("split", sizes))
-        _, _, metadata = self._metadata(is_last=True)
-        name = self._node_name("", "Split", node.outputs[0])
-        outputs = [self._value(output) for output in node.outputs]
-        self._nodes.append(
-            onnx_ir.Node(
-                "",
-                "Split",
-                inputs,
-                attributes,
-                outputs=outputs,
-                name=name,
-                metadata_props=metadata or None,
-            )
-        )
+            attributes["split"] = sizes
+        self.op_of_several("Split", inputs, node.outputs, **attributes)
 
     def _source_initializers(self) -> Any:
         return self.source.graph.initializers if self.source else {}

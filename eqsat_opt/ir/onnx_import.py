@@ -27,7 +27,13 @@ from eqsat_opt.ir.import_context import (
     identity_node,
     is_small_integer,
 )
-from eqsat_opt.ir.onnx_load import ModelSource, captured_values, load_model, topological_nodes
+from eqsat_opt.ir.onnx_load import (
+    FREE_INITIALIZERS,
+    ModelSource,
+    captured_values,
+    load_model,
+    topological_nodes,
+)
 from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.quantised import quantised_units
@@ -85,7 +91,6 @@ class _Importer(ImportContext):
 
     def __init__(self, model: onnx_ir.Model, exact: bool) -> None:
         super().__init__(model, exact)
-        self._read_names = _read_names(model)
         self._units: frozenset[onnx_ir.Node] = frozenset()
 
     def run(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
@@ -107,6 +112,7 @@ class _Importer(ImportContext):
             nodes=tuple(self.nodes),
             constants=self.constants,
             types=self.types,
+            parameters=frozenset(inputs).intersection(graph.initializers),
             model=self.model,
         )
         result.check()
@@ -114,9 +120,8 @@ class _Importer(ImportContext):
 
     def _enter_interface(self, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
         graph = self.model.graph
-        # Since IR version 4 an initializer that is an input too is only a default;
-        # before, it had to be an input.
-        fixed = set(graph.initializers) if self.model.ir_version < 4 else set()
+        is_free = self.model.ir_version >= FREE_INITIALIZERS
+        fixed = set() if is_free else set(graph.initializers)
         inputs = []
         for value in graph.inputs:
             name = value.name or ""
@@ -367,10 +372,3 @@ def _specialised(name: str, declared: ValueType, sizes: Sequence[int]) -> Tensor
         if isinstance(dim, int) and dim != size:
             raise ModelError(f"input {name!r} is {declared}; the shape {list(sizes)} does not fit")
     return TensorType(declared.dtype, tuple(int(s) for s in sizes))
-
-
-def _read_names(model: onnx_ir.Model) -> set[str]:
-    names = {v.name or "" for v in model.graph.outputs}
-    for node in model.graph.all_nodes():
-        names.update(v.name or "" for v in node.inputs if v is not None)
-    return names | {v.name or "" for graph in model.graphs() for v in graph.outputs}

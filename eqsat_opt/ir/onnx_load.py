@@ -26,9 +26,12 @@ from eqsat_opt.ir.external import (
 )
 from eqsat_opt.ir.sparse import hide_sparse
 
-__all__ = ["LEFT_OUT", "ModelSource", "load_model", "topological_nodes"]
+__all__ = ["FREE_INITIALIZERS", "LEFT_OUT", "ModelSource", "load_model", "topological_nodes"]
 
 ModelSource = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
+
+FREE_INITIALIZERS = 4
+"""IR version since which initializers need not be inputs; one that is an input too is a default."""
 
 LEFT_OUT = "eqsat_opt.left_out"
 """Key in ``model.meta``: what of a file its model does not hold."""

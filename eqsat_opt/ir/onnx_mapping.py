@@ -102,6 +102,10 @@ class ReadContext(Protocol):
         """Add a registry node and return its output; without ``out`` the output gets a new name."""
         ...
 
+    def emit_outputs(self, op: str, inputs: Iterable[str], **attrs: Any) -> None:
+        """Add a registry node for each output of the call that is read, in their order."""
+        ...
+
     def constant(self, array: Array, out: str | None = None) -> str:
         """Add a constant and return its name."""
         ...
@@ -134,6 +138,12 @@ class WriteContext(Protocol):
 
     def op(self, op_type: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
         """Add an ONNX node and return its output; without ``out`` the output gets a new name."""
+        ...
+
+    def op_of_several(
+        self, op_type: str, inputs: Iterable[str], outputs: Iterable[str], **attrs: Any
+    ) -> None:
+        """Add an ONNX node with these outputs; one without a name gets a new one."""
         ...
 
     def constant(self, array: Array) -> str:

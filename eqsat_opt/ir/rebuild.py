@@ -97,6 +97,7 @@ class GraphWriter:
             nodes=tuple(self._nodes),
             constants=self._constants,
             types=self.types,
+            parameters=original.parameters,
             model=original.model,
         )
         return written.with_nodes(tuple(written.live_nodes()))

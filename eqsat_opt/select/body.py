@@ -7,7 +7,7 @@ from collections.abc import Callable
 from eqsat_opt.cost.metrics import LAUNCH_US
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.ir.values_json import attrs_text
-from eqsat_opt.select.candidates import Candidate
+from eqsat_opt.select.candidates import JOINT, Candidate
 from eqsat_opt.select.pricing import is_unpriced
 
 __all__ = ["FREE", "body_text", "price_texts"]
@@ -47,7 +47,7 @@ def body_text(item: Candidate, operand: Callable[[int], str], own: str) -> str:
         attrs = attrs_text(step.attrs)
         inside = "; ".join(filter(None, (", ".join(names), attrs)))
         steps.append(f"{step.op}({inside})")
-    return (" | " if item.kind == "split" else " > ").join(steps)
+    return (" | " if item.kind in JOINT else " > ").join(steps)
 
 
 def price_texts(item: Candidate, price: Price | None) -> tuple[str, str]:

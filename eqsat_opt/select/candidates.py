@@ -17,7 +17,20 @@ from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
 
-__all__ = ["Candidate", "Candidates", "OperandRef", "Selected", "Selection"]
+__all__ = [
+    "JOINT",
+    "OUTPUTS",
+    "SLICES",
+    "Candidate",
+    "Candidates",
+    "OperandRef",
+    "Selected",
+    "Selection",
+]
+
+SLICES, OUTPUTS = "split", "outputs"
+"""Kinds of kernels with several results: neighbouring Slices, outputs of one application."""
+JOINT = frozenset({SLICES, OUTPUTS})
 
 _VALUE_MATTERS = frozenset({"Pow"})
 
@@ -43,12 +56,12 @@ class Candidate:
 
     Attributes:
         cls: the class, or a pseudo-class beyond the e-graph's for a multi-output kernel.
-        kind: ``leaf``, ``const``, ``opaque``, ``out``, ``part``, ``op`` or the name of a kernel
-            pattern.
+        kind: ``leaf``, ``const``, ``opaque``, ``out``, ``part``, ``op``, one of :data:`JOINT` or
+            the name of a kernel pattern.
         nodes: covered e-nodes, operands first.
         reads: classes that must be computed.
         operands, steps: the kernel's body; empty for what runs nothing.
-        outputs: step numbers of the kernel's outputs (one, unless the kernel is a Split).
+        outputs: step numbers of the kernel's outputs: one, but for the kinds of :data:`JOINT`.
         index: output number of a ``part``.
         writes: the form that the outputs are wanted in.
         fused_by: the backends whose patterns found it, if it is no kernel for all of them.

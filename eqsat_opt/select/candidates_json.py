@@ -15,7 +15,7 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.ir.values_json import TYPING_FAILURES, operator_from_json, operator_to_json
 from eqsat_opt.runtime.backends.protocol import Implementation, Offer
-from eqsat_opt.select.candidates import Candidate, Candidates, OperandRef
+from eqsat_opt.select.candidates import JOINT, Candidate, Candidates, OperandRef
 from eqsat_opt.select.pricing import PricedCandidates
 from eqsat_opt.select.quoted import QuotedCandidates
 
@@ -264,7 +264,7 @@ def _require_parts(entry: Entry, item: Candidate) -> None:
 
 
 def _require_own_class(entry: Entry, item: Candidate, eclasses: EClasses) -> None:
-    if item.kind == "split":
+    if item.kind in JOINT:
         is_own = item.cls >= eclasses.n_classes
     else:
         is_own = int(eclasses.class_of[item.nodes[-1]]) == item.cls

@@ -1,4 +1,7 @@
-"""Flat concatenations and splits: chains of Concat and neighbouring Slices as one kernel each."""
+"""Kernels of several e-nodes that no backend names: flat concatenations, and joint results.
+
+A chain of Concat is one kernel; so are neighbouring Slices, and the outputs of one application.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from typing import Any
 
 from eqsat_opt.egraph import EClasses
 from eqsat_opt.ir.kernel import Step
+from eqsat_opt.ir.outputs import Application, application
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.select.candidates import Candidate, OperandRef
+from eqsat_opt.select.candidates import OUTPUTS, SLICES, Candidate, OperandRef
 
-__all__ = ["concatenations", "splits"]
+__all__ = ["concatenations", "joint_kernels"]
 
 _VARIANTS = 3
 _OPERANDS = 256
@@ -99,9 +103,8 @@ def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]
     return [list(cover) for cover in covers]
 
 
-def splits(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
-    """One Split for adjacent Slices: a pseudo-class computes all parts, and each part is free."""
-    pseudo = first_pseudo
+def _neighbours(eclasses: EClasses) -> Iterator[list[int]]:
+    """Slices that take one tensor apart."""
     by_source: dict[tuple[int, int], dict[tuple[int, int], int]] = defaultdict(dict)
     for node, op in enumerate(eclasses.op):
         if op == "Slice" and not eclasses.is_const[eclasses.class_of[node]]:
@@ -110,22 +113,35 @@ def splits(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
             slices_of[(attrs["lo"], attrs["hi"])] = node
     for (source, axis), slices in by_source.items():
         type_ = eclasses.types[source]
-        if not isinstance(type_, TensorType) or not isinstance(size := type_.shape[axis], int):
-            continue
-        for cover in _partitions(slices, size):
-            steps = tuple(Step("Slice", eclasses.attrs[node], (0,)) for node in cover)
-            outputs = tuple(range(1, len(cover) + 1))
-            yield Candidate(
-                cls=pseudo,
-                kind="split",
-                nodes=tuple(cover),
-                reads=(source,),
-                operands=(OperandRef(source),),
-                steps=steps,
-                outputs=outputs,
-            )
-            for index, node in enumerate(cover):
-                yield Candidate(
-                    int(eclasses.class_of[node]), "part", (node,), (pseudo,), index=index
-                )
-            pseudo += 1
+        if isinstance(type_, TensorType) and isinstance(size := type_.shape[axis], int):
+            yield from _partitions(slices, size)
+
+
+def _applications(eclasses: EClasses) -> Iterator[list[int]]:
+    """Outputs of one application of an operator, two at least."""
+    found: dict[Application, list[int]] = defaultdict(list)
+    for node, op in enumerate(eclasses.op):
+        key = application(op, eclasses.attrs[node], eclasses.children(node))
+        if key is not None and not eclasses.is_const[eclasses.class_of[node]]:
+            found[key].append(node)
+    yield from (nodes for nodes in found.values() if len(nodes) > 1)
+
+
+def joint_kernels(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
+    """Kernels with several results: a pseudo-class computes all of them, and each is free then."""
+    kinds = [(SLICES, _neighbours(eclasses)), (OUTPUTS, _applications(eclasses))]
+    found = ((kind, nodes) for kind, all_nodes in kinds for nodes in all_nodes)
+    for pseudo, (kind, nodes) in enumerate(found, start=first_pseudo):
+        refs = {cls: i for i, cls in enumerate(dict.fromkeys(eclasses.children(nodes[0])))}
+        operands = tuple(refs[cls] for cls in eclasses.children(nodes[0]))
+        yield Candidate(
+            cls=pseudo,
+            kind=kind,
+            nodes=tuple(nodes),
+            reads=tuple(refs),
+            operands=tuple(map(OperandRef, refs)),
+            steps=tuple(Step(eclasses.op[n], eclasses.attrs[n], operands) for n in nodes),
+            outputs=tuple(range(len(refs), len(refs) + len(nodes))),
+        )
+        for index, node in enumerate(nodes):
+            yield Candidate(int(eclasses.class_of[node]), "part", (node,), (pseudo,), index=index)

@@ -6,6 +6,7 @@ compute on load; every new node records the rules that made it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from eqsat_opt.egraph import EClasses, Lowered
@@ -14,7 +15,7 @@ from eqsat_opt.ir.kernel import Step
 from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.rebuild import GraphWriter
-from eqsat_opt.select.candidates import Candidate, OperandRef, Selection
+from eqsat_opt.select.candidates import OUTPUTS, Candidate, OperandRef, Selection
 from eqsat_opt.select.constants import Constants, reshaped
 from eqsat_opt.select.ordering import execution_order
 
@@ -91,14 +92,14 @@ class _Raiser:
             case "leaf":
                 index = index_of(self.eclasses.attrs[item.nodes[0]])
                 self.name_of[cls] = self.lowered.leaf_names[index]
-            case "const" | "out":
+            case "const" | "out" | "outputs":
                 pass
             case "opaque":
                 self._opaque(item)
             case "split":
                 self._split(item)
             case "part":
-                self.name_of[cls] = self.parts[(item.reads[0], item.index)]
+                self._part(item)
             case _:
                 steps = self.selection[cls].implementation.steps
                 if steps is None:
@@ -138,6 +139,15 @@ class _Raiser:
             rules=self._rules(item.nodes),
         )
         self.writer.node(node, *(self.eclasses.types[cls] for cls in classes))
+
+    def _part(self, item: Candidate) -> None:
+        """One result of several; outputs of one application are nodes that the export joins."""
+        whole = self.selection[item.reads[0]].candidate
+        if whole.kind == OUTPUTS:
+            steps = (whole.steps[item.index],)
+            self._kernel(replace(item, operands=whole.operands, steps=steps))
+        else:
+            self.name_of[item.cls] = self.parts[(whole.cls, item.index)]
 
     def _rules(self, nodes: tuple[int, ...]) -> tuple[str, ...]:
         found = (self.eclasses.rule_of(node) for node in nodes)

@@ -17,7 +17,7 @@ from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.patterns import KernelPattern
 from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.select.candidates import Candidate, Candidates, OperandRef
-from eqsat_opt.select.concatenations import concatenations, splits
+from eqsat_opt.select.concatenations import concatenations, joint_kernels
 from eqsat_opt.select.forms import amid, classes_in
 from eqsat_opt.select.matching import Match, match_at
 
@@ -157,7 +157,7 @@ def _single(eclasses: EClasses, node: int) -> Candidate:
 def tile(
     eclasses: EClasses, backends: Sequence[Backend], deadline: Deadline | None = None
 ) -> Candidates:
-    """All candidates: single operators, pattern matches, flat concatenations and splits.
+    """All candidates: single operators, pattern matches, flat concatenations, joint results.
 
     A constant class has one candidate that costs nothing but bytes; how it is folded is decided
     when raising. The number of candidates is linear in that of e-nodes.
@@ -207,7 +207,7 @@ def tile(
                 add(replace(_candidate(eclasses, pattern.name, match), fused_by=(name,)))
     for candidate in concatenations(eclasses, pairs):
         add(candidate)
-    for candidate in splits(eclasses, eclasses.n_classes):
+    for candidate in joint_kernels(eclasses, eclasses.n_classes):
         add(candidate)
     ordered = sorted(items.values(), key=lambda c: c.cls)
     count = max((c.cls for c in ordered), default=-1) + 1

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from eqsat_opt.ir.ops import OPS, Array, get_op
+from eqsat_opt.ir.ops import OPS, OUTPUT, Array, get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
 
@@ -62,8 +62,10 @@ def model_of(op: str, case: Case, result: TensorType) -> onnx.ModelProto:
         names.append("" if array is None else f"e{i}")
         if array is not None:
             constants.append(numpy_helper.from_array(array, f"e{i}"))
-    node = helper.make_node(case.onnx_type or op, names, ["y"], **case.onnx_attrs)
-    output = helper.make_tensor_value_info("y", DTYPE_CODES[result.dtype], None)
+    outputs = [f"y{i}" for i in range(get_op(op).outputs)]
+    node = helper.make_node(case.onnx_type or op, names, outputs, **case.onnx_attrs)
+    wanted = outputs[case.attrs.get(OUTPUT, 0)]
+    output = helper.make_tensor_value_info(wanted, DTYPE_CODES[result.dtype], None)
     graph = helper.make_graph([node], "g", inputs, [output], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 
@@ -188,6 +190,17 @@ def softmaxes() -> Iterator[Case]:
     for axis in range(3):
         yield Case([normal(2, 3, 4) * 5], {"axis": axis}, {"axis": axis})
     yield Case([normal(2, 3) * 200], {"axis": 1}, {"axis": 1})
+
+
+def ordered() -> Iterator[Case]:
+    """With ties, of which the first comes first, and in both directions."""
+    for axis, largest, output in itertools.product(range(3), (0, 1), (0, 1)):
+        for k, x in itertools.product((1, 2, 3), (normal(4, 3, 5), np.rint(normal(3, 4, 3)))):
+            onnx_attrs = {"axis": axis, "largest": largest}
+            attrs = {**onnx_attrs, "k": k, OUTPUT: output}
+            yield Case([x], attrs, onnx_attrs, [np.array([k], np.int64)])
+            whole = np.asarray(x * 2, np.int32)
+            yield Case([whole], attrs, onnx_attrs, [np.array([k], np.int64)])
 
 
 def layers(*, shift: bool) -> Iterator[Case]:
@@ -341,7 +354,7 @@ GRID: dict[str, Callable[[], Iterator[Case]]] = {
     "Conv": convolutions, "ConvTranspose": transposed_convolutions, "MatMul": products,
     "MaxPool": lambda: pools(average=False), "AveragePool": lambda: pools(average=True),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), global_pools),
-    "LRN": response_normalisations, "Softmax": softmaxes, "LogSoftmax": softmaxes,
+    "LRN": response_normalisations, "Softmax": softmaxes, "LogSoftmax": softmaxes, "TopK": ordered,
     "LayerNormalization": lambda: layers(shift=True),
     "RMSNormalization": lambda: layers(shift=False),
     "BatchNormalization": batches, "InstanceNormalization": instances, "Concat": concatenations,

@@ -113,3 +113,26 @@ def test_the_scope_says_which_elements(name: str, elements: str) -> None:
     proof = prove(globals()[name])
     assert proof.status == "proven", proof.reason
     assert proof.scope.startswith(f"all sizes, {elements}; ")
+
+
+# Outputs of other element types -------------------------------------------------------------------
+
+
+@rule("outputs/shares-of-elements")
+def shares_of_elements(x: Tensor, y: Tensor, i: Int, k: Int) -> Sides:
+    """Numbers of the operand's own type."""
+    top = ops.TopK(x, axis=i, k=k, largest=1, output=0)
+    return top / y / y, top / (y * y), is_float(x), is_float(y)
+
+
+@rule("outputs/shares-of-places")
+def shares_of_places(x: Tensor, y: Tensor, i: Int, k: Int) -> Sides:
+    """Whole numbers, whose quotients are rounded, whatever the elements are."""
+    top = ops.TopK(x, axis=i, k=k, largest=1, output=1)
+    return top / y / y, top / (y * y), is_float(x)
+
+
+def test_each_output_has_elements_of_its_own() -> None:
+    assert elements_of(shares_of_elements) == FLOATS
+    with pytest.raises(Rounded, match="Div of whole numbers"):
+        elements_of(shares_of_places)

@@ -16,7 +16,7 @@ from typing import Any
 from eqsat_opt.egraph.encoding.extents import is_literal, minus, plus, times
 from eqsat_opt.egraph.encoding.typing_windows import typing_rule
 from eqsat_opt.ir.dims import LITERALS
-from eqsat_opt.ir.ops import IllTyped, Op, get_op
+from eqsat_opt.ir.ops import OUTPUT, IllTyped, Op, get_op
 from eqsat_opt.ir.ops.integers import AllOf, Formula, IsZero, NonNegative, Poly, substitute
 from eqsat_opt.ir.ops.polynomials import Atom, poly
 from eqsat_opt.ir.ops.scalars import Unindexed
@@ -44,13 +44,35 @@ def derived_rules(name: str) -> tuple[str, ...]:
         return ()
     try:
         said = signatures(name, op.arity[0])
-        dtypes = _element_types(op, said)
-        rules = [_same(op, said[0])] if _keeps_shapes(op, said) else [*_rules(op, said)]
+        return tuple(rule for part in _outputs(op, said) for rule in _typing(op, *part))
     except Unindexed:
         return ()
-    table = f"types-of-{name}"
+
+
+def _outputs(op: Op, said: Sequence[Signature]) -> Iterator[tuple[str, Sequence[Signature]]]:
+    """What the rules of each output are called, and what the index function says of it."""
+    if op.outputs == 1:
+        yield op.name, said
+        return
+    for number in range(op.outputs):
+        yield f"{op.name}.{number}", [one for one in said if one.attrs[OUTPUT] == poly(number)]
+
+
+def _typing(op: Op, name: str, said: Sequence[Signature]) -> list[str]:
+    dtypes = _element_types(op, said)
+    if not dtypes:
+        return []
+    if _keeps_shapes(op, said):
+        rules = [_same(op, name, said[0])]
+    else:
+        rules = [_rule(op, name, i, one) for i, one in enumerate(said)]
+    table = _table(name)
     rows = [f"({table} {' '.join(map(_text, row))})" for row in dtypes]
-    return (f"(relation {table} ({'String ' * len(dtypes[0])}))", *rows, *rules) if rows else ()
+    return [f"(relation {table} ({'String ' * len(dtypes[0])}))", *rows, *rules]
+
+
+def _table(name: str) -> str:
+    return f"types-of-{name}"
 
 
 def _keeps_shapes(op: Op, said: Sequence[Signature]) -> bool:
@@ -64,14 +86,15 @@ def _keeps_shapes(op: Op, said: Sequence[Signature]) -> bool:
     return ranks == every
 
 
-def _same(op: Op, lowest: Signature) -> str:
-    columns = " ".join(["x", *sorted(op.attrs)])
-    body = f"(= r ({op.name} {columns})) (= s (shape x)) (= u (dtype x)) (types-of-{op.name} u t)"
+def _same(op: Op, name: str, lowest: Signature) -> str:
+    attrs = [_column(key, lowest.attrs[key]) if key == OUTPUT else key for key in sorted(op.attrs)]
+    columns = " ".join(["x", *attrs])
+    body = f"(= r ({op.name} {columns})) (= s (shape x)) (= u (dtype x)) ({_table(name)} u t)"
     if lowest.result:
         body += f" (<= {len(lowest.result)} (vec-length s))"
     if "axis" in op.attrs:
         body += " (>= axis 0) (< axis (vec-length s))"
-    return typing_rule(op.name, body, "s")
+    return typing_rule(name, body, "s")
 
 
 def _text(dtype: str) -> str:
@@ -123,12 +146,7 @@ def _typed(
 # Extents -----------------------------------------------------------------------------------------
 
 
-def _rules(op: Op, said: Sequence[Signature]) -> Iterator[str]:
-    for number, one in enumerate(said):
-        yield _rule(op, f"{op.name}-{number}", one)
-
-
-def _rule(op: Op, name: str, one: Signature) -> str:
+def _rule(op: Op, name: str, number: int, one: Signature) -> str:
     """A rule for operands of some ranks that are not empty, as index functions speak of these."""
     facts = _Facts()
     dtypes = []
@@ -148,9 +166,9 @@ def _rule(op: Op, name: str, one: Signature) -> str:
     sizes = [facts.code(extent) for extent in one.result]
     result = f"(vec-of {' '.join(sizes)})" if sizes else "(vec-empty)"
     body = [f"(= r ({op.name} {' '.join(columns)}))", *facts.body]
-    body.append(f"(types-of-{op.name} {' '.join([*dtypes, 't'])})")
+    body.append(f"({_table(name)} {' '.join([*dtypes, 't'])})")
     extra = "" if one.operands else "(const r)"
-    return typing_rule(name, " ".join(body), result, extra=extra)
+    return typing_rule(f"{name}-{number}", " ".join(body), result, extra=extra)
 
 
 def _column(key: str, value: Any) -> str:

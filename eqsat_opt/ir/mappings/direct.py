@@ -13,7 +13,7 @@ from eqsat_opt.ir.onnx_mapping import (
     refuse,
     writes,
 )
-from eqsat_opt.ir.ops import OPS, OnnxForm
+from eqsat_opt.ir.ops import OPS, OUTPUT, OnnxForm
 
 __all__ = ["fill"]
 
@@ -23,14 +23,14 @@ _FORMS: dict[str, OnnxForm] = {name: op.onnx for name, op in OPS.items() if op.o
 def _read(call: Call, context: ReadContext) -> None:
     form, op = _FORMS[call.op_type], OPS[call.op_type]
     given = {**form.defaults, **call.attrs}
-    expect(context.opset >= form.since and given.keys() == op.attrs.keys())
-    context.emit(op.name, call.inputs, call.outputs[0], **given)
+    expect(context.opset >= form.since and given.keys() == op.attrs.keys() - {OUTPUT})
+    context.emit_outputs(op.name, call.inputs, **given)
 
 
 def _write(node: Node, context: WriteContext) -> None:
     if context.opset < _FORMS[node.op].since:
         refuse(node, context.opset)
-    context.op(node.op, node.inputs, node.output, **dict(node.attrs))
+    context.op_of_several(node.op, node.inputs, node.outputs, **dict(node.attrs))
 
 
 def fill() -> None:

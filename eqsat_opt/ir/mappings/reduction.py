@@ -1,4 +1,4 @@
-"""Reductions over axes, and softmax."""
+"""Reductions over axes, softmax, and the greatest elements of an axis."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from eqsat_opt.ir.onnx_mapping import (
     ReadContext,
     WriteContext,
     expect,
+    literal_ints,
     normal_axis,
     reads,
+    refuse,
     writes,
 )
 from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
@@ -100,3 +102,27 @@ def _write_softmax(node: Node, context: WriteContext) -> None:
     moved = context.op("Transpose", node.inputs, perm=tuple(perm))
     result = context.op(node.op, [moved], axis=type_.rank - 1)
     context.op("Transpose", [result], node.output, perm=inverse)
+
+
+@reads("TopK")
+def _read_top_k(call: Call, context: ReadContext) -> None:
+    """In order only: in which other one the elements come is up to the runtime."""
+    (x,), axis = call.inputs[:1], call.get("axis", -1)
+    expect(call.get("sorted", 1) == 1)
+    (k,) = (call.attrs["k"],) if context.opset < 10 else literal_ints(context.dims(call.inputs[1]))
+    axis = normal_axis(axis, context.type(x).rank)
+    context.emit_outputs("TopK", [x], axis=axis, k=k, largest=call.get("largest", 1))
+
+
+@writes("TopK")
+def _write_top_k(node: Node, context: WriteContext) -> None:
+    inputs, attrs, k = [*node.inputs], {"axis": node.attr("axis")}, node.attr("k")
+    if context.opset >= 11:
+        attrs["largest"] = node.attr("largest")
+    elif not node.attr("largest"):
+        refuse(node, context.opset)
+    if context.opset >= 10:
+        inputs.append(context.constant(np.asarray([k], np.int64)))
+    else:
+        attrs["k"] = k
+    context.op_of_several("TopK", inputs, node.outputs, **attrs)

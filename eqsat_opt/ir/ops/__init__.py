@@ -7,6 +7,7 @@ from importlib import import_module
 
 from eqsat_opt.ir.ops._base import (
     OPS,
+    OUTPUT,
     Array,
     AttrKind,
     AttrMap,
@@ -23,6 +24,7 @@ from eqsat_opt.ir.ops._base import (
 
 __all__ = [
     "OPS",
+    "OUTPUT",
     "Array",
     "AttrKind",
     "AttrMap",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPS",
+    "OUTPUT",
     "Array",
     "AttrKind",
     "AttrMap",
@@ -43,9 +44,13 @@ AttrKind = Literal["int", "float", "str", "ints"]
 OpClass = Literal["pointwise", "contraction", "reduction", "window", "movement"]
 Trait = Literal[
     "exact", "determined", "nonnegative", "pole", "vanishing",
-    "broadcasting", "moving", "ring", "order", "truth", "floats",
+    "broadcasting", "moving", "ring", "order", "sorting", "truth", "floats",
     "along", "trailing", "channel", "plane", "spatial",
 ]  # fmt: skip
+
+
+OUTPUT = "output"
+"""The attribute that says which output of an operator is meant, where it has several."""
 
 
 class IllTyped(Exception):
@@ -68,6 +73,7 @@ class Domain(Protocol):
     def matmul(self, a: Array, b: Array) -> Array: ...
     def sum(self, a: Array, axes: tuple[int, ...]) -> Array: ...
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array: ...
+    def where(self, condition: Array, a: Array, b: Array) -> Array: ...
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array: ...
     def constant(self, value: float, like: Array) -> Array: ...
 
@@ -93,7 +99,12 @@ class OnnxForm:
 
 @dataclass(frozen=True)
 class Op:
-    """An operator with exactly one output.
+    """An operator with one output, or several.
+
+    Of several outputs each is a function of its own: the attribute :data:`OUTPUT`, whose values are
+    among the ``choices``, says which one is meant. So whoever types, evaluates, counts or rewrites
+    knows outputs one by one, and equal ones are one. What stands in ONNX as one node is read as
+    a node for each output that is used, tiled as one kernel, and written as one node again.
 
     Attributes:
         name: as ONNX calls it, where ONNX has it.
@@ -117,8 +128,9 @@ class Op:
             What it computes. ``moving``: each element of the result is one of an operand, or a
             number of its own, as of all of kind ``movement``; ``ring``: sums, differences and
             products of elements, which are equal in every ring if they are so in one; ``order``:
-            maxima and minima of elements, which are so in every order; ``truth``: results are true
-            or false; ``floats``: it is defined on floating point only.
+            maxima and minima of elements, which are so in every order; ``sorting``: it compares
+            elements with one another, and numbers without an order say nothing of it; ``truth``:
+            results are true or false; ``floats``: it is defined on floating point only.
 
             Which axes it treats alike. ``broadcasting``: elementwise, and operands broadcast;
             ``along``: the result has the axes of the operands, one of which, or some, are named;
@@ -127,6 +139,8 @@ class Op:
             computes images, whose first two axes are samples and channels.
         element_types: number of an operand to its element type, where it has not that of the
             others; empty where it may have any.
+        result_types: number of an output to its element type, where it never is that of the
+            operands.
         neutral: number of an operand to the value at which the result is the other operand; adding
             -0, and not 0, keeps the sign of zeros.
         choices: attribute to all values that it may have, where these are few.
@@ -148,11 +162,17 @@ class Op:
     index_fn: IndexFn | None = None
     traits: frozenset[Trait] = frozenset()
     element_types: Mapping[int, str] = field(default_factory=dict)
+    result_types: Mapping[int, str] = field(default_factory=dict)
     neutral: Mapping[int, float] = field(default_factory=dict)
     choices: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     onnx: OnnxForm | None = None
     exact: ExactFn | None = None
     doc: str = ""
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs it has."""
+        return len(self.choices.get(OUTPUT, (0,)))
 
     @property
     def is_moving(self) -> bool:

@@ -98,6 +98,10 @@ class FloatDomain:
             return np.asarray(np.max(a, axis=axes, keepdims=True, initial=least))
         return np.asarray(np.maximum.reduce(a, axis=axes, keepdims=True))
 
+    def where(self, condition: Array, a: Array, b: Array) -> Array:
+        """``a`` where the condition holds, else ``b``."""
+        return np.where(condition, a, b)
+
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """A scalar function by operator name."""
         first = operands[0]
@@ -185,6 +189,10 @@ class FieldDomain:
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """Greatest representative: a stand-in for any total order."""
         return np.asarray(np.maximum.reduce(a, axis=axes, keepdims=True))
+
+    def where(self, condition: Array, a: Array, b: Array) -> Array:
+        """``b`` where the condition is 0, else ``a``."""
+        return np.where(condition, a, b)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """A random function of the operands, keyed by name, attributes and seed."""

@@ -110,7 +110,7 @@ class _Evaluator:
             case Call(function, attrs, args):
                 values = [self.value(arg, sizes, live) for arg in args]
                 if function == "Where":
-                    return np.where(*values)
+                    return domain.where(*values)
                 if function == NAMED:
                     place, extent, number = values
                     return np.asarray(number % extent == place)

@@ -320,7 +320,7 @@ register(
         {},
         "pointwise",
         type_fn=_where_type,
-        eval_fn=lambda _d, x, _a: np.where(*x),
+        eval_fn=lambda d, x, _a: d.where(*x),
         flops=_flops(),
         index_fn=called("Where"),
         traits=_EXACT | _SPREAD | traits("moving"),

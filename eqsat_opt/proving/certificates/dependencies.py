@@ -213,7 +213,8 @@ def _operator(name: str, judge: Set[_Place]) -> _Said:
 
 def _signature(name: str) -> str:
     op = OPS[name]
-    said = (op.arity, op.attrs, op.kind, op.commutative, op.traits, op.element_types, op.choices)
+    said = [op.arity, op.attrs, op.kind, op.commutative, op.traits, op.element_types, op.choices]
+    said += [op.result_types] if op.result_types else []
     return " ".join([name, *map(_plain, said)])
 
 

@@ -167,6 +167,17 @@ class _BoundedDomain(Records):
         spread = np.any(x.spread, axis=axes, keepdims=True)
         return self._made(value, error, operands=(value,), left=left, spread=spread)
 
+    def where(self, condition: Array, a: Array, b: Array) -> Array:
+        """One of two numbers; a sum that is chosen is closed."""
+        c, x, y = (self.rows(operand) for operand in (condition, a, b))
+        chosen = c.value != 0
+        value = np.where(chosen, x.value, y.value)
+        error = np.where(chosen, self.closed(x), self.closed(y))
+        left = c.left | np.where(chosen, x.left, y.left)
+        return self._made(
+            value, error, operands=(value,), left=left, spread=np.where(chosen, x.spread, y.spread)
+        )
+
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """A scalar function, moved by the errors of its operands."""
         rows = [self.rows(operand) for operand in operands]
@@ -227,17 +238,6 @@ class _BoundedDomain(Records):
             return get_op(step.op).eval_fn(self, operands, step.attrs)
         return np.asarray(evaluate(self, operands, step.attrs))
 
-    def where(self, operands: Sequence[Array], _attrs: AttrMap) -> Array:
-        """One of two numbers; a sum that is chosen is closed."""
-        c, x, y = (self.rows(operand) for operand in operands)
-        chosen = c.value != 0
-        value = np.where(chosen, x.value, y.value)
-        error = np.where(chosen, self.closed(x), self.closed(y))
-        left = c.left | np.where(chosen, x.left, y.left)
-        return self._made(
-            value, error, operands=(value,), left=left, spread=np.where(chosen, x.spread, y.spread)
-        )
-
     def cast(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
         """Between element types of floating point a cast may round; to others it truncates."""
         x = self.rows(operands[0])
@@ -273,7 +273,6 @@ class _BoundedDomain(Records):
 
 
 _OWN: Mapping[str, Any] = {
-    "Where": _BoundedDomain.where,
     "Cast": _BoundedDomain.cast,
     "Gather": _BoundedDomain.gather,
     "ReduceMin": _BoundedDomain.minimum,

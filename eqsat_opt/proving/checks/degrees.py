@@ -122,6 +122,10 @@ class Degrees:
         """One of the elements."""
         return np.asarray(np.max(a, axis=axes, keepdims=True))
 
+    def where(self, condition: Array, a: Array, b: Array) -> Array:
+        """One of both."""
+        return np.where(condition, a, b)
+
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """One more variable per argument."""
         self.is_polynomial = False

@@ -28,8 +28,8 @@ from eqsat_opt.rules.term import Apply, Expr, Term
 
 __all__ = ["exact_methods", "has_properties"]
 
-_EXTREMES = frozenset({"MaxPool", "ReduceMin"})
-"""Operators that take extrema on their own, of which two fields have none."""
+_EXTREMES = frozenset({"MaxPool", "ReduceMin"}) | with_trait("sorting")
+"""Operators that compare elements on their own, of which two fields have no order."""
 _ORDERED = frozenset(n for n in with_trait("order") if OPS[n].kind != "pointwise")
 """Operators that need an order in a field."""
 _TRUTHS = with_trait("truth") | {"Cast"}

@@ -109,6 +109,10 @@ class RationalDomain:
         """Greatest element over ``axes``, which are kept."""
         return np.asarray(np.max(a, axis=axes, keepdims=True), dtype=object)
 
+    def where(self, condition: Array, a: Array, b: Array) -> Array:
+        """``a`` where the condition holds, else ``b``."""
+        return np.where(condition, a, b)
+
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """The function itself where it is exact, else a random one of its arguments.
 

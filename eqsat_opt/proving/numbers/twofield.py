@@ -188,6 +188,10 @@ class TwoFieldDomain:
         q = self._q.apply("Maximum modulo q", {}, members)
         return self._pack(_Pair(p, q, spoilt, spoilt))
 
+    def where(self, condition: Array, a: Array, b: Array) -> Array:
+        """``b`` where the condition is 0, else ``a``."""
+        return np.where(condition, a, b)
+
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """A homomorphism, what is made of one, or a random function."""
         x = operands[0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eqsat_opt.ir.ops import OPS, IllTyped, get_op, with_trait
+from eqsat_opt.ir.ops import OPS, OUTPUT, IllTyped, get_op, with_trait
 from eqsat_opt.ir.types import FLOATS, TensorType
 from eqsat_opt.proving.proof.relations import parts
 from eqsat_opt.proving.proof.unions import Classes
@@ -91,7 +91,7 @@ def _element_types(rule: Rule) -> tuple[Classes, set[object]]:
         dtype = term.attrs.get("to" if term.op == _CAST else "dtype")
         if isinstance(dtype, Expr) and dtype.kind == "literal" and dtype.args[0] in FLOATS:
             told.append(key)
-        alike = operands if term.op in _TRUTHS else [*operands, key]
+        alike = operands if term.op in _TRUTHS or _result_types(term) else [*operands, key]
         if term.op == _CAST:
             alike = []
         elif term.op != MAP and term.op not in _TRUTHS:
@@ -105,6 +105,15 @@ def _element_types(rule: Rule) -> tuple[Classes, set[object]]:
         classes.join(_key(left), _key(right))
     told += [condition.args[0] for condition in rule.when if condition.kind == "is-float"]
     return classes, {classes.find(one) for one in told}
+
+
+def _result_types(term: Apply) -> set[str]:
+    """Element types that the result may have whatever the operands are of."""
+    made = get_op(term.op).result_types if term.op != MAP else {}
+    output = term.attrs.get(OUTPUT)
+    if not made or not isinstance(output, Expr) or output.kind != "literal":
+        return set(made.values())
+    return {dtype for number, dtype in made.items() if number == output.args[0]}
 
 
 def _is_of_floats(op: str) -> bool:
@@ -150,7 +159,7 @@ def _made(term: Term) -> str:
             f"{term.op} of whole numbers that the rule makes: proofs are over the real numbers, "
             f"where nothing is rounded, so these may meet {', '.join(sorted(allowed))} only"
         )
-    return max(operands, default="")
+    return "whole" if _result_types(term) else max(operands, default="")
 
 
 def _check_value(term: Apply) -> None:

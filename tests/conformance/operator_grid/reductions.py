@@ -80,6 +80,29 @@ def softmaxes(op: str, values: Values) -> Iterator[Configuration]:
     yield Imported(op, op, [values(7)], {"axis": 0}, 13)
 
 
+@on_grid("TopK")
+def tops(op: str, values: Values) -> Iterator[Configuration]:
+    """Small whole elements have ties, of which the first comes first."""
+    for opset in opsets(op):
+        newer = opset >= 11
+        rows = covering(
+            axis=(None, 0, 1, 2, -1, -3), k=(1, 2, 3), shape=((3, 4, 3), (3, 3, 5)),
+            largest=(None, 0, 1) if newer else (None,), order=(None, 1) if newer else (None,),
+            dtype=dtypes(op, opset, ("float32", "float64", "int32", "int64")),
+        )  # fmt: skip
+        for row in rows:
+            attrs = {"axis": row["axis"], "largest": row["largest"], "sorted": row["order"]}
+            attrs = {name: value for name, value in attrs.items() if value is not None}
+            k: list[Operand] = [ints([row["k"]])] if opset >= 10 else []
+            attrs |= {"k": row["k"]} if opset < 10 else {}
+            for x in (values(*row["shape"], dtype=row["dtype"]), values(*row["shape"])):
+                whole = np.rint(x).astype(row["dtype"])
+                yield Imported(op, op, [whole, *k], attrs, opset, outputs=2)
+        for output, largest in itertools.product((0, 1), (0, 1) if newer else (1,)):
+            attrs = {"axis": 1, "k": 2, "largest": largest, "output": output}
+            yield Exported(op, [values(2, 5)], attrs, opset)
+
+
 @on_grid("LayerNormalization", "RMSNormalization")
 def layers(op: str, values: Values) -> Iterator[Configuration]:
     layer = op == "LayerNormalization"
