@@ -32,7 +32,7 @@ _FILE_NAME = "profile.sqlite3"
 _SCHEMA_VERSION = 1
 _TABLE = f"profile_v{_SCHEMA_VERSION}"
 _BUSY_TIMEOUT_S = 5.0
-"""How long others may hold the file; their transactions take milliseconds."""
+"""Seconds to wait for others who hold the file; their transactions take milliseconds."""
 
 _EXPORT_FORMAT = "eqsat-opt-profile"
 _KEY_COLUMNS = "backend, kernel, implementation, device, threads, protocol"
@@ -76,8 +76,8 @@ class ProfileStore:
     and left as it is; `set_aside` moves it out of the way.
 
     Args:
-        path: The file; its folder is made if need be. The default is `store_path()`.
-        wait_s: How long to wait for others who hold the file.
+        path: the file; its folder is made if need be. The default is `store_path()`.
+        wait_s: how long to wait for others who hold the file.
 
     Raises:
         StoreError: no path is given, and the user has no home.
