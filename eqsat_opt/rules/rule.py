@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from eqsat_opt.errors import RuleError
 from eqsat_opt.numerics import Numerics
-from eqsat_opt.rules.term import Apply, Condition, Expr, Function, Term, Var
+from eqsat_opt.rules.term import Condition, Expr, Function, Term, Var, applied, parts
 
 __all__ = [
     "Float",
@@ -108,6 +108,11 @@ class Rule:
     backward: Numerics | None = None
 
     @property
+    def roots(self) -> tuple[Term, ...]:
+        """The roots of both sides, those of the left side first."""
+        return (*self.lhs, *self.rhs)
+
+    @property
     def family(self) -> str:
         """The part of the name before the slash."""
         return self.name.split("/")[0]
@@ -165,7 +170,7 @@ def rule(
     that is read both ways may be of another class ``backward``.
 
     Raises:
-        RuleError: if the name is not ``family/name``, a value is of another type, a variable is
+        RuleError: the name is not ``family/name``, a value is of another type, a variable is
             unbound, an operator unknown or a tolerance wide.
     """
     if not isinstance(name, str):
@@ -226,36 +231,22 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 def _names(terms: Sequence[Term]) -> set[str]:
     """Tensor and attribute variables that a match of ``terms`` binds."""
-    bound: set[str] = set()
-    for term in (t for root in terms for t in root.walk()):
-        if isinstance(term, Var):
-            bound.add(term.name)
-        elif isinstance(term, Apply):
-            for value in term.attrs.values():
-                for part in _tuple(value):
-                    if part.kind == "attr":
-                        bound.add(part.args[0])
-    return bound
+    tensors = {name for root in terms for name in root.variables()}
+    entries = (part for t in applied(terms) for value in t.attrs.values() for part in parts(value))
+    return tensors | {part.args[0] for part in entries if part.kind == "attr"}
 
 
 def _used(rule: Rule) -> set[str]:
-    used: set[str] = set()
-    expressions: list[Expr] = []
-    for term in (t for root in rule.rhs for t in root.walk()):
-        if isinstance(term, Var):
-            used.add(term.name)
-        elif isinstance(term, Apply):
-            expressions += [e for v in term.attrs.values() for e in _tuple(v)]
+    used = {name for root in rule.rhs for name in root.variables()}
+    expressions = [e for t in applied(rule.rhs) for v in t.attrs.values() for e in parts(v)]
     for condition in rule.when:
         expressions += [a for a in condition.args if isinstance(a, Expr)]
         used |= {a for a in condition.args if isinstance(a, str)}
-    for leaf in (leaf for e in expressions for leaf in e.leaves()):
-        used.add(leaf.args[0])
-    return used
+    return used | {leaf.args[0] for e in expressions for leaf in e.leaves()}
 
 
 def _check(rule: Rule) -> None:
-    for root in (*rule.lhs, *rule.rhs):
+    for root in rule.roots:
         if not isinstance(root, Term):
             raise RuleError(f"{rule.name}: {root} is no term; return tensors and operators on them")
     for condition in rule.when:

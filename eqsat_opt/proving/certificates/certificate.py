@@ -39,7 +39,7 @@ __all__ = [
 FORMAT = 2
 _HIGHEST_LEVEL = 3
 _BESIDE = ".certificates.json"
-"""How the certificates of a rulebook file are called, after its stem."""
+"""The file of a rulebook's certificates has the stem of the rulebook, and then this."""
 _MOST_BYTES = 1 << 26
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 
@@ -88,8 +88,8 @@ class Certificate:
         fingerprint: hash of rule, operators and verifier.
         directions: evidence of level 1.
         float32, float16: worst relative error of the right side against the left side in float64.
-        tolerance: the rule is exact at the targets of its constants; it also takes a constant for
-            its target that is this near, relative to it, because it was rounded on the way.
+        tolerance: largest relative distance from its target at which a constant, which may have
+            been rounded, is taken for it; the rule is exact at the targets.
         scope: what level 2 or 3 covers.
         unproven: why there is no proof for all sizes; empty if there is one.
         axioms: rules that it was derived from.

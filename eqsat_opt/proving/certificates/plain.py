@@ -13,7 +13,7 @@ from eqsat_opt.paths import shown
 __all__ = ["check_fields"]
 
 _MOST = 1 << 63
-"""No count comes near it."""
+"""Integers are below this; no count comes near it."""
 
 
 def _is_line(value: Any) -> bool:

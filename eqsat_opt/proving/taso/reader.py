@@ -231,7 +231,7 @@ def read_taso(path: str | Path) -> tuple[TasoRule, ...]:
     """All rules of a substitution file, or none.
 
     Raises:
-        RuleError: if the file cannot be read, ends early, or holds a rule that makes no sense.
+        RuleError: the file cannot be read, ends early, or holds a rule that makes no sense.
     """
     try:
         data = Path(path).read_bytes()

@@ -46,7 +46,7 @@ class Message:
         """The nested messages of a field, called ``name`` and a number in errors.
 
         Raises:
-            RuleError: if one of them is none.
+            RuleError: a value is not a message.
         """
         found = []
         for i, value in enumerate(self.fields.get(number, ())):
@@ -60,7 +60,7 @@ def parse(data: bytes, name: str) -> Message:
     """Parse one message.
 
     Raises:
-        RuleError: if ``data`` ends early or holds what no message holds.
+        RuleError: ``data`` ends early or holds what no message holds.
     """
     fields: dict[int, list[int | bytes]] = defaultdict(list)
     position = 0

@@ -1,4 +1,4 @@
-"""Attributes that are numbers: exact literals, what conditions solve, and what signs they tell.
+"""Attributes that are numbers: exact literals, values solved from conditions, and known signs.
 
 A constant that is near a target is taken for the target: the proof says that the equation is exact
 there, and the rule admits constants within its tolerance.
@@ -37,7 +37,7 @@ def number(value: Any) -> Scalar:
     """A literal, an integer or a term as a number.
 
     Raises:
-        Unindexed: if it is none, or not finite.
+        Unindexed: it is none, or not finite.
     """
     if isinstance(value, Poly):
         known = value.constant
@@ -125,7 +125,7 @@ def signs(rule: Rule) -> dict[str, Sign]:
 def definitions(rule: Rule) -> Definitions:
     """Float attributes in terms of others, from equations first, then from orders.
 
-    What no equation is found from is left out, so a proof assumes less than the rule.
+    Conditions that give no equation are left out, so a proof assumes less than the rule.
     """
     floats = _floats(rule)
     found: Definitions = []

@@ -142,7 +142,7 @@ class Values:
         """What a condition says of integers.
 
         Raises:
-            Undefined: if it is about an axis that does not exist.
+            Undefined: it is about an axis that does not exist.
         """
         args = condition.args
         match condition.kind:
