@@ -141,7 +141,7 @@ def _key(extraction: Extraction) -> tuple[tuple[int, tuple[int, int]], ...]:
 
 
 def _rows(problem: Problem, extraction: Extraction) -> IntArray:
-    rows = [int(problem.impl_ptr[n]) + i for n, i in extraction.choice.values()]
+    rows = [problem.row(*chosen) for chosen in extraction.choice.values()]
     return np.array(rows, dtype=np.int64)
 
 
