@@ -235,7 +235,7 @@ def _leave_out(name: str, chosen: dict[str, Rule]) -> None:
 
 def _no_part(name: str) -> RuleError:
     if name.lower().endswith(".pb"):
-        return RuleError(f"{name} is no rulebook; eqsat-opt rules import {name} shows its rules")
+        return RuleError(f"{name} is not a rulebook; eqsat-opt rules import {name} shows its rules")
     installed = ", ".join(installed_rulebooks())
     rulebook = f", an installed rulebook ({installed})" if installed else ""
     return unknown_rule(

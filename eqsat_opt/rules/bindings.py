@@ -125,7 +125,7 @@ def _computed(kind: str, left: Any, right: Any) -> Any:
     if isinstance(value, float) and (
         math.isnan(value) or (math.isinf(value) and math.isfinite(left) and math.isfinite(right))
     ):
-        raise Undefined(f"{left} {kind} {right} is no number")
+        raise Undefined(f"{left} {kind} {right} is not a number")
     return value
 
 
@@ -142,7 +142,7 @@ def _float(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise Undefined(f"{value} is no number") from error
+        raise Undefined(f"{value} is not a number") from error
 
 
 def _finite(value: Any) -> float:
@@ -255,7 +255,7 @@ def _attr_value(pattern: AttrPattern, kind: AttrKind, bindings: Bindings) -> Any
     if kind == "float":
         return _float(value)
     if isinstance(value, float):
-        raise Undefined(f"{value} is no whole number")
+        raise Undefined(f"{value} is not a whole number")
     return value
 
 

@@ -40,8 +40,8 @@ class Blockwise:
         outer: the same axis of the result.
         operand: names of two blocks.
         kind: their annotation.
-        alike: what one operand and the others must meet.
-        shapes: what two blocks must meet, as typing alone does not say it.
+        alike: conditions on one operand and the others.
+        shapes: conditions on two blocks that typing alone does not imply.
         free_axis: whether the axis is a variable, called ``axis``.
     """
 

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _MOST_TOLERANCE = 1e-5
-"""A rule is verified at the target of a constant, so what it takes for that must be a rounding."""
+"""A rule is verified at the target of a constant, so others may differ by a rounding only."""
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 _REVERSED = "-reversed"
 _MADE = "__rules__"
@@ -90,7 +90,7 @@ class Rule:
         numerics: class of the floating point change.
         phase: where it runs.
         doc: what it says and when it pays.
-        subsumes: whether a left side is matched no more once its right side is there; this changes
+        subsumes: whether a left side is no longer matched once its right side exists; this changes
             what is searched, never what is equal.
         backward: class of the right to left reading, where it is another one.
     """
@@ -185,7 +185,7 @@ def rule(
     for value, kind in ((numerics, Numerics), (backward or numerics, Numerics), (phase, Phase)):
         if not isinstance(value, kind):
             members = ", ".join(f"{kind.__name__}.{one.name}" for one in kind)
-            raise RuleError(f"{name}: {value!r} is none of {members}")
+            raise RuleError(f"{name}: {value!r} is not one of {members}")
     if backward is not None and not bidirectional:
         raise RuleError(f"{name}: it is not read backward; add bidirectional=True or leave it out")
 
@@ -248,10 +248,12 @@ def _used(rule: Rule) -> set[str]:
 def _check(rule: Rule) -> None:
     for root in rule.roots:
         if not isinstance(root, Term):
-            raise RuleError(f"{rule.name}: {root} is no term; return tensors and operators on them")
+            raise RuleError(
+                f"{rule.name}: {root} is not a term; return tensors and operators on them"
+            )
     for condition in rule.when:
         if not isinstance(condition, Condition):
-            raise RuleError(f"{rule.name}: {condition} is no condition, such as x.rank == 2")
+            raise RuleError(f"{rule.name}: {condition} is not a condition, such as x.rank == 2")
     if len(rule.lhs) != len(rule.rhs):
         raise RuleError(
             f"{rule.name}: {len(rule.lhs)} roots on the left, {len(rule.rhs)} on the right"
@@ -263,7 +265,7 @@ def _check(rule: Rule) -> None:
     for condition in rule.when:
         if condition.kind == "near" and not 0 <= condition.args[2] <= _MOST_TOLERANCE:
             raise RuleError(
-                f"{rule.name}: {condition} is no rounding; give a tolerance from 0 to "
+                f"{rule.name}: {condition} is not a rounding; give a tolerance from 0 to "
                 f"{_MOST_TOLERANCE:g}"
             )
     unbound = _used(rule) - _names(rule.lhs)

@@ -287,7 +287,7 @@ def changed(name: str, **changes: object) -> dict[str, Any]:
         ({**NODES, "one.0": 3}, ["top"], "one.0 is not an object"),
         (changed("one.0", costs={"time": 1}), ["top"], "top.0 has no time cost"),
         (changed("one.0", costs={"cost": 1}), ["top"], "one.0 gives the metric cost twice"),
-        (changed("one.0", costs=[1]), ["top"], "one.0 has costs that are no object"),
+        (changed("one.0", costs=[1]), ["top"], "one.0 has costs that are not an object"),
         (changed("one.0", costs={"cost2": {}}), ["top"], "top.0 has no cost2 cost"),
         (changed("one.0", implementations=[]), ["top"], "one.0 has implementations that are no"),
         (changed("one.0", implementations=[1]), ["top"], "implementation 0 of e-node one.0"),

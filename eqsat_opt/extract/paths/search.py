@@ -19,7 +19,7 @@ from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import prune, reachable
 from eqsat_opt.extract.trees import class_parents
 
-__all__ = ["cheapest_trees", "improve_by_exchanges", "improve_by_neighbourhoods", "portfolio"]
+__all__ = ["improve_by_exchanges", "improve_by_neighbourhoods", "portfolio"]
 
 _BALANCES = (0.0, 0.25, 1.0, 4.0, 100.0)  # weight of the longest chain against the tree
 _FIRST_SIZE = 60  # freed classes with a choice
@@ -59,18 +59,6 @@ def portfolio(instance: PathInstance) -> list[list[int]]:
         for balance in balances
     ]
     return choices
-
-
-def cheapest_trees(instance: PathInstance) -> list[int]:
-    """`[n_classes]` options of the cheapest trees, to fill up a choice."""
-    return weighed_trees(
-        instance.members,
-        instance.option_class,
-        instance.children,
-        [max(0.0, c) for c in instance.cost],
-        path=instance.path,
-        balance=0.0,
-    )
 
 
 def improve_by_exchanges(

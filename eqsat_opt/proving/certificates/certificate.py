@@ -192,7 +192,7 @@ def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[
         if not strict:
             return {}
         raise CertificateError(
-            f"{path} is no file of certificates ({shown(reason(error))}); "
+            f"{path} is not a file of certificates ({shown(reason(error))}); "
             f"write it again with {certificate_command(path)}"
         ) from error
     sealed = {one.rule: one for one in found if one.is_sealed}
@@ -211,7 +211,7 @@ def content_of(path: Path | Traversable) -> bytes:
         return path.read_bytes()
     with open(path, "rb", opener=_opened) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is no ordinary file")
+            raise ValueError("it is not an ordinary file")
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
@@ -242,7 +242,7 @@ def _count(item: tuple[str, int]) -> int:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _is_earlier(version: Any) -> bool:

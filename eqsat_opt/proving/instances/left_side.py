@@ -42,7 +42,7 @@ _BARREN = 5
 _MOST_ELEMENTS = 3_000
 """Larger instances cost time and find nothing that smaller ones do not."""
 _TIMES = 6
-"""An instance with a long extent has at most so many times as many elements, if that is more."""
+"""The limit on elements of an instance with a long extent is at least this times the extent."""
 _TOGETHER = 0.6
 """How often, where attributes are large, a second extent is about as long, like a window and its
 data."""
@@ -117,7 +117,7 @@ class _Replayed:
 
 @dataclass(frozen=True)
 class _Enumeration:
-    """All instances up to some extents, unless they were more than ``most``, or too much work."""
+    """All instances up to some extents; ``None`` if they exceed ``most`` or take too much work."""
 
     found: dict[Any, Found] | None
     most: int
@@ -189,14 +189,14 @@ class LeftSide:
         return fits(self._lhs, self._when, bindings)
 
     def modelled(self, rule: Rule, seed: int) -> Iterator[Found | None]:
-        """Instances that z3 finds, of a rule with this left side, and attempts in vain.
+        """Instances that z3 finds for a rule with this left side; ``None`` for failed attempts.
 
         Args:
             rule: at the limit of its tolerances.
             seed: of what is drawn.
 
         Returns:
-            None of either where z3 is not installed.
+            An empty sequence where z3 is not installed.
         """
         if find_spec("z3") is None:
             return iter(())

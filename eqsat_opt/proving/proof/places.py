@@ -160,11 +160,11 @@ class Places:
         elif base.kind == "item":
             ends = frames.ends(str(base.args[0]))
             if ends is None or frames.frame(ends[0]) != frame:
-                raise Uneven(f"{expression} is no axis of what it is used with")
+                raise Uneven(f"{expression} is not an axis of the tensor that it is used with")
             self._place(base.args[1], ends[1])
             self._offset(expression, more, frame)
         else:
-            raise Uneven(f"{expression} is no axis of what it is used with")
+            raise Uneven(f"{expression} is not an axis of the tensor that it is used with")
 
     def _name(self, name: str, frame: tuple[Key, Key]) -> None:
         if self.named.setdefault(name, frame) != frame:

@@ -245,5 +245,5 @@ def read_taso(path: str | Path) -> tuple[TasoRule, ...]:
         if not rules:
             raise RuleError("the file holds no rule")
     except RuleError as error:
-        raise RuleError(f"{path} is no intact TASO substitution file: {error}") from error
+        raise RuleError(f"{path} is not an intact TASO substitution file: {error}") from error
     return rules

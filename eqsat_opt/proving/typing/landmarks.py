@@ -31,7 +31,7 @@ _OTHERS = (1, 3)
 _BARE = frozenset({
     "axis", "axes", "perm", "keepdims", "ceil", "count_include_pad", "approximate", "dtype", "to"
 })  # fmt: skip
-"""Attributes that no size is compared with where a literal stands for the whole of one."""
+"""Attributes whose literal values are compared with no size."""
 _GRAIN = 64
 """Denominator of drawn numbers: so few bits that sums and products of several are exact."""
 _LARGEST_REAL = 1e6

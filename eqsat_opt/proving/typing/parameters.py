@@ -37,19 +37,19 @@ def number(value: Any) -> Scalar:
     """A literal, an integer or a term as a number.
 
     Raises:
-        Unindexed: it is none, or not finite.
+        Unindexed: it is not a number, or not finite.
     """
     if isinstance(value, Poly):
         known = value.constant
         return Whole(value) if known is None else Constant(Fraction(known))
     if not isinstance(value, (int, float)):
         if isinstance(value, (str, tuple)):
-            raise Unindexed(f"{value} is no number")
+            raise Unindexed(f"{value} is not a number")
         return value  # type: ignore[no-any-return]
     exact = exact_literal(float(value))
     if exact is None:
         if value - value != 0:
-            raise Unindexed(f"{value} is no finite number")
+            raise Unindexed(f"{value} is not a finite number")
         return Constant(Fraction(value))
     if exact.is_rational:
         return Constant(exact.rational)
