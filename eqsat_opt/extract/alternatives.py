@@ -40,8 +40,9 @@ def alternatives(
 ) -> tuple[Extraction, ...]:
     """Up to `k` solutions that differ from the extraction and from each other, cheapest first.
 
-    Two sources take turns: what was used becomes dearer (solutions that differ in many places),
-    and one dear implementation is forbidden (the best neighbours). Local search only, no solver.
+    Two sources take turns: what was used gets a higher price (solutions that differ in many
+    places), and one costly implementation is forbidden (the best neighbours). Local search only,
+    no solver.
 
     Args:
         problem: what to choose from.
@@ -146,7 +147,7 @@ def _rows(problem: Problem, extraction: Extraction) -> IntArray:
 
 
 def _replaceable(problem: Problem, cost: FloatArray, extraction: Extraction) -> Iterator[int]:
-    """Used implementations whose class has another one, dearest first."""
+    """Used implementations whose class has another one, the most expensive first."""
     owner = problem.implementation_node()
     count = np.bincount(problem.node_class[owner], minlength=problem.n_classes)
     rows = [int(r) for r in _rows(problem, extraction) if count[problem.node_class[owner[r]]] > 1]

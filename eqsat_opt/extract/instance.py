@@ -1,8 +1,8 @@
 """The scalar DAG-cost problem that the algorithms work on, in the plain lists inner loops want.
 
 An *option* is one e-node with one of its implementations. Without limits an e-node has one option,
-its cheapest implementation; with limits it has one for each implementation, because a dearer one
-may use less of what is limited.
+its cheapest implementation; with limits it has one for each implementation, because one that costs
+more may use less of what is limited.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The problem with a critical path and limits, in the plain lists that inner loops want.
 
 An *option* is one e-node with one of its implementations; each e-node has one for each of them,
-because a dearer one may be shorter or use less of what is limited.
+because one that costs more may be shorter or use less of what is limited.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def solve_model(
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = _WORKERS if mode in ("parallel", "interleaved") else 1
     if mode == "single":
-        # The LP relaxation of all constraints: dear, and what closes a small gap at once.
+        # The LP relaxation of all constraints is slow, and closes a small gap at once.
         solver.parameters.linearization_level = 2
     if mode in ("cores", "plain-cores"):
         solver.parameters.optimize_with_core = True
