@@ -28,8 +28,9 @@ def bert(
     """
     b = GraphBuilder("bert", seed)
     x = b.layer_norm(b.input("embeddings", (1, tokens, hidden)))
-    sizes = {"heads": heads, "feed_forward": feed_forward}
-    layer = partial(encoder_layer, b, **sizes, activation=b.gelu, linear=b.linear)
+    layer = partial(
+        encoder_layer, b, heads=heads, feed_forward=feed_forward, activation=b.gelu, linear=b.linear
+    )
     return b.model({"hidden": _stacked(x, layers, layer)})
 
 
@@ -45,8 +46,9 @@ def bert_deep(
     """Build a narrow and very deep encoder of 28 operators per layer, rectified feed-forward."""
     b = GraphBuilder("bert_deep", seed)
     x = b.input("embeddings", (1, tokens, hidden))
-    sizes = {"heads": heads, "feed_forward": feed_forward}
-    layer = partial(encoder_layer, b, **sizes, activation=b.relu, linear=b.linear)
+    layer = partial(
+        encoder_layer, b, heads=heads, feed_forward=feed_forward, activation=b.relu, linear=b.linear
+    )
     return b.model({"hidden": _stacked(x, layers, layer)})
 
 

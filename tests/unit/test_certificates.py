@@ -297,7 +297,7 @@ def test_damaged_file_of_certificates(
 ) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(CertificateError, match=f"no file of certificates .*{why}.*{command}$"):
+    with pytest.raises(CertificateError, match=f"not a file of certificates .*{why}.*{command}$"):
         read_certificates(path)
     assert read_certificates(path, strict=False) == {}
 

@@ -274,7 +274,7 @@ def changed(name: str, **changes: object) -> dict[str, Any]:
         (NODES, [], "no root"),
         ([], ["top"], "no nodes or root_eclasses"),
         (changed("one.0", children=["gone.0"]), ["top"], "one.0 has the child gone.0"),
-        (changed("one.0", children="two.0"), ["top"], "one.0 has children that are no list"),
+        (changed("one.0", children="two.0"), ["top"], "one.0 has children that are not a list"),
         (changed("one.0", children=[["two.0"]]), ["top"], "one.0 has the child ['two.0']"),
         (changed("one.0", cost=-1), ["top"], "one.0 costs -1.0"),
         (changed("one.0", cost=float("nan")), ["top"], "one.0 costs nan"),
