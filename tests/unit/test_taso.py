@@ -105,7 +105,7 @@ def test_a_file_is_read(written: Path) -> None:
 
 def test_every_truncation_is_refused(written: Path) -> None:
     for length in range(len(SMALL)):
-        with pytest.raises(RuleError, match="no intact TASO substitution file"):
+        with pytest.raises(RuleError, match="not an intact TASO substitution file"):
             _read(written, SMALL[:length])
 
 
