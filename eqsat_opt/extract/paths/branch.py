@@ -11,13 +11,11 @@ from eqsat_opt.extract.solve.branch import Search
 
 __all__ = ["branch_paths"]
 
+_MOST_CLASSES = 200  # above this size it is not tried
+
 
 def branch_paths(
-    instance: PathInstance,
-    choice: Sequence[int] | None,
-    *,
-    max_steps: int = 3000,
-    max_classes: int = 200,
+    instance: PathInstance, choice: Sequence[int] | None, *, max_steps: int = 3000
 ) -> tuple[list[int] | None, bool]:
     """Search all choices, bounded by the cheapest options of the classes known to be needed.
 
@@ -25,14 +23,13 @@ def branch_paths(
         instance: what is extracted.
         choice: a solution to beat, if one is known.
         max_steps: options that may be tried.
-        max_classes: give up at once above this size.
 
     Returns:
         The best choice found (the given one unless something is cheaper), and whether that is
         proven: optimal, or None where no solution exists.
     """
     known = list(choice) if choice is not None else None
-    if instance.n_classes > max_classes:
+    if instance.n_classes > _MOST_CLASSES:
         return known, False
     masks = necessary(instance)
     if masks is None:

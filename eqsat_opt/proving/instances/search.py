@@ -66,7 +66,7 @@ _HIGH = 6
 _TRIES = 10
 """Draws that are allowed for each instance of one of these kinds."""
 _AT_LEAST = 40
-"""Draws, or a quarter of the above if more, without any instance of a kind that end its search."""
+"""The search for a kind ends after this many draws, or a quarter of the above, without any."""
 _OF_EACH_TYPE = 3
 """Instances, at least, of each element type that the rule is open to."""
 _MORE_TYPES = 400

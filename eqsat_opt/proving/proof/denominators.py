@@ -1,4 +1,4 @@
-"""Multiplies a sum by one of its denominators: where there are no poles, zero if the product is."""
+"""Multiplies a sum by one of its denominators; away from poles it is zero if the product is."""
 
 from __future__ import annotations
 

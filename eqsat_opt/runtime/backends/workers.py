@@ -108,7 +108,6 @@ def measure_kernels(
     executor: Executor | None = None,
     *,
     worker: KernelWorker | None = None,
-    deadline_s: float = _DEADLINE_S,
     deadline: Deadline | None = None,
 ) -> list[Measurement | None]:
     """Measure many kernels, one at a time so that they do not disturb each other.
@@ -120,7 +119,6 @@ def measure_kernels(
         executor: runs the measurements instead of a worker process, for instance on another
             machine. Its processes have to be alone on their cores.
         worker: a running worker to use, and to leave running; otherwise one is made for this call.
-        deadline_s: time allowed for one kernel, where no `worker` is given.
         deadline: when to stop, with a `worker`.
 
     Returns:
@@ -131,13 +129,13 @@ def measure_kernels(
     """
     if executor is not None:
         futures = [executor.submit(_measured, request, threads) for request in requests]
-        return _collect((_outcome(f, deadline_s) for f in futures), len(requests), progress)
+        return _collect((_outcome(f) for f in futures), len(requests), progress)
     if worker is not None:
         outcomes = _until(deadline, worker, requests, threads)
         return _collect(outcomes, len(requests), progress)
     if not requests:
         return []
-    with KernelWorker(deadline_s) as own:
+    with KernelWorker() as own:
         return measure_kernels(requests, threads, progress, worker=own)
 
 
@@ -179,9 +177,9 @@ def _until(
         yield found
 
 
-def _outcome(future: Future[Measurement | None], deadline_s: float) -> Measurement | None:
+def _outcome(future: Future[Measurement | None]) -> Measurement | None:
     try:
-        return future.result(timeout=deadline_s)
+        return future.result(timeout=_DEADLINE_S)
     except Exception:  # whatever went wrong there, this kernel has no price
         future.cancel()
         return None
