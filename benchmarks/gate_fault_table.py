@@ -315,14 +315,14 @@ _LEVEL_1: dict[str, _Edits] = {
         ("max(self._least.get(name, 0), axis + 1)", "max(self._least.get(name, 0), axis)"),
     ),
     "instances.search": (
-        ("except REFUSED:\n        return False", "except REFUSED:\n        return True"),
+        ("types = fits(self._rule.rhs, (), found)", "types = True"),
         ("key=_size", "key=lambda one: -_size(one)[0]"),
     ),
     "typing.landmarks": (
         ("for d in (-1, 0, 1)}", "for d in (0,)}"),
     ),
     "instances.left_side": (
-        ("return all(holds(c, bindings, lambda *_: True) for c in self._when)", "return True"),
+        ("fits(self._lhs, self._when, bindings)", "fits(self._lhs, (), bindings)"),
     ),
     "checks.margins": (
         ("_WITHIN = 0.9", "_WITHIN = 0.0"),

@@ -212,7 +212,7 @@ def classify(
         progress: called after each rule.
 
     Raises:
-        RuleError: if the file is not intact or holds a rule that cannot be made explicit; then
+        RuleError: the file is not intact or holds a rule that cannot be made explicit; then
             nothing is classified.
     """
     start = time.perf_counter()

@@ -33,7 +33,7 @@ class Explanation:
         rules: what became of every rule that did anything, chosen ones first.
         misses: where rules would have applied but for one thing, in the model and in the result.
         rewrites: the nodes of the result that rules made.
-        kernels: kernels of original and result with their prices, the dearest first.
+        kernels: kernels of original and result with their prices, the most expensive first.
     """
 
     report: Report

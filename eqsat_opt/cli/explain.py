@@ -66,7 +66,7 @@ def explain_model(
     if stage is None and lines is not None:
         raise OptionError("--lines counts the rows of a stage; name one with --stage")
     if stage is not None and kernels:
-        raise OptionError("--kernels is no part of a stage; leave out --kernels or --stage")
+        raise OptionError("--kernels does not belong to a stage; leave out --kernels or --stage")
     options = a.make_options(
         input_shape,
         objective=objective,

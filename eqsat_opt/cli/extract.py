@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -129,20 +129,12 @@ def extract_egraphs(
     files = find_files(path)
     for target in (json, plot):
         check_writable(target, [file for _, file in files])
+    search = {"time_limit_s": time_limit, "gap": gap, "seed": seed, "deterministic": deterministic}
     solve: Callable[[str, GymFile, Tell], Outcome]
     if pareto is None:
         if plot is not None:
             raise OptionError("--plot draws the trade-off of --pareto; name two metrics there")
-        solve = _extractor(
-            method,
-            objective,
-            limit or (),
-            incumbent,
-            time_limit_s=time_limit,
-            gap=gap,
-            seed=seed,
-            deterministic=deterministic,
-        )
+        solve = _extractor(method, objective, limit or (), incumbent, search=search)
     else:
         from eqsat_opt.cli.extract_pareto import trader
 
@@ -155,16 +147,7 @@ def extract_egraphs(
                 raise OptionError(f"{option} has no meaning for a trade-off; leave it out")
         if plot is not None and len(files) > 1:
             raise OptionError("--plot draws one e-graph; name its file instead of the folder")
-        solve = trader(
-            pareto,
-            limit or (),
-            points,
-            time_limit,
-            gap=gap,
-            seed=seed,
-            deterministic=deterministic,
-            plot=plot,
-        )
+        solve = trader(pareto, limit or (), points, search, plot=plot)
     outcomes, interrupted = run_all(files, solve, quiet=quiet)
     if json is not None and (outcomes or not interrupted):
         write_json(results(path, outcomes), json)
@@ -186,12 +169,9 @@ def _extractor(
     objective: str | None,
     limits: Sequence[str],
     incumbent: str | None,
-    time_limit_s: float,
-    gap: float,
-    seed: int,
-    deterministic: bool,
+    search: Mapping[str, Any],
 ) -> Callable[[str, GymFile, Tell], Outcome]:
-    """Make the function that solves each file."""
+    """Make the function that solves each file; ``search`` has further options of an extractor."""
     from eqsat_opt.cli.extract_table import Solved
     from eqsat_opt.extract import EXTRACTORS
     from eqsat_opt.extract.extractors import best_greedy
@@ -215,12 +195,9 @@ def _extractor(
             file.problem,
             aim,
             incumbent=known,
-            time_limit_s=time_limit_s,
-            gap=gap,
-            seed=seed,
-            deterministic=deterministic,
             interruptible=True,
             progress=progress,
+            **search,
         )
         time_s = perf_counter() - start_s
         found.check(file.problem)

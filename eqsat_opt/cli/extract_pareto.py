@@ -76,13 +76,10 @@ def trader(
     metrics: str,
     limits: Sequence[str],
     points: int,
-    time_limit_s: float,
-    gap: float,
-    seed: int,
-    deterministic: bool,
+    search: Mapping[str, Any],
     plot: str | None,
 ) -> Callable[[str, GymFile, Tell], Outcome]:
-    """Make the function that solves each file.
+    """Make the function that solves each file; ``search`` has further options of `pareto`.
 
     Raises:
         OptionError: the text does not name two metrics, a limit has no meaning, or the plot cannot
@@ -110,14 +107,11 @@ def trader(
             first,
             second,
             points=points,
-            gap=gap,
             limits=aim.limits,
             caps=aim.caps,
-            time_limit_s=time_limit_s,
-            seed=seed,
-            deterministic=deterministic,
             interruptible=True,
             progress=progress,
+            **search,
         )
         time_s = perf_counter() - start_s
         front.check(file.problem)

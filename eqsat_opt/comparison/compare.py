@@ -36,14 +36,14 @@ from eqsat_opt.select import rules_used
 __all__ = ["check", "compare_methods"]
 
 _LONG_S = 5.0
-"""A method that takes longer is not run again: the noise of a shared machine is small beside it."""
+"""Seconds; a longer run is not repeated, because noise is small in comparison."""
 
 Progress = Callable[[str, str], None]
 
 
 @dataclass
 class _Clock:
-    """Prices kernels and keeps the time of measuring apart from that of searching."""
+    """Prices kernels, and counts the time of measuring separately from that of searching."""
 
     pricer: Pricer | None
     measuring_s: float = 0.0

@@ -52,7 +52,7 @@ def operator_graph(lowered: Lowered) -> Graph:
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """The same graph, where what is known at compile time is a constant; computed when loaded."""
+    """The same graph with constants for all that is known at compile time, evaluated on loading."""
     constants = dict(graph.constants)
     nodes = []
     for node in graph.nodes:

@@ -54,8 +54,8 @@ class MethodResult:
         trace: how the cost fell, from that of the original on.
         max_error: largest difference to the model beyond rounding, per standard deviation of the
             output; ``None`` where nothing was compared.
-        why: what is wrong with its outputs, empty if nothing is.
-        graph: what it found.
+        why: what is wrong with its outputs; empty if nothing is.
+        graph: the graph that it found.
     """
 
     method: str

@@ -34,7 +34,7 @@ class Saturated:
         status: of the extraction; ``optimal`` is proven.
         enodes: size of the e-graph.
         stopped_by: what ended saturation.
-        trace: what costs were found; a moment is when the graph could have been written down.
+        trace: how the cost fell; a graph counts from when it could have been written out.
     """
 
     graph: Graph
@@ -106,7 +106,7 @@ def _candidate(eclasses: EClasses, node: int) -> Candidate:
 
 
 def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) -> Choice:
-    """The model; of its terms in one class the first stands for all, and reads none of them."""
+    """The choice of the model itself: of its terms in one class the first, which reads no other."""
     eclasses, classes = saturation.eclasses, saturation.eclasses.term_class.tolist()
     places: dict[tuple[object, ...], int] = {}
     own: dict[int, tuple[int, int]] = {}

@@ -64,7 +64,7 @@ class CompareSettings:
             if name not in self.searches:
                 names = ", ".join(self.searches) or "none"
                 raise OptionError(
-                    f"parameters are given for {name!r}, which is no search among the methods "
+                    f"parameters are given for {name!r}, which is not a search among the methods "
                     f"({names}); add it to the methods, or leave them out"
                 )
         if self.repeat < 1:

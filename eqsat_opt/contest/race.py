@@ -29,9 +29,9 @@ from eqsat_opt.runtime.measure import (
 )
 from eqsat_opt.runtime.source import Feeds, OpenRunner
 
-__all__ = ["Prepare", "RaceEntry", "RaceResult", "race", "race_prepared"]
+__all__ = ["RaceEntry", "RaceResult", "race"]
 
-Prepare: TypeAlias = Callable[[], Callable[[], object]]
+_Prepare: TypeAlias = Callable[[], Callable[[], object]]
 """Builds a fresh executable and returns a call that runs it once."""
 
 _SLOT_S = 0.02
@@ -58,76 +58,35 @@ def race(
     time_limit_s: float = 30.0,
     extension_s: float = 0.0,
     tie: float = 0.03,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> RaceResult:
     """Race runners on the same inputs, whatever they are made of.
 
     Args:
-        entrants: How to make each runner, with the original among them.
-        original: Name of the original.
-        feeds: Inputs, the same for all.
-        threads: Most threads that any of them uses.
-        rounds: Rounds per build.
-        builds: How often the sessions are built; at least 2.
-        seed: Seed of the running order.
-        time_limit_s: Rounds and then builds are given up to stay within it; one round is always
+        entrants: how to make each runner, with the original among them.
+        original: name of the original.
+        feeds: inputs, the same for all.
+        threads: most threads that any of them uses.
+        rounds: rounds per build.
+        builds: how often the runners are built; at least 2.
+        seed: of the running order.
+        time_limit_s: rounds and then builds are given up to stay within it; one round is always
             run, so a model slower than this takes longer.
-        extension_s: Seconds beyond it for further builds while noise decides.
-        tie: Gain up to which the original keeps its place.
+        extension_s: seconds beyond it for further builds while noise decides.
+        tie: gain up to which the original keeps its place.
+        clock: source of times.
 
     Raises:
-        OptionError: the original is not among the entrants.
+        OptionError: the original is not among the entrants, or there are too few rounds or builds.
         RuntimeFailed: the original does not run. A candidate that fails only loses.
-    """
-
-    def prepare(open_runner: OpenRunner) -> Callable[[], object]:
-        return open_runner().bind(feeds)
-
-    return race_prepared(
-        {name: partial(prepare, open_runner) for name, open_runner in entrants.items()},
-        original,
-        threads=threads,
-        rounds=rounds,
-        builds=builds,
-        seed=seed,
-        time_limit_s=time_limit_s,
-        extension_s=extension_s,
-        tie=tie,
-    )
-
-
-def race_prepared(
-    entrants: Mapping[str, Prepare],
-    original: str,
-    *,
-    threads: int,
-    rounds: int = 5,
-    builds: int = 3,
-    seed: int = 0,
-    time_limit_s: float = 30.0,
-    extension_s: float = 0.0,
-    tie: float = 0.03,
-    clock: Clock = SYSTEM_CLOCK,
-) -> RaceResult:
-    """Race anything that can be built and run; see `race`.
-
-    Args:
-        entrants: How to build each entrant; a failure is a `RuntimeFailed`.
-        original: Name of the original.
-        threads: Most threads that any entrant uses.
-        rounds: Rounds per build.
-        builds: How often to build; at least 2.
-        seed: Seed of the running order.
-        time_limit_s: Length of the race, as far as one round allows.
-        extension_s: Seconds beyond it for further builds while noise decides.
-        tie: Gain up to which the original keeps its place.
-        clock: Source of times.
     """
     if original not in entrants:
         raise OptionError(f"the original {original!r} is not among the entrants")
     if rounds < 1 or builds < 2:
         raise OptionError("a race needs at least 1 round and 2 builds")
+    prepared = {name: partial(_bound, runner, feeds) for name, runner in entrants.items()}
     track = _Track(
-        entrants=entrants,
+        entrants=prepared,
         original=original,
         threads=threads,
         order=random.Random(seed),
@@ -155,12 +114,16 @@ def race_prepared(
     return track.result(tie, done_rounds, (clock.wall_ns() - start) / 1e9)
 
 
+def _bound(open_runner: OpenRunner, feeds: Feeds) -> Callable[[], object]:
+    return open_runner().bind(feeds)
+
+
 @dataclass
 class _Lane:
     """One session sequence: an entrant, or the original's twin."""
 
     name: str
-    prepare: Prepare
+    prepare: _Prepare
     runs: int = 1
     samples: int = 1
     run_us: float = math.inf
@@ -174,7 +137,7 @@ class _Lane:
 class _Track:
     def __init__(
         self,
-        entrants: Mapping[str, Prepare],
+        entrants: Mapping[str, _Prepare],
         original: str,
         threads: int,
         order: random.Random,

@@ -21,17 +21,17 @@ class RaceEntry:
     """How one entrant ran; for the original over both of its twins.
 
     Attributes:
-        name: Name of the entrant.
-        time_us: Best time of one run.
-        median_us: Median over the builds of the best time in each.
+        name: name of the entrant.
+        time_us: best time of one run.
+        median_us: median over the builds of the best time in each.
         spread: (worst − best) / best of these.
-        ratio: Time relative to the original in the same build, median over the builds; below 1 is
+        ratio: time relative to the original in the same build, median over the builds; below 1 is
             faster.
-        session_us: Best time in each build; for the original of both its sessions in turn.
-        n_samples: Number of timed samples.
-        ahead: Builds in which it was faster than both sessions of the original.
-        wins: Whether it beats the original (see `RaceResult`).
-        note: Why it did not take part, or left early; empty if it ran to the end.
+        session_us: best time in each build; for the original of both its sessions in turn.
+        n_samples: number of timed samples.
+        ahead: builds in which it was faster than both sessions of the original.
+        wins: whether it beats the original (see `RaceResult`).
+        note: why it did not take part, or left early; empty if it ran to the end.
     """
 
     name: str
@@ -51,20 +51,20 @@ class RaceResult:
     """Outcome of a race.
 
     Attributes:
-        winner: Name of the fastest entrant that beats the original: whose time, times
+        winner: name of the fastest entrant that beats the original: whose time, times
             `1 + threshold`, is below the original's, and which is faster than both sessions of the
             original in at least `needed` builds. The original's, where none does.
-        original: Name of the original.
-        entries: All entrants in the order given.
-        noise: Root mean square of the relative difference between the original and its twin.
-        tie: Gain up to which the original keeps its place however little noise there is.
-        threshold: Gain that a win had to exceed: `tie`, or what noise explains after all builds.
-        needed: Builds in which a winner had to be ahead of both sessions of the original.
+        original: name of the original.
+        entries: all entrants in the order given.
+        noise: root mean square of the relative difference between the original and its twin.
+        tie: gain up to which the original keeps its place however little noise there is.
+        threshold: gain that a win had to exceed: `tie`, or what noise explains after all builds.
+        needed: builds in which a winner had to be ahead of both sessions of the original.
         clock: "cpu" where all entrants use one thread, otherwise "wall".
-        builds: How often the sessions were built.
-        rounds: Rounds over all builds.
-        seconds: Length of the race.
-        is_open: Whether noise still decides some entrant's place.
+        builds: how often the sessions were built.
+        rounds: rounds over all builds.
+        seconds: length of the race.
+        is_open: whether noise still decides some entrant's place.
     """
 
     winner: str

@@ -226,7 +226,7 @@ def _without(
     graph.output.extend(ends)
     for name, value in known.items():
         if not isinstance(value, np.ndarray):
-            raise RuntimeFailed(f"{name!r} is no tensor, so the model cannot be cut there")
+            raise RuntimeFailed(f"{name!r} is not a tensor, so the model cannot be cut there")
         code = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         shape = [None] * value.ndim
         graph.input.append(onnx.helper.make_tensor_value_info(name, code, shape))

@@ -22,10 +22,10 @@ class DeviceFingerprint:
     """Identity of a processor for the purpose of timing.
 
     Attributes:
-        id: Short stable key, as stored with each measurement.
-        name: What a person would call it.
-        isa: Its vector extensions, sorted.
-        is_virtual: Whether a hypervisor was seen; the same chip is often slower then.
+        id: short stable key, as stored with each measurement.
+        name: what a person would call it.
+        isa: its vector extensions, sorted.
+        is_virtual: whether a hypervisor was seen; the same chip is often slower then.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""What a graph costs, metric by metric: one record for each, from which all else follows.
+"""What a graph costs: one record for each metric, which everything else reads.
 
 Columns of the extraction problem, what objectives may name and the rows of a report are read here.
 """
@@ -35,7 +35,7 @@ Measured with onnxruntime 1.31.1 as the difference between chains of 20 and 220 
 """
 
 TIME = "time_us"
-"""The metric that a pricer tells and a race decides by."""
+"""The metric that the pricer gives and that decides races."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +47,12 @@ class Metric:
         alias: another name that users may write.
         title: what a report calls the total.
         unit: of all values: ``µs``, ``B``, ``FLOP``; empty for a count.
-        of_kernel: one run of a kernel; ``None`` for what a pricer tells, who measures it and has a
-            lower bound until then.
+        of_kernel: one run of a kernel; ``None`` for what the pricer gives: a measurement, or a
+            lower bound until there is one.
         of_constant: a constant of this type, which the model holds; ``None`` if it costs nothing.
         of_opaque: an operator of which nothing is known but that it runs.
-        of_file: the total of a whole model, where its file tells it exactly; ``None`` where the
-            prediction has to do.
+        of_file: the total of a whole model, where it can be read off its file; ``None`` where
+            there is only the prediction.
     """
 
     name: str
@@ -98,7 +98,7 @@ METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
 def metric_names() -> tuple[str, ...]:
-    """What users may write: a name for each metric."""
+    """The name of each metric that users may write: its alias, if it has one."""
     return tuple(metric.alias or metric.name for metric in _ALL)
 
 
@@ -121,7 +121,7 @@ _TIES = {"launches": 1e-3, "bytes": 1e-9}
 
 
 def with_ties_broken(weights: Mapping[str, float]) -> dict[str, float]:
-    """The same sum, where of graphs that cost the same the one with fewer launches wins.
+    """The same weights, with tiny ones for launches and bytes that decide between equal graphs.
 
     Time needs no help: launches and traffic are part of it.
     """

@@ -50,8 +50,8 @@ class OperatorCost:
     """Prices operators and remembers the answers.
 
     Attributes:
-        price: of a kernel with literal sizes.
-        sizes: of symbolic dimensions.
+        price: gives the price of a kernel with literal sizes.
+        sizes: size of each symbolic dimension.
     """
 
     price: Callable[[Kernel], Price] = analytic_price

@@ -41,11 +41,11 @@ class Price:
 
 
 _MADE_BYTES_PER_S = 1.5e8
-"""Weights made up, written, sent to the measuring process and read there, on a slow machine."""
+"""Bytes of random weights per second that a slow machine draws, sends to a process and reads."""
 
 
 def _made_s(kernel: Kernel) -> float:
-    """How long a kernel takes to be made, before it is measured at all."""
+    """Seconds that it takes to build a kernel before it can be measured."""
     size = kernel.bytes
     return size / _MADE_BYTES_PER_S if isinstance(size, int) else 0.0
 
@@ -106,7 +106,7 @@ class Pricer:
             self._roofline = calibrated(*(max(price.time_us - LAUNCH_US, 0.05) for price in prices))
 
     def recall(self, offers: Iterable[Offer]) -> None:
-        """Take over what the store knows."""
+        """Look up offers in the store."""
         keys = {self._key(offer) for offer in offers} - self._known.keys()
         found = self._stored(lambda store: store.get_many(keys)) or {}
         for key, measurement in found.items():
@@ -114,7 +114,7 @@ class Pricer:
                 self._known[key] = _price(measurement)
 
     def _stored(self, use: Callable[[ProfileStore], _T]) -> _T | None:
-        """What ``use`` makes of the store; ``None`` without one. A broken store ends no run."""
+        """The result of ``use`` on the store; ``None`` without one, and once it has failed."""
         if self._store is None:
             return None
         try:
@@ -133,7 +133,7 @@ class Pricer:
         return Price(bound_us + LAUNCH_US, measured=False)
 
     def is_known(self, offer: Offer) -> bool:
-        """Whether measuring would tell nothing new."""
+        """Whether the price is settled for this run: measured, or a bound that stays."""
         return self._key(offer) in self._known
 
     def measure(
@@ -145,7 +145,7 @@ class Pricer:
     ) -> None:
         """Measure what is not known yet, and store it; what the deadline cuts off stays unknown.
 
-        A kernel that cannot even be made until then keeps its lower bound for this run.
+        A kernel that cannot be built before the deadline keeps its lower bound in this run.
         """
         todo = {self._key(offer): offer for offer in offers if not self.is_known(offer)}
         backends = {backend.name: backend for backend in self.backends}

@@ -16,11 +16,11 @@ class ProfileKey:
     """Everything that a measured time depends on.
 
     Attributes:
-        backend: Name and version, such as "onnxruntime 1.31.1".
-        kernel: Canonical signature of the kernel: operators, attributes, shapes, dtypes.
-        implementation: Which of the backend's ways to run it: algorithm, layout, options.
+        backend: name and version, such as "onnxruntime 1.31.1".
+        kernel: canonical signature of the kernel: operators, attributes, shapes, dtypes.
+        implementation: which of the backend's ways to run it: algorithm, layout, options.
         device: `DeviceFingerprint.id`.
-        threads: Number of threads.
+        threads: number of threads.
         protocol: `PROTOCOL_VERSION` of the measurement.
     """
 
@@ -37,9 +37,9 @@ class ProfileRow:
     """One stored result.
 
     Attributes:
-        key: What was measured.
-        measurement: The result; None if the kernel cannot be run there.
-        measured_at: Time of storing, ISO 8601 in UTC.
+        key: what was measured.
+        measurement: the result; None if the kernel cannot be run there.
+        measured_at: time of storing, ISO 8601 in UTC.
     """
 
     key: ProfileKey
@@ -52,14 +52,13 @@ class StoreStats:
     """What is in a store.
 
     Attributes:
-        path: Its file.
-        size_bytes: Size of the file.
-        n_measurements: Number of entries that have a time.
-        n_failures: Number of kernels known not to run.
-        per_backend: Entries by backend.
-        per_device: Entries by device.
-        oldest: First and
-        newest: last time of storing; empty strings in an empty store.
+        path: its file.
+        size_bytes: size of the file.
+        n_measurements: number of entries that have a time.
+        n_failures: number of kernels known not to run.
+        per_backend: entries by backend.
+        per_device: entries by device.
+        oldest, newest: first and last time of storing; empty in an empty store.
     """
 
     path: str

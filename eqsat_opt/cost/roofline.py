@@ -1,4 +1,4 @@
-"""An analytic lower bound on a kernel's time: none beats its device's arithmetic and memory."""
+"""A lower bound on a kernel's time from the device's peak arithmetic and memory traffic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADROOM = 1.5
 
 @dataclass(frozen=True)
 class Roofline:
-    """Peak arithmetic and peak traffic.
+    """The greatest rates of arithmetic and of memory traffic.
 
     Attributes:
         flops_per_us: floating point operations per microsecond.
@@ -28,11 +28,11 @@ class Roofline:
     bytes_per_us: float
 
     def bound_us(self, kernel: Kernel, arithmetic: float = 1.0) -> float:
-        """No run of ``kernel`` takes less; 0 for what only renames a buffer.
+        """A lower bound on the time of ``kernel``, µs; 0 for what only renames a buffer.
 
         Args:
             kernel: of literal sizes.
-            arithmetic: the share of its operations that is done at least.
+            arithmetic: the least share of its operations that is really done.
         """
         if all(step.op == "Reshape" for step in kernel.steps):
             return 0.0

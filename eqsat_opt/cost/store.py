@@ -32,7 +32,7 @@ _FILE_NAME = "profile.sqlite3"
 _SCHEMA_VERSION = 1
 _TABLE = f"profile_v{_SCHEMA_VERSION}"
 _BUSY_TIMEOUT_S = 5.0
-"""How long others may hold the file; their transactions take milliseconds."""
+"""Seconds to wait for others who hold the file; their transactions take milliseconds."""
 
 _EXPORT_FORMAT = "eqsat-opt-profile"
 _KEY_COLUMNS = "backend, kernel, implementation, device, threads, protocol"
@@ -73,11 +73,11 @@ class ProfileStore:
     """Measurements by `ProfileKey` in an SQLite file; safe under several processes and threads.
 
     The file is opened on first use, and once more in a forked child. A damaged file is reported
-    and left as it is; `set_aside` moves it out of the way.
+    and left as it is.
 
     Args:
-        path: The file; its folder is made if need be. The default is `store_path()`.
-        wait_s: How long to wait for others who hold the file.
+        path: the file; its folder is made if need be. The default is `store_path()`.
+        wait_s: how long to wait for others who hold the file.
 
     Raises:
         StoreError: no path is given, and the user has no home.
@@ -171,32 +171,6 @@ class ProfileStore:
         with self._open("read") as connection:
             connection.execute("VACUUM")
         return int(count)
-
-    def set_aside(self) -> Path | None:
-        """Rename the file, damaged or not, so that the next use starts an empty store.
-
-        Returns:
-            Its new name; None if there is no file.
-
-        Raises:
-            StoreError: the file cannot be renamed.
-        """
-        self.close()
-        if not self.path.exists():
-            return None
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-        target = self.path.with_name(f"{self.path.name}.{stamp}")
-        try:
-            os.replace(self.path, target)
-            for suffix in ("-wal", "-shm"):
-                with suppress(FileNotFoundError):
-                    os.replace(f"{self.path}{suffix}", f"{target}{suffix}")
-        except OSError as error:
-            raise StoreError(
-                f"cannot rename the profile store {self.path} ({reason(error)}); "
-                f"check the permissions, or choose another folder by {CACHE_VARIABLE}"
-            ) from error
-        return target
 
     def export_json(self, path: str | os.PathLike[str]) -> int:
         """Write all entries to a JSON file; how many.

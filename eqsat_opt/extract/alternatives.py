@@ -40,8 +40,9 @@ def alternatives(
 ) -> tuple[Extraction, ...]:
     """Up to `k` solutions that differ from the extraction and from each other, cheapest first.
 
-    Two sources take turns: what was used becomes dearer (solutions that differ in many places),
-    and one dear implementation is forbidden (the best neighbours). Local search only, no solver.
+    Two sources take turns: what was used gets a higher price (solutions that differ in many
+    places), and one costly implementation is forbidden (the best neighbours). Local search only,
+    no solver.
 
     Args:
         problem: what to choose from.
@@ -141,12 +142,12 @@ def _key(extraction: Extraction) -> tuple[tuple[int, tuple[int, int]], ...]:
 
 
 def _rows(problem: Problem, extraction: Extraction) -> IntArray:
-    rows = [int(problem.impl_ptr[n]) + i for n, i in extraction.choice.values()]
+    rows = [problem.row(*chosen) for chosen in extraction.choice.values()]
     return np.array(rows, dtype=np.int64)
 
 
 def _replaceable(problem: Problem, cost: FloatArray, extraction: Extraction) -> Iterator[int]:
-    """Used implementations whose class has another one, dearest first."""
+    """Used implementations whose class has another one, the most expensive first."""
     owner = problem.implementation_node()
     count = np.bincount(problem.node_class[owner], minlength=problem.n_classes)
     rows = [int(r) for r in _rows(problem, extraction) if count[problem.node_class[owner[r]]] > 1]

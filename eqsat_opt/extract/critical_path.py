@@ -35,9 +35,9 @@ def dearest_chain(
     cost: Sequence[float],
     roots: Sequence[int],
 ) -> float:
-    """A lower bound on the total cost: every solution pays for its dearest chain.
+    """A lower bound on the total cost: every solution pays for its most expensive chain.
 
-    The least dearest chain over all choices is exact. Where an e-graph is deep rather than wide, as
+    The least such chain over all choices is exact. Where an e-graph is deep rather than wide, as
     those of convolutional networks, this bound is close to the optimum or meets it.
 
     Args:

@@ -193,7 +193,7 @@ def _chosen_node(problem: Problem, choice: Choice, cls: int) -> int:
 
 def totals(problem: Problem, choice: Choice) -> dict[str, float]:
     """Total of each metric over the chosen implementations."""
-    rows = [problem.impl_cost[int(problem.impl_ptr[n]) + i] for n, i in choice.values()]
+    rows = [problem.impl_cost[problem.row(*chosen)] for chosen in choice.values()]
     return {
         name: math.fsum(float(row[column]) for row in rows)
         for column, name in enumerate(problem.metrics)
@@ -214,7 +214,7 @@ def longest_chain(
     finish: dict[int, float] = {}
     for cls in order:
         node, impl = choice[cls]
-        row = problem.impl_cost[int(problem.impl_ptr[node]) + impl]
+        row = problem.impl_cost[problem.row(node, impl)]
         own = math.fsum(float(w) * float(x) for w, x in zip(weights, row, strict=True))
         finish[cls] = own + max((finish[child] for child in problem.children(node)), default=0.0)
     return max(finish[root] for root in problem.roots)
@@ -241,7 +241,7 @@ def broken(
     for name, cap in objective.caps.items():
         column = problem.metrics.index(name)
         for cls, (node, impl) in choice.items():
-            value = float(problem.impl_cost[int(problem.impl_ptr[node]) + impl, column])
+            value = float(problem.impl_cost[problem.row(node, impl), column])
             if value > cap * (1 + _TOLERANCE):
                 return f"{name} is {value} in class {cls}, above its limit {cap}"
     return objective.broken_limit(metrics)

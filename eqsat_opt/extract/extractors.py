@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.engine import conclude, extract, price
@@ -14,7 +15,6 @@ from eqsat_opt.extract.extraction import Choice, Extraction, TracePoint, broken,
 from eqsat_opt.extract.instance import Instance, from_problem
 from eqsat_opt.extract.objective import AnyObjective, Objective
 from eqsat_opt.extract.problem import Problem
-from eqsat_opt.extract.solve.answer import Method
 from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
 from eqsat_opt.extract.solve.weighted_sum import raise_choice
 
@@ -58,35 +58,6 @@ class Extractor:
     anytime: bool
 
 
-def _engine(method: Method) -> Run:
-    def run(
-        problem: Problem,
-        objective: AnyObjective,
-        *,
-        incumbent: Choice | None = None,
-        time_limit_s: float = 10.0,
-        gap: float = 0.0,
-        seed: int = 0,
-        deterministic: bool = False,
-        interruptible: bool = False,
-        progress: Callable[[TracePoint], None] | None = None,
-    ) -> Extraction:
-        return extract(
-            problem,
-            objective,
-            method=method,
-            incumbent=incumbent,
-            time_limit_s=time_limit_s,
-            gap=gap,
-            seed=seed,
-            deterministic=deterministic,
-            interruptible=interruptible,
-            progress=progress,
-        )
-
-    return run
-
-
 def _alone(greedy: Callable[[Instance], list[int] | None]) -> Run:
     """A greedy on the unsimplified problem; it takes no time worth a limit, and repeats itself."""
 
@@ -95,12 +66,7 @@ def _alone(greedy: Callable[[Instance], list[int] | None]) -> Run:
         objective: AnyObjective,
         *,
         incumbent: Choice | None = None,
-        time_limit_s: float = 10.0,
-        gap: float = 0.0,
-        seed: int = 0,
-        deterministic: bool = False,
-        interruptible: bool = False,
-        progress: Callable[[TracePoint], None] | None = None,
+        **_limits: Any,
     ) -> Extraction:
         if not isinstance(objective, Objective) or objective.needs_path:
             raise ExtractionError("this extractor knows weighted sums only; use auto or exact")
@@ -127,11 +93,11 @@ EXTRACTORS: Mapping[str, Extractor] = MappingProxyType(
     {
         "tree": Extractor(_alone(tree_greedy), "tree-optimal", anytime=False),
         "sharing": Extractor(_alone(sharing_greedy), "none", anytime=False),
-        "greedy": Extractor(_engine("greedy"), "none", anytime=True),
-        "local": Extractor(_engine("local"), "none", anytime=True),
-        "lns": Extractor(_engine("lns"), "none", anytime=True),
-        "auto": Extractor(_engine("auto"), "optimal", anytime=True),
-        "exact": Extractor(_engine("exact"), "optimal", anytime=True),
+        "greedy": Extractor(partial(extract, method="greedy"), "none", anytime=True),
+        "local": Extractor(partial(extract, method="local"), "none", anytime=True),
+        "lns": Extractor(partial(extract, method="lns"), "none", anytime=True),
+        "auto": Extractor(partial(extract, method="auto"), "optimal", anytime=True),
+        "exact": Extractor(partial(extract, method="exact"), "optimal", anytime=True),
     }
 )
 """Name to extractor, from the cheapest to the most thorough."""

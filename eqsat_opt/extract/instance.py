@@ -1,8 +1,8 @@
 """The scalar DAG-cost problem that the algorithms work on, in the plain lists inner loops want.
 
 An *option* is one e-node with one of its implementations. Without limits an e-node has one option,
-its cheapest implementation; with limits it has one for each implementation, because a dearer one
-may use less of what is limited.
+its cheapest implementation; with limits it has one for each implementation, because one that costs
+more may use less of what is limited.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from eqsat_opt.extract.problem import FloatArray, Problem
 __all__ = [
     "Instance",
     "active_classes",
+    "children_of",
     "closes_cycle",
     "dag_cost",
     "from_problem",
     "join",
+    "options_by_class",
+    "possible_classes",
     "strong_components",
 ]
 
@@ -95,61 +98,69 @@ def from_problem(problem: Problem, cost: FloatArray, objective: Objective) -> In
         allowed &= problem.impl_cost[:, column] <= limit
     rows = np.arange(problem.n_implementations) if limited else problem.cheapest(cost)
     rows = rows[allowed[rows]]
-    options: list[int] = rows.tolist()
-    bounds, flat = problem.child_ptr.tolist(), problem.child_ix.tolist()
-    children = [tuple(sorted(set(flat[bounds[n] : bounds[n + 1]]))) for n in range(problem.n_nodes)]
-    nodes = owner[rows].tolist()
-    option_class = problem.node_class[nodes].tolist()
-    members: list[list[int]] = [[] for _ in range(problem.n_classes)]
-    for option, cls in enumerate(option_class):
-        members[cls].append(option)
+    nodes: list[int] = owner[rows].tolist()
+    option_class: list[int] = problem.node_class[nodes].tolist()
     return Instance(
-        members=members,
+        members=options_by_class(option_class, problem.n_classes),
         option_class=option_class,
-        children=[children[n] for n in nodes],
+        children=children_of(problem, nodes),
         cost=cost[rows].tolist(),
         load=[tuple(row) for row in problem.impl_cost[rows][:, limited].tolist()],
         roots=problem.roots,
         class_ids=list(range(problem.n_classes)),
-        option_ids=options,
+        option_ids=rows.tolist(),
     )
+
+
+def children_of(problem: Problem, nodes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Distinct child classes of some e-nodes, ascending."""
+    bounds, flat = problem.child_ptr.tolist(), problem.child_ix.tolist()
+    return [tuple(sorted(set(flat[bounds[n] : bounds[n + 1]]))) for n in nodes]
+
+
+def options_by_class(option_class: Sequence[int], n_classes: int) -> list[list[int]]:
+    """Options of each class, from the class of each option."""
+    members: list[list[int]] = [[] for _ in range(n_classes)]
+    for option, cls in enumerate(option_class):
+        members[cls].append(option)
+    return members
 
 
 def join(parts: Sequence[Instance]) -> Instance:
     """One instance made of independent ones, as needed when a limit couples them."""
-    class_base = option_base = 0
-    joined = Instance(
-        members=[],
-        option_class=[],
-        children=[],
-        cost=[],
-        load=[],
-        roots=(),
-        class_ids=[],
-        option_ids=[],
-    )
+    members: list[list[int]] = []
+    option_class: list[int] = []
+    children: list[tuple[int, ...]] = []
     roots: list[int] = []
     for part in parts:
-        joined.members.extend([[i + option_base for i in m] for m in part.members])
-        joined.option_class.extend([c + class_base for c in part.option_class])
-        joined.children.extend([tuple(d + class_base for d in ch) for ch in part.children])
-        joined.cost.extend(part.cost)
-        joined.load.extend(part.load)
-        joined.class_ids.extend(part.class_ids)
-        joined.option_ids.extend(part.option_ids)
-        roots.extend(r + class_base for r in part.roots)
-        class_base += part.n_classes
-        option_base += part.n_options
+        n_classes, n_options = len(members), len(option_class)
+        members += [[i + n_options for i in m] for m in part.members]
+        option_class += [c + n_classes for c in part.option_class]
+        children += [tuple(d + n_classes for d in ch) for ch in part.children]
+        roots += [r + n_classes for r in part.roots]
     return Instance(
-        members=joined.members,
-        option_class=joined.option_class,
-        children=joined.children,
-        cost=joined.cost,
-        load=joined.load,
+        members=members,
+        option_class=option_class,
+        children=children,
+        cost=[cost for part in parts for cost in part.cost],
+        load=[load for part in parts for load in part.load],
         roots=tuple(roots),
-        class_ids=joined.class_ids,
-        option_ids=joined.option_ids,
+        class_ids=[number for part in parts for number in part.class_ids],
+        option_ids=[number for part in parts for number in part.option_ids],
     )
+
+
+def possible_classes(members: Children, children: Children, roots: Iterable[int]) -> set[int]:
+    """Classes that the roots need under some choice."""
+    seen = set(roots)
+    stack = list(seen)
+    while stack:
+        for i in members[stack.pop()]:
+            for d in children[i]:
+                if d not in seen:
+                    seen.add(d)
+                    stack.append(d)
+    return seen
 
 
 def active_classes(

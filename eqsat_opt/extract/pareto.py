@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat_opt.errors import ExtractionError
@@ -130,7 +130,7 @@ def pareto(
         second=second,
         limits=limits or {},
         caps=caps or {},
-        time_limit_s=time_limit_s,
+        deadline=time.perf_counter() + time_limit_s,
         seed=seed,
         deterministic=deterministic,
     )
@@ -150,31 +150,25 @@ def pareto(
     return sweep.front()
 
 
+@dataclass(kw_only=True)
 class _Sweep:
     """Points and cuts so far."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        first: str,
-        second: str,
-        limits: Mapping[str, float],
-        caps: Mapping[str, float],
-        time_limit_s: float,
-        seed: int,
-        deterministic: bool,
-    ) -> None:
-        self._problem, self._first, self._second = problem, first, second
-        self._deadline = time.perf_counter() + time_limit_s
-        self._seed, self._deterministic = seed, deterministic
-        self._limits, self._caps = dict(limits), dict(caps)
-        self.points: dict[tuple[float, float], Extraction] = {}
-        self.cuts: list[Cut] = []
-        self._asked: set[tuple[float, float, float]] = set()
+    problem: Problem
+    first: str
+    second: str
+    limits: Mapping[str, float]
+    caps: Mapping[str, float]
+    deadline: float
+    seed: int
+    deterministic: bool
+    points: dict[tuple[float, float], Extraction] = field(default_factory=dict)
+    cuts: list[Cut] = field(default_factory=list)
+    asked: set[tuple[float, float, float]] = field(default_factory=set)
 
     def late(self) -> bool:
         """Whether the time is up."""
-        return time.perf_counter() >= self._deadline
+        return time.perf_counter() >= self.deadline
 
     def front(self) -> Front:
         """The points that no other one beats, and the gap."""
@@ -183,7 +177,7 @@ class _Sweep:
             if not kept or y < kept[-1][1]:
                 kept.append((x, y))
         return Front(
-            (self._first, self._second),
+            (self.first, self.second),
             tuple(self.points[point] for point in kept),
             _gap(kept, self.cuts),
             tuple(self.cuts),
@@ -192,9 +186,9 @@ class _Sweep:
     def weighted(self, weights: tuple[float, float], gap: float) -> None:
         """Find a point of the hull."""
         objective = Objective(
-            {self._first: weights[0], self._second: weights[1]},
-            limits=self._limits,
-            caps=self._caps,
+            {self.first: weights[0], self.second: weights[1]},
+            limits=self.limits,
+            caps=self.caps,
         )
         found = self._solve(objective, gap)
         if found is not None and found.choice:
@@ -202,8 +196,8 @@ class _Sweep:
 
     def limited(self, limit: float, gap: float) -> None:
         """Find the least second total under a limit on the first."""
-        limits = {**self._limits, self._first: limit}
-        objective = Objective({self._second: 1.0}, limits=limits, caps=self._caps)
+        limits = {**self.limits, self.first: limit}
+        objective = Objective({self.second: 1.0}, limits=limits, caps=self.caps)
         found = self._solve(objective, gap)
         if found is not None:
             self.cuts.append(Box(limit, found.lower_bound))
@@ -211,19 +205,19 @@ class _Sweep:
     def _solve(self, objective: Objective, gap: float) -> Extraction | None:
         try:
             found = extract(
-                self._problem,
+                self.problem,
                 objective,
                 gap=gap / 4,
-                time_limit_s=max(0.0, self._deadline - time.perf_counter()) * _SHARE,
-                seed=self._seed,
-                deterministic=self._deterministic,
+                time_limit_s=max(0.0, self.deadline - time.perf_counter()) * _SHARE,
+                seed=self.seed,
+                deterministic=self.deterministic,
             )
         except ExtractionError:
             if self.points:
                 return None  # nothing found in time says nothing about what there is
             raise
         if found.choice:
-            totals = found.metrics[self._first], found.metrics[self._second]
+            totals = found.metrics[self.first], found.metrics[self.second]
             self.points.setdefault(totals, found)
         return found
 
@@ -256,9 +250,9 @@ class _Sweep:
         return False
 
     def _ask(self, question: tuple[float, float, float]) -> bool:
-        if question in self._asked:
+        if question in self.asked:
             return False
-        self._asked.add(question)
+        self.asked.add(question)
         return True
 
 

@@ -138,6 +138,10 @@ class Problem:
         begin, end = self.child_ptr[node], self.child_ptr[node + 1]
         return [int(c) for c in self.child_ix[begin:end]]
 
+    def row(self, node: int, implementation: int) -> int:
+        """The row of `impl_cost` of an e-node's implementation with this number."""
+        return int(self.impl_ptr[node]) + implementation
+
     def implementation_node(self) -> IntArray:
         """`[n_implementations]`: the e-node that each row of `impl_cost` belongs to."""
         return np.repeat(np.arange(self.n_nodes, dtype=np.int64), np.diff(self.impl_ptr))

@@ -31,27 +31,7 @@ def solve(
     Raises:
         ExtractionError: the incumbent is not a solution.
     """
-    if isinstance(objective, Product):
-        return solve_product(
-            problem,
-            cost,
-            objective,
-            incumbent=incumbent,
-            settings=settings,
-            time_limit_s=time_limit_s,
-            note=note,
-        )
-    if isinstance(objective, Ratio):
-        return solve_ratio(
-            problem,
-            cost,
-            objective,
-            incumbent=incumbent,
-            settings=settings,
-            time_limit_s=time_limit_s,
-            note=note,
-        )
-    return (solve_constrained if objective.limits or objective.needs_path else solve_priced)(
+    return _search_for(objective)(
         problem,
         cost,
         objective,
@@ -60,3 +40,11 @@ def solve(
         time_limit_s=time_limit_s,
         note=note,
     )
+
+
+def _search_for(objective: AnyObjective) -> Callable[..., Solution]:
+    if isinstance(objective, Product):
+        return solve_product
+    if isinstance(objective, Ratio):
+        return solve_ratio
+    return solve_constrained if objective.limits or objective.needs_path else solve_priced

@@ -95,7 +95,7 @@ def literal(dim: Dim) -> int:
     """The integer that ``dim`` is.
 
     Raises:
-        ValueError: if it is symbolic.
+        ValueError: it is symbolic.
     """
     if isinstance(dim, SymDim):
         raise ValueError(f"the size {dim} is symbolic")
@@ -152,7 +152,7 @@ def floor_div(numerator: Dim, denominator: Dim) -> Dim:
     """``numerator // denominator``; exact where a monomial divides, else a new atom.
 
     Raises:
-        ZeroDivisionError: if the denominator is the integer 0.
+        ZeroDivisionError: the denominator is the integer 0.
     """
     if isinstance(numerator, int) and isinstance(denominator, int):
         return numerator // denominator
@@ -200,7 +200,7 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
     """The value of ``dim`` under ``sizes``.
 
     Raises:
-        KeyError: if a name in ``dim`` has no size.
+        KeyError: a name in ``dim`` has no size.
     """
     if isinstance(dim, int):
         return dim

@@ -189,10 +189,10 @@ def _read_node(entry: Entry, types: dict[str, ValueType]) -> Node:
     if op == OPAQUE:
         parts = entry.texts("of")
         if len(parts) != 2:
-            raise StageError(f"{entry.place('of')} is no pair of a domain and an operator")
+            raise StageError(f"{entry.place('of')} is not a pair of a domain and an operator")
         payload = _Operator(*parts)
     elif "of" in entry.value:
-        raise StageError(f"{entry.where} is no opaque node, but has the field 'of'")
+        raise StageError(f"{entry.where} is not an opaque node, but has the field 'of'")
     outputs = []
     for one in entry.entries("outputs", "output"):
         if one.value or op != OPAQUE:

@@ -93,7 +93,7 @@ class TensorType:
         """The shape as integers.
 
         Raises:
-            ValueError: if a dimension is symbolic.
+            ValueError: a dimension is symbolic.
         """
         for dim in self.shape:
             if type(dim) is not int:

@@ -1,4 +1,4 @@
-"""Rules from outside the book are admitted if they are verified here, whatever comes with them.
+"""Admits rules from outside the book once they are verified here, whatever comes with them.
 
 A certificate beside a rulebook is a claim. What it says is compared with what verification finds on
 this machine, now or before (see `certificates.kept`), and a file that claims more is refused.

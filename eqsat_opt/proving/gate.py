@@ -1,4 +1,4 @@
-"""The gate: a rule comes out with a certificate of level 1, or not at all."""
+"""The gate: a rule gets a certificate of level 1 here, or is refused."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from eqsat_opt.rules.rule import Numerics, Rule, directed
 __all__ = ["BRIEF_POINTS", "THOROUGH_POINTS", "certify_exact", "reports_of"]
 
 THOROUGH_POINTS = 600
-"""Instances per direction of a rule that nothing but level 1 vouches for."""
+"""Instances per direction of a rule that has no proof."""
 BRIEF_POINTS = 32
-"""The same where a proof for all sizes stands beside them."""
+"""Instances per direction of a rule that is also proved for all sizes."""
 
 
 def reports_of(
@@ -84,7 +84,7 @@ def _raise_if_failed(rule: Rule, reports: Sequence[CheckReport]) -> None:
 
 
 def _raise_if_unseen(rule: Rule) -> None:
-    """Refuse a rule that changes beyond the largest instances, which cannot show it."""
+    """Refuse a rule that changes its behaviour beyond the largest instances."""
     unseen = landmarks(rule).unseen
     if unseen:
         raise RuleRefuted(
@@ -188,7 +188,7 @@ def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINT
 
     Raises:
         RuleRefuted: the rule is wrong, was not exercised, depends on the rank in a way that a few
-            ranks do not show, or claims a numerics class that it does not keep.
+            ranks do not show, or declares a numerics class that it does not keep.
     """
     _raise_if_unseen(rule)
     reports = reports_of(rule, seed=seed, max_points=max_points)

@@ -92,7 +92,7 @@ def _standings() -> Mapping[str, Standing]:
 
 
 def _derived(one: Standing, known: Mapping[str, Standing]) -> Standing:
-    """A derived rule is valid as long as all rules that it is derived from are valid."""
+    """The standing of a derived rule: valid as long as all rules that it rests on are valid."""
     if one.obstacle or one.certificate is None:
         return one
     for name in one.certificate.axioms:
@@ -130,9 +130,9 @@ def _certified() -> list[Rule]:
 
 
 def default_rules(numerics: Numerics = Numerics.REASSOCIATE) -> list[Rule]:
-    """What ``numerics`` admits of the certified rules of the book that optimise.
+    """The certified rules of the book that optimise, as far as ``numerics`` admits them.
 
-    Of a rule whose directions are of different classes that may be one direction.
+    Of a rule whose directions are of different classes it may admit one direction only.
 
     Raises:
         CertificateError: a certificate was edited.
@@ -208,7 +208,7 @@ def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]
 
 
 def notes_on_rules() -> tuple[str, ...]:
-    """What the user should know of the rules that :func:`load_rules` loaded last, a line each."""
+    """Notes for the user on the rules that :func:`load_rules` loaded last, a line each."""
     return _NOTES.get()
 
 
@@ -235,7 +235,7 @@ def _leave_out(name: str, chosen: dict[str, Rule]) -> None:
 
 def _no_part(name: str) -> RuleError:
     if name.lower().endswith(".pb"):
-        return RuleError(f"{name} is no rulebook; eqsat-opt rules import {name} shows its rules")
+        return RuleError(f"{name} is not a rulebook; eqsat-opt rules import {name} shows its rules")
     installed = ", ".join(installed_rulebooks())
     rulebook = f", an installed rulebook ({installed})" if installed else ""
     return unknown_rule(

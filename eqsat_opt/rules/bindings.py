@@ -8,21 +8,23 @@ that are not known.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from eqsat_opt.ir.dims import SymDim, floor_div
 from eqsat_opt.ir.graph import Attrs
-from eqsat_opt.ir.ops import AttrKind, get_op
+from eqsat_opt.ir.ops import AttrKind, IllTyped, get_op
 from eqsat_opt.ir.types import FLOATS, TensorType
 from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
 
 __all__ = [
+    "REFUSED",
     "Bindings",
     "Undefined",
     "bind_attr",
+    "fits",
     "holds",
     "literal_sizes",
     "operator",
@@ -37,6 +39,10 @@ class Undefined(Exception):
 
     Nor has a float that overflows or is computed from a symbolic size.
     """
+
+
+REFUSED = (IllTyped, Undefined, ZeroDivisionError)
+"""Errors by which typing refuses the values of variables."""
 
 
 @dataclass
@@ -119,7 +125,7 @@ def _computed(kind: str, left: Any, right: Any) -> Any:
     if isinstance(value, float) and (
         math.isnan(value) or (math.isinf(value) and math.isfinite(left) and math.isfinite(right))
     ):
-        raise Undefined(f"{left} {kind} {right} is no number")
+        raise Undefined(f"{left} {kind} {right} is not a number")
     return value
 
 
@@ -136,7 +142,7 @@ def _float(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise Undefined(f"{value} is no number") from error
+        raise Undefined(f"{value} is not a number") from error
 
 
 def _finite(value: Any) -> float:
@@ -249,7 +255,7 @@ def _attr_value(pattern: AttrPattern, kind: AttrKind, bindings: Bindings) -> Any
     if kind == "float":
         return _float(value)
     if isinstance(value, float):
-        raise Undefined(f"{value} is no whole number")
+        raise Undefined(f"{value} is not a whole number")
     return value
 
 
@@ -257,7 +263,7 @@ def operator(term: Apply, bindings: Bindings) -> tuple[str, dict[str, Any]]:
     """The registry operator of a pattern node and its attributes.
 
     Raises:
-        Undefined: if an attribute has no value.
+        Undefined: an attribute has no value.
     """
     if term.op == MAP:
         function = term.attrs["f"]
@@ -273,8 +279,8 @@ def type_of(term: Term, bindings: Bindings) -> TensorType:
     """The type of a pattern by the registry.
 
     Raises:
-        IllTyped: if an operator does not accept its operands.
-        Undefined: if an attribute has no value.
+        IllTyped: an operator does not accept its operands.
+        Undefined: an attribute has no value.
     """
     if isinstance(term, Var):
         if term.name not in bindings.types:
@@ -284,6 +290,20 @@ def type_of(term: Term, bindings: Bindings) -> TensorType:
     operands = [type_of(arg, bindings) for arg in term.args]
     op, attrs = operator(term, bindings)
     return get_op(op).type_fn(operands, attrs)
+
+
+def fits(roots: Iterable[Term], conditions: Iterable[Condition], bindings: Bindings) -> bool:
+    """Whether patterns type and conditions hold.
+
+    Outside a graph nothing is known of how tensors relate, so ``distinct`` and ``follows`` count as
+    true.
+    """
+    try:
+        for root in roots:
+            type_of(root, bindings)
+    except REFUSED:
+        return False
+    return all(holds(condition, bindings, lambda *_: True) for condition in conditions)
 
 
 def types_of(term: Term, bindings: Bindings) -> list[TensorType]:

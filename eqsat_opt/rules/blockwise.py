@@ -40,8 +40,8 @@ class Blockwise:
         outer: the same axis of the result.
         operand: names of two blocks.
         kind: their annotation.
-        alike: what one operand and the others must meet.
-        shapes: what two blocks must meet, as typing alone does not say it.
+        alike: conditions on one operand and the others.
+        shapes: conditions on two blocks that typing alone does not imply.
         free_axis: whether the axis is a variable, called ``axis``.
     """
 
@@ -131,16 +131,14 @@ def gathered(
     return declared(name, doc, _kinds(form, 2), sides, phase=phase, bidirectional=both_ways)
 
 
-def scattered(
-    name: str, doc: str, form: Blockwise, *, phase: Phase = Phase.DERIVATION, both_ways: bool = True
-) -> Rule:
-    """F(concat(x, y)) = concat(F(x), F(y)), read both ways unless told otherwise."""
+def scattered(name: str, doc: str, form: Blockwise) -> Rule:
+    """F(concat(x, y)) = concat(F(x), F(y)), read both ways, for derivations."""
 
     def sides(variables: Mapping[str, Any]) -> Sides:
         apart, together, conditions = _concatenated(form, variables)
         return together, apart, *conditions
 
-    return declared(name, doc, _kinds(form, 2), sides, phase=phase, bidirectional=both_ways)
+    return declared(name, doc, _kinds(form, 2), sides, phase=Phase.DERIVATION, bidirectional=True)
 
 
 def _sliced(form: Blockwise, variables: Mapping[str, Any]) -> tuple[Term, Term, Sides]:

@@ -43,7 +43,7 @@ CONDITIONS = {
     "distinct(x, y)": "two different values of the graph",
     "follows(x, y)": "`y` comes after `x` in the order of the graph, so two siblings merge in one "
     "order only",
-    "x is floating point": "the elements are no integers and no booleans",
+    "x is floating point": "the elements are neither integers nor booleans",
     "a ≈ b, a ≉ b": "the difference is at most, or more than, the tolerance times the size of `b`",
     "x.rank, x.dim(i), p[i]": "the number of axes, the extent along axis `i`, entry `i` of a list",
     "a // b": "the quotient, rounded down",

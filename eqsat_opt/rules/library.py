@@ -71,7 +71,7 @@ def unknown_rule(name: str, further: str) -> RuleError:
 
 
 def named_rules(name: str) -> list[Rule]:
-    """The rule of the book that has this name, or the reverse of which has it, or a family.
+    """The rule of the book that has this name, or whose reverse has it, or those of a family.
 
     Raises:
         RuleError: there is none.

@@ -21,7 +21,7 @@ __all__ = ["NearMiss", "Place", "near_misses"]
 _PLACES = 3
 """Places that are named of each miss; the others are counted."""
 _TRIES = 2_000
-"""Matches of the left sides of one rule that are looked at: several roots may combine freely."""
+"""Most matches of the left sides of one rule that are looked at, as roots may combine freely."""
 _VARIANTS = 8
 """Orders of the operands of sums, products and the like in which a left side is looked for."""
 _UNTOLD = frozenset({"follows"})
@@ -72,8 +72,8 @@ def near_misses(
 ) -> tuple[NearMiss, ...]:
     """The near misses of rules in graphs; those of the book come last.
 
-    A place where a rule applies in one way is none where it misses in another; where it misses in
-    several ways, the one counts in which most of its conditions hold.
+    A place where a rule applies in one way is not listed for another way in which it misses. Where
+    it misses in several ways, the one counts in which most of its conditions hold.
 
     Args:
         graphs: a value of one name is one place in all of them.

@@ -23,7 +23,7 @@ def plus(x: Term, offset: Expr | float) -> Term:
 
 
 def vector(c: Var, size: Expr) -> Term:
-    """A row as a vector; whether it is no more than a row, the reshape says."""
+    """A row as a vector; the reshape demands that it is one row."""
     return ops.Reshape(c, shape=(size,))
 
 

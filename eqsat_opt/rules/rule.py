@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from eqsat_opt.errors import RuleError
 from eqsat_opt.numerics import Numerics
-from eqsat_opt.rules.term import Apply, Condition, Expr, Function, Term, Var
+from eqsat_opt.rules.term import Condition, Expr, Function, Term, Var, applied, parts
 
 __all__ = [
     "Float",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _MOST_TOLERANCE = 1e-5
-"""A rule is verified at the target of a constant, so what it takes for that must be a rounding."""
+"""A rule is verified at the target of a constant, so others may differ by a rounding only."""
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 _REVERSED = "-reversed"
 _MADE = "__rules__"
@@ -90,7 +90,7 @@ class Rule:
         numerics: class of the floating point change.
         phase: where it runs.
         doc: what it says and when it pays.
-        subsumes: whether a left side is matched no more once its right side is there; this changes
+        subsumes: whether a left side is no longer matched once its right side exists; this changes
             what is searched, never what is equal.
         backward: class of the right to left reading, where it is another one.
     """
@@ -106,6 +106,11 @@ class Rule:
     doc: str
     subsumes: bool = False
     backward: Numerics | None = None
+
+    @property
+    def roots(self) -> tuple[Term, ...]:
+        """The roots of both sides, those of the left side first."""
+        return (*self.lhs, *self.rhs)
 
     @property
     def family(self) -> str:
@@ -165,7 +170,7 @@ def rule(
     that is read both ways may be of another class ``backward``.
 
     Raises:
-        RuleError: if the name is not ``family/name``, a value is of another type, a variable is
+        RuleError: the name is not ``family/name``, a value is of another type, a variable is
             unbound, an operator unknown or a tolerance wide.
     """
     if not isinstance(name, str):
@@ -180,7 +185,7 @@ def rule(
     for value, kind in ((numerics, Numerics), (backward or numerics, Numerics), (phase, Phase)):
         if not isinstance(value, kind):
             members = ", ".join(f"{kind.__name__}.{one.name}" for one in kind)
-            raise RuleError(f"{name}: {value!r} is none of {members}")
+            raise RuleError(f"{name}: {value!r} is not one of {members}")
     if backward is not None and not bidirectional:
         raise RuleError(f"{name}: it is not read backward; add bidirectional=True or leave it out")
 
@@ -226,41 +231,29 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 def _names(terms: Sequence[Term]) -> set[str]:
     """Tensor and attribute variables that a match of ``terms`` binds."""
-    bound: set[str] = set()
-    for term in (t for root in terms for t in root.walk()):
-        if isinstance(term, Var):
-            bound.add(term.name)
-        elif isinstance(term, Apply):
-            for value in term.attrs.values():
-                for part in _tuple(value):
-                    if part.kind == "attr":
-                        bound.add(part.args[0])
-    return bound
+    tensors = {name for root in terms for name in root.variables()}
+    entries = (part for t in applied(terms) for value in t.attrs.values() for part in parts(value))
+    return tensors | {part.args[0] for part in entries if part.kind == "attr"}
 
 
 def _used(rule: Rule) -> set[str]:
-    used: set[str] = set()
-    expressions: list[Expr] = []
-    for term in (t for root in rule.rhs for t in root.walk()):
-        if isinstance(term, Var):
-            used.add(term.name)
-        elif isinstance(term, Apply):
-            expressions += [e for v in term.attrs.values() for e in _tuple(v)]
+    used = {name for root in rule.rhs for name in root.variables()}
+    expressions = [e for t in applied(rule.rhs) for v in t.attrs.values() for e in parts(v)]
     for condition in rule.when:
         expressions += [a for a in condition.args if isinstance(a, Expr)]
         used |= {a for a in condition.args if isinstance(a, str)}
-    for leaf in (leaf for e in expressions for leaf in e.leaves()):
-        used.add(leaf.args[0])
-    return used
+    return used | {leaf.args[0] for e in expressions for leaf in e.leaves()}
 
 
 def _check(rule: Rule) -> None:
-    for root in (*rule.lhs, *rule.rhs):
+    for root in rule.roots:
         if not isinstance(root, Term):
-            raise RuleError(f"{rule.name}: {root} is no term; return tensors and operators on them")
+            raise RuleError(
+                f"{rule.name}: {root} is not a term; return tensors and operators on them"
+            )
     for condition in rule.when:
         if not isinstance(condition, Condition):
-            raise RuleError(f"{rule.name}: {condition} is no condition, such as x.rank == 2")
+            raise RuleError(f"{rule.name}: {condition} is not a condition, such as x.rank == 2")
     if len(rule.lhs) != len(rule.rhs):
         raise RuleError(
             f"{rule.name}: {len(rule.lhs)} roots on the left, {len(rule.rhs)} on the right"
@@ -272,7 +265,7 @@ def _check(rule: Rule) -> None:
     for condition in rule.when:
         if condition.kind == "near" and not 0 <= condition.args[2] <= _MOST_TOLERANCE:
             raise RuleError(
-                f"{rule.name}: {condition} is no rounding; give a tolerance from 0 to "
+                f"{rule.name}: {condition} is not a rounding; give a tolerance from 0 to "
                 f"{_MOST_TOLERANCE:g}"
             )
     unbound = _used(rule) - _names(rule.lhs)

@@ -28,7 +28,7 @@ __all__ = [
 GROUP = "eqsat_opt.rulebooks"
 """Entry points of this group name a module with rules, or a list of rules."""
 _LOADING = RLock()
-"""Standard output is the process's; two threads that redirect it must not restore it crosswise."""
+"""Threads that redirect the standard output of the process must take turns to restore it."""
 
 
 def rules_of(module: ModuleType) -> list[Rule]:
@@ -41,7 +41,7 @@ def read_rulebook(path: Path) -> list[Rule]:
     """The rules of a Python file, not verified yet; what it prints goes to standard error.
 
     Raises:
-        RuleError: it is missing, no Python, fails when it is run, defines no rule, or two of
+        RuleError: it is missing, is not Python, fails when it runs, or defines no rule or two of
             one name.
     """
     try:
@@ -55,7 +55,7 @@ def read_rulebook(path: Path) -> list[Rule]:
         line = getattr(error, "lineno", None)
         where = f"line {line}: " if line else ""
         raise RuleError(
-            f"{path} is no Python: {where}{getattr(error, 'msg', error)}; "
+            f"{path} is not Python: {where}{getattr(error, 'msg', error)}; "
             "give a file that defines rules with @rule"
         ) from error
     module = ModuleType(f"_eqsat_opt_rulebook_{id(path)}")

@@ -6,7 +6,7 @@ evaluates on arrays and renders as text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -23,13 +23,16 @@ __all__ = [
     "Size",
     "Term",
     "Var",
+    "applied",
     "concat",
     "distinct",
     "far",
     "follows",
     "is_float",
     "near",
+    "offset",
     "ops",
+    "parts",
     "real",
     "slice_",
     "sqrt",
@@ -320,6 +323,27 @@ class _Ops:
 
 
 ops = _Ops()
+
+
+def applied(roots: Iterable[Term]) -> Iterator[Apply]:
+    """The operators of some terms, operands first; a shared one comes once for each use."""
+    return (term for root in roots for term in root.walk() if isinstance(term, Apply))
+
+
+def parts(value: AttrPattern) -> tuple[Expr, ...]:
+    """The entries of a list attribute, or the attribute itself."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def offset(expression: Expr) -> tuple[Expr, int]:
+    """An expression as another and a literal that is added."""
+    added, base = 0, expression
+    while base.kind in ("+", "-") and base.args[1].kind == "literal":
+        added += base.args[1].args[0] * (1 if base.kind == "+" else -1)
+        base = base.args[0]
+    if base.kind == "+" and base.args[0].kind == "literal":
+        return base.args[1], added + base.args[0].args[0]
+    return base, added
 
 
 def concat(x: Term, y: Term, axis: Size) -> Term:

@@ -39,12 +39,12 @@ class InputSpec:
     """One input that has to be fed.
 
     Attributes:
-        name: Name in the graph.
+        name: name in the graph.
         elem_type: `TensorProto.DataType` of the elements.
-        shape: One entry per axis: a size, or the name of a symbolic dim (one that has none in the
+        shape: one entry per axis: a size, or the name of a symbolic dim (one that has none in the
             model has that of `fresh_dim`); None if even the rank is unknown.
-        is_sequence: The value is a list of such tensors.
-        index_bound: Integers must lie in [0, index_bound) if known to be indices.
+        is_sequence: the value is a list of such tensors.
+        index_bound: integers must lie in [0, index_bound) if known to be indices.
     """
 
     name: str
@@ -81,9 +81,9 @@ def random_inputs(
     and cover their range up to ±128. A symbolic dim has one size wherever its name occurs.
 
     Args:
-        model_or_signature: A model, or the specs of its inputs.
-        seed: Seed of the generator.
-        dims: Sizes of symbolic dims by name; the others get a small default.
+        model_or_signature: a model, or the specs of its inputs.
+        seed: seed of the generator.
+        dims: sizes of symbolic dims by name; the others get a small default.
 
     Raises:
         ModelError: an input has a type for which no value can be made, or an absurd size.

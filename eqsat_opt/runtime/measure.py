@@ -116,16 +116,16 @@ class Measurement:
     """Time of one call.
 
     Attributes:
-        time_us: The estimate: minimum of all samples, less `overhead_us`.
+        time_us: the estimate: minimum of all samples, less `overhead_us`.
         p20_us: 20th percentile of the samples that were not preempted, less `overhead_us`.
-        median_us: Their median, less `overhead_us`.
-        n: Number of samples.
-        n_preempted: How many of them suffered an involuntary context switch.
-        clock: Which clock the times are of: "cpu" for one thread, otherwise "wall".
-        wall_us: Minimum of wall time, nothing subtracted.
-        cpu_us: Minimum of processor time of the process, nothing subtracted.
-        overhead_us: What was subtracted for calling the executor.
-        layout: Layout in which the data was: "plain", "blocked" (onnxruntime's NCHWc), or "alias"
+        median_us: their median, less `overhead_us`.
+        n: number of samples.
+        n_preempted: how many of them suffered an involuntary context switch.
+        clock: which clock the times are of: "cpu" for one thread, otherwise "wall".
+        wall_us: minimum of wall time, nothing subtracted.
+        cpu_us: minimum of processor time of the process, nothing subtracted.
+        overhead_us: what was subtracted for calling the executor.
+        layout: layout in which the data was: "plain", "blocked" (onnxruntime's NCHWc), or "alias"
             for work that only renames a buffer and is never timed.
     """
 
@@ -175,10 +175,10 @@ def measure(
     At least one sample is taken however slow the call is, and at least 21 within the budget.
 
     Args:
-        call: What to time; it is also called for warming up.
-        threads: Number of threads that it uses; 1 selects processor time.
-        budget_s: Time for sampling, after warming up.
-        clock: Source of times.
+        call: what to time; it is also called for warming up.
+        threads: number of threads that it uses; 1 selects processor time.
+        budget_s: time for sampling, after warming up.
+        clock: source of times.
     """
     start = clock.wall_ns()
     for _ in range(_WARM_UPS):

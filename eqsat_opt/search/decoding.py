@@ -1,4 +1,4 @@
-"""From terms back to a graph: values keep the names of the original where they can."""
+"""Turns terms back into a graph, in which values keep the names of the original where they can."""
 
 from __future__ import annotations
 

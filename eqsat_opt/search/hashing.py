@@ -1,9 +1,10 @@
 """How a search recognises a graph that it has seen.
 
-The canonical key tells any two graphs apart. TASO's hash (its source: ``Graph::hash``) adds up one
-number per node, made of the node's operator and those of its producers; operators are shared by
-type and shape. So graphs that rewrite one of two equal blocks or the other collide, and the search
-loses one of them. It is here to reproduce what was published.
+The canonical key differs for any two graphs. TASO's hash (``Graph::hash`` in its source) adds up
+one number per node, which depends on the node's operator and on those of its producers; nodes of
+equal attributes and operand types share one operator. So two graphs collide where one rewrites a
+block and the other an equal block elsewhere, and the search loses one of them. It is here to
+reproduce what was published.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class TasoHash:
     """TASO's hash of graphs over one set of terms.
 
     Args:
-        known: terms that are remembered; what they add to a sum is remembered, too.
+        known: terms that are kept; what each adds to a hash is computed once.
     """
 
     def __init__(self, known: Mapping[bytes, Term]) -> None:
@@ -30,7 +31,7 @@ class TasoHash:
         self._parts: dict[bytes, int] = {}
 
     def __call__(self, graph: TermGraph, new: Mapping[bytes, Term]) -> int:
-        """The hash; ``new`` has the terms of the graph that are not remembered."""
+        """The hash of a graph; ``new`` has its terms that are not among the known ones."""
         total = 0
         for key in graph.order:
             part = self._parts.get(key)
@@ -51,7 +52,7 @@ class TasoHash:
         return self._known.get(key) or new[key]
 
     def _instance(self, term: Term, new: Mapping[bytes, Term]) -> bytes:
-        """What TASO shares: operator, attributes and operand types; the type alone of a leaf."""
+        """What TASO takes for one operator: name, attributes, operand types; of a leaf its type."""
         if term.op in (INPUT, WEIGHT):
             return f"{term.op}{term.type}".encode()
         types = ",".join(str(self._term(c, new).type) for c in term.operands)

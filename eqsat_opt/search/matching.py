@@ -25,10 +25,10 @@ from eqsat_opt.search.terms import Term, TermGraph, Terms
 __all__ = ["Matching", "Rewrite"]
 
 _REMEMBERED = 100_000
-"""Bindings and rewrites that are kept before the memory is emptied."""
+"""Bindings and rewrites that are cached; beyond that the cache is emptied."""
 
 _Look = tuple[str, tuple[str, ...]]
-"""A term from above: its operator and those of its operands."""
+"""The top of a term: its operator and those of its operands."""
 
 
 @dataclass(frozen=True, slots=True)

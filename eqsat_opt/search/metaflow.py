@@ -1,10 +1,10 @@
 """MetaFlow's relaxed backtracking search (Jia et al., MLSys 2019, §4.2, Algorithm 1).
 
 Graphs wait in a queue, cheapest first. Each substitution on the cheapest gives a new graph, which
-waits too if it costs less than α times the best so far: so a search may pass through dearer graphs.
-What the paper leaves open is taken from its source: all places of a rule are tried, graphs seen
-before are dropped, and so are those that became too dear while they waited. TASO's limit on size
-keeps rules that make graphs grow from running away.
+waits too if it costs less than α times the best so far: so a search may pass through graphs that
+cost more. What the paper leaves open is taken from its source: all places of a rule are tried,
+graphs seen before are dropped, and so are those that have become too expensive while they waited.
+TASO's limit on size stops rules that make graphs grow without end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["MetaFlow"]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """How a graph comes from another one; the original comes from none."""
+    """The rewrite that makes a graph of another one; both ``None`` for the original."""
 
     parent: _Visited | None
     rewrite: Rewrite | None
@@ -47,9 +47,9 @@ class MetaFlow:
     """The search and its parameters.
 
     Attributes:
-        alpha: how much dearer than the best a graph may be to be followed; 1 is greedy.
+        alpha: a graph is followed if it costs less than this many times the best; 1 is greedy.
         hash: ``canonical``, or ``taso`` for the lossy hash of the published systems.
-        growth: a graph may have less than this many times the operators of the original.
+        growth: graphs with at least this many times as many operators as the original are dropped.
     """
 
     name: ClassVar[str] = "metaflow"
@@ -160,7 +160,7 @@ class _Run:
         return trial, self._taso(graph, new)
 
     def result(self) -> SearchResult:
-        """Search, and write the best graph down."""
+        """Search, and build the best graph."""
         cost = self._frame.cost
         original_us = graph_cost_us(self._frame.graph, cost)
         stopped_by = self._search()

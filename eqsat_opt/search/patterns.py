@@ -46,7 +46,7 @@ class _Trial:
 
 @dataclass(frozen=True)
 class _Needs:
-    """What a term must look like from above before a closer look is worth it."""
+    """What the top of a term must be before matching is worth trying."""
 
     operators: frozenset[str]
     operands: tuple[frozenset[str], ...]

@@ -1,8 +1,8 @@
-"""Trying and doing rewrites on one graph.
+"""Evaluates rewrites of one graph, and applies them.
 
-A rewrite gives new keys to its roots and to all that reads them. What it costs is known from the
-terms that it makes and those that nothing reads any more: the rest only moves. So a trial builds
-nothing; a graph is built when a search returns to it.
+A rewrite gives new keys to its roots and to all that reads them. The cost of the new graph follows
+from the terms that the rewrite adds and those that nothing reads any more; the other terms only get
+new keys. So a trial builds no graph; that is done when a search returns to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eqsat_opt.search.terms import Term, TermGraph, Terms
 __all__ = ["Trial", "Workbench", "rewritten"]
 
 _REMEMBERED = 1_000_000
-"""Entries of remembered cones, so that a graph of thousands of operators does not fill memory."""
+"""Entries of cached cones, so that a graph of thousands of operators does not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Trial:
 def rewritten(
     terms: Terms, graph: TermGraph, rewrite: Rewrite
 ) -> tuple[TermGraph, dict[bytes, Term]]:
-    """The graph after ``rewrite``, and its terms that are not remembered."""
+    """The graph after ``rewrite``, and those of its terms that ``terms`` does not hold yet."""
     known = terms.known
     new = {term.key: term for term in rewrite.made}
     moved = dict(zip(rewrite.roots, rewrite.results, strict=True))
@@ -54,7 +54,7 @@ class Workbench:
 
     Args:
         terms: of the search.
-        graph: one that is remembered.
+        graph: one whose terms ``terms`` holds.
     """
 
     def __init__(self, terms: Terms, graph: TermGraph) -> None:
@@ -80,7 +80,7 @@ class Workbench:
         self._room = _REMEMBERED
 
     def apply(self, rewrite: Rewrite) -> TermGraph:
-        """The graph after ``rewrite``, its terms remembered."""
+        """The graph after ``rewrite``, whose terms are added to those of the search."""
         graph, new = rewritten(self._terms, self.graph, rewrite)
         self._terms.remember(new.values())
         return graph
@@ -97,7 +97,7 @@ class Workbench:
     # What a rewrite moves -------------------------------------------------------------------------
 
     def _cone(self, roots: tuple[int, ...]) -> list[int]:
-        """Everything above the roots, operands first."""
+        """Positions of all terms that depend on the roots, operands first."""
         cone = self._cones.get(roots)
         if cone is None:
             readers = self._readers
@@ -115,7 +115,7 @@ class Workbench:
         return cone
 
     def _moved(self, rewrite: Rewrite) -> Trial | None:
-        """The trial where all that moves stays different; ``None`` where terms become equal."""
+        """The trial where no two terms become equal; ``None`` where some do."""
         place = self._place
         roots = tuple([place[key] for key in rewrite.roots])
         if self._has_doubles(roots, rewrite.results):
@@ -148,7 +148,7 @@ class Workbench:
         )
 
     def _has_doubles(self, roots: Sequence[int], results: Sequence[bytes]) -> bool:
-        """Whether some operator would read one value twice that were two: it reads fewer bytes."""
+        """Whether two operands of some operator become one value, so that it reads fewer bytes."""
         if len(set(results)) < len(results):
             return True
         for root, key in zip(roots, results, strict=True):
@@ -160,7 +160,7 @@ class Workbench:
     def _balance(
         self, roots: Sequence[int], results: Sequence[bytes], made: dict[bytes, Term]
     ) -> tuple[int, int]:
-        """Change of cost and size: terms that come to life, less those that nothing reads."""
+        """Change of cost and size: terms that are added, less those that nothing reads any more."""
         place, live = self._place, self._live
         gained: dict[int, int] = {}
         cost = size = 0

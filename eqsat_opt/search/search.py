@@ -1,4 +1,4 @@
-"""What every search is: rules and prices in, a cheaper graph and how it was found out."""
+"""What every search takes and returns: rules and prices; a cheaper graph and how it was found."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SearchResult:
     """The best graph.
 
     Attributes:
-        graph: it.
+        graph: the best graph.
         cost_us: its cost, recomputed from the graph.
         original_cost_us: that of the original.
         steps: names of the rules that lead to it, in order.
@@ -86,8 +86,8 @@ class SearchResult:
         time_s: of the search.
         graphs: graphs visited.
         tried: substitutions tried.
-        duplicates: those that led to a graph seen before.
-        pruned: those that led to one too dear or too large.
+        duplicates: substitutions that led to a graph seen before.
+        pruned: substitutions that led to a graph too expensive or too large.
     """
 
     graph: Graph
@@ -111,7 +111,8 @@ class Search(Protocol):
 
     Attributes:
         name: as the command line calls it.
-        exact: whether no graph that the rules reach costs less once it is ``exhausted``.
+        exact: whether a search that ended as ``exhausted`` has found the cheapest graph that the
+            rules reach.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]

@@ -31,7 +31,7 @@ INPUT, WEIGHT, OUTPUT = "Input", "Weight", "Output"
 """Terms that are no operators: a graph input, a constant, and one result of an opaque node."""
 
 PICOSECONDS = 1e6
-"""In a microsecond."""
+"""Picoseconds in a microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Terms:
         original: gives the interface, the leaves and the opaque nodes.
         cost: prices operators.
         known: key to term.
-        rank: inputs and constants in their order.
+        rank: position of each input and constant in the original.
     """
 
     original: Graph
@@ -208,7 +208,7 @@ class Terms:
         sources: tuple[str, ...] = (),
         rules: tuple[str, ...] = (),
     ) -> Term:
-        """The term of a registry operator, the known one if there is one; it is not remembered.
+        """The term of a registry operator: the known one, or a new one that is not added.
 
         Raises:
             IllTyped: the operator is not defined on these operands.
@@ -245,7 +245,7 @@ class Terms:
         return known
 
     def moved(self, term: Term, operands: Sequence[Term]) -> Term:
-        """The same operator on other operands of the same types; it is not remembered."""
+        """The same operator on other operands of the same types; the term is not added."""
         keys = tuple(operand.key for operand in operands)
         is_registered = term.op not in (OPAQUE, OUTPUT)
         const = is_registered and all(operand.const for operand in operands)
@@ -257,7 +257,7 @@ class Terms:
     def graph(
         self, outputs: tuple[bytes, ...], more: Mapping[bytes, Term] | None = None
     ) -> TermGraph:
-        """The graph that computes ``outputs``; ``more`` has terms that are not remembered."""
+        """The graph that computes ``outputs``; ``more`` has terms beyond those of the search."""
         known, new = self.known, more or {}
         order: list[bytes] = []
         done: set[bytes] = set()
@@ -282,7 +282,7 @@ class Terms:
         )
 
     def remember(self, terms: Iterable[Term]) -> None:
-        """Keep terms for graphs that are kept."""
+        """Add terms to those of the search."""
         for term in terms:
             self.known.setdefault(term.key, term)
 

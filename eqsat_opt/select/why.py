@@ -206,10 +206,9 @@ def _reason(found: Extraction, increase: float, is_used: bool) -> str:
     if increase <= _TIE:
         return "a graph with it costs the same"
     if not is_used:
-        return f"it adds work that saves nothing: {increase:.2%} dearer"
-    return (
-        f"the {'cheapest graph' if proven else 'best graph found'} with it is {increase:.2%} dearer"
-    )
+        return f"it adds work that saves nothing: it costs {increase:.2%} more"
+    best = "cheapest graph" if proven else "best graph found"
+    return f"the {best} with it costs {increase:.2%} more"
 
 
 def rewrites(graph: Graph) -> tuple[Rewrite, ...]:
@@ -222,7 +221,7 @@ def rewrites(graph: Graph) -> tuple[Rewrite, ...]:
 
 
 def kernel_uses(proposal: Proposal) -> tuple[KernelUse, ...]:
-    """Kernels of the original and of the best selection, the dearest total first."""
+    """Kernels of the original and of the best selection, the highest total first."""
     choice = proposal.choice
     kernels = {
         id(item): kernel

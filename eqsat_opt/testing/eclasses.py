@@ -67,9 +67,9 @@ class EClassReport:
             class, has no value (it is not a tensor, or its operator refused its operands). An
             e-node that refuses its own operands is counted in neither.
         bad: members that disagree, in the order in which they were made.
-        suspects: rules that united members of bad classes, likeliest first: a wrong rule leaves
-            hardly any good class, while others suffer from it here and there. A saturation of one
-            round gives the shortest list.
+        suspects: rules that united members of bad classes, likeliest first: few of the classes
+            that a wrong rule touched are good, while a right rule is in bad classes only where a
+            wrong one was, too. A saturation of one round gives the shortest list.
     """
 
     equalities: int
@@ -107,7 +107,7 @@ class _Evaluator:
         if handle is not None and type_.dtype not in FLOATS:
             return np.asarray(handle.load())  # Indices, masks and shapes mean what they are.
         if handle is not None:
-            # A view has the values of what it shows.
+            # A view has the values of what it is a view of.
             base = lowered.view_of.get(name, name)
             return self._weight(base, lowered.constants[base].type).reshape(shape)
         rng = np.random.default_rng([self.seed, eclass])
@@ -125,7 +125,7 @@ class _Evaluator:
         return drawn
 
     def _bound(self, eclass: int) -> int:
-        """Integers are drawn below the extents that they index."""
+        """The bound below which integers of a class are drawn: the extents that they index."""
         extents = [8]
         for node in self.eclasses.parents[eclass]:
             if self.eclasses.op[node] == "Gather":

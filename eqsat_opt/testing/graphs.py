@@ -65,7 +65,7 @@ class GraphMaker:
         """Apply an operator of the registry; all its attributes must be given.
 
         Raises:
-            IllTyped: if the operands do not fit.
+            IllTyped: the operands do not fit.
         """
         types = [self.type(name) for name in operands]
         name = f"v{len(self._nodes)}"

@@ -51,7 +51,7 @@ class RunnerBackend(Backend):
     """Backend of an executor; a subclass says how to build one.
 
     Attributes:
-        devices: Names of the devices that it runs on.
+        devices: names of the devices that it runs on.
     """
 
     devices: ClassVar[Sequence[str]] = ("CPU",)
@@ -101,10 +101,10 @@ class RunnerBackend(Backend):
         """Run one operator on arrays.
 
         Args:
-            node: The operator.
-            inputs: Arrays for its inputs that are not left out.
-            device: Device to run on.
-            outputs_info: Dtype and shape of each output; otherwise the executor infers them.
+            node: the operator.
+            inputs: arrays for its inputs that are not left out.
+            device: device to run on.
+            outputs_info: dtype and shape of each output; otherwise the executor infers them.
             kwargs: `opset_version`, and options of the executor.
         """
         opset = kwargs.pop("opset_version", None) or onnx.defs.onnx_opset_version()

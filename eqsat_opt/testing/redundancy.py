@@ -100,7 +100,7 @@ class RedundancyReport:
 
 def _weight(rule: Rule) -> int:
     """Operators of both sides: of two rules that imply each other, the larger one leaves."""
-    return sum(sum(1 for _ in root.walk()) for root in (*rule.lhs, *rule.rhs)) + len(rule.when)
+    return sum(sum(1 for _ in root.walk()) for root in rule.roots) + len(rule.when)
 
 
 def redundant(

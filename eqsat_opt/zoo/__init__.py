@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +17,8 @@ from eqsat_opt.zoo._registry import RECIPES, Description, Recipe, Size
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from eqsat_opt.zoo._external import save_external, synthetic_large
 
 __all__ = ["Description", "build", "describe", "names", "save_external", "synthetic_large"]
 
@@ -67,39 +68,13 @@ def build(
     return builder(seed, **{**(recipe.tiny if scale == "tiny" else {}), **sizes})
 
 
-def save_external(model: ModelProto, path: str | os.PathLike[str]) -> None:
-    """Write `model` to `path` and its weights of 1 KiB and more to `path` + ".data".
-
-    Raises:
-        ModelError: the files cannot be written; none is left behind.
-    """
-    from eqsat_opt.zoo import _external
-
-    _external.save_external(model, path)
-
-
-def synthetic_large(
-    path: str | os.PathLike[str],
-    bytes: int = 1_500_000_000,
-    *,
-    width: int = 4096,
-    batch: int = 4,
-    seed: int = 0,
-) -> None:
-    """Write a rectified chain x ← relu(xW + b) with at least `bytes` of external weights.
-
-    Weights are drawn and written in pieces, so memory does not grow with the model. They lie in
-    `path` + ".data"; input `x` and output `y` have shape (batch, width).
-
-    Raises:
-        ModelError: the files cannot be written; none is left behind.
-    """
-    from eqsat_opt.zoo import _external
-
-    _external.synthetic_large(path, bytes, width=width, batch=batch, seed=seed)
-
-
 def _recipe(name: str) -> Recipe:
     if name not in RECIPES:
         raise OptionError(f"unknown zoo model {name!r}; choose one of {', '.join(RECIPES)}")
     return RECIPES[name]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("save_external", "synthetic_large"):
+        return getattr(importlib.import_module("eqsat_opt.zoo._external"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from onnx import ModelProto
 
 from eqsat_opt.zoo._builder import GraphBuilder, Value
@@ -25,17 +28,10 @@ def bert(
     """
     b = GraphBuilder("bert", seed)
     x = b.layer_norm(b.input("embeddings", (1, tokens, hidden)))
-    for _ in range(layers):
-        x = encoder_layer(
-            b,
-            x,
-            heads=heads,
-            feed_forward=feed_forward,
-            activation=b.gelu,
-            linear=b.linear,
-            branch_gain=(2 * layers) ** -0.5,
-        )
-    return b.model({"hidden": x})
+    layer = partial(
+        encoder_layer, b, heads=heads, feed_forward=feed_forward, activation=b.gelu, linear=b.linear
+    )
+    return b.model({"hidden": _stacked(x, layers, layer)})
 
 
 def bert_deep(
@@ -50,17 +46,16 @@ def bert_deep(
     """Build a narrow and very deep encoder of 28 operators per layer, rectified feed-forward."""
     b = GraphBuilder("bert_deep", seed)
     x = b.input("embeddings", (1, tokens, hidden))
+    layer = partial(
+        encoder_layer, b, heads=heads, feed_forward=feed_forward, activation=b.relu, linear=b.linear
+    )
+    return b.model({"hidden": _stacked(x, layers, layer)})
+
+
+def _stacked(x: Value, layers: int, layer: Callable[..., Value]) -> Value:
     for _ in range(layers):
-        x = encoder_layer(
-            b,
-            x,
-            heads=heads,
-            feed_forward=feed_forward,
-            activation=b.relu,
-            linear=b.linear,
-            branch_gain=(2 * layers) ** -0.5,
-        )
-    return b.model({"hidden": x})
+        x = layer(x, branch_gain=(2 * layers) ** -0.5)
+    return x
 
 
 def bert_taso(

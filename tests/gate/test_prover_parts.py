@@ -678,7 +678,7 @@ def _whole(x: Tensor) -> Sides:
 
 @rule("wrong/made-whole")
 def _made_whole(x: Tensor) -> Sides:
-    """A half is no whole number."""
+    """A half is not a whole number."""
     half = ops.Scalar(value=0.5, dtype="int64")
     return x + half, half + x
 

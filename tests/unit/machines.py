@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from eqsat_opt.contest.race import race_prepared
+from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
 
-__all__ = ["Machine"]
+__all__ = ["Machine", "race_prepared"]
+
+
+def race_prepared(
+    entrants: Mapping[str, Callable[[], Callable[[], object]]], original: str, **settings: Any
+) -> RaceResult:
+    """Race whatever can be built and then called, as runners without inputs."""
+
+    def bind(prepare: Callable[[], Callable[[], object]], _feeds: object) -> Callable[[], object]:
+        return prepare()
+
+    runners: dict[str, Any] = {
+        name: partial(SimpleNamespace, bind=partial(bind, prepare))
+        for name, prepare in entrants.items()
+    }
+    return race(runners, original, {}, **settings)
 
 
 class Machine:

@@ -297,7 +297,7 @@ def test_damaged_file_of_certificates(
 ) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(CertificateError, match=f"no file of certificates .*{why}.*{command}$"):
+    with pytest.raises(CertificateError, match=f"not a file of certificates .*{why}.*{command}$"):
         read_certificates(path)
     assert read_certificates(path, strict=False) == {}
 
@@ -347,11 +347,11 @@ def test_rule_over_an_unknown_operator(tmp_path: Path) -> None:
 def test_file_that_is_no_python(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("rule: x + 0 => x\n  indeed\n")
-    with pytest.raises(RuleError, match="is no Python: line") as caught:
+    with pytest.raises(RuleError, match="is not Python: line") as caught:
         load_rules(str(path), Numerics.RELAXED)
     assert "\n" not in str(caught.value)
     path.write_bytes(b"\x7fELF\x00\x00")
-    with pytest.raises(RuleError, match=r"mine\.py (is no Python|cannot be loaded)"):
+    with pytest.raises(RuleError, match=r"mine\.py (is not Python|cannot be loaded)"):
         load_rules(str(path), Numerics.RELAXED)
 
 

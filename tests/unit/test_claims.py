@@ -268,15 +268,15 @@ DAMAGES: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("no such level", with_value("level", 4), "there is no level 4"),
     ("negative level", with_value("level", -1), "level of a certificate is -1"),
     ("huge level", with_value("level", 10**4000), "level of a certificate is 1000"),
-    ("NaN", with_value("float32", float("nan")), "NaN is no number"),
-    ("infinity", with_value("float32", float("-inf")), "-Infinity is no number"),
+    ("NaN", with_value("float32", float("nan")), "NaN is not a number"),
+    ("infinity", with_value("float32", float("-inf")), "-Infinity is not a number"),
     ("name of two lines", with_value("rule", "mine/relu\nerror"), "certificate is 'mine/relu\\ne"),
     ("no name", with_value("rule", ["mine/relu"]), "rule of a certificate is"),
     ("count as float", with_direction("instances", 1.5), "instances of a direction is 1.5"),
     ("no directions", with_value("directions", {}), "directions of a certificate is {}"),
-    ("no direction", with_value("directions", [3]), "a direction is no object"),
+    ("no direction", with_value("directions", [3]), "a direction is not an object"),
     ("twice", lambda d: {**d, "certificates": 2 * d["certificates"]}, "2 certificates of"),
-    ("no certificate", lambda d: {**d, "certificates": [3]}, "a certificate is no object"),
+    ("no certificate", lambda d: {**d, "certificates": [3]}, "a certificate is not an object"),
     ("no list", lambda d: {**d, "certificates": "all"}, "lists no certificates"),
     ("format to come", lambda d: {**d, "format": 99}, "not of format 2"),
     ("format as truth", lambda d: {**d, "format": True}, "not of format 2"),
@@ -325,7 +325,7 @@ def test_what_is_no_file_of_certificates(
 def test_every_truncation_is_refused(book: Callable[..., Path], genuine: Certificate) -> None:
     whole = json.dumps(raw_of(genuine)).encode()
     for length in range(0, len(whole), 37):
-        assert "is no file of certificates" in refusal(book(RIGHT, raw=whole[:length]))
+        assert "is not a file of certificates" in refusal(book(RIGHT, raw=whole[:length]))
 
 
 def test_infinite_number(book: Callable[..., Path], genuine: Certificate) -> None:
@@ -357,8 +357,8 @@ def _folder(path: Path) -> None:
     ("put", "why"),
     [
         (_folder, "Is a directory"),
-        (os.mkfifo, "it is no ordinary file"),
-        (lambda path: path.symlink_to("/dev/zero"), "it is no ordinary file"),
+        (os.mkfifo, "it is not an ordinary file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is not an ordinary file"),
         (lambda path: path.symlink_to(path.name), "Too many levels"),
     ],
     ids=["folder", "pipe", "device", "loop"],
@@ -410,7 +410,7 @@ def test_every_command_refuses_a_forged_certificate(
         assert "claims other directions or methods" in error_of(capsys, *command)
     certificates_beside(Path(path)).write_text("{")
     for command in commands:
-        assert "is no file of certificates" in error_of(capsys, *command)
+        assert "is not a file of certificates" in error_of(capsys, *command)
     assert not (tmp_path / "out.onnx").exists()
     # What the message says to do helps.
     assert run(["rules", "import", path, "--jobs", "1", "--write", "--quiet"]) == 0

@@ -245,7 +245,7 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--set", "metaflow.beta=1"], "no parameter 'beta'; choose from alpha, hash, growth"),
         (["--set", "alpha=1"], "is not SEARCH.NAME=VALUE"),
         (["--set", "metaflow.alpha"], "is not SEARCH.NAME=VALUE"),
-        (["--set", "eqsat.nodes=1"], "for 'eqsat', which is no search among the methods"),
+        (["--set", "eqsat.nodes=1"], "for 'eqsat', which is not a search among the methods"),
         (["--set", "metaflow.alpha=2", "--set", "metaflow.alpha=3"], "alpha twice; keep one"),
         (["--methods", "eqsat", "--set", "metaflow.alpha=2"], "among the methods (none)"),
         (["--budget", "-1"], "the limit of -1 graphs is negative"),

@@ -284,11 +284,11 @@ def test_import_of_what_is_no_rulebook(capsys: pytest.CaptureFixture[str], tmp_p
     assert "neither a rulebook (.py) nor" in error_of(capsys, "import", str(text))
     python = tmp_path / "rules.py"
     python.write_text("x + y = = y + x")
-    assert "is no Python: line 1" in error_of(capsys, "import", str(python))
+    assert "is not Python: line 1" in error_of(capsys, "import", str(python))
     python.write_text("raise SystemExit(3)")
     assert "cannot be loaded: line 1: SystemExit: 3" in error_of(capsys, "import", str(python))
     python.write_bytes(b"x = 0\x00")
-    assert "is no Python: source code" in error_of(capsys, "import", str(python))
+    assert "is not Python: source code" in error_of(capsys, "import", str(python))
     python.write_text(RIGHT.replace("ops.Abs(ops", "ops.Absolute(ops"))
     assert "unknown operator 'Absolute'" in error_of(capsys, "import", str(python))
     assert "no rule file" in error_of(capsys, "import", str(tmp_path / "absent.py"))

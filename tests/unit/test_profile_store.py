@@ -150,9 +150,8 @@ def test_damaged_file_is_reported_and_kept(tmp_path: Path) -> None:
             with pytest.raises(StoreError, match=r"damaged.*move it away"):
                 attempt()
         assert path.read_bytes() == garbage
-        moved = store.set_aside()
-        assert moved is not None
-        assert moved.read_bytes() == garbage
+        store.close()
+        path.rename(path.with_name("damaged"))
         store.put_many({KEY: RESULT})
         assert store.get_many([KEY]) == {KEY: RESULT}
 
@@ -177,10 +176,6 @@ def test_unreadable_entry_is_reported(store: ProfileStore, text: str) -> None:
     connection.close()
     with pytest.raises(StoreError, match="damaged"):
         store.get_many([KEY])
-
-
-def test_nothing_to_set_aside(store: ProfileStore) -> None:
-    assert store.set_aside() is None
 
 
 def test_full_disk_keeps_what_was_there(store: ProfileStore) -> None:

@@ -110,7 +110,7 @@ def root_not_taken(c: Tensor, x: Tensor) -> Sides:
 
 @rule("guarded/no-number")
 def no_number(x: Tensor, w: Tensor) -> Sides:
-    """The logarithm of a negative number is no number, which the condition asks for."""
+    """The logarithm of a negative number is not a number, which the condition asks for."""
     return ops.Where(ops.IsNaN(ops.Log(x)), w, x), x, x.shape == w.shape
 
 
@@ -133,7 +133,7 @@ def half_of_all(x: Tensor) -> Sides:
 
 @rule("new/times-nothing")
 def times_nothing(x: Tensor) -> Sides:
-    """0 times 1/0 is no number."""
+    """0 times 1/0 is not a number."""
     return ops.Relu(x), ops.Relu(x) + ops.Scale(_inverse(x), factor=0.0)
 
 

@@ -207,7 +207,7 @@ def test_a_selection_brings_the_directions_that_its_class_admits() -> None:
 
 @rule("test/mean-of-copies", numerics=Numerics.REFACTOR)
 def mean_of_copies(x: Tensor, n: Int, m: Int) -> Sides:
-    """The mean of no copies at all is no number."""
+    """The mean of no copies at all is not a number."""
     copies = ops.Expand(x, shape=(n, m))
     left = ops.ReduceMean(copies, axes=(0,), keepdims=1)
     return left, x, x.rank == 2, x.dim(0) == 1, x.dim(1) == m, is_float(x)

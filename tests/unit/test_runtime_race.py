@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from eqsat_opt.contest.race import race, race_prepared
+from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.contest.standing import Standing
 from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from tests.unit.machines import Machine
+from tests.unit.machines import Machine, race_prepared
 
 
 def failing(message: str) -> Callable[[], Callable[[], object]]:

@@ -166,7 +166,7 @@ def test_constants_are_handles() -> None:
         ("graph", lambda d: d["inputs"].append(d["inputs"][0]), "which is empty or taken"),
         ("graph", lambda d: d["nodes"][0].update(op="No"), "has the unknown operator 'No'"),
         ("graph", lambda d: d["nodes"][0].update(outputs=[]), "has 0 outputs; it has one"),
-        ("graph", lambda d: d["nodes"][0].update(of=["", "If"]), "is no opaque node"),
+        ("graph", lambda d: d["nodes"][0].update(of=["", "If"]), "is not an opaque node"),
         ("graph", lambda d: d["constants"][0].pop("digest"), "lacks the field 'digest'"),
         ("graph", lambda d: d["constants"][0].update(type=["float32", [-1]]), "negative size"),
         ("eclasses", lambda d: d.pop("format"), "has no format; this version reads"),

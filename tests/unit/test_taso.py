@@ -105,7 +105,7 @@ def test_a_file_is_read(written: Path) -> None:
 
 def test_every_truncation_is_refused(written: Path) -> None:
     for length in range(len(SMALL)):
-        with pytest.raises(RuleError, match="no intact TASO substitution file"):
+        with pytest.raises(RuleError, match="not an intact TASO substitution file"):
             _read(written, SMALL[:length])
 
 
@@ -131,7 +131,7 @@ def test_damage_is_refused_or_reads_as_a_rule(written: Path) -> None:
     ("data", "reason"),
     [
         (b"", "holds no rule"),
-        (b"not a protobuf at all", "no intact TASO substitution file"),
+        (b"not a protobuf at all", "not an intact TASO substitution file"),
         (message((2, b"")), "more than rules"),
         (message((1, 7)), "needs messages"),
         (message((1, b"")), "replaces nothing"),

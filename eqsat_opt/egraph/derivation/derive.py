@@ -98,7 +98,7 @@ class Prover:
             most: instances at which a rule has to be derived.
 
         Raises:
-            RuleError: if two axioms have one name.
+            RuleError: two axioms have one name.
         """
         self.axioms = readable(_distinct(axioms))
         self.iterations = iterations
@@ -205,7 +205,7 @@ def _distinct(rules: Sequence[Rule]) -> list[Rule]:
     """Each rule once.
 
     Raises:
-        RuleError: if two have one name.
+        RuleError: two have one name.
     """
     named = {rule.name: rule for rule in rules}
     for rule in rules:

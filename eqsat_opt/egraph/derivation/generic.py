@@ -144,7 +144,7 @@ def _drawn(rule: Rule, typing: Scenario, rng: random.Random) -> Bindings | None:
     """Numbers for what is free, where both sides then type and the conditions hold."""
     functions = cycle((name, ()) for name in _FUNCTIONS)
     named = {name: next(functions) for name, kind in rule.kinds if kind == "Func"}
-    dtypes = demanded((*rule.lhs, *rule.rhs))
+    dtypes = demanded(rule.roots)
     for _ in range(_DRAWS):
         try:
             sizes, numbers = _sizes(typing, rng), _numbers(typing, rng)

@@ -34,7 +34,7 @@ class GroundTerms:
         """The number of a term.
 
         Raises:
-            RuleError: if it does not type in the instance.
+            RuleError: it does not type in the instance.
         """
         try:
             type_ = type_of(term, self.bindings)

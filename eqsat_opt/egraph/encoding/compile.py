@@ -17,7 +17,7 @@ from eqsat_opt.ir.folding import rounds_alike
 from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.rules.rule import Phase, Rule
-from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr, Term, Var, applied, parts
 
 __all__ = ["BY_SCALE", "compile_rule"]
 
@@ -31,7 +31,7 @@ match the whole e-graph again instead of what is new; read plainly in an action 
 def _kinds(rule: Rule) -> dict[str, str]:
     """Attribute variables to the kind of the attribute that binds them."""
     kinds: dict[str, str] = {}
-    for term in (t for root in rule.lhs for t in root.walk() if isinstance(t, Apply)):
+    for term in applied(rule.lhs):
         for name, value in term.attrs.items():
             if isinstance(value, tuple):
                 kinds |= {part.args[0]: "int" for part in value if part.kind == "attr"}
@@ -52,18 +52,16 @@ _LITERAL_LISTS = frozenset({"perm", "axes"})
 def _literal(rule: Rule) -> set[str]:
     """Attribute variables that cannot be symbols: no single integer is one, nor is an axis."""
     found: set[str] = set()
-    for term in (t for root in rule.lhs for t in root.walk() if isinstance(t, Apply)):
+    for term in applied(rule.lhs):
         for name, value in term.attrs.items():
             if name in _LITERAL_LISTS or term.op == MAP or OPS[term.op].attrs[name] != "ints":
-                parts = value if isinstance(value, tuple) else (value,)
-                found |= {part.args[0] for part in parts if part.kind == "attr"}
+                found |= {part.args[0] for part in parts(value) if part.kind == "attr"}
     return found
 
 
 def _moves(rule: Rule) -> bool:
     """Whether a rule moves elements in memory; a reshape leaves them in their places."""
-    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
-    return any(isinstance(term, Apply) and term.op not in (MAP, "Reshape") for term in terms)
+    return any(term.op not in (MAP, "Reshape") for term in applied(rule.roots))
 
 
 class _Compiler:
@@ -201,7 +199,7 @@ def compile_rule(rule: Rule, number: int, schema: Schema, ruleset: str | None = 
     """The egglog commands of one directed rule, in the ruleset of its phase if none is given.
 
     Raises:
-        RuleError: if an operator of the right side cannot be typed in the e-graph, or an attribute
+        RuleError: an operator of the right side cannot be typed in the e-graph, or an attribute
             is computed that is of another kind.
     """
     return _Compiler(rule, number, schema).text(ruleset or rule.phase)

@@ -68,7 +68,7 @@ class Expressions:
         """An expression as text of a kind of attribute; a whole number may stand for a float.
 
         Raises:
-            RuleError: if it is of another kind.
+            RuleError: it is of another kind.
         """
         own = self.kind(expression)
         if kind == "float" and own == "int":
@@ -235,7 +235,7 @@ class Expressions:
         """Add the facts of a condition.
 
         Raises:
-            RuleError: if the e-graph cannot decide it.
+            RuleError: the e-graph cannot decide it.
         """
         args = condition.args
         match condition.kind:

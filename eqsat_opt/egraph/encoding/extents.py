@@ -80,7 +80,7 @@ class ExtentCodes:
         """Codes of all extents in ``terms``: different ones, and none near a literal.
 
         Raises:
-            SaturationError: if no salt gives such codes.
+            SaturationError: no salt gives such codes.
         """
         found = {
             dim: None

@@ -22,7 +22,7 @@ from eqsat_opt.ir.ops import OPS
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.types import FLOATS, WHOLE_RANGES
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, Expr
+from eqsat_opt.rules.term import MAP, Apply, Expr, applied
 
 __all__ = ["SORTS", "Schema", "key_of", "want_table"]
 
@@ -85,11 +85,7 @@ class Schema:
         """The schema for ``rules`` and for terms of ``held``: operators with operand counts."""
         held, rules = set(held), tuple(rules)
         mentioned = {
-            term.op
-            for rule in rules
-            for root in (*rule.lhs, *rule.rhs)
-            for term in root.walk()
-            if isinstance(term, Apply) and _has_columns(term)
+            term.op for rule in rules for term in applied(rule.roots) if _has_columns(term)
         }
         typed = mentioned | {op for op, _ in held if op in _TYPED_IN_MODELS}
         roots = tuple(sorted({1, *(len(rule.lhs) for rule in rules)}))

@@ -44,7 +44,7 @@ def program_for(
         exact: whether every bit counts.
 
     Raises:
-        RuleError: if a rule cannot be compiled.
+        RuleError: a rule cannot be compiled.
     """
     held = frozenset((term.op, len(term.children)) for term in terms)
     return _program(tuple(rules), held, exact)

@@ -12,13 +12,13 @@ from functools import lru_cache
 from eqsat_opt.egraph.encoding.typing import is_typed
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, Term
+from eqsat_opt.rules.term import MAP, Term, applied
 
 __all__ = ["relevant"]
 
 
 def _operators(roots: Iterable[Term]) -> frozenset[str]:
-    return frozenset(t.op for root in roots for t in root.walk() if isinstance(t, Apply))
+    return frozenset(term.op for term in applied(roots))
 
 
 def _is_made(op: str) -> bool:

@@ -102,8 +102,8 @@ def saturate(
         progress: told of every round.
 
     Raises:
-        RuleError: if a rule cannot be compiled.
-        SaturationError: if the engine fails, for instance because a rule unites tensors of
+        RuleError: a rule cannot be compiled.
+        SaturationError: the engine fails, for instance because a rule unites tensors of
             different type.
     """
     start = time.perf_counter()
@@ -207,8 +207,8 @@ def saturate_windows(windows: Lowered, rules: Sequence[Rule], budget: Budget) ->
     """Saturate cut-out parts of a model under the rules of phase ``recognise`` and nothing else.
 
     Raises:
-        RuleError: if a rule cannot be compiled.
-        SaturationError: if the engine fails.
+        RuleError: a rule cannot be compiled.
+        SaturationError: the engine fails.
     """
     start = time.perf_counter()
     chosen = [rule for rule in rules if rule.phase is Phase.RECOGNISE]

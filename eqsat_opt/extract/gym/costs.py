@@ -98,7 +98,7 @@ def _implementations(name: str, node: Mapping[str, Any]) -> list[tuple[str, _Row
         return [("0", common)]
     given = node["implementations"]
     if not isinstance(given, list) or not given:
-        raise ExtractionError(f"e-node {name} has implementations that are no list of objects")
+        raise ExtractionError(f"e-node {name} has implementations that are not a list of objects")
     found: dict[str, _Row] = {}
     for number, item in enumerate(given):
         if not isinstance(item, dict):
@@ -115,7 +115,7 @@ def _implementations(name: str, node: Mapping[str, Any]) -> list[tuple[str, _Row
 def _costs(name: str, item: Mapping[str, Any]) -> _Row:
     costs = item.get("costs", {})
     if not isinstance(costs, dict):
-        raise ExtractionError(f"e-node {name} has costs that are no object of metrics")
+        raise ExtractionError(f"e-node {name} has costs that are not an object of metrics")
     if METRIC in item:
         if METRIC in costs:
             raise ExtractionError(f"e-node {name} gives the metric {METRIC} twice; keep one")

@@ -202,7 +202,7 @@ def _children(nodes: Mapping[str, Any], node_class: IntArray) -> tuple[IntArray,
     lists = [node.get("children", ()) for node in nodes.values()]
     if set(map(type, lists)) - {list, tuple}:
         name = next(n for n, c in zip(nodes, lists, strict=True) if not isinstance(c, list | tuple))
-        raise ExtractionError(f"e-node {name} has children that are no list of e-node ids")
+        raise ExtractionError(f"e-node {name} has children that are not a list of e-node ids")
     pointers = np.zeros(len(lists) + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), out=pointers[1:])
     number = {name: i for i, name in enumerate(nodes)}

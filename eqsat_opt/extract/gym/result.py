@@ -64,7 +64,7 @@ def read_choice(
         raise ExtractionError(f"{path} has no choices {{class id: e-node id}}; give a result file")
     names = data.get("implementations", {})
     if not isinstance(names, dict):
-        raise ExtractionError(f"{path} has implementations that are no object")
+        raise ExtractionError(f"{path} has implementations that are not an object")
     try:
         choice = _numbers(file, objective, choices, names)
         active_order(file.problem, choice)

@@ -1,7 +1,7 @@
 """The problem with a critical path and limits, in the plain lists that inner loops want.
 
 An *option* is one e-node with one of its implementations; each e-node has one for each of them,
-because a dearer one may be shorter or use less of what is limited.
+because one that costs more may be shorter or use less of what is limited.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eqsat_opt.extract.critical_path import dearest_chain, least_finish
-from eqsat_opt.extract.instance import active_classes
+from eqsat_opt.extract.instance import Instance, active_classes, children_of, options_by_class
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.problem import FloatArray, Problem
 
@@ -35,43 +35,25 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PathInstance:
+class PathInstance(Instance):
     """Minimise Σ cost + alpha · (longest chain), acyclic, under limits.
 
+    Options that rules have dropped are in no class of `members` any more; other lists keep them.
+    Costs may be negative (see `signed`).
+
     Attributes:
-        members: options of each class.
-        option_class: class of each option.
-        children: distinct child classes of each option, ascending.
-        cost: cost of each option; negative ones are allowed (see `signed`).
         path: time that each option adds to a chain, not negative.
-        load: what each option uses of each limited metric.
-        roots: classes that every solution contains.
-        class_ids: the problem's number of each class.
-        option_ids: the problem's row of `impl_cost` of each option.
         alpha: weight of the longest chain.
         capacity: largest total of each column of `load`.
         path_limit: largest critical path allowed.
         settled: class to option (the problem's numbers), for classes that cost and last nothing.
     """
 
-    members: list[list[int]]
-    option_class: list[int]
-    children: list[tuple[int, ...]]
-    cost: list[float]
     path: list[float]
-    load: list[tuple[float, ...]]
-    roots: tuple[int, ...]
-    class_ids: list[int]
-    option_ids: list[int]
     alpha: float
     capacity: tuple[float, ...]
     path_limit: float
     settled: Mapping[int, int]
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes."""
-        return len(self.members)
 
     @property
     def n_options(self) -> int:
@@ -158,15 +140,11 @@ def from_problem(problem: Problem, cost: FloatArray, objective: Objective) -> Pa
     owner = problem.implementation_node()
     rows: list[int] = np.flatnonzero(allowed).tolist()
     nodes: list[int] = owner[rows].tolist()
-    bounds, flat = problem.child_ptr.tolist(), problem.child_ix.tolist()
-    option_class = problem.node_class[nodes].tolist() if nodes else []
-    members: list[list[int]] = [[] for _ in range(problem.n_classes)]
-    for option, cls in enumerate(option_class):
-        members[cls].append(option)
+    option_class: list[int] = problem.node_class[nodes].tolist() if nodes else []
     return PathInstance(
-        members=members,
+        members=options_by_class(option_class, problem.n_classes),
         option_class=option_class,
-        children=[tuple(sorted(set(flat[bounds[n] : bounds[n + 1]]))) for n in nodes],
+        children=children_of(problem, nodes),
         cost=cost[rows].tolist(),
         path=path[rows].tolist(),
         load=[tuple(row) for row in load[rows].tolist()],

@@ -12,7 +12,7 @@ import math
 import time
 from dataclasses import replace
 
-from eqsat_opt.extract.extraction import Choice, active_order
+from eqsat_opt.extract.extraction import Choice
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.paths.branch import branch_paths
 from eqsat_opt.extract.paths.instance import PathInstance, from_problem
@@ -20,7 +20,6 @@ from eqsat_opt.extract.paths.lagrange import bound_limited
 from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import prune, reduce_paths
 from eqsat_opt.extract.paths.search import (
-    cheapest_trees,
     improve_by_exchanges,
     improve_by_neighbourhoods,
     portfolio,
@@ -29,7 +28,8 @@ from eqsat_opt.extract.paths.state import Note, PathState
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
 from eqsat_opt.extract.solve.exact import Mode
-from eqsat_opt.extract.solve.weighted_sum import Solution, raise_choice, solve_priced
+from eqsat_opt.extract.solve.weighted_sum import Solution, lower_choice, raise_choice, solve_priced
+from eqsat_opt.extract.trees import cheapest_trees
 
 __all__ = ["solve_constrained"]
 
@@ -68,8 +68,7 @@ def solve_constrained(
     raw = from_problem(problem, cost, objective)
     state = PathState(raw, note)
     if incumbent is not None:
-        order = active_order(problem, incumbent)
-        state.offer({c: int(problem.impl_ptr[incumbent[c][0]]) + incumbent[c][1] for c in order})
+        state.offer(lower_choice(problem, incumbent))
     instance = reduce_paths(raw)
     if instance is None:
         return Solution(None, math.inf)
@@ -222,8 +221,9 @@ def _start(instance: PathInstance, state: PathState) -> list[int] | None:
     """The best solution in the instance's options, filled up with trees."""
     if state.rows is None:
         return None
-    fill = cheapest_trees(instance)
-    start = instance.choice(state.rows, fill)
+    cost = [max(0.0, c) for c in instance.cost]
+    trees = cheapest_trees(instance.members, instance.option_class, instance.children, cost)[1]
+    start = instance.choice(state.rows, trees)
     if math.isinf(instance.value(start)):
         start = instance.choice(state.rows, [-1] * instance.n_classes)
     return start if math.isfinite(instance.value(start)) else None

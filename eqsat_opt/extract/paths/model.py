@@ -15,31 +15,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.paths.instance import PathInstance
 from eqsat_opt.extract.paths.rows import PathModel
-from eqsat_opt.extract.solve.exact import Mode, run_solver
+from eqsat_opt.extract.solve.exact import Mode, Solved, solve_model
 
-__all__ = ["PathSolved", "solve_paths"]
-
-_WORKERS = 8  # the portfolio matters more than the speed of each, on few cores too
-
-
-@dataclass(frozen=True)
-class PathSolved:
-    """The result of the solver.
-
-    Attributes:
-        choice: `[n_classes]` options (-1: not needed), or None when it found no solution.
-        lower_bound: on the value of every solution; infinite when there is none.
-        proven: the search ended (within the gap asked for) and did not run out of time or work.
-    """
-
-    choice: list[int] | None
-    lower_bound: float
-    proven: bool
+__all__ = ["solve_paths"]
 
 
 def solve_paths(
@@ -51,7 +32,7 @@ def solve_paths(
     gap: float = 0.0,
     seed: int = 0,
     mode: Mode = "parallel",
-) -> PathSolved:
+) -> Solved:
     """Minimise the value of an instance.
 
     Args:
@@ -70,9 +51,9 @@ def solve_paths(
 
     start_s = time.perf_counter()
     if any(not instance.members[r] for r in instance.roots):
-        return PathSolved(None, math.inf, True)
+        return Solved(None, math.inf, True)
     if not instance.roots:
-        return PathSolved([-1] * instance.n_classes, 0.0, True)
+        return Solved([-1] * instance.n_classes, 0.0, True)
     build = PathModel(instance, cp_model.CpModel())
     build.rows()
     build.levels()
@@ -80,32 +61,23 @@ def solve_paths(
     build.objective(cp_model)
     if hint is not None:
         build.hint(hint)
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1 if mode == "single" else _WORKERS
-    if mode == "single":
-        solver.parameters.linearization_level = 2
-    solver.parameters.interleave_search = mode == "interleaved"
-    solver.parameters.max_time_in_seconds = max(
-        time_limit_s - (time.perf_counter() - start_s), 0.01
+    solver, status = solve_model(
+        build.model,
+        mode,
+        time_limit_s=time_limit_s - (time.perf_counter() - start_s),
+        work_limit=work_limit,
+        gap=gap,
+        seed=seed,
     )
-    solver.parameters.max_deterministic_time = work_limit
-    solver.parameters.relative_gap_limit = gap
-    solver.parameters.random_seed = seed
-    status = run_solver(solver, build.model)
-    if status == cp_model.MODEL_INVALID:
-        raise ExtractionError(
-            f"CP-SAT refused the model ({build.model.validate().splitlines()[:1]}); "
-            "rescale the costs or drop a limit"
-        )
     if status == cp_model.INFEASIBLE:
-        return PathSolved(None, math.inf, True)
+        return Solved(None, math.inf, True)
     bound = -math.inf
     if math.isfinite(solver.best_objective_bound):
         bound = solver.best_objective_bound / build.scale
     if status == cp_model.UNKNOWN:
-        return PathSolved(None, bound, False)
+        return Solved(None, bound, False)
     choice = [-1] * instance.n_classes
     for i, x in build.x.items():
         if x is True or (x is not None and solver.boolean_value(x)):
             choice[instance.option_class[i]] = i
-    return PathSolved(choice, bound, status == cp_model.OPTIMAL)
+    return Solved(choice, bound, status == cp_model.OPTIMAL)

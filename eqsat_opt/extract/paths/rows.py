@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eqsat_opt.extract.critical_path import least_finish, least_tail
-from eqsat_opt.extract.instance import strong_components
+from eqsat_opt.extract.instance import possible_classes, strong_components
 from eqsat_opt.extract.paths.instance import ROUNDING, PathInstance
 
 __all__ = ["PathModel"]
@@ -235,17 +235,10 @@ class PathModel:
 
 def _needed_classes(instance: PathInstance) -> tuple[list[int], list[int]]:
     """Classes that the roots can need, components with children first; component of each class."""
-    seen = set(instance.roots)
-    stack = list(seen)
-    while stack:
-        for i in instance.members[stack.pop()]:
-            for d in instance.children[i]:
-                if d not in seen:
-                    seen.add(d)
-                    stack.append(d)
-    members = [m if c in seen else [] for c, m in enumerate(instance.members)]
+    needed = possible_classes(instance.members, instance.children, instance.roots)
+    members = [m if c in needed else [] for c, m in enumerate(instance.members)]
     component = strong_components(members, instance.children)
-    return sorted(seen, key=lambda c: (component[c], c)), component
+    return sorted(needed, key=lambda c: (component[c], c)), component
 
 
 def _forced(instance: PathInstance) -> set[int]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from eqsat_opt.extract.bitsets import bits, union
 from eqsat_opt.extract.critical_path import least_finish, least_tail
-from eqsat_opt.extract.instance import strong_components
+from eqsat_opt.extract.instance import options_by_class, possible_classes, strong_components
 from eqsat_opt.extract.paths.instance import ROUNDING, PathInstance
 from eqsat_opt.extract.simplify.necessity import necessity
 
@@ -210,24 +210,14 @@ def _without_dominated(instance: PathInstance) -> PathInstance:
 
 def reachable(instance: PathInstance) -> PathInstance:
     """Only the classes that the roots can need, numbered anew."""
-    seen = set(instance.roots)
-    stack = list(seen)
-    while stack:
-        for i in instance.members[stack.pop()]:
-            for d in instance.children[i]:
-                if d not in seen:
-                    seen.add(d)
-                    stack.append(d)
-    classes = sorted(seen)
+    classes = sorted(possible_classes(instance.members, instance.children, instance.roots))
     local = {c: k for k, c in enumerate(classes)}
     options = [i for c in classes for i in instance.members[c]]
-    members: list[list[int]] = [[] for _ in classes]
-    for k, i in enumerate(options):
-        members[local[instance.option_class[i]]].append(k)
+    option_class = [local[instance.option_class[i]] for i in options]
     return replace(
         instance,
-        members=members,
-        option_class=[local[instance.option_class[i]] for i in options],
+        members=options_by_class(option_class, len(classes)),
+        option_class=option_class,
         children=[tuple(local[d] for d in instance.children[i]) for i in options],
         cost=[instance.cost[i] for i in options],
         path=[instance.path[i] for i in options],

@@ -19,9 +19,10 @@ from eqsat_opt.extract.paths.model import solve_paths
 from eqsat_opt.extract.paths.rules import prune, reachable
 from eqsat_opt.extract.trees import class_parents
 
-__all__ = ["cheapest_trees", "improve_by_exchanges", "improve_by_neighbourhoods", "portfolio"]
+__all__ = ["improve_by_exchanges", "improve_by_neighbourhoods", "portfolio"]
 
 _BALANCES = (0.0, 0.25, 1.0, 4.0, 100.0)  # weight of the longest chain against the tree
+_EXCHANGES = 3000  # choices that single exchanges may measure
 _FIRST_SIZE = 60  # freed classes with a choice
 _GROWTH, _SHRINK, _SMALLEST = 1.06, 0.8, 8  # of the size after one that was (not) solved
 _SOLVER_WORK = 0.3  # CP-SAT's count, about seconds, for one neighbourhood
@@ -61,24 +62,11 @@ def portfolio(instance: PathInstance) -> list[list[int]]:
     return choices
 
 
-def cheapest_trees(instance: PathInstance) -> list[int]:
-    """`[n_classes]` options of the cheapest trees, to fill up a choice."""
-    return weighed_trees(
-        instance.members,
-        instance.option_class,
-        instance.children,
-        [max(0.0, c) for c in instance.cost],
-        path=instance.path,
-        balance=0.0,
-    )
-
-
 def improve_by_exchanges(
     instance: PathInstance,
     choice: Sequence[int],
     *,
     seed: int = 0,
-    work: int = 3000,
     deadline: float = math.inf,
 ) -> list[int]:
     """First-improvement passes over single exchanges until one finds nothing.
@@ -87,7 +75,6 @@ def improve_by_exchanges(
         instance: what is extracted.
         choice: `[n_classes]` options that keep the limits.
         seed: of the order of the exchanges.
-        work: choices that may be measured.
         deadline: `time.perf_counter()` value at which to stop at the latest.
 
     Returns:
@@ -96,7 +83,7 @@ def improve_by_exchanges(
     rng = random.Random(seed)
     best = list(choice)
     value = instance.value(best)
-    improved = True
+    improved, work = True, _EXCHANGES
     while improved and work > 0:
         improved = False
         measured = instance.measure(best)

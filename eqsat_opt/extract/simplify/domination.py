@@ -24,7 +24,7 @@ _RIVALS = (16, 256)  # cheapest options of a class that may beat the others: at 
 def compare_options(
     draft: Draft, *, start: Mapping[int, int] | None = None, work: int
 ) -> tuple[Draft, int]:
-    """Drop options that are cyclic, beaten or too dear; find forced classes.
+    """Drop options that are cyclic, beaten or too expensive; find forced classes.
 
     Reads the forced classes as free: edges to them from other components must have been cut.
 
@@ -128,7 +128,7 @@ class _Comparison:
     def _rivals(self, m: range) -> tuple[list[int], int]:
         """Options of a class that are left, cheapest first, and how many may beat others.
 
-        No options if there is nothing to compare, or comparing would be too dear.
+        No options if there is nothing to compare, or comparing would be too much work.
         """
         options = [i for i in m if self.alive[i]]
         n = len(options)

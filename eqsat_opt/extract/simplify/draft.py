@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import rustworkx as rx
 
-from eqsat_opt.extract.instance import Instance
+from eqsat_opt.extract.instance import Instance, options_by_class
 from eqsat_opt.extract.problem import FloatArray, IntArray
 
 __all__ = ["BoolArray", "Draft", "sums"]
@@ -229,12 +229,9 @@ class Draft:
                 continue  # nothing needs it any more
             lo, hi = option_bounds[k], option_bounds[k + 1]
             option_class = flat["class"][lo:hi]
-            members: list[list[int]] = [[] for _ in range(b - a)]
-            for i, c in enumerate(option_class):
-                members[c].append(i)
             parts.append(
                 Instance(
-                    members=members,
+                    members=options_by_class(option_class, b - a),
                     option_class=option_class,
                     children=[tuples[i] for i in flat["row"][lo:hi]],
                     cost=flat["cost"][lo:hi],

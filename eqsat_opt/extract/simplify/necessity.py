@@ -189,7 +189,7 @@ class _Sets:
         return result
 
     def settle_cycle(self, classes: list[int]) -> None:
-        """Greatest solution within a strongly connected component, if that is not too dear."""
+        """Greatest solution within a strongly connected component, if that is not too much work."""
         if not self._greatest(classes):
             for c in classes:
                 self.mask[c] = 1 << self.position[c] - self.base[c]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from eqsat_opt.extract.bitsets import bits, union
 from eqsat_opt.extract.instance import Instance, closes_cycle, strong_components
 from eqsat_opt.extract.simplify.necessity import necessity
 
-__all__ = ["branch_and_bound"]
+__all__ = ["Search", "branch_and_bound"]
+
+_ROUNDING = 2e-9  # relative excess over a limit that is left to the rounding of sums
 
 
 def branch_and_bound(
@@ -34,15 +36,38 @@ def branch_and_bound(
     masks = necessity(instance.members, instance.children, order, work=100_000)
     if masks is None:
         return list(choice), False
-    search = _Search(instance, masks, choice, max_steps)
-    needed = union(masks, instance.roots)
-    search.visit(needed, 0, math.fsum(search.least[c] for c in bits(needed)))
-    return search.best, search.steps <= max_steps
+    search = Search(instance, masks, value=instance.evaluate, best=choice, max_steps=max_steps)
+    search.run(union(masks, instance.roots))
+    return search.best or list(choice), search.steps <= max_steps
 
 
-class _Search:
+class Search:
+    """A depth-first search of all choices.
+
+    Args:
+        instance: what is extracted.
+        masks: bit set of the classes below each class in every solution.
+        value: of a complete choice; infinite if it is none or breaks a limit.
+        best: a solution to beat, if one is known.
+        max_steps: options that may be tried.
+        tail: what every solution is worth at least beyond the cost of its classes.
+        capacity: largest total of each column of `instance.load`.
+
+    Attributes:
+        best: the best choice found.
+        steps: options tried.
+    """
+
     def __init__(
-        self, instance: Instance, masks: list[int], choice: Sequence[int], max_steps: int
+        self,
+        instance: Instance,
+        masks: Sequence[int],
+        *,
+        value: Callable[[Sequence[int]], float],
+        best: Sequence[int] | None,
+        max_steps: int,
+        tail: float = 0.0,
+        capacity: Sequence[float] = (),
     ) -> None:
         self.instance = instance
         self.below = [union(masks, ch) for ch in instance.children]
@@ -51,36 +76,62 @@ class _Search:
             [i for i in sorted(m, key=instance.cost.__getitem__) if not self.below[i] >> c & 1]
             for c, m in enumerate(instance.members)
         ]
+        # What classes that need not be computed could save at most, if costs are negative.
+        self.tail = tail + math.fsum(min(0.0, value) for value in self.least)
         self.chosen = [-1] * instance.n_classes
-        self.best = list(choice)
-        self.best_cost = instance.evaluate(choice)
+        self.value = value
+        self.best = list(best) if best is not None else None
+        self.best_value = math.inf if best is None else value(best)
+        self.capacity = capacity
+        self.used = [0.0] * len(capacity)
         self.steps = 0
         self.max_steps = max_steps
 
-    def visit(self, needed: int, decided: int, bound: float) -> None:
+    def run(self, needed: int) -> None:
+        """Search the choices that have the classes of the bit set ``needed``."""
+        if needed >= 0:  # else a root cannot be computed
+            self._visit(needed, 0, self._least_of(needed))
+
+    def _least_of(self, mask: int) -> float:
+        """Least cost of some classes, beyond what `tail` holds of them already."""
+        return math.fsum(max(0.0, self.least[d]) for d in bits(mask))
+
+    def _visit(self, needed: int, decided: int, bound: float) -> None:
         """Decide one more of the needed classes.
 
         `bound` is the cost of the decided classes and the least cost of the other needed ones.
         """
-        if bound >= self.best_cost or self.steps > self.max_steps:
+        if bound + self.tail >= self.best_value or self.steps > self.max_steps:
             return
         undecided = needed & ~decided
         if not undecided:
-            cost = self.instance.evaluate(self.chosen)
-            if cost < self.best_cost:
-                self.best_cost = cost
+            value = self.value(self.chosen)
+            if value < self.best_value:
+                self.best_value = value
                 self.best = list(self.chosen)
             return
+        instance = self.instance
         c = min(bits(undecided), key=lambda c: len(self.options[c]))
         for i in self.options[c]:
             self.steps += 1
             added = self.below[i] & ~needed
-            extra = math.fsum(self.least[d] for d in bits(added))
-            if not closes_cycle(self.instance.children, self.chosen, c, i):
-                self.chosen[c] = i
-                self.visit(
+            self.chosen[c] = i
+            if self._add_load(i) and not closes_cycle(instance.children, self.chosen, c, i):
+                self._visit(
                     needed | added,
                     decided | 1 << c,
-                    bound + extra + self.instance.cost[i] - self.least[c],
+                    bound + self._least_of(added) + instance.cost[i] - self.least[c],
                 )
-                self.chosen[c] = -1
+            self._drop_load(i)
+            self.chosen[c] = -1
+
+    def _add_load(self, i: int) -> bool:
+        fits = True
+        for k, limit in enumerate(self.capacity):
+            self.used[k] += self.instance.load[i][k]
+            fits = fits and self.used[k] <= limit * (1 + _ROUNDING)
+        return fits
+
+    def _drop_load(self, i: int) -> None:
+        for k in range(len(self.used)):
+            self.used[k] -= self.instance.load[i][k]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.instance import Instance, active_classes, strong_components
 
-__all__ = ["Mode", "Solved", "run_solver", "solve_exactly"]
+__all__ = ["Mode", "Solved", "run_solver", "solve_exactly", "solve_model"]
 
 Mode = Literal["parallel", "interleaved", "single", "cores", "plain-cores"]
 """Workers that race (fast; ties go to whoever is first), the same ones taking turns in a fixed
@@ -36,8 +36,8 @@ class Solved:
 
     Attributes:
         choice: `[n_classes]` options (-1: not needed), or None when it found no solution.
-        lower_bound: of the instance's cost; infinite when there is no solution.
-        proven: the search ended (within the gap asked for) and did not run out of time.
+        lower_bound: on the value of every solution; infinite when there is none.
+        proven: the search ended (within the gap asked for) and did not run out of time or work.
     """
 
     choice: list[int] | None
@@ -96,10 +96,37 @@ def solve_exactly(
     if hint is not None:
         _add_hint(model, instance, component, hint, x=x, y=y, levels=levels)
 
+    solver, status = solve_model(
+        model, mode, time_limit_s=time_limit_s, work_limit=work_limit, gap=gap, seed=seed
+    )
+    if status == cp_model.INFEASIBLE:
+        return Solved(None, math.inf, True)
+    bound = max(lower_bound, instance.trivial_bound())
+    if math.isfinite(solver.best_objective_bound):
+        bound = max(bound, solver.best_objective_bound / scale)
+    if status == cp_model.UNKNOWN:
+        return Solved(None, bound, False)
+    choice = [-1] * instance.n_classes
+    for option, variable in enumerate(x):
+        if solver.boolean_value(variable):
+            choice[instance.option_class[option]] = option
+    return Solved(choice, bound, status == cp_model.OPTIMAL)
+
+
+def solve_model(
+    model: Any, mode: Mode, *, time_limit_s: float, work_limit: float, gap: float, seed: int
+) -> tuple[Any, Any]:
+    """The solver after it has worked on a model, and its status.
+
+    Raises:
+        ExtractionError: the solver refused the model.
+    """
+    from ortools.sat.python import cp_model  # takes a second or two: only when needed
+
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = _WORKERS if mode in ("parallel", "interleaved") else 1
     if mode == "single":
-        # The LP relaxation of all constraints: dear, and what closes a small gap at once.
+        # The LP relaxation of all constraints is slow, and closes a small gap at once.
         solver.parameters.linearization_level = 2
     if mode in ("cores", "plain-cores"):
         solver.parameters.optimize_with_core = True
@@ -116,18 +143,7 @@ def solve_exactly(
             f"CP-SAT refused the model ({model.validate().splitlines()[:1]}); "
             "rescale the costs or drop a limit"
         )
-    if status == cp_model.INFEASIBLE:
-        return Solved(None, math.inf, True)
-    bound = max(lower_bound, instance.trivial_bound())
-    if math.isfinite(solver.best_objective_bound):
-        bound = max(bound, solver.best_objective_bound / scale)
-    if status == cp_model.UNKNOWN:
-        return Solved(None, bound, False)
-    choice = [-1] * instance.n_classes
-    for option, variable in enumerate(x):
-        if solver.boolean_value(variable):
-            choice[instance.option_class[option]] = option
-    return Solved(choice, bound, status == cp_model.OPTIMAL)
+    return solver, status
 
 
 def run_solver(solver: Any, model: Any) -> Any:

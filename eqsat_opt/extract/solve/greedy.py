@@ -36,7 +36,7 @@ def sharing_greedy(instance: Instance, *, work: int = 50_000_000) -> list[int] |
     acyclic: along a cycle the recorded totals would have to fall for ever.
 
     In large instances a set reaches back by one or two windows of classes in topological order. Of
-    what lies further back, only the dearest child's share is counted: most of it is shared.
+    what lies further back, only the costliest child's share is counted: most of it is shared.
 
     Args:
         instance: what to extract from.

@@ -67,14 +67,14 @@ class Relaxation:
             for d, using in users.items():
                 if d in self._roots and len(using) == len(members) and c in self._roots:
                     continue
-                self._add_difference(self._instance.members[d], using, 0.0)
+                self._add_difference(self._instance.members[d], using)
 
-    def _add_difference(self, plus: Sequence[int], minus: Sequence[int], bound: float) -> None:
+    def _add_difference(self, plus: Sequence[int], minus: Sequence[int]) -> None:
         weight: dict[int, float] = dict.fromkeys(plus, 1.0)
         for i in minus:
             weight[i] = weight.get(i, 0.0) - 1.0
         columns = [i for i, w in weight.items() if w]
-        self._add(columns, [weight[i] for i in columns], bound)
+        self._add(columns, [weight[i] for i in columns], 0.0)
 
     def _add(self, columns: Sequence[int], values: Sequence[float], bound: float) -> None:
         self._rows.add(columns, values, bound)
@@ -89,7 +89,7 @@ class Relaxation:
         if target in self._roots:
             self._add(leaving, [1.0] * len(leaving), 1.0)
         else:
-            self._add_difference(leaving, self._instance.members[target], 0.0)
+            self._add_difference(leaving, self._instance.members[target])
 
     def solve(self, time_s: float) -> FloatArray | None:
         """`[n_options]`, how far each option is taken; None when time ran out."""

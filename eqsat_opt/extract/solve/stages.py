@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from eqsat_opt.extract.instance import Instance, active_classes
+from eqsat_opt.extract.instance import Instance, active_classes, options_by_class
 from eqsat_opt.extract.simplify.fixpoint import simplify
 from eqsat_opt.extract.solve.answer import Answer, Settings, first_answer
 from eqsat_opt.extract.solve.branch import branch_and_bound
@@ -209,12 +209,10 @@ def _reduced(
 def _kept(part: Instance, possible: Mask) -> Instance:
     """The part without its impossible options."""
     kept = np.flatnonzero(possible).tolist()
-    members: list[list[int]] = [[] for _ in part.members]
-    for number, option in enumerate(kept):
-        members[part.option_class[option]].append(number)
+    option_class = [part.option_class[i] for i in kept]
     return Instance(
-        members=members,
-        option_class=[part.option_class[i] for i in kept],
+        members=options_by_class(option_class, part.n_classes),
+        option_class=option_class,
         children=[part.children[i] for i in kept],
         cost=[part.cost[i] for i in kept],
         load=[part.load[i] for i in kept],

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from eqsat_opt.extract.solve.answer import Answer, Settings, first_answer, overl
 from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
 from eqsat_opt.extract.solve.parts import search_parts
 
-__all__ = ["Rows", "Solution", "raise_choice", "solve_priced"]
+__all__ = ["BestRows", "Rows", "Solution", "lower_choice", "raise_choice", "solve_priced"]
 
 _TIE = 1e-12  # relative difference below which the incumbent stays
 
@@ -54,6 +55,38 @@ def raise_choice(problem: Problem, rows: Rows) -> dict[int, tuple[int, int]]:
     return {c: choice[c] for c in sorted(active_order(problem, choice))}
 
 
+def lower_choice(problem: Problem, choice: Choice) -> dict[int, int]:
+    """The rows of a choice, for the classes that it needs; the inverse of `raise_choice`.
+
+    Raises:
+        ExtractionError: the choice is incomplete or cyclic.
+    """
+    try:
+        order = active_order(problem, choice)
+    except ExtractionError as error:
+        raise ExtractionError(f"the incumbent is not a solution: {error}") from error
+    return {c: problem.row(*choice[c]) for c in order}
+
+
+class BestRows:
+    """The best solution offered; an earlier one stays unless a later one is clearly better.
+
+    Args:
+        value_of: value of a solution; infinite if it breaks a limit.
+    """
+
+    def __init__(self, value_of: Callable[[Rows], float]) -> None:
+        self._value_of = value_of
+        self.rows: Rows | None = None
+        self.value = math.inf
+
+    def offer(self, rows: Rows | None) -> None:
+        """Take a solution, if it is better."""
+        value = math.inf if rows is None else self._value_of(rows)
+        if value < self.value * (1 - _TIE) or (self.rows is None and math.isfinite(value)):
+            self.rows, self.value = rows, value
+
+
 def solve_priced(
     problem: Problem,
     cost: FloatArray,
@@ -71,12 +104,11 @@ def solve_priced(
     """
     deadline = time.perf_counter() + time_limit_s
     instance = from_problem(problem, cost, objective)
-    known = _incumbent_rows(problem, incumbent)
+    known = None if incumbent is None else lower_choice(problem, incumbent)
     start = _start_options(problem, instance, known)
     limits = tuple(objective.limits.values())
-    best = _Best(
-        cost, problem.impl_cost[:, [*map(problem.metrics.index, objective.limits)]], limits
-    )
+    load = problem.impl_cost[:, [*map(problem.metrics.index, objective.limits)]]
+    best = BestRows(partial(_value, cost, load, limits))
     best.offer(known)
     try:
         reduction = simplify(instance, start=start)
@@ -84,7 +116,7 @@ def solve_priced(
         if not settings.interruptible:
             raise
         _offer_greedies(instance, limits, best)
-        return Solution(best.rows, min(instance.trivial_bound(), best.cost))
+        return Solution(best.rows, min(instance.trivial_bound(), best.value))
     note("simplify", math.inf, 0.0)
     if reduction is None:
         return Solution(None, math.inf)
@@ -117,36 +149,24 @@ def solve_priced(
         return Solution(None, math.inf)
     if all(answer.choice is not None for answer in answers):
         best.offer(_assembled(instance, reduction, parts, answers))
-    if relative_gap(best.cost, lower_bound) > _TIE or math.isinf(best.cost):
+    if relative_gap(best.value, lower_bound) > _TIE or math.isinf(best.value):
         # Greedies can do worse on the simplified problem, and nothing may be worse than they are.
         _offer_greedies(instance, limits, best)
-    return Solution(best.rows, min(lower_bound, best.cost))
+    return Solution(best.rows, min(lower_bound, best.value))
 
 
-def _offer_greedies(instance: Instance, limits: tuple[float, ...], best: _Best) -> None:
+def _offer_greedies(instance: Instance, limits: tuple[float, ...], best: BestRows) -> None:
     for choice in (tree_greedy(instance), sharing_greedy(instance)):
         if choice is not None and not overload(instance, choice, limits):
             best.offer(_rows(instance, choice))
 
 
-class _Best:
-    """The cheapest solution offered; an earlier one stays unless a later one is clearly cheaper."""
-
-    def __init__(self, cost: FloatArray, load: FloatArray, limits: tuple[float, ...]) -> None:
-        self._price, self._load, self._limits = cost, load, limits
-        self.rows: Rows | None = None
-        self.cost = math.inf
-
-    def offer(self, rows: Rows | None) -> None:
-        if not rows:
-            return
-        chosen = list(rows.values())
-        used = self._load[chosen].sum(axis=0)
-        if any(u > limit * (1 + 1e-9) for u, limit in zip(used, self._limits, strict=True)):
-            return
-        cost = math.fsum(self._price[chosen])
-        if cost < self.cost * (1 - _TIE) or (self.rows is None and math.isfinite(cost)):
-            self.rows, self.cost = rows, cost
+def _value(cost: FloatArray, load: FloatArray, limits: Sequence[float], rows: Rows) -> float:
+    chosen = list(rows.values())
+    used = load[chosen].sum(axis=0)
+    if any(u > limit * (1 + 1e-9) for u, limit in zip(used, limits, strict=True)):
+        return math.inf
+    return math.fsum(cost[chosen])
 
 
 class _Tally:
@@ -181,16 +201,6 @@ class _Tally:
         self.answers[index] = answer
         self._costs[index], self._bounds[index] = answer.cost, answer.lower_bound
         self.tell(stage)
-
-
-def _incumbent_rows(problem: Problem, incumbent: Choice | None) -> dict[int, int] | None:
-    if incumbent is None:
-        return None
-    try:
-        order = active_order(problem, incumbent)
-    except ExtractionError as error:
-        raise ExtractionError(f"the incumbent is not a solution: {error}") from error
-    return {c: int(problem.impl_ptr[incumbent[c][0]]) + incumbent[c][1] for c in order}
 
 
 def _start_options(

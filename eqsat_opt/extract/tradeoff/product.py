@@ -18,9 +18,9 @@ from eqsat_opt.extract.objective import Product
 from eqsat_opt.extract.paths.state import Note
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
-from eqsat_opt.extract.solve.weighted_sum import Rows, Solution
+from eqsat_opt.extract.solve.weighted_sum import BestRows, Rows, Solution
 from eqsat_opt.extract.tradeoff.plane import HalfPlane, corners, lower_hull
-from eqsat_opt.extract.tradeoff.weighted import BestRows, offer_incumbent, solve_weighted
+from eqsat_opt.extract.tradeoff.weighted import offer_incumbent, solve_weighted
 
 __all__ = ["solve_product"]
 

@@ -24,8 +24,8 @@ from eqsat_opt.extract.paths.state import Note
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
 from eqsat_opt.extract.solve.exact import Mode
-from eqsat_opt.extract.solve.weighted_sum import Rows, Solution
-from eqsat_opt.extract.tradeoff.weighted import BestRows, Mask, offer_incumbent, solve_weighted
+from eqsat_opt.extract.solve.weighted_sum import BestRows, Rows, Solution
+from eqsat_opt.extract.tradeoff.weighted import Mask, offer_incumbent, solve_weighted
 
 __all__ = ["solve_ratio"]
 

@@ -195,7 +195,7 @@ def evaluate(
         parameters: values of the attributes that are numbers.
 
     Raises:
-        IndexError: if an operand is read outside its extents.
+        IndexError: an operand is read outside its extents.
     """
     shape = tuple(int(poly_value(extent, sizes)) for extent in tensor.shape)
     places = [bound("i") for _ in shape]

@@ -186,7 +186,7 @@ class Premises:
         """Add what the operator's typing demands.
 
         Raises:
-            IllTyped: if it never holds.
+            IllTyped: it never holds.
         """
         for formula in formulas:
             if formula == any_of():
@@ -215,7 +215,7 @@ def literal(value: Poly) -> int:
     """An attribute that must be an integer here.
 
     Raises:
-        Unindexed: if it is symbolic.
+        Unindexed: it is symbolic.
     """
     known = poly(value).constant
     if known is None:

@@ -39,7 +39,7 @@ __all__ = [
 FORMAT = 2
 _HIGHEST_LEVEL = 3
 _BESIDE = ".certificates.json"
-"""How the certificates of a rulebook file are called, after its stem."""
+"""The file of a rulebook's certificates has the stem of the rulebook, and then this."""
 _MOST_BYTES = 1 << 26
 _NO_WAITING = getattr(os, "O_NONBLOCK", 0)
 
@@ -88,8 +88,8 @@ class Certificate:
         fingerprint: hash of rule, operators and verifier.
         directions: evidence of level 1.
         float32, float16: worst relative error of the right side against the left side in float64.
-        tolerance: the rule is exact at the targets of its constants; it also takes a constant for
-            its target that is this near, relative to it, because it was rounded on the way.
+        tolerance: largest relative distance from its target at which a constant, which may have
+            been rounded, is taken for it; the rule is exact at the targets.
         scope: what level 2 or 3 covers.
         unproven: why there is no proof for all sizes; empty if there is one.
         axioms: rules that it was derived from.
@@ -192,7 +192,7 @@ def read_certificates(path: Path | Traversable, *, strict: bool = True) -> dict[
         if not strict:
             return {}
         raise CertificateError(
-            f"{path} is no file of certificates ({shown(reason(error))}); "
+            f"{path} is not a file of certificates ({shown(reason(error))}); "
             f"write it again with {certificate_command(path)}"
         ) from error
     sealed = {one.rule: one for one in found if one.is_sealed}
@@ -211,7 +211,7 @@ def content_of(path: Path | Traversable) -> bytes:
         return path.read_bytes()
     with open(path, "rb", opener=_opened) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is no ordinary file")
+            raise ValueError("it is not an ordinary file")
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise ValueError(f"it is larger than {_MOST_BYTES >> 20} MiB")
@@ -242,7 +242,7 @@ def _count(item: tuple[str, int]) -> int:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _is_earlier(version: Any) -> bool:

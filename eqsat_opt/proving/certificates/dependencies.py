@@ -23,19 +23,19 @@ __all__ = ["Foundations", "Unreadable", "computed"]
 
 _PROVING = f"{PACKAGE}.proving."
 _GATE, _PROVER = f"{_PROVING}gate", f"{_PROVING}proof.driver"
-"""What judges at level 1, and besides it at level 2."""
+"""The modules that judge at level 1, and in addition at level 2."""
 _RECORDS = ("certificate", "dependencies", "foundations", "kept", "plain", "semantics",
             "sources", "syntax")  # fmt: skip
-"""Modules of certificates that keep and compare verdicts, and make none."""
+"""Modules of certificates that store and compare verdicts but make none."""
 _READERS = tuple(f"{_PROVING}certificates.{name}" for name in ("dependencies", "sources", "syntax"))
-"""Modules that these hashes are computed by."""
+"""Modules that compute these hashes."""
 _ELSEWHERE = frozenset(
     {
         *(f"{_PROVING}certificates.{name}" for name in _RECORDS),
         *(f"{PACKAGE}.{n}" for n in ("errors", "files", "paths")),
     }
 )
-"""What is used by what judges, and judges nothing."""
+"""Modules that the verifiers use and that decide nothing about a rule."""
 _Place = tuple[str, int]
 """A module, and the number of a statement in it."""
 _ALL = -1

@@ -1,7 +1,7 @@
 """Hashes of the code that verdicts depend on, and the manifest that stores them.
 
-To compute them takes half a second. So a file beside the book keeps them, with a hash of all
-sources that they were computed from as these are: where that fits, nothing is parsed.
+Computing them takes half a second. So a file beside the book stores them, with a hash of the bytes
+of all sources that they were computed from: where that agrees, nothing is parsed.
 """
 
 from __future__ import annotations

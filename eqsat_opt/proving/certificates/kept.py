@@ -1,8 +1,8 @@
 """Certificates that were earned on this machine, stored so that no rule is verified twice.
 
-An entry counts for the rule, the level, the verifier and the versions of libraries that its name
-stands for, and only if it bears the seal of a key that never leaves its place: what was written by
-others, copied, renamed or edited is as good as absent. Deleting the folder costs time and no more.
+The name of an entry stands for a rule, a level, a verifier and versions of libraries, and the entry
+counts for these alone. It is sealed with a key that is bound to its folder, so an entry that others
+wrote, or that was copied, renamed or edited, is ignored. Deleting the folder only costs time.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _version(name: str) -> str:
 
 
 def _seal(place: Path, certificate: Certificate) -> bytes | None:
-    """What only the holder of this folder's key can write under an entry of this name."""
+    """The seal of an entry: a hash of its place and contents with this folder's key."""
     key = _key(place.with_name("key"))
     if key is None:
         return None
@@ -94,7 +94,7 @@ def _seal(place: Path, certificate: Certificate) -> bytes | None:
 
 
 def _key(path: Path) -> bytes | None:
-    """The folder's own secret, made at first use; ``None`` where none can be had or kept secret.
+    """The folder's own secret, made at first use; ``None`` where it cannot be made or kept secret.
 
     The file's number and the time of its last change belong to it, so that a copy is another key.
     """

@@ -13,7 +13,7 @@ from eqsat_opt.paths import shown
 __all__ = ["check_fields"]
 
 _MOST = 1 << 63
-"""No count comes near it."""
+"""Integers are below this; no count comes near it."""
 
 
 def _is_line(value: Any) -> bool:
@@ -47,7 +47,7 @@ def check_fields(value: Any, of: type, what: str) -> None:
     """
     kinds = _kinds(of)
     if type(value) is not dict:
-        raise ValueError(f"{what} is no object")
+        raise ValueError(f"{what} is not an object")
     if value.keys() != kinds.keys():
         key = min(value.keys() ^ kinds.keys())
         fault = "has an unknown" if key in value else "lacks the"

@@ -7,7 +7,7 @@ from typing import Any
 
 from eqsat_opt.proving.certificates.foundations import foundations
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, Condition, Expr, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, Condition, Expr, Term, Var, applied
 
 __all__ = ["fingerprint", "rule_text"]
 
@@ -61,8 +61,7 @@ def _condition(condition: Condition) -> str:
 
 
 def _operators(rule: Rule) -> list[str]:
-    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
-    return sorted({term.op for term in terms if isinstance(term, Apply) and term.op != MAP})
+    return sorted({term.op for term in applied(rule.roots)} - {MAP})
 
 
 def fingerprint(rule: Rule, level: int = 1) -> str | None:

@@ -1,4 +1,4 @@
-"""The package's own sources as statements: what each says, and what it uses.
+"""The package's own sources as statements: the text of each, and what it uses.
 
 A table of operators is split: an entry belongs to its operator, so that a new one changes nothing
 for the others.

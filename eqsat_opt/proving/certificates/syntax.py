@@ -1,7 +1,7 @@
-"""What a syntax tree says, and what of its module it uses.
+"""The meaning of a syntax tree as text, and what it uses of its module.
 
-It says nothing by comments, docstrings, annotations and layout, and is spelled alike by every
-version of Python, so that only a change of meaning changes it.
+The text leaves out comments, docstrings, annotations and layout, and is the same in every version
+of Python, so that only a change of meaning changes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _NAMED = ast.FunctionDef | ast.ClassDef | ast.ExceptHandler | ast.MatchAs | ast.MatchStar
 Tables: TypeAlias = dict[int, list[tuple[str, ast.expr]]]
-"""Identity of a display to those of its entries that are told apart, by key."""
+"""Identity of a display to those of its entries that are kept separately, by key."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Piece:
     """A statement, or an entry of a table.
 
     Attributes:
-        text: what it says.
+        text: its meaning as text.
         names: that it uses and does not bind itself, each with the attributes that it reads of
             it; empty for the value as a whole.
         strings: literals in it.
@@ -41,7 +41,7 @@ class Piece:
 
 
 def piece_of(node: ast.AST, tables: Tables) -> Piece:
-    """What a tree says, but for some entries of displays in it."""
+    """The meaning of a tree without some entries of the displays in it."""
     writer = _Writer(tables)
     writer.write(node)
     return Piece(
@@ -128,7 +128,7 @@ class _Writer:
                 self.write(item, bound)
 
     def _table(self, node: ast.Dict | ast.Set, bound: frozenset[str]) -> None:
-        """A display without the entries that are told apart."""
+        """A display without the entries that are kept separately."""
         own = {id(entry) for _, entry in self.tables[id(node)]}
         for key, value in items(node):
             if id(value) not in own:
@@ -144,7 +144,7 @@ def _is_nothing(node: ast.expr) -> bool:
 def _locals(node: ast.AST) -> frozenset[str]:
     """The names that are local inside of a function or a comprehension."""
     if isinstance(node, _Comprehension):
-        # The first iterable is read outside: where it reads a target, nothing is taken for local.
+        # The first iterable is evaluated outside: if it reads a target, no name counts as local.
         targets = set(_bound(generator.target for generator in node.generators))
         first = {
             part.id for part in ast.walk(node.generators[0].iter) if isinstance(part, ast.Name)

@@ -1,10 +1,10 @@
 """Bounds on the rounding error of one side, for any order of its sums.
 
 A running error analysis (Higham, Accuracy and Stability of Numerical Algorithms, §3.3) over the
-operators' own definitions. Sums are kept open while they only meet other sums: a sum of two terms
-has one order, so it is rounded once; a longer one may be taken in any order, so it is rounded by
-as much as all its terms are large. A term beside which all others round away absorbs them in every
-order, which is what masks rely on.
+operators' own definitions. Sums are kept open while they are only added to other sums. A sum of two
+terms has one order, so it is rounded once; a longer one may be taken in any order, so its rounding
+is bounded by the magnitudes of all its terms. A term beside which all others round away absorbs
+them in every order, which is what masks rely on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _BoundedDomain(Records):
         self._grain = float(info.smallest_subnormal)
 
     def closed(self, rows: Bounded) -> Rows:
-        """Bound of the error of numbers that are read."""
+        """Bound of the whole error, once an operator other than a sum reads the numbers."""
         return rows.closed(self._roundoff)
 
     def _made(
@@ -248,7 +248,7 @@ class _BoundedDomain(Records):
         return self._made(value, error, operands=(x.value,), left=x.left, spread=x.spread)
 
     def gather(self, operands: Sequence[Array], attrs: AttrMap) -> Array:
-        """Numbers in other places; indices are no codes of numbers but numbers."""
+        """Moved numbers; the indices are plain integers and not codes of records."""
         x, indices = operands
         return get_op("Gather").eval_fn(self, (x, self.rows(indices).value[..., 0]), attrs)
 
@@ -290,7 +290,7 @@ def _finished(kept: Array, attrs: AttrMap) -> Array:
 
 
 def _times(a: Array, b: Array) -> Rows:
-    """A product of magnitudes in which 0 times infinity is 0: no error, however far it reaches."""
+    """A product of magnitudes in which 0 times infinity is 0, as an error of 0 has no effect."""
     with np.errstate(invalid="ignore"):
         product = np.abs(a) * np.abs(b)
     return np.where((a == 0) | (b == 0), 0.0, product)

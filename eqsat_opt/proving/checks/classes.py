@@ -29,11 +29,11 @@ DTYPES = ("float32", "float16")
 _KEPT = {"float32": 6, "float16": 3}
 """Instances."""
 _MOST_ELEMENTS = 400
-"""Of the operands together, and of a result, which may be larger than they are."""
+"""Most elements of all operands together, and of a result, which may be larger."""
 MOST = 16.0
-"""Error of the right side as a multiple of what rounding may do to the left side."""
+"""Largest error of the right side, as a multiple of what rounding may do to the left side."""
 _DIGITS = 64.0
-"""Roundoffs of the largest result that recombined numbers may cost on the way; times the above."""
+"""Roundoffs of the largest result that recombining may cost beyond that; times the above."""
 _IN_ORDER = InOrderDomain()
 
 
@@ -79,7 +79,7 @@ class Breach:
 
 def _results(rule: Rule, found: Found) -> int:
     """Elements of the largest result on the way."""
-    types = (type_ for root in (*rule.lhs, *rule.rhs) for type_ in types_of(root, found))
+    types = (type_ for root in rule.roots for type_ in types_of(root, found))
     return max(prod(type_.static_shape()) for type_ in types)
 
 
@@ -109,7 +109,7 @@ def breach(
         rule: one direction; it holds over the reals.
         numerics: the class.
         seed: of instances and values.
-        max_points: instances that some are taken of.
+        max_points: most instances to choose from.
     """
     numbers = literals(rule)
     with np.errstate(all="ignore"):
@@ -147,7 +147,7 @@ def _breaches(
             ~_same(left, right, either) & allowed.broken(left, right, place)
             for (left, right), allowed in zip(roots, promised, strict=True)
         ]
-        if numerics is Numerics.RELAXED:  # equal over the real numbers, and nothing else
+        if numerics is Numerics.RELAXED:  # promises only to be equal over the real numbers
             wrong = [
                 bad & np.isfinite(np.asarray(left, np.float64))
                 for bad, (left, _) in zip(wrong, roots, strict=True)

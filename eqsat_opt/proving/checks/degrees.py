@@ -1,9 +1,8 @@
 """A bound on the probability that a wrong rule passes, from the degrees of its polynomials.
 
 An element is a quotient of polynomials in the operands' elements. This domain computes, by the
-operators' own definitions, bounds on the two degrees; a nonlinear function's value counts as one
-more variable, and its arguments are counted, because a random function cannot tell two arguments
-apart that agree by chance.
+operators' own definitions, bounds on the two degrees. The value of a nonlinear function counts as
+one more variable. Its arguments are counted, because two that agree by chance give equal values.
 """
 
 from __future__ import annotations

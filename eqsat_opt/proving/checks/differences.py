@@ -24,9 +24,9 @@ from eqsat_opt.rules.rule import Rule
 __all__ = ["Wrong", "first_wrong", "smallest"]
 
 Wrong = tuple[Found, Numbers, Values]
-"""An instance at which both sides differ, on which numbers, and at which values."""
+"""An instance at which both sides differ, the numbers on which they do, and the values."""
 _REDRAWS = 8
-"""Draws of values, should they divide by 0."""
+"""How often values are drawn again if they lead to a division by 0."""
 _LEAST_COMPARED = 0.05
 """Share of the instances at which every element of a root must have been compared."""
 

@@ -32,9 +32,9 @@ def empty_difference(
     """An empty instance at which both sides of a directed rule differ; ``None`` if none does.
 
     Args:
-        rule: one direction. One of class relaxed has to keep types only.
+        rule: one direction. In the class relaxed only the types have to agree.
         seed: of instances and values.
-        max_points: instances that some are taken of.
+        max_points: most instances to choose from.
     """
     some = varied(find_instances(rule, limit=max_points, seed=seed).points, _EMPTIED)
     empty: dict[object, Found] = {one.origin.key: one for one in empty_instances(rule, some)}

@@ -7,9 +7,10 @@ exponentials, roots and powers are homomorphisms. A field has no order and no tr
 does not judge rules that need these. What none of these accepts is at level 0, which no default
 rule may be at.
 
-These compare where both sides are defined, and at values that suit them. So what they accept is
-evaluated in double precision, too, and refuted where its left side is a number and its right side
-is another one or none; and in the arithmetic of integers, where its operands may be integers.
+These compare only where both sides are defined, and at values that they can represent. So a rule
+that one of them accepts is also evaluated in double precision, and refuted where its left side is a
+number and its right side is another number or undefined; and in the arithmetic of integers, if its
+operands may be integers.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class CheckReport:
 
     @property
     def passed(self) -> bool:
-        """Whether the rule was exercised, not refuted, and all of that without rounding."""
+        """Whether the rule was exercised and not refuted, by a method that does not round."""
         return self.refutation is None and self.exercised and self.method != _FLOAT
 
     def __str__(self) -> str:

@@ -1,10 +1,10 @@
-"""Whether a rule that replaces constants by their targets moves results no further than they do.
+"""Checks that a rule which replaces constants by their targets moves results little.
 
 Such a rule is an equation at the targets (:mod:`eqsat_opt.proving.typing.closure`). Elsewhere
-within its tolerance it may move a result by a few times the tolerance, but not by more: a constant
-less its target, times a large number, would move it anywhere. So would what is summed up or
-multiplied along an axis, however small it is, so instances with one very long extent are looked at,
-too.
+within its tolerance it may move a result by a few times the tolerance, but not by more: the
+difference of a constant from its target, times a large number, may be of any size. So may even a
+small difference be once it is summed or multiplied along an axis, so instances with one very long
+extent are tried as well.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
 from eqsat_opt.proving.checks.differences import Wrong
-from eqsat_opt.proving.instances.left_side import REFUSED
 from eqsat_opt.proving.instances.search import Found, long_instances
 from eqsat_opt.proving.numbers.evaluation import Program, Values, program
 from eqsat_opt.proving.numbers.reals import RealNumbers
-from eqsat_opt.rules.bindings import holds, type_of
+from eqsat_opt.rules.bindings import fits
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Condition, Expr
 
@@ -33,12 +31,12 @@ _MOST = 16.0
 _WITHIN = 0.9
 """Share of the tolerance by which constants are moved."""
 _LONG = 4_096
-"""A long extent; a channel, a row and a window of large models are no longer."""
+"""A long extent; channels, rows and windows of large models are at most this long."""
 _STRETCHED = 8
 """Instances whose extents are made so long, one after the other."""
 _MOST_LONG = 32
 _DRAWS = (0, 1)
-"""Kinds of real values whose exponentials do not magnify what moves their argument."""
+"""Kinds of real values small enough that exponentials do not magnify a movement of them."""
 
 
 def first_moved(rule: Rule, points: Sequence[Found], seed: int) -> Wrong | None:
@@ -72,7 +70,7 @@ def _drawn(found: Found, seed: int) -> Iterator[tuple[RealNumbers, Values]]:
     numbers = RealNumbers(0)
     values = numbers.draw(found, seed)
     yield numbers, {n: v if v.dtype == bool else np.sign(v) for n, v in values.items()}
-    # What is moved adds up beside ones, and shows beside what is nearly nothing.
+    # Movements add up along ones, and are visible beside values near 0.
     for nothing in values:
         yield (
             numbers,
@@ -87,7 +85,7 @@ def _moves(both: Program, numbers: RealNumbers, values: Values, tolerance: float
     numbers.domain.restart(list(values.values()))
     sides = both.sides(values, numbers.domain)
     exact = next(sides)
-    # What the right side makes on its way is not a measure: it may be what is too large.
+    # Intermediate results of the right side are no measure: they may be what is too large.
     allowed = _MOST * tolerance * numbers.domain.greatest
     return any(
         (np.isfinite(left) & ~(np.abs(left - right) <= allowed)).any()
@@ -111,19 +109,5 @@ def _within(rule: Rule, condition: Condition, point: Found) -> Iterator[Found]:
                 factor = 1.0 + sign * _WITHIN * condition.args[2]
                 changes = {n: movable[n] * factor for n in moved}
                 found = replace(point, attrs={**point.attrs, **changes})
-                if _applies(rule, found):
+                if fits(rule.roots, rule.when, found):
                     yield found
-
-
-def _applies(rule: Rule, found: Found) -> bool:
-    try:
-        for root in (*rule.lhs, *rule.rhs):
-            type_of(root, found)
-    except REFUSED:
-        return False
-    # How tensors relate does not depend on numbers, and it did hold.
-    return all(holds(condition, found, _related) for condition in rule.when)
-
-
-def _related(*_names: Any) -> bool:
-    return True

@@ -24,7 +24,7 @@ from eqsat_opt.proving.numbers.twofield import (
     ORDER,
 )
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import Apply, Expr, Term
+from eqsat_opt.rules.term import Expr, applied
 
 __all__ = ["exact_methods", "has_properties"]
 
@@ -38,14 +38,13 @@ _QUOTIENTS = frozenset({"Div", "ReduceMean", "GlobalAveragePool"})
 """Operators that truncate on integers."""
 
 
-def _operators(*roots: Term) -> set[str]:
-    terms = (term for root in roots for term in root.walk())
-    return {term.op for term in terms if isinstance(term, Apply)}
+def _operators(rule: Rule) -> set[str]:
+    return {term.op for term in applied(rule.roots)}
 
 
 def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
     """Exact numbers to try, those without assumptions first."""
-    operators = _operators(*rule.lhs, *rule.rhs)
+    operators = _operators(rule)
     if operators & _QUOTIENTS and _casts_to_integers(rule):
         return []
     chosen = "Where" in operators and operators & _TRUTHS
@@ -65,9 +64,7 @@ def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
 
 def _computes_numbers(rule: Rule) -> bool:
     """Whether some number is a quotient or a root, which was rounded."""
-    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
-    values = (value for t in terms if isinstance(t, Apply) for value in t.attrs.values())
-    return any(_divides(value) for value in values)
+    return any(_divides(value) for term in applied(rule.roots) for value in term.attrs.values())
 
 
 def _divides(value: object) -> bool:
@@ -78,11 +75,10 @@ def _divides(value: object) -> bool:
 
 def _casts_to_integers(rule: Rule) -> bool:
     """Whether some cast has, or may have, an integer type."""
-    terms = (term for root in (*rule.lhs, *rule.rhs) for term in root.walk())
-    casts = [t.attrs["to"] for t in terms if isinstance(t, Apply) and t.op == "Cast"]
+    casts = [term.attrs["to"] for term in applied(rule.roots) if term.op == "Cast"]
     return any(not (isinstance(to, Expr) and to.args[0] in (*FLOATS, "bool")) for to in casts)
 
 
 def has_properties(rule: Rule) -> bool:
     """Whether an operator means more than a random function does."""
-    return bool(_operators(*rule.lhs, *rule.rhs) & (EXACT | HOMOMORPHIC | set(FUNCTIONS)))
+    return bool(_operators(rule) & (EXACT | HOMOMORPHIC | set(FUNCTIONS)))

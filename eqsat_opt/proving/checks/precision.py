@@ -19,9 +19,9 @@ SINGLE = "float32"
 HALF = "float16"
 _INSTANCES = 12
 _CANCELLED = 1e-12
-"""Results of values near 1 that are smaller are what rounding left of 0."""
+"""Smaller results of values near 1 are a 0 that was rounded."""
 _SEEDS = (1, 4)
-"""Values near 1: half precision overflows at larger ones, which is no property of the rule."""
+"""Draws of values near 1; larger ones overflow in half precision, whatever the rule."""
 _MOST = {Numerics.BITEXACT: 64.0, Numerics.REASSOCIATE: 64.0, Numerics.REFACTOR: 1024.0}
 """Error of a right side as a multiple of that of the left side, or of the roundoff if that is
 larger; sums in another order stay below 12, and recombined numbers may cost ten bits."""

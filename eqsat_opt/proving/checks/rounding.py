@@ -21,26 +21,25 @@ from eqsat_opt.ir.ops import OPS, Array
 from eqsat_opt.ir.ops.domains import FloatDomain
 from eqsat_opt.proving.checks.counterexample import Refutation, refutation_at
 from eqsat_opt.proving.checks.differences import first_wrong
-from eqsat_opt.proving.instances.left_side import REFUSED
 from eqsat_opt.proving.instances.search import Found, find_instances
 from eqsat_opt.proving.numbers.evaluation import Values, normal_values
-from eqsat_opt.rules.bindings import Bindings, holds, type_of
+from eqsat_opt.rules.bindings import Bindings, fits
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import Apply, Expr
+from eqsat_opt.rules.term import Expr, applied
 
 __all__ = ["InOrderDomain", "InOrderNumbers", "rounding_difference"]
 
 _SCALES = (1.0, 1.0, 1e-25, 1e12)
 """Of the values, by draw: what is exact for most numbers may underflow for small ones."""
 _UNEVEN = (1.1, 1.3, 0.7)
-"""Powers of two times these are rounded, and so are their products."""
+"""Factors whose products with powers of two, and with each other, are rounded."""
 
 
 class InOrderDomain(FloatDomain):
     """IEEE arithmetic whose sums run from the first term to the last."""
 
     def __init__(self, seed: int = 0) -> None:
-        """All are equal; ``seed`` is there because other numbers need one."""
+        """``seed`` has no effect; it is there because other number domains need one."""
 
     def matmul(self, a: Array, b: Array) -> Array:
         """Matrix product over the last two axes."""
@@ -93,11 +92,10 @@ class InOrderNumbers:
 
 def _real_attributes(rule: Rule) -> list[str]:
     """Variables that stand for a real attribute of some operator, however they are annotated."""
-    nodes = (node for root in (*rule.lhs, *rule.rhs) for node in root.walk())
     found = [
         leaf.args[0]
-        for node in nodes
-        if isinstance(node, Apply) and node.op in OPS
+        for node in applied(rule.roots)
+        if node.op in OPS
         for name, pattern in node.attrs.items()
         if OPS[node.op].attrs.get(name) == "float" and isinstance(pattern, Expr)
         for leaf in pattern.leaves()
@@ -107,7 +105,7 @@ def _real_attributes(rule: Rule) -> list[str]:
 
 
 def _factors(rule: Rule, n: int) -> Iterator[tuple[float, ...]]:
-    """What ``n`` real attributes may be multiplied by: each its own, all the same, any mix."""
+    """Factors for ``n`` real attributes: all different, all the same, then any mixture."""
     yield tuple(itertools.islice(itertools.cycle(_UNEVEN), n))
     within = [1.0 + c.args[2] / 2 for c in rule.when if c.kind == "near"]
     for factor in (*_UNEVEN, *within):
@@ -116,7 +114,7 @@ def _factors(rule: Rule, n: int) -> Iterator[tuple[float, ...]]:
 
 
 def _uneven(rule: Rule, found: Found, names: Sequence[str]) -> Found | None:
-    """The same instance with real attributes that round; ``None`` if the rule admits no such.
+    """The same instance with real attributes that are rounded; ``None`` if the rule admits none.
 
     Instances have powers of two there, since all numbers hold these exactly.
     """
@@ -129,13 +127,7 @@ def _uneven(rule: Rule, found: Found, names: Sequence[str]) -> Found | None:
             continue
         attrs = {name: found.attrs[name] * f for name, f in zip(names, factors, strict=True)}
         changed = replace(found, attrs={**found.attrs, **attrs})
-        try:
-            for root in (*rule.lhs, *rule.rhs):
-                type_of(root, changed)
-        except REFUSED:
-            continue
-        # How tensors relate does not depend on numbers, and it did hold.
-        if all(holds(condition, changed, lambda *_: True) for condition in rule.when):
+        if fits(rule.roots, rule.when, changed):
             return changed
     return None
 

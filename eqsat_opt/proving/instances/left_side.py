@@ -1,7 +1,7 @@
 """Typed instances of a rule's left side, in an order that depends on the left side alone.
 
-Rules with one left side (the mutants of a rule, and a rule that is looked at twice) share what was
-found, so typing is paid for once.
+Rules with the same left side (such as mutants of a rule, or a rule that is checked twice) share the
+instances found, so that they are typed once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import DTYPE_CODES, FLOATS
 from eqsat_opt.proving.typing.choices import Chooser, Decisions, Drawing
 from eqsat_opt.proving.typing.closure import closure
@@ -25,14 +24,14 @@ from eqsat_opt.proving.typing.landmarks import Landmarks, landmarks
 from eqsat_opt.proving.typing.most_general import Typing
 from eqsat_opt.proving.typing.schemes import scheme_of
 from eqsat_opt.proving.typing.templates import Instance, Template
-from eqsat_opt.rules.bindings import Bindings, Undefined, holds, type_of
+from eqsat_opt.rules.bindings import REFUSED, Bindings, fits
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import Condition, Term
 
 if TYPE_CHECKING:
     from eqsat_opt.proving.instances.models_z3 import Model
 
-__all__ = ["INTEGERS", "REFUSED", "Found", "LeftSide", "Sizes", "left_side"]
+__all__ = ["INTEGERS", "Found", "LeftSide", "Sizes", "left_side"]
 
 _TOO_MANY = 3_000
 """Assignments to try before an enumeration up to a bound is given up."""
@@ -43,14 +42,14 @@ _BARREN = 5
 _MOST_ELEMENTS = 3_000
 """Larger instances cost time and find nothing that smaller ones do not."""
 _TIMES = 6
-"""An instance with a long extent has at most so many times as many elements, if that is more."""
+"""The limit on elements of an instance with a long extent is at least this times the extent."""
 _TOGETHER = 0.6
-"""How often, where attributes are large, a second extent is about as long: a window and what it is
-taken from."""
+"""How often, where attributes are large, a second extent is about as long, like a window and its
+data."""
 _OTHERS = 2
 """Extents beside one that is very long."""
 _LOOKED_AT = 30
-"""Typings, and instances of each, among which one of floats is looked for."""
+"""Typings, and instances of each, that are searched for an instance with floats."""
 _NEGATIVE = 0.3
 """Share of the assignments in which an unknown that may be negative is."""
 _REMEMBERED = 4
@@ -59,10 +58,8 @@ INTEGERS = frozenset(d for d in DTYPE_CODES if d.startswith(("int", "uint")))
 """Element types."""
 _FEW = (1, 2, 2, 3)
 """Extents of operands of many axes."""
-REFUSED = (IllTyped, Undefined, ZeroDivisionError)
-"""What says that an instance does not type."""
 _CONFUSED = (*REFUSED, ArithmeticError, LookupError, TypeError, ValueError)
-"""What a scheme may raise on a right side, whose attributes may be anything."""
+"""Errors that a scheme may raise on a right side, whose attributes may have any value."""
 
 
 @dataclass
@@ -120,13 +117,13 @@ class _Replayed:
 
 @dataclass(frozen=True)
 class _Enumeration:
-    """All instances up to some extents, unless they were more than ``most``, or too much work."""
+    """All instances up to some extents; ``None`` if they exceed ``most`` or take too much work."""
 
     found: dict[Any, Found] | None
     most: int
 
     def settles(self, most: int) -> bool:
-        """Whether it answers the question for ``most``, too."""
+        """Whether the result is also the answer for the limit ``most``."""
         return self.found is not None or most <= self.most
 
 
@@ -154,7 +151,7 @@ class LeftSide:
         return hints
 
     def _admitted(self) -> tuple[str, ...]:
-        """Element types to draw: not those that operators refuse where they take floats."""
+        """Element types to draw, without those that operators refuse although they take floats."""
         hints = Hints(self._lhs, self._when, self.marks)
         every, floats = hints.dtypes, tuple(d for d in hints.dtypes if d in FLOATS)
         if not floats or len(floats) == len(every):
@@ -189,22 +186,17 @@ class LeftSide:
         return Found(known.types, known.attrs, origin=instance) if known is not None else None
 
     def _fits(self, bindings: Bindings) -> bool:
-        try:
-            for root in self._lhs:
-                type_of(root, bindings)
-        except REFUSED:
-            return False
-        return all(holds(c, bindings, lambda *_: True) for c in self._when)
+        return fits(self._lhs, self._when, bindings)
 
     def modelled(self, rule: Rule, seed: int) -> Iterator[Found | None]:
-        """Instances that z3 finds, of a rule with this left side, and attempts in vain.
+        """Instances that z3 finds for a rule with this left side; ``None`` for failed attempts.
 
         Args:
             rule: at the limit of its tolerances.
             seed: of what is drawn.
 
         Returns:
-            None of either where z3 is not installed.
+            An empty sequence where z3 is not installed.
         """
         if find_spec("z3") is None:
             return iter(())
@@ -256,7 +248,7 @@ class LeftSide:
     def drawn(self, seed: int, sizes: Sizes) -> Iterator[Found | None]:
         """Instances of random typings with extents from a pool of one to three sizes each.
 
-        What may be negative sometimes is. ``None`` stands for an attempt in vain.
+        Numbers that may be negative sometimes are. ``None`` stands for a failed attempt.
         """
         key = seed, sizes
         if key not in self._sequences:
@@ -274,7 +266,7 @@ class LeftSide:
     def guided(self, rhs: tuple[Term, ...], seed: int, sizes: Sizes) -> Iterator[Found | None]:
         """Instances like those of :meth:`drawn` at which ``rhs`` is likely to type.
 
-        No scheme knows all that types, so these are to be mixed with those.
+        No scheme covers everything that types, so these are to be mixed with the others.
         """
         hints = self._hints(large=sizes.large)
 
@@ -362,9 +354,9 @@ def _remembered(
 
 
 def left_side(rule: Rule) -> LeftSide:
-    """That of a rule at the limit of its tolerances; one that was asked for recently is the same.
+    """The left side of a rule at the limit of its tolerances; recent ones are cached.
 
-    Threads share none, because a sequence is computed by whoever reads it.
+    Each thread has its own cache, because reading a sequence computes it.
     """
     limit = closure(rule)
     return _remembered(limit.lhs, limit.when, landmarks(rule), threading.get_ident())

@@ -2,7 +2,7 @@
 
 The typing of the left side at symbolic sizes, and the conditions of the rule, are formulas over
 integers (:mod:`eqsat_opt.proving.typing.scenario`). Small models of them are instances. They
-are made to differ: one symbol after the other is set to a random number, as far as that can hold.
+are made to differ: one symbol after the other is set to a random number, if that is possible.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from eqsat_opt.proving.typing.open_attributes import SIGNED
 from eqsat_opt.proving.typing.scenario import Scenario, scenarios, value_at
 from eqsat_opt.rules.bindings import Bindings
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr
+from eqsat_opt.rules.term import MAP, AttrPattern, Expr, applied
 
 __all__ = ["Model", "models"]
 
 _LARGEST = (3, 5, 8)
-"""Bounds of the symbols, in turn."""
+"""Bounds on the symbols, which are used in turn."""
 _SCENARIOS = 24
-"""Combinations of ranks and flags that are looked at for models, out of all that may have some."""
+"""Most combinations of ranks and flags in which models are looked for."""
 _MOST_SCENARIOS = 4_000
 _EACH = 96
 """Models of one combination."""
@@ -89,7 +89,7 @@ class Model:
         return Bindings(types, {name: self._attribute(name) for name in sorted(names)})
 
     def _with(self, changes: Sizes) -> Model | None:
-        """At other values of some symbols; whether they are an instance is for others to say."""
+        """The model at other values of some symbols, which the caller has to check."""
         changed = replace(self, sizes={**self.sizes, **changes})
         extents = [d for name in self.dtypes for d in changed._shape(name)]
         return changed if min(extents, default=0) >= 0 else None
@@ -165,9 +165,8 @@ def _numbers(rule: Rule, scenario: Scenario, rng: random.Random) -> dict[str, An
     names = {name for name in scenario.parameters if name in dict(rule.kinds)}
     functions = {
         leaf.args[0]
-        for root in rule.lhs
-        for term in root.walk()
-        if isinstance(term, Apply) and term.op == MAP
+        for term in applied(rule.lhs)
+        if term.op == MAP
         for leaf in _expr(term.attrs["f"]).leaves()
     }
     return {n: rng.choice(pool) for n in sorted(names)} | {

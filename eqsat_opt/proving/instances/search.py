@@ -10,9 +10,9 @@ from itertools import islice
 from typing import Any
 
 from eqsat_opt.ir.types import FLOATS
-from eqsat_opt.proving.instances.left_side import REFUSED, Found, LeftSide, Sizes, left_side
+from eqsat_opt.proving.instances.left_side import Found, LeftSide, Sizes, left_side
 from eqsat_opt.proving.typing.closure import closure
-from eqsat_opt.rules.bindings import Bindings, type_of
+from eqsat_opt.rules.bindings import Bindings, fits
 from eqsat_opt.rules.rule import Rule
 
 __all__ = [
@@ -31,15 +31,15 @@ USUAL_POINTS = 64
 """Instances per direction where nothing else is said; all checks of a rule share one drawing."""
 
 _IN_VAIN = 1_500
-"""Draws in a row without a new instance after which there are taken to be no more."""
+"""Draws in a row without a new instance after which drawing ends."""
 _ENOUGH = 300
-"""The same where the limit is reached already, and only more coverage is hoped for."""
+"""The same once the limit is reached, when only coverage can still grow."""
 _HOPELESS = 800
 """The same where no instance was found at all."""
 _MISGUIDED = 60
-"""Draws in a row with a guide that finds nothing, after which it is left."""
+"""Draws in a row in which a guide finds nothing, after which it is no longer used."""
 _SCARCE = 24
-"""Fewer drawn instances than this, and z3 is asked for others."""
+"""If fewer instances than this are drawn, z3 is asked for others."""
 _MODELS = 96
 """How many others."""
 _SURPLUS = 3
@@ -64,9 +64,9 @@ _HIGH_SHARE = 0.1
 _HIGH = 6
 """Ranks from here on are high."""
 _TRIES = 10
-"""Draws for each instance of one of these kinds."""
+"""Draws that are allowed for each instance of one of these kinds."""
 _AT_LEAST = 40
-"""Draws, and a quarter of the above, after which there are taken to be none of a kind."""
+"""The search for a kind ends after this many draws, or a quarter of the above, without any."""
 _OF_EACH_TYPE = 3
 """Instances, at least, of each element type that the rule is open to."""
 _MORE_TYPES = 400
@@ -135,15 +135,6 @@ def _features(bindings: Bindings) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}.dim({i})", min(d, 3)) for i, d in enumerate(type_.static_shape()))
 
 
-def _right_types(rule: Rule, bindings: Bindings) -> bool:
-    try:
-        for root in rule.rhs:
-            type_of(root, bindings)
-    except REFUSED:
-        return False
-    return True
-
-
 class _Search:
     """Instances of a rule in the order in which they are met.
 
@@ -169,7 +160,7 @@ class _Search:
         if found.origin.key in self._seen:
             return False
         self._seen.add(found.origin.key)
-        types = _right_types(self._rule, found)
+        types = fits(self._rule.rhs, (), found)
         self.typed += types
         self.guarded += not types
         return types
@@ -195,7 +186,7 @@ class _Search:
 def _special(search: _Search, sizes: Sizes, count: int) -> Iterator[Found]:
     """Up to ``count`` new instances of a kind, unless there seem to be none.
 
-    Not much more than half of those of high rank have the same.
+    Little more than half of the instances of high rank may have the same rank.
     """
     met = 0
     ranks: Counter[int] = Counter()
@@ -232,7 +223,7 @@ def _missing(search: _Search, kept: Sequence[Found], dtypes: Sequence[str]) -> I
 
 
 def varied(points: Sequence[Found], count: int) -> list[Found]:
-    """Up to ``count`` of some instances: of every size, and of attributes as unlike as can be."""
+    """Up to ``count`` of some instances, of every size, whose attributes differ much."""
     chosen: list[Found] = []
     seen: set[tuple[str, Any]] = set()
     for part in range(min(count, len(points))):
@@ -250,8 +241,8 @@ def find_instances(rule: Rule, *, limit: int, seed: int = 0, bound: int = 3) -> 
 
     Args:
         rule: one direction of it.
-        limit: how many, about; a tenth more have one long extent, and where all small ones are
-            among them, there is half as many more.
+        limit: how many, about. Further ones have long extents, large attributes or high ranks. If
+            all small instances are among them, half as many are added.
         seed: of what is drawn.
         bound: greatest extent to enumerate to.
     """
@@ -318,7 +309,7 @@ def smaller_instances(rule: Rule, than: Found, *, seed: int = 0) -> Iterator[Fou
 
 def shrunk_instances(rule: Rule, than: Found) -> Iterator[Found]:
     """Instances with one or two smaller extents than ``than``, all else equal."""
-    return (found for found in left_side(rule).shrunk(than) if _right_types(rule, found))
+    return (found for found in left_side(rule).shrunk(than) if fits(rule.rhs, (), found))
 
 
 def long_instances(rule: Rule, like: Sequence[Found], extent: int) -> Iterator[Found]:
@@ -329,7 +320,7 @@ def long_instances(rule: Rule, like: Sequence[Found], extent: int) -> Iterator[F
     side = left_side(rule)
     seen: set[Any] = set()
     for found in (found for one in like for found in side.stretched(one, extent)):
-        if found.origin.key not in seen and _right_types(rule, found):
+        if found.origin.key not in seen and fits(rule.rhs, (), found):
             seen.add(found.origin.key)
             yield found
 
@@ -337,4 +328,4 @@ def long_instances(rule: Rule, like: Sequence[Found], extent: int) -> Iterator[F
 def empty_instances(rule: Rule, like: Sequence[Found]) -> Iterator[Found]:
     """Instances with an extent of 0, all else equal to one of ``like``."""
     side = left_side(rule)
-    return (e for one in like for e in side.emptied(one) if _right_types(rule, e))
+    return (e for one in like for e in side.emptied(one) if fits(rule.rhs, (), e))

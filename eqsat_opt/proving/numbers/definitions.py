@@ -27,10 +27,10 @@ from eqsat_opt.ir.ops.scalars import (
 __all__ = ["PI", "TRUTH", "as_truth", "defined", "square_root"]
 
 PI = Parameter("the constant π", "positive")
-"""No variable of a rule has blanks in its name."""
+"""Cannot be confused with a variable of a rule, as no name of one has blanks."""
 
 TRUTH = "Truth"
-"""The function that is 0 or 1 for whatever is false or true."""
+"""The function that is 0 for false and 1 for true."""
 
 Definition = Callable[[Scalar, Mapping[str, Any]], Scalar]
 Relation = Callable[[Sequence[Scalar]], Scalar]
@@ -144,7 +144,7 @@ _RELATIONS: dict[str, Relation] = {
     "Or": lambda x: Plus((_sum(*x), _negative(_product(*x)))),
     "Xor": lambda x: Plus((_sum(*x), Times((Constant(Fraction(-2)), _product(*x))))),
 }
-"""Of two operands."""
+"""Truth functions of two operands."""
 _DEFINITIONS: dict[str, Definition] = {
     "Sigmoid": lambda x, _a: _sigmoid(x),
     "Tanh": lambda x, _a: _tanh(x),

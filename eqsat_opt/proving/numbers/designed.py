@@ -21,7 +21,7 @@ from eqsat_opt.rules.bindings import Bindings
 __all__ = ["ORDINARY", "Designed", "designed_values"]
 
 ORDINARY = frozenset({"ordinary numbers", "gates of 0 and 1"})
-"""What every class but the weakest promises about."""
+"""Kinds of operands on which every class but the weakest promises a result."""
 _MIXTURES = 5
 _OF_SIZES = 2
 """Draws of numbers of several sizes: there are many sizes, and each number has one."""

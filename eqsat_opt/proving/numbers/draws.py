@@ -29,7 +29,7 @@ def _sequence(seed: int) -> np.random.SeedSequence:
 
 
 def drawn(bindings: Bindings, seed: int, fill: Fill) -> dict[str, Array]:
-    """A value for each operand: ``fill`` makes all but truth values, and integers beside floats."""
+    """A value for each operand; ``fill`` draws all but truth values and integers beside floats."""
     rng = np.random.Generator(np.random.PCG64(_sequence(seed)))
     values = {}
     mixed = any(type_.dtype in FLOATS for type_ in bindings.types.values())

@@ -107,7 +107,7 @@ class RationalNumbers:
         return drawn(bindings, seed, partial(mingled, self.domain.random, near))
 
     def wrong(self, left: Array, right: Array) -> npt.NDArray[np.bool_]:
-        """Elements that differ; what is not a number on both sides does not."""
+        """Elements that differ; NaN on both sides counts as equal."""
         return np.asarray((left != right) & ((left == left) | (right == right))).astype(bool)
 
 
@@ -279,7 +279,7 @@ def concrete(term: Apply, bindings: Bindings, dtype: str) -> tuple[str, AttrMap]
 def program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
     """What evaluates ``rule`` at an instance; literals of the rule take the type ``dtype``.
 
-    What occurs several times is evaluated once.
+    A term that occurs several times is evaluated once.
     """
     steps: list[Step] = []
     places: dict[Any, int] = {}

@@ -25,11 +25,11 @@ __all__ = ["EXACT", "RationalDomain"]
 _INFINITE = float("inf")
 _CAST = "Cast"
 _EXACT_IN_ALL = 256
-"""Integers up to this are numbers of bfloat16."""
+"""Integers up to this are exact in bfloat16."""
 
 
 def _whole(x: Fraction) -> int | Fraction:
-    """The same, as an integer where it is one: they are faster."""
+    """The same number as an ``int`` where it is whole, which is faster."""
     return x.numerator if x.denominator == 1 else x
 
 
@@ -48,12 +48,12 @@ def _cast(x: Any, attrs: AttrMap) -> Any:
 
 
 def _is_small(x: Any) -> bool:
-    """Whether every type of floating point holds a number."""
+    """Whether a number is exact in every floating point type."""
     return isinstance(x, np.bool_) or (isinstance(x, int) and abs(x) <= _EXACT_IN_ALL)
 
 
 def _exactly(function: str, attrs: AttrMap, operand: Array) -> ExactFn | None:
-    """A function as it is, if it is computed so; a cast to floating point rounds, or may do so."""
+    """The true function, if it is exact on rationals; a cast to floating point may round."""
     if function == _CAST:
         return _cast if attrs["to"] not in FLOATS or all(map(_is_small, operand.flat)) else None
     return OPS[function].exact if function in OPS else None
@@ -114,9 +114,9 @@ class RationalDomain:
         return np.where(condition, a, b)
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
-        """The function itself where it is exact, else a random one of its arguments.
+        """The function itself where it is exact, else a random function of its arguments.
 
-        A cast to floating point rounds, which is a random function, too.
+        A cast to floating point rounds, so it is a random function, too.
         """
         exact = _exactly(function, attrs, operands[0])
         if exact is not None:

@@ -1,9 +1,9 @@
-"""A rule in double precision: where its left side is a number, its right side is the same one.
+"""Checks a rule in double precision: where its left side is a number, its right side is the same.
 
-Exact numbers have no order, or draw few values, and say nothing of where a side is undefined.
-Real numbers have all of that, so whatever an exact method accepts is evaluated here as well, at
-values that are no integers and at several scales. What differs by more than rounding explains is
-refuted. Rounding is bounded by the greatest magnitude on the way, because sums cancel.
+Exact domains have no order, or draw few values, and do not tell where a side is undefined. Real
+numbers do, so a rule that an exact method accepts is evaluated here as well, at values that are not
+integers and at several scales. It is refuted if the sides differ by more than rounding explains.
+Rounding is bounded by the greatest intermediate magnitude, because sums cancel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eqsat_opt.proving.numbers.draws import beside, drawn, mingled
 from eqsat_opt.proving.numbers.evaluation import FloatNumbers, Values
 from eqsat_opt.rules.bindings import Bindings
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, Expr
+from eqsat_opt.rules.term import MAP, Expr, applied
 
 __all__ = ["DRAWS", "MeasuredDomain", "RealNumbers", "literals"]
 
@@ -32,7 +32,7 @@ _RELATIVE = 2e-7
 _CANCELLED = 1e-10
 """The same relative to the greatest magnitude on the way."""
 _LARGEST_LITERAL = 1e37
-"""Single precision holds what lies beside literals up to this."""
+"""The neighbours of literals up to this are in the range of single precision."""
 _BESIDE = 0.75
 """Share of the values beside literals where some are."""
 _POLES = frozenset({"Pow", "Log"})
@@ -45,12 +45,12 @@ class MeasuredDomain(FloatDomain):
 
     Attributes:
         greatest: magnitude of all finite results so far.
-        left_range: whether a result was infinite that is none of a pole, or an exponential so small
-            that it had few digits left or none.
+        left_range: whether a result was infinite other than at a pole, or an exponential was so
+            small that few or none of its digits were left.
     """
 
     def __init__(self, seed: int = 0) -> None:
-        """All are equal; ``seed`` is there because other numbers need one."""
+        """``seed`` has no effect; it is there because other number domains need one."""
         self.restart(())
 
     def restart(self, operands: Sequence[Array]) -> None:
@@ -128,7 +128,7 @@ _FILLS: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
 DRAWS = len(_FILLS) + 1
 """Kinds of values: at several scales, and beside literals."""
 _LARGE = (DRAWS - 2, DRAWS - 1)
-"""Of these, numbers at which an exponential may overflow, which is no property of a rule."""
+"""Those of these kinds at which an exponential may overflow, whatever the rule."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class RealNumbers:
         return MeasuredDomain()
 
     def draw(self, bindings: Bindings, seed: int) -> Values:
-        """Values of the kind that the numbers' own seed says, none of them 0."""
+        """Values of the kind that this domain's own seed selects, none of them 0."""
         kind = self.seed % DRAWS
         fill = _FILLS[kind % len(_FILLS)]
         if kind == len(_FILLS):
@@ -181,8 +181,8 @@ class RealNumbers:
 def literals(rule: Rule) -> tuple[float, ...]:
     """Numbers that stand for values in a rule, such as bounds and addends, apart from 0."""
     found: dict[float, None] = {}
-    for term in (term for root in (*rule.lhs, *rule.rhs) for term in root.walk()):
-        if not isinstance(term, Apply) or term.op == MAP:
+    for term in applied(rule.roots):
+        if term.op == MAP:
             continue
         kinds = get_op(term.op).attrs
         values = [value for key, value in term.attrs.items() if kinds[key] == "float"]

@@ -1,6 +1,6 @@
-"""Numbers with what rounding may do to them, kept apart from the arrays that operators move.
+"""Numbers with bounds on their rounding errors, stored apart from the arrays that operators move.
 
-An array holds codes of records, so whatever moves data needs to know nothing of them.
+An array holds codes of records, so operators that move data work on them unchanged.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["Bounded", "Records", "Rows"]
 Rows: TypeAlias = npt.NDArray[np.float64]
 """One row per element and one column per draw."""
 _RECORDS = 1 << 40
-"""Codes from here on are records; a smaller integer, as a pad, a count or a 0, is that number."""
+"""Codes from here on are records; a smaller integer, such as a pad or a count, is that number."""
 _LOWEST = np.iinfo(np.int64).min
-"""What a max pool pads integers with."""
+"""The number with which a max pool pads integers."""
 
 
 @dataclass
 class Bounded:
-    """Numbers, one row per element and one column per draw, with what rounding may do to them.
+    """Numbers with bounds on their rounding errors: one row per element, one column per draw.
 
     Attributes:
         value: as computed in the element type, held in double precision.
@@ -85,7 +85,7 @@ class Records:
         return np.arange(start, self._count, dtype=np.int64).reshape(shape) + _RECORDS
 
     def exactly(self, value: Array) -> Bounded:
-        """What carries no error; the draws are the last axis."""
+        """Records of numbers without an error; the draws are the last axis."""
         value = np.asarray(value, np.float64)
         size = np.abs(value)
         zero = np.zeros_like(value)

@@ -1,8 +1,8 @@
-"""Random functions of rational numbers that have the shape of one that leaves the rationals.
+"""Random functions of rational numbers with the shape of a function that leaves the rationals.
 
-What holds for all increasing positive functions holds for exponentials. So a rule that needs no
-more of a function than its sign, its order or its symmetry is decided exactly, on random functions
-with just that, by whoever evaluates on rationals.
+A law of all increasing positive functions holds for exponentials. So a rule that needs only the
+sign, the monotonicity or the symmetry of a function is decided exactly on rationals, with random
+functions that have just these properties.
 """
 
 from __future__ import annotations

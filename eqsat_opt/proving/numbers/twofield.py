@@ -30,7 +30,7 @@ from eqsat_opt.proving.numbers.literals import exact_literal
 __all__ = ["HOMOMORPHIC", "LOGARITHMIC", "LOGARITHMIC_ORDER", "ORDER", "TwoFieldDomain"]
 
 ORDER = 1_073_735_879
-"""The larger q: false identities pass most seldom."""
+"""The larger q, with which false identities are least likely to pass."""
 LOGARITHMIC_ORDER = 335_999
 """A q whose discrete logarithms fit into a table."""
 _SMOOTH = (2, 3, 5, 7)
@@ -317,7 +317,7 @@ class TwoFieldDomain:
         exact = exact_literal(value) if isinstance(value, float) else None
         if exact is None or not _is_smooth(exact.radicand):
             return _quotient(Fraction(value), modulus)
-        # A transcendental number is any number; a square, as it is positive.
+        # A transcendental number may be any residue; it is a square, because it is positive.
         root_of_pi = int(np.random.default_rng((self.seed, 314)).integers(2, self._q.prime))
         irrational = _root(exact.radicand, modulus) * pow(root_of_pi, exact.pi_halves, modulus)
         return _quotient(exact.rational, modulus) * irrational % modulus
@@ -335,5 +335,5 @@ def _is_smooth(number: int) -> bool:
 
 
 def _root(square: int, modulus: int) -> int:
-    """The root that is a square itself, as the positive one is; moduli are 3 modulo 4."""
+    """The root that is itself a square, which stands for the positive root; moduli are 3 mod 4."""
     return pow(square, (modulus + 1) // 4, modulus)

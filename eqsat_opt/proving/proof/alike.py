@@ -68,7 +68,7 @@ def pairings(
 
 
 def equations_of(pairs: Sequence[tuple[Factor, Factor]]) -> list[Poly]:
-    """Differences of indices that are zero if the factors are equal, as far as one can tell."""
+    """Differences of indices that should be zero where the factors are equal; candidates only."""
     plain = [pair for pair in pairs if isinstance(pair[0], Read)]
     nested = [pair for pair in pairs if not isinstance(pair[0], Read)]
     found = []

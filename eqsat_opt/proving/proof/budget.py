@@ -15,7 +15,7 @@ __all__ = ["Budget", "OutOfWork"]
 _UNITS_PER_S = 20_000
 """About what an idle core of 2024 does in a second; it only gives a limit its order of size."""
 _SCENARIOS = 4
-"""How often the limit of one scenario all of them may take together."""
+"""Limit of all scenarios together, as a multiple of the limit of one."""
 _SCENARIO = 10
 _STEP = 6
 _QUESTION = 10
@@ -35,15 +35,15 @@ class Budget:
     def __init__(self, nominal_s: float) -> None:
         """Allow about ``nominal_s`` seconds of work on an idle core for a scenario, and no more.
 
-        What one scenario asks for tells of the next, so a proof that is found is found soon in
-        each, and one that is not is given up in the first that it is not found in.
+        The scenarios of a rule take similar work: a rule that can be proved is proved quickly in
+        each, and one that cannot is given up at the first scenario without a proof.
         """
         self._limit = int(nominal_s * _UNITS_PER_S)
         self._left, self._total = self._limit, self._limit * _SCENARIOS
 
     @cached_property
     def z3(self) -> Any:
-        """A context of this proof alone: in one with a past z3 takes other steps."""
+        """A context of this proof alone: what was asked before changes the steps that z3 takes."""
         import z3
 
         return z3.Context()

@@ -1,12 +1,13 @@
 """Where a side is defined: the demands of inverses, roots and logarithms on their operands.
 
 The equality of both sides is proved for operands at which all these operations are defined. So
-wherever the left side has a value, every operation of either side must be shown to have one. Of the
-left side only what it cannot do without may be taken for granted: where such an operation has no
-value the left side has none, and nothing is claimed. An operation behind a condition, inside an
-extremum or under a function that makes a number of an infinity (exp(-1/0) = 0) is no such one. A
-pole there is let pass only where it is one of a polynomial in the operands: these are isolated, and
-what holds next to them holds in their branches by continuity; max(x, 0) is 0 for half of all x.
+wherever the left side has a value, every operation of either side must be shown to have one. An
+operation of the left side may be assumed to have one if the left side has no value without it, as
+nothing is claimed where the left side has none. This is not so for an operation behind a condition,
+inside an extremum or under a function that makes a number of an infinity (exp(-1/0) = 0). A pole
+there is accepted only where it is a zero of a polynomial in the operands: such zeros are isolated,
+and what holds next to them holds at them by continuity. A pole of 1 / max(x, 0) is refused, since
+max(x, 0) is 0 for half of all x.
 """
 
 from __future__ import annotations

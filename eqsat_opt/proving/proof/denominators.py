@@ -1,4 +1,4 @@
-"""A sum times one of its denominators: it is zero if the product is, as poles are left out."""
+"""Multiplies a sum by one of its denominators; away from poles it is zero if the product is."""
 
 from __future__ import annotations
 

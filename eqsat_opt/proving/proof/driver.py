@@ -24,7 +24,7 @@ from eqsat_opt.proving.proof.obligations import Key, Obligation, obligation
 from eqsat_opt.proving.proof.reach import Reach, Uneven, reach_of
 from eqsat_opt.proving.typing.scenario import Scenario, scenarios
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import Apply
+from eqsat_opt.rules.term import applied, parts
 
 __all__ = ["Proof", "Status", "prove"]
 
@@ -33,7 +33,7 @@ Status = Literal["proven", "unknown", "unsupported"]
 _SYMBOLIC = ("strides", "pads", "dilations", "kernel", "group")
 _TRIES = 12
 _LEAST_RANK = 3
-"""Ranks up to this are tried also where fewer would do."""
+"""Ranks up to this are always tried, even where lower ones would be enough."""
 LIMIT_S = 3.0
 """Work that a scenario may take, as seconds of an idle core."""
 
@@ -80,7 +80,7 @@ def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
     """Prove that both sides of ``rule`` agree at all sizes, over the real numbers.
 
     Assumed are the conditions of the rule, that both sides are well typed, and that their types are
-    equal, as every reader of a rule demands before it applies one; extents are at least 1. One
+    equal, which every reader of a rule checks before it applies one; extents are at least 1. One
     proof serves both directions. Nonlinear functions are unknown functions, except that Relu, Max,
     Min and max pools are extrema, exp(a + b) = exp(a) exp(b), the error function is odd, sigmoids,
     gates and clips are made of these, and roots, powers, logarithms and quotients combine where
@@ -99,7 +99,7 @@ def prove(rule: Rule, *, time_limit_s: float = LIMIT_S) -> Proof:
             the same on every machine.
 
     Raises:
-        RuleError: if z3 is not installed.
+        RuleError: z3 is not installed.
     """
     try:
         import z3
@@ -142,12 +142,11 @@ def _window_attributes(rule: Rule) -> list[str]:
     """Attributes of windows that are variables of the rule."""
     found = {
         key
-        for root in rule.lhs
-        for term in root.walk()
-        if isinstance(term, Apply) and "strides" in term.attrs
+        for term in applied(rule.lhs)
+        if "strides" in term.attrs
         for key, value in term.attrs.items()
         if key in _SYMBOLIC
-        for part in (value if isinstance(value, tuple) else (value,))
+        for part in parts(value)
         if next(part.leaves(), None) is not None
     }
     return sorted(found)

@@ -2,10 +2,10 @@
 
 A proof shows an equation of real numbers. Where both sides of it are made of sums, differences and
 products of elements alone, they are the same polynomial with whole coefficients, so they are equal
-in every ring: of whole numbers that wrap around as well, signed or not. Where they are made of
+in every ring, so for whole numbers that wrap around as well, signed or not. Where they are made of
 maxima and minima alone, they are equal in every order, and nothing wraps. Functions of which the
 proof knows nothing give equal results for equal operands. A rule that mixes sums with maxima, or
-that rounds, is proved for floating point elements only, and so must have no others.
+that rounds, is proved for floating point elements only, so its conditions must exclude others.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from collections.abc import Iterator
 
 from eqsat_opt.ir.ops import OPS, OUTPUT, IllTyped, get_op, with_trait
 from eqsat_opt.ir.types import FLOATS, TensorType
-from eqsat_opt.proving.proof.relations import parts
 from eqsat_opt.proving.proof.unions import Classes
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, Expr, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, Expr, Term, Var, applied, parts
 
 __all__ = ["Rounded", "elements_of"]
 
@@ -26,31 +25,31 @@ _CAST = "Cast"
 
 
 class Rounded(Exception):
-    """A proof over the real numbers says nothing of whole numbers that the rule may meet."""
+    """The rule may meet whole numbers, about which a proof over the real numbers says nothing."""
 
 
 def elements_of(rule: Rule) -> str:
-    """Of which elements a proof speaks, in words.
+    """The elements that a proof of a rule covers, in words.
 
     Raises:
-        Rounded: if the rule may meet whole numbers of which it says nothing.
+        Rounded: the rule may meet whole numbers of which it says nothing.
     """
-    for root in (*rule.lhs, *rule.rhs):
+    for root in rule.roots:
         _made(root)
     classes, floats = _element_types(rule)
-    tensors = {name for root in (*rule.lhs, *rule.rhs) for name in root.variables()}
+    tensors = {name for root in rule.roots for name in root.variables()}
     free = {classes.find(name) for name in tensors} - floats
     if not free:
         return "floating point elements"
     met = {
         term.op
-        for term in _applied(rule)
+        for term in applied(rule.roots)
         if any(classes.find(_key(one)) in free for one in (*term.args, term))
     }
     moving = {op for op in met if op == MAP or get_op(op).is_moving}
     rounding = sorted(met - moving - _RING - _ORDER - _TRUTHS - {_CAST})
     ring, order = sorted(met & _RING), sorted(met & _ORDER)
-    if "Clip" in met and any(map(_is_computed, _applied(rule))):
+    if "Clip" in met and any(map(_is_computed, applied(rule.roots))):
         rounding.append("Clip to computed bounds")
     if rounding:
         raise Rounded(
@@ -75,17 +74,10 @@ def _key(term: Term) -> str | int:
     return term.name if isinstance(term, Var) else id(term)
 
 
-def _applied(rule: Rule) -> Iterator[Apply]:
-    for root in (*rule.lhs, *rule.rhs):
-        for term in root.walk():
-            if isinstance(term, Apply):
-                yield term
-
-
 def _element_types(rule: Rule) -> tuple[Classes, set[object]]:
     """Classes of terms of one element type, and those that are floating point."""
     classes, told = Classes(), []
-    for term in _applied(rule):
+    for term in applied(rule.roots):
         operands = [_key(arg) for arg in term.args]
         key = _key(term)
         dtype = term.attrs.get("to" if term.op == _CAST else "dtype")
@@ -137,7 +129,7 @@ def _made(term: Term) -> str:
     """``bool`` or ``whole`` where a term makes truth values or whole numbers, or else nothing.
 
     Raises:
-        Rounded: if they meet an operator that may round them or take them for real numbers.
+        Rounded: they meet an operator that may round them or take them for real numbers.
     """
     if not isinstance(term, Apply):
         return ""

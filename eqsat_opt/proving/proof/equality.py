@@ -59,11 +59,11 @@ from eqsat_opt.proving.proof.settle import Open, settle
 __all__ = ["reached", "same", "vanishes"]
 
 _WITNESSES = 32
-"""Values of a variable that stands free that are tried."""
+"""Values that are tried for a variable without an equation."""
 _STEPS = 64
 """Partial cancellations per sum."""
 _DENOMINATOR = 16
-"""Steps that multiplying by a denominator counts for."""
+"""Multiplying by a denominator costs as much as this many steps."""
 
 
 def same(left: Normal, right: Normal, context: Context) -> bool:
@@ -181,7 +181,7 @@ def _joined(a: Summand, b: Summand, context: Context, *, whole: bool) -> list[Su
 
 
 def _image(a: Summand, b: Summand, forth: Values, back: Values) -> Formula:
-    """Where a point of ``a`` has a partner in ``b`` that leads back to it."""
+    """The points of ``a`` whose image in ``b`` is mapped back to them."""
     inside = [substitute(condition, forth) for condition in domain(b)]
     returns = [equal(substitute(back[v], forth), atom(v)) for v, _ in a.bound]
     return all_of(*inside, *returns)

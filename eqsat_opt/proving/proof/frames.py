@@ -13,10 +13,10 @@ from typing import Any
 
 from eqsat_opt.ir.ops import OPS, get_op, with_trait
 from eqsat_opt.ir.ops.signatures import HIGHEST, ranks_of
-from eqsat_opt.proving.proof.relations import Key, Open, Relations, parts, variable
+from eqsat_opt.proving.proof.relations import Key, Open, Relations, variable
 from eqsat_opt.proving.typing.scenario import WINDOWS
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply
+from eqsat_opt.rules.term import MAP, Apply, parts
 
 __all__ = ["REDUCTIONS", "Frames"]
 
@@ -46,7 +46,7 @@ class Frames(Relations):
             given: values of what was open.
 
         Raises:
-            Open: if the axes depend on something else.
+            Open: the axes depend on something else.
         """
         super().__init__(rule, given)
         self._relate()
@@ -79,7 +79,7 @@ class Frames(Relations):
                 self._operator(key, term)
 
     def _linked(self) -> bool:
-        """Align what has equal ranks though nothing makes its axes meet: they grow together."""
+        """Align terms of equal rank even if no operator relates their axes; whether any was new."""
         before = self.families.changes
         first: dict[Key, Key] = {}
         for key in self.known:

@@ -47,7 +47,7 @@ def _guarded(sum_: Normal, *conditions: Formula) -> Normal:
 
 
 def extremum(kind: str, cases: Iterable[Case]) -> Normal:
-    """Nested extrema of one kind are one."""
+    """An extremum of cases; nested extrema of one kind become one."""
     flat: list[Case] = []
     for case in cases:
         element = case.element

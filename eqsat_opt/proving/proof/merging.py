@@ -25,7 +25,7 @@ from eqsat_opt.proving.proof.signs import is_positive
 __all__ = ["Same", "merged"]
 
 Same = Callable[[Normal, Normal, Context], bool]
-"""Decides whether two sums are equal under assumptions."""
+"""A function that decides whether two sums are equal under assumptions."""
 
 
 def merged(part: Summand, context: Context, same: Same) -> Normal | None:

@@ -43,7 +43,7 @@ class Obligation:
     assumptions: tuple[Formula, ...]
 
     def statements(self) -> Iterator[Key]:
-        """The sum alone, then with what is assumed: equal keys are one statement.
+        """Keys of the sum alone, then with its assumptions; equal keys mean the same statement.
 
         Symbols are named by their order.
         """

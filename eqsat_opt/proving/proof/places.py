@@ -1,7 +1,7 @@
 """Axes that a rule names or numbers, and its comparisons of them.
 
-Each tells some columns from the others; how many is counted in
-:mod:`eqsat_opt.proving.proof.reach`, which has the argument.
+Each distinguishes some columns from the others. :mod:`eqsat_opt.proving.proof.reach` counts these
+columns and gives the argument.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from eqsat_opt.proving.proof.frames import Frames
-from eqsat_opt.proving.proof.relations import Key, offset, parts
+from eqsat_opt.proving.proof.relations import Key
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import Condition, Expr
+from eqsat_opt.rules.term import Condition, Expr, offset, parts
 
 __all__ = ["Places", "Uneven"]
 
@@ -30,8 +30,8 @@ class Places:
     Attributes:
         groups: families that are connected.
         open: groups with ranks that are not all tried.
-        zones: columns from the right that are told apart, by family.
-        lefts: axes from the left that are, by frame.
+        zones: columns from the right that are distinguished, by family.
+        lefts: axes from the left that are distinguished, by frame.
         named: variable to the frame in which it is an axis.
         more: expressions with an offset from a variable, and the offset, by group.
         gaps: columns between what conditions compare with an offset, by group.
@@ -61,7 +61,7 @@ class Places:
         return self.group(key) in self.open
 
     def of(self, frame: tuple[Key, Key]) -> Key:
-        """Whether a frame belongs to a group with ranks that are not tried."""
+        """The group of a frame."""
         return self.groups.find(frame[0])
 
     # Names and numbers of axes -------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Places:
         """Read all attributes and conditions.
 
         Raises:
-            Uneven: if they do with axes and ranks what a few ranks do not tell.
+            Uneven: they use axes or ranks in a way that a few ranks do not show.
         """
         for term in self.frames.terms.values():
             for key, value in term.attrs.items():
@@ -160,11 +160,11 @@ class Places:
         elif base.kind == "item":
             ends = frames.ends(str(base.args[0]))
             if ends is None or frames.frame(ends[0]) != frame:
-                raise Uneven(f"{expression} is no axis of what it is used with")
+                raise Uneven(f"{expression} is not an axis of the tensor that it is used with")
             self._place(base.args[1], ends[1])
             self._offset(expression, more, frame)
         else:
-            raise Uneven(f"{expression} is no axis of what it is used with")
+            raise Uneven(f"{expression} is not an axis of the tensor that it is used with")
 
     def _name(self, name: str, frame: tuple[Key, Key]) -> None:
         if self.named.setdefault(name, frame) != frame:

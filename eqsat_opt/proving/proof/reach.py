@@ -2,7 +2,8 @@
 
 The prover shows a rule for all sizes at one rank at a time. Let a rule be wrong at some instance of
 high rank, at one element of a result. We make from it an instance of a lower rank at which the rule
-is wrong, too; so a rule that is right at all low ranks is right at all ranks. How low, is counted.
+is wrong, too; so a rule that is right at all low ranks is right at all ranks. This module counts
+which ranks are low enough.
 
 *Columns.* :class:`~eqsat_opt.proving.proof.frames.Frames` relates all axes of all terms, of
 both sides: elementwise operators align their operands at the last axis, a concatenation or a
@@ -83,7 +84,7 @@ def reach_of(rule: Rule, given: Mapping[Key, int] | None = None) -> Reach:
         given: values of what the axes depend on.
 
     Raises:
-        Uneven: if no rank up to :data:`MOST_RANKS` is known to do.
+        Uneven: no rank up to :data:`MOST_RANKS` is known to do.
     """
     given = given or {}
     try:

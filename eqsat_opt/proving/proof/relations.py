@@ -10,9 +10,9 @@ from typing import Any
 
 from eqsat_opt.proving.proof.unions import Classes
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import Apply, Condition, Expr, Term, Var
+from eqsat_opt.rules.term import Apply, Condition, Expr, Term, Var, offset
 
-__all__ = ["Key", "Open", "Relations", "offset", "parts", "variable"]
+__all__ = ["Key", "Open", "Relations", "variable"]
 
 Key = Hashable
 """A term: a variable by its name, another by a number, a list of extents by ("list", name)."""
@@ -24,11 +24,6 @@ class Open(Exception):
     def __init__(self, what: Key, values: Sequence[int]) -> None:
         super().__init__(str(what))
         self.what, self.values = what, values
-
-
-def parts(value: Any) -> tuple[Expr, ...]:
-    """The entries of an attribute, or the attribute itself."""
-    return value if isinstance(value, tuple) else (value,)
 
 
 def variable(value: Any) -> str | None:
@@ -46,7 +41,7 @@ class Relations:
         ranks, families, shapes: classes of keys of equal rank, of axes that are aligned, and of
             extents that are equal but at axes that the rule names.
         thin: tensors of which all axes but the last have extent 1.
-        edges: family to family by something that drops or permutes axes.
+        edges: from family to family, for each operator that drops or permutes axes.
         permuted: those that are permutations.
     """
 
@@ -57,7 +52,7 @@ class Relations:
         self.terms: dict[Key, Apply] = {}
         self._keys: dict[int, Key] = {}
         self.known: list[Key] = []
-        for root in (*rule.lhs, *rule.rhs):
+        for root in rule.roots:
             self._number(root)
         self.thin = set(self._thin())
         self._orders: set[tuple[Key, Key]] = set()
@@ -185,7 +180,7 @@ class Relations:
     def _derive(
         self, tag: Key, operand: Key, result: Key, fewer: tuple[int, int | None] = (1, 1)
     ) -> None:
-        """Another family, the same one for all terms of one frame, with that many axes less."""
+        """Give ``result`` the family that terms of this frame get by losing ``fewer`` axes."""
         first = self._derived.setdefault((tag, self.frame(operand)), result)
         self._framed(first, result)
         alike = self._derived.setdefault((tag, "shape", self.shapes.find(operand)), result)
@@ -257,17 +252,6 @@ class Relations:
                 for one, other in (condition.args, condition.args[::-1]):
                     if str(one) == text:
                         yield sorted(_factors(other))
-
-
-def offset(expression: Expr) -> tuple[Expr, int]:
-    """An expression as another and a literal that is added."""
-    added, base = 0, expression
-    while base.kind in ("+", "-") and base.args[1].kind == "literal":
-        added += base.args[1].args[0] * (1 if base.kind == "+" else -1)
-        base = base.args[0]
-    if base.kind == "+" and base.args[0].kind == "literal":
-        return base.args[1], added + base.args[0].args[0]
-    return base, added
 
 
 def _factors(expression: Expr) -> Iterator[str]:

@@ -135,7 +135,7 @@ def _decided(
     """The part of ``where`` that is not decided, or ``None`` if it cannot hold.
 
     Raises:
-        Open: if a condition without bound variables is undecided.
+        Open: a condition without bound variables is undecided.
     """
     kept = []
     for condition in where:
@@ -207,7 +207,7 @@ def _settled_factor(factor: Factor, scope: Sequence[Atom], context: Context, sam
 
 
 def _without_implied(part: Summand, context: Context) -> Summand:
-    """Without conditions, on variables that nothing else mentions, that the ranges imply."""
+    """The summand without conditions that the ranges of otherwise unused variables imply."""
     elsewhere = mentioned(*part.factors)
     for v, _ in part.bound:
         if v in elsewhere:
@@ -269,7 +269,7 @@ def settle(sum_: Normal, scope: Sequence[Atom], context: Context, same: Same) ->
         same: decides equality of sums, to merge factors.
 
     Raises:
-        Open: if a condition that does not depend on variables bound in ``sum_`` is undecided.
+        Open: a condition that does not depend on variables bound in ``sum_`` is undecided.
     """
     return tuple(
         summand

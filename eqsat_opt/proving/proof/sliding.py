@@ -16,10 +16,10 @@ from collections.abc import Sequence
 
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.proving.proof.frames import Frames
-from eqsat_opt.proving.proof.relations import Key, offset
+from eqsat_opt.proving.proof.relations import Key
 from eqsat_opt.proving.typing.scenario import WINDOWS
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Expr, Term, Var, offset
 
 __all__ = ["slides_alike"]
 
@@ -32,7 +32,7 @@ _BESIDE = frozenset({"Concat", "Slice"})
 
 
 class _Unlike(Exception):
-    """With the reason."""
+    """The windows of a rule do not treat all axes alike; the message gives the reason."""
 
 
 def slides_alike(rule: Rule, frames: Frames, windows: Sequence[Key]) -> str:
@@ -73,7 +73,7 @@ def _after(rule: Rule, frames: Frames, term: Term) -> str:
     """``sum`` or ``max`` behind a window, ``before`` one, ``free`` of axes.
 
     Raises:
-        _Unlike: if a term is no such thing.
+        _Unlike: a term is none of these.
     """
     if isinstance(term, Var):
         most = frames.ranks.most(term.name)

@@ -1,4 +1,4 @@
-"""Rules whose use of ranks and axes cannot be verified at finitely many ranks: they get no level.
+"""Refuses rules whose use of ranks and axes cannot be verified at finitely many ranks.
 
 Instances are tried at ranks up to a highest one. A rule may compare ranks and axes, and count a few
 axes from another one or from the end; it may not compute with them. What a proof needs beyond this
@@ -12,7 +12,7 @@ from typing import Any
 
 from eqsat_opt.proving.typing.scenario import HIGHEST_RANK
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import Apply, Condition, Expr, Var
+from eqsat_opt.rules.term import Condition, Expr, Var, applied, offset, parts
 
 __all__ = ["uneven_ranks"]
 
@@ -34,32 +34,17 @@ def uneven_ranks(rule: Rule) -> str | None:
 
 
 class _OutOfReach(Exception):
-    """With the reason."""
+    """A few ranks do not tell how the rule behaves at others; the message gives the reason."""
 
 
 # Ranks -------------------------------------------------------------------------------------------
-
-
-def _tensors(rule: Rule) -> set[str]:
-    return {name for root in (*rule.lhs, *rule.rhs) for name in root.variables()}
-
-
-def _applied(rule: Rule) -> Iterator[Apply]:
-    for root in (*rule.lhs, *rule.rhs):
-        for term in root.walk():
-            if isinstance(term, Apply):
-                yield term
-
-
-def _parts(value: Any) -> tuple[Expr, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _pinned_ranks(rule: Rule) -> set[str]:
     """Tensor variables of which all ranks are tried that they may have."""
     pinned = {
         term.args[0].name
-        for term in _applied(rule)
+        for term in applied(rule.roots)
         if isinstance(term.attrs.get("perm"), tuple) and isinstance(term.args[0], Var)
     }
     before = -1
@@ -90,9 +75,10 @@ def _pinned_by(condition: Condition, pinned: Iterable[str]) -> Iterator[str]:
 
 
 def _all_pinned(rule: Rule) -> bool:
-    lists = (term.attrs.get("shape") for term in _applied(rule))
+    lists = (term.attrs.get("shape") for term in applied(rule.roots))
     free_shapes = any(isinstance(shape, Expr) and shape.kind == "attr" for shape in lists)
-    return not free_shapes and _tensors(rule) <= _pinned_ranks(rule)
+    tensors = {name for root in rule.roots for name in root.variables()}
+    return not free_shapes and tensors <= _pinned_ranks(rule)
 
 
 # Places ------------------------------------------------------------------------------------------
@@ -105,22 +91,22 @@ class _Places:
         self._rule = rule
         self._names = {
             part.args[0]
-            for term in _applied(rule)
+            for term in applied(rule.roots)
             for key, value in term.attrs.items()
             if key in _PLACES
-            for part in _parts(value)
+            for part in parts(value)
             if part.kind == "attr"
         }
 
     def check(self) -> None:
-        """Whether all of it is the same at higher ranks.
+        """Check that the rule behaves in the same way at higher ranks.
 
         Raises:
-            _OutOfReach: if not.
+            _OutOfReach: it may differ.
         """
-        for term in _applied(self._rule):
+        for term in applied(self._rule.roots):
             for key, value in term.attrs.items():
-                for part in _parts(value):
+                for part in parts(value):
                     if key in _PLACES:
                         self._place(part)
                     else:
@@ -180,12 +166,7 @@ class _Places:
 
     def _place(self, expression: Expr) -> None:
         """A place, counted from the start, the end or another place."""
-        offset, base = 0, expression
-        while base.kind in ("+", "-") and base.args[1].kind == "literal":
-            offset += base.args[1].args[0] * (1 if base.kind == "+" else -1)
-            base = base.args[0]
-        if base.kind == "+" and base.args[0].kind == "literal":
-            offset, base = offset + base.args[0].args[0], base.args[1]
+        base, added = offset(expression)
         if base.kind == "item":
             if isinstance(base.args[1], Expr):
                 self._check_nest(base, set())
@@ -194,7 +175,7 @@ class _Places:
         known = base.kind in ("literal", "rank") or (
             base.kind == "attr" and base.args[0] in self._names
         )
-        if not known or abs(offset) > _FARTHEST:
+        if not known or abs(added) > _FARTHEST:
             raise _OutOfReach(
                 f"{expression} as a place: ranks are tried up to {HIGHEST_RANK}, so a rule may "
                 f"only compare ranks and axes or add numbers up to {_FARTHEST} to them"

@@ -1,6 +1,6 @@
-"""TASO's rules as rules of ours, with everything explicit that TASO leaves to its tensors.
+"""TASO's rules as rules of ours, with everything explicit that TASO infers from its tensors.
 
-* A convolution's group is what its operands say: channels of the data over channels of the weight.
+* A convolution's group follows from its operands: channels of the data over those of the weight.
 * SAME padding is four numbers that follow from the kernel (stride 1), VALID is four zeros.
 * Strides are the file's. Its kernel sizes are dropped, since TASO's matcher ignores them.
 * A fused activation is an operator of its own.
@@ -27,7 +27,7 @@ class Groups(enum.StrEnum):
     ORDINARY = "ordinary"
     """Only those of one group."""
     ANY = "any"
-    """Those of any group, as TASO's matcher does, which does not look at it."""
+    """Those of any group: TASO's matcher ignores it."""
 
 
 _EXTENT_OF_OPERAND = frozenset({"Add", "Mul", "Relu", "Sigmoid", "Tanh"})
@@ -69,7 +69,7 @@ def _cut(term: Term, axis: int) -> Expr:
     """Where a split along ``axis`` cuts: the boundary of the concatenation that made the term.
 
     Raises:
-        RuleError: if none did.
+        RuleError: no concatenation did.
     """
     if isinstance(term, Apply):
         first, second = term.args[0], term.args[-1]
@@ -233,7 +233,7 @@ def to_rule(rule: TasoRule, groups: Groups = Groups.ORDINARY, kernel: int | None
             wrong, and smaller.
 
     Raises:
-        RuleError: if it uses what cannot be made explicit.
+        RuleError: it uses what cannot be made explicit.
     """
     conversion = _Conversion(rule, groups, kernel)
     lhs = conversion.side(rule.source, [pair.source for pair in rule.outputs], is_source=True)

@@ -231,7 +231,7 @@ def read_taso(path: str | Path) -> tuple[TasoRule, ...]:
     """All rules of a substitution file, or none.
 
     Raises:
-        RuleError: if the file cannot be read, ends early, or holds a rule that makes no sense.
+        RuleError: the file cannot be read, ends early, or holds a rule that makes no sense.
     """
     try:
         data = Path(path).read_bytes()
@@ -245,5 +245,5 @@ def read_taso(path: str | Path) -> tuple[TasoRule, ...]:
         if not rules:
             raise RuleError("the file holds no rule")
     except RuleError as error:
-        raise RuleError(f"{path} is no intact TASO substitution file: {error}") from error
+        raise RuleError(f"{path} is not an intact TASO substitution file: {error}") from error
     return rules

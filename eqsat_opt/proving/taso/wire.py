@@ -46,7 +46,7 @@ class Message:
         """The nested messages of a field, called ``name`` and a number in errors.
 
         Raises:
-            RuleError: if one of them is none.
+            RuleError: a value is not a message.
         """
         found = []
         for i, value in enumerate(self.fields.get(number, ())):
@@ -60,7 +60,7 @@ def parse(data: bytes, name: str) -> Message:
     """Parse one message.
 
     Raises:
-        RuleError: if ``data`` ends early or holds what no message holds.
+        RuleError: ``data`` ends early or holds what no message holds.
     """
     fields: dict[int, list[int | bytes]] = defaultdict(list)
     position = 0
@@ -68,7 +68,7 @@ def parse(data: bytes, name: str) -> Message:
         key, position = _varint(data, position, name)
         number, kind = key >> 3, key & 7
         if number < 1:
-            raise RuleError(f"{name} has a field {number}; this is no substitution file")
+            raise RuleError(f"{name} has a field {number}; this is not a substitution file")
         if kind == _VARINT:
             value, position = _varint(data, position, name)
             fields[number].append(value - (1 << 64) if value >> 63 else value)
@@ -79,7 +79,7 @@ def parse(data: bytes, name: str) -> Message:
             fields[number].append(data[position : position + length])
             position += length
         else:
-            raise RuleError(f"{name} has a value of kind {kind}; this is no substitution file")
+            raise RuleError(f"{name} has a value of kind {kind}; this is not a substitution file")
     return Message(name, {number: tuple(values) for number, values in fields.items()})
 
 
@@ -93,4 +93,6 @@ def _varint(data: bytes, position: int, name: str) -> tuple[int, int]:
             return value, position + i + 1
     if position + _VARINT_BYTES > len(data):
         raise RuleError(f"{name} ends early; fetch the file again")
-    raise RuleError(f"{name} holds an integer of more than 64 bits; this is no substitution file")
+    raise RuleError(
+        f"{name} holds an integer of more than 64 bits; this is not a substitution file"
+    )

@@ -1,4 +1,4 @@
-"""Decisions of a typing by name, and what else is up to whoever asks for it."""
+"""Decisions of a typing by name, and what else a caller of the typing may choose."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Choices:
         """The option for ``name``; the same one every time.
 
         Raises:
-            IllTyped: if there is none.
+            IllTyped: there are no options.
         """
         if name not in self.made:
             if not options:
@@ -41,12 +41,12 @@ class Choices:
 
     @property
     def combinations(self) -> int:
-        """Options of all choices but those of ranks, which mostly exclude each other."""
+        """Number of combinations of all choices but ranks, which mostly exclude each other."""
         return prod(n for name, n in self.counts.items() if not name.startswith("rank "))
 
     def number(self, key: str, name: str) -> int | None:
         """A value for the integer ``name``, an attribute ``key``; ``None``: it stays a symbol."""
 
     def assumed(self, premises: Sequence[Formula]) -> Iterable[Formula]:
-        """What is to hold beyond the premises, which may leave cases open."""
+        """Formulas to assume beyond the premises, which may leave cases open."""
         return ()

@@ -1,9 +1,9 @@
 """Where the attributes and ranks of an instance come from: every combination, or random ones.
 
 Typing the left side of a rule takes decisions: which rank, which axis, which strides. It is written
-as a straight-line procedure that asks a chooser. What it made of a combination of decisions is
-remembered in a tree, so that no combination is tried twice, and no drawing runs into the same dead
-end again.
+as a straight-line procedure that asks a chooser. The result of each combination of decisions is
+stored in a tree, so that no combination is tried twice, and no drawing reaches the same dead end
+again.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Explorer(Generic[_Result]):
 
 
 class Decisions(Generic[_Result]):
-    """What a procedure returns for each combination of its decisions, found out when asked for."""
+    """The results of a procedure for the combinations of its decisions, computed on demand."""
 
     def __init__(self, procedure: Callable[[Chooser], _Result | None]) -> None:
         """Remember nothing yet.
@@ -104,7 +104,7 @@ class Decisions(Generic[_Result]):
         self._top: _Node[_Result] = _Node(1, 1, 1)
 
     def follow(self, pick: _Pick[_Result]) -> tuple[_Result | None, _Way[_Result]]:
-        """What the decisions of ``pick`` lead to, and these decisions."""
+        """The result that the decisions of ``pick`` lead to, and these decisions."""
         node, index = self._top, 0
         way = [(node, index)]
         child = node.children.get(index)
@@ -119,7 +119,7 @@ class Decisions(Generic[_Result]):
         return child.result, way
 
     def core(self) -> Iterator[_Result | None]:
-        """Of every combination that an enumeration covers, in lexicographic order.
+        """The results of all combinations that an enumeration covers, in lexicographic order.
 
         A procedure that gives up early stands for all combinations of what it did not decide.
         """
@@ -131,7 +131,7 @@ class Decisions(Generic[_Result]):
 
 
 class Drawing(Generic[_Result]):
-    """Independent decisions, none of which this drawing knows for a dead end."""
+    """Independent random decisions that avoid the dead ends which this drawing has met."""
 
     def __init__(self, decisions: Decisions[_Result], rng: random.Random) -> None:
         """Know nothing yet: what is drawn depends on ``rng`` alone."""

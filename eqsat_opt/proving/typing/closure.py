@@ -1,4 +1,4 @@
-"""What a rule says at the limit of its tolerances.
+"""A rule at the limit of its tolerances.
 
 A rule that takes a constant for its target, because it was rounded on the way, is an equation at
 the target only; elsewhere within the tolerance it may move the result by a few times as much as the

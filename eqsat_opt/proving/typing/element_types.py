@@ -1,15 +1,15 @@
 """Element types that the operators of a left side demand of its operands, whatever else they are.
 
-Truth values and indices are no numbers: an operand that must be one of these is one in every
-instance. What the literals of a left side are tells the type of the numbers that they meet.
+Truth values and indices are not numbers: an operand that must be one of these is one in every
+instance. The element types of a left side's literals are those of the numbers that they meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from eqsat_opt.ir.ops import Op, get_op, with_trait
-from eqsat_opt.rules.term import MAP, Apply, Expr, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, Expr, Term, Var, applied
 
 __all__ = ["demanded", "literal_types"]
 
@@ -29,10 +29,8 @@ def demanded(roots: Sequence[Term]) -> dict[str, str]:
     before = -1
     while before != len(found):
         before = len(found)
-        for root in roots:
-            for term in root.walk():
-                if isinstance(term, Apply):
-                    _demand(term, found)
+        for term in applied(roots):
+            _demand(term, found)
     return found
 
 
@@ -71,12 +69,7 @@ def _made(term: Term, found: dict[str, str]) -> str | None:
 
 
 def literal_types(roots: Sequence[Term]) -> tuple[str, ...]:
-    """Element types of the numbers that stand in a left side."""
-    return tuple(dict.fromkeys(dtype for root in roots for dtype in _literals(root)))
-
-
-def _literals(root: Term) -> Iterator[str]:
-    for term in root.walk():
-        pattern = term.attrs.get("dtype") if isinstance(term, Apply) else None
-        if isinstance(pattern, Expr) and pattern.kind == "literal":
-            yield pattern.args[0]
+    """Element types of the literals of a left side."""
+    patterns = (term.attrs.get("dtype") for term in applied(roots))
+    literals = (p.args[0] for p in patterns if isinstance(p, Expr) and p.kind == "literal")
+    return tuple(dict.fromkeys(literals))

@@ -9,7 +9,7 @@ from eqsat_opt.ir.ops import with_trait
 from eqsat_opt.proving.typing.element_types import demanded, literal_types
 from eqsat_opt.proving.typing.extents import Shape
 from eqsat_opt.proving.typing.landmarks import Landmarks
-from eqsat_opt.rules.term import Apply, Condition, Expr, Term, expr
+from eqsat_opt.rules.term import Condition, Expr, Term, applied, expr
 
 __all__ = ["Hints"]
 
@@ -51,7 +51,7 @@ class Hints:
         self._fixed: dict[str, int] = {}
         self._least: dict[str, int] = {}
         self.same: dict[str, list[str]] = {}
-        used = {t.op for root in lhs for t in root.walk() if isinstance(t, Apply)}
+        used = {term.op for term in applied(lhs)}
         self.spatial = bool(used & _SPATIAL)
         self.equations = [
             (c, frozenset(_variables(c))) for c in when if c.kind in ("==", "same-shape")

@@ -1,8 +1,8 @@
-"""Numbers at which a rule may change what it does: those that it names, and those beyond them all.
+"""Numbers at which a rule may change its behaviour, and numbers beyond all of these.
 
 A rule sees extents and attributes through its own expressions only, and these change their course
-where a literal says so: at a threshold, at a root of a polynomial, where a quotient is no longer 0.
-Instances below, at and above each such number, and beyond every one, leave it no other place.
+at places that literals determine: at a threshold, at a root of a polynomial, where a quotient is no
+longer 0. Instances below, at and above each such number, and beyond all of them, cover every case.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from functools import lru_cache
 
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, Condition, Expr
+from eqsat_opt.rules.term import MAP, Condition, Expr, applied, parts
 
 __all__ = ["FARTHEST", "Landmarks", "landmarks"]
 
 FARTHEST = 20_000
 """Largest extent that is tried; it stands alone beside small ones."""
 _END = 10**7
-"""Extents of tensors are less."""
+"""Extents of tensors are below this."""
 _MOST_SCANNED = 600
 _ROOTS = 4
-"""Places where one expression changes its course that are taken, the smallest ones."""
+"""Most places at which one expression changes its course; the smallest ones are taken."""
 _OTHERS = (1, 3)
-"""What the other variables of an expression are meanwhile."""
+"""Values of the other variables of an expression while one is varied."""
 _BARE = frozenset({
     "axis", "axes", "perm", "keepdims", "ceil", "count_include_pad", "approximate", "dtype", "to"
 })  # fmt: skip
-"""Attributes that no size is compared with where a literal stands for the whole of one."""
+"""Attributes whose literal values are compared with no size."""
 _GRAIN = 64
 """Denominator of drawn numbers: so few bits that sums and products of several are exact."""
 _LARGEST_REAL = 1e6
@@ -51,7 +51,7 @@ class Landmarks:
         drawn: counts that are drawn for the rule, larger than most that occur.
         ranks: beyond and beside those that it names.
         reals: values of float attributes, of both signs.
-        unseen: an expression on the right side that changes its course beyond all that is tried.
+        unseen: an expression on the right side that changes its course beyond all numbers tried.
     """
 
     counts: tuple[int, ...] = ()
@@ -68,12 +68,11 @@ class Landmarks:
 
 def _expressions(rule: Rule) -> Iterator[tuple[str, str, Expr]]:
     """Every expression of a rule: the attribute it is, if one, and its kind or the condition's."""
-    for term in (term for root in (*rule.lhs, *rule.rhs) for term in root.walk()):
-        if isinstance(term, Apply) and term.op != MAP:
+    for term in applied(rule.roots):
+        if term.op != MAP:
             kinds = get_op(term.op).attrs
             for key, pattern in term.attrs.items():
-                for part in pattern if isinstance(pattern, tuple) else (pattern,):
-                    yield key, kinds[key], part
+                yield from ((key, kinds[key], part) for part in parts(pattern))
     for condition in rule.when:
         yield "", condition.kind, _difference(condition)
 
@@ -196,7 +195,7 @@ def _bends(expression: Expr, dense: int) -> Iterator[int]:
 
 
 def _bent(expression: Expr) -> bool:
-    """Whether it changes its course elsewhere than beside its literals."""
+    """Whether an expression may change its course at numbers other than beside its literals."""
     nodes = [node for node in _nodes(expression) if node.kind in _ARITHMETIC]
     return len(nodes) > 1 or any(node.kind == "//" for node in nodes)
 

@@ -58,7 +58,7 @@ def _like(t: Typing, options: Sequence[Any], core: int) -> Any:
 
 
 def _count(t: Typing, options: Sequence[int], core: int = 0) -> int:
-    """One of ``options``, or now and then a number that is beyond them or beside the rule's."""
+    """One of ``options``, or sometimes a number beyond them or beside a number of the rule."""
     marks = t.hints.marks
     more = tuple(n for n in (*marks.counts, *marks.drawn) if n not in options)
     if not more:

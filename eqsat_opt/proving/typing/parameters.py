@@ -1,4 +1,4 @@
-"""Attributes that are numbers: exact literals, what conditions solve, and what signs they tell.
+"""Attributes that are numbers: exact literals, values solved from conditions, and known signs.
 
 A constant that is near a target is taken for the target: the proof says that the equation is exact
 there, and the rule admits constants within its tolerance.
@@ -37,19 +37,19 @@ def number(value: Any) -> Scalar:
     """A literal, an integer or a term as a number.
 
     Raises:
-        Unindexed: if it is none, or not finite.
+        Unindexed: it is not a number, or not finite.
     """
     if isinstance(value, Poly):
         known = value.constant
         return Whole(value) if known is None else Constant(Fraction(known))
     if not isinstance(value, (int, float)):
         if isinstance(value, (str, tuple)):
-            raise Unindexed(f"{value} is no number")
+            raise Unindexed(f"{value} is not a number")
         return value  # type: ignore[no-any-return]
     exact = exact_literal(float(value))
     if exact is None:
         if value - value != 0:
-            raise Unindexed(f"{value} is no finite number")
+            raise Unindexed(f"{value} is not a finite number")
         return Constant(Fraction(value))
     if exact.is_rational:
         return Constant(exact.rational)
@@ -125,7 +125,7 @@ def signs(rule: Rule) -> dict[str, Sign]:
 def definitions(rule: Rule) -> Definitions:
     """Float attributes in terms of others, from equations first, then from orders.
 
-    What no equation is found from is left out, so a proof assumes less than the rule.
+    Conditions that give no equation are left out, so a proof assumes less than the rule.
     """
     floats = _floats(rule)
     found: Definitions = []

@@ -1,4 +1,4 @@
-"""A rule at symbolic sizes: both sides as index functions, and what their typing says.
+"""A rule at symbolic sizes: both sides as index functions, with the premises of their typing.
 
 Sizes, strides, pads, dilations, kernels and groups are symbols. What decides the form of the index
 functions is enumerated: ranks, axes, permutations, flags. Every combination is one scenario.
@@ -40,7 +40,7 @@ from eqsat_opt.proving.typing.parameters import definitions, number
 from eqsat_opt.proving.typing.values import Values
 from eqsat_opt.rules.bindings import Undefined
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var, applied, parts
 
 __all__ = ["HIGHEST_RANK", "Scenario", "scenario", "scenarios", "value_at"]
 
@@ -84,7 +84,7 @@ def scenarios(rule: Rule, highest: int = HIGHEST_RANK) -> Iterator[Scenario]:
         highest: rank up to which tensors are tried, unless a condition gives theirs.
 
     Raises:
-        Unindexed: if an operator of the rule has no index semantics, or there are too many.
+        Unindexed: an operator of the rule has no index semantics, or there are too many.
     """
 
     def attempt(chooser: Chooser) -> Scenario | None:
@@ -108,9 +108,9 @@ def scenario(rule: Rule, choices: Choices, highest: int = HIGHEST_RANK) -> Scena
         highest: as for all scenarios.
 
     Raises:
-        IllTyped: if typing alone rules it out.
-        Undefined: if a condition reads what does not exist.
-        Unindexed: if an operator of the rule has no index semantics.
+        IllTyped: typing alone rules it out.
+        Undefined: a condition reads what does not exist.
+        Unindexed: an operator of the rule has no index semantics.
     """
     return _Builder(rule, choices=choices, highest=highest).scenario()
 
@@ -169,13 +169,11 @@ class _Builder(Values):
     # Ranks and sizes -----------------------------------------------------------------------------
 
     def _choose_ranks(self) -> None:
-        sides = (*self.rule.lhs, *self.rule.rhs)
         highest = max(self.highest, *_literal_ranks(self.rule))
         windowed = {
             arg.name
-            for root in sides
-            for t in root.walk()
-            if isinstance(t, Apply) and t.op in WINDOWS
+            for t in applied(self.rule.roots)
+            if t.op in WINDOWS
             for arg in t.args[:2]
             if isinstance(arg, Var)
         }
@@ -187,7 +185,7 @@ class _Builder(Values):
             for a, b in (c.args, c.args[::-1])
             if a.kind == "rank" and b.kind == "literal"
         }
-        for name in sorted({v for root in sides for v in root.variables()}):
+        for name in sorted({v for root in self.rule.roots for v in root.variables()}):
             lowest = 3 if name in windowed else 0
             options = [pinned[name]] if name in pinned else range(lowest, highest + 1)
             self.ranks[name] = self.choices.pick(f"rank {name}", options)
@@ -205,7 +203,7 @@ class _Builder(Values):
 
     @cached_property
     def _demanded(self) -> dict[str, str]:
-        return demanded((*self.rule.lhs, *self.rule.rhs))
+        return demanded(self.rule.roots)
 
     def _tensor(self, term: Term, premises: Premises) -> IndexTensor:
         if isinstance(term, Var):
@@ -291,10 +289,8 @@ class _Builder(Values):
     def _is_indexed(self, name: str) -> bool:
         """Whether the rule looks at single elements of a list."""
         expressions = [arg for c in self.rule.when for arg in c.args]
-        for root in (*self.rule.lhs, *self.rule.rhs):
-            for term in root.walk():
-                for value in term.attrs.values() if isinstance(term, Apply) else ():
-                    expressions += value if isinstance(value, tuple) else (value,)
+        for term in applied(self.rule.roots):
+            expressions += (part for value in term.attrs.values() for part in parts(value))
         return any(name in _indexed(e) for e in expressions if isinstance(e, Expr))
 
     def _length(self, op: str, key: str, name: str, rank: int) -> int:
@@ -319,11 +315,9 @@ def _indexed(expression: Expr) -> Iterator[str]:
 def _literal_ranks(rule: Rule) -> Iterator[int]:
     """Ranks that literal permutations of the rule ask for."""
     yield 0
-    for root in (*rule.lhs, *rule.rhs):
-        for term in root.walk():
-            perm = term.attrs.get("perm") if isinstance(term, Apply) else None
-            if isinstance(perm, tuple):
-                yield len(perm)
+    for term in applied(rule.roots):
+        if isinstance(perm := term.attrs.get("perm"), tuple):
+            yield len(perm)
 
 
 def _about_ranks(condition: Condition) -> bool:

@@ -93,7 +93,7 @@ class Values:
             case "item":
                 sequence, place = self.value(args[0]), self._literal(args[1])
                 if not isinstance(sequence, tuple):
-                    raise Unindexed("an element of what is no list here")
+                    raise Unindexed("an element of what is not a list here")
                 if not 0 <= place < len(sequence):
                     raise Undefined("no such element")
                 return sequence[place]
@@ -132,17 +132,17 @@ class Values:
     def _literal(self, expression: Any) -> int:
         value = self.value(expression)
         if not isinstance(value, (Poly, int)):
-            raise Unindexed("an axis that is no integer")
+            raise Unindexed("an axis that is not an integer")
         known = poly(value).constant
         if known is None:
-            raise Unindexed("an axis that is no integer here")
+            raise Unindexed("an axis that is not an integer here")
         return known
 
     def condition(self, condition: Condition) -> Formula:
         """What a condition says of integers.
 
         Raises:
-            Undefined: if it is about an axis that does not exist.
+            Undefined: it is about an axis that does not exist.
         """
         args = condition.args
         match condition.kind:

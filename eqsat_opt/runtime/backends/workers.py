@@ -34,7 +34,7 @@ class KernelWorker:
     Use it as a context manager, or call `close`. Not for use by several threads at once.
 
     Args:
-        deadline_s: Time allowed for one kernel.
+        deadline_s: time allowed for one kernel.
     """
 
     def __init__(self, deadline_s: float = _DEADLINE_S) -> None:
@@ -52,10 +52,10 @@ class KernelWorker:
         """Measure a kernel.
 
         Args:
-            request: The kernel.
-            threads: Threads for its backend.
-            budget_s: Time for sampling.
-            deadline: When the caller wants to go on, measured or not.
+            request: the kernel.
+            threads: threads for its backend.
+            budget_s: time for sampling.
+            deadline: when the caller wants to go on, measured or not.
 
         Returns:
             None if the backend cannot run it, crashes, or is not done in time.
@@ -108,20 +108,18 @@ def measure_kernels(
     executor: Executor | None = None,
     *,
     worker: KernelWorker | None = None,
-    deadline_s: float = _DEADLINE_S,
     deadline: Deadline | None = None,
 ) -> list[Measurement | None]:
     """Measure many kernels, one at a time so that they do not disturb each other.
 
     Args:
-        requests: The kernels.
-        threads: Threads for their backends.
-        progress: Called with the number done and the total after each.
-        executor: Runs the measurements instead of a worker process, for instance on another
+        requests: the kernels.
+        threads: threads for their backends.
+        progress: called with the number done and the total after each.
+        executor: runs the measurements instead of a worker process, for instance on another
             machine. Its processes have to be alone on their cores.
-        worker: A running worker to use, and to leave running; otherwise one is made for this call.
-        deadline_s: Time allowed for one kernel, where no `worker` is given.
-        deadline: When to stop, with a `worker`.
+        worker: a running worker to use, and to leave running; otherwise one is made for this call.
+        deadline: when to stop, with a `worker`.
 
     Returns:
         One entry per kernel, None if it failed; fewer if the deadline struck.
@@ -131,13 +129,13 @@ def measure_kernels(
     """
     if executor is not None:
         futures = [executor.submit(_measured, request, threads) for request in requests]
-        return _collect((_outcome(f, deadline_s) for f in futures), len(requests), progress)
+        return _collect((_outcome(f) for f in futures), len(requests), progress)
     if worker is not None:
         outcomes = _until(deadline, worker, requests, threads)
         return _collect(outcomes, len(requests), progress)
     if not requests:
         return []
-    with KernelWorker(deadline_s) as own:
+    with KernelWorker() as own:
         return measure_kernels(requests, threads, progress, worker=own)
 
 
@@ -179,9 +177,9 @@ def _until(
         yield found
 
 
-def _outcome(future: Future[Measurement | None], deadline_s: float) -> Measurement | None:
+def _outcome(future: Future[Measurement | None]) -> Measurement | None:
     try:
-        return future.result(timeout=deadline_s)
+        return future.result(timeout=_DEADLINE_S)
     except Exception:  # whatever went wrong there, this kernel has no price
         future.cancel()
         return None

@@ -1,6 +1,6 @@
 """Equations of real numbers whose right side has values where the left side has none.
 
-Where the left side is no number nothing is claimed, which only the weakest class allows.
+Where the left side is not a number nothing is claimed, which only the weakest class allows.
 """
 
 from eqsat_opt.rules import Numerics, Sides, Tensor, is_float, ops, rule

@@ -91,7 +91,7 @@ def power_as_root(x: Tensor) -> Sides:
 @wrong(x=np.array([0.0]))
 @rule("wrong/quotient-of-itself", numerics=_R)
 def quotient_of_itself(x: Tensor) -> Sides:
-    """Claim: x / x is 1 but for 0, whose quotient is no number and stays none in this class."""
+    """Claim: x / x is 1 but for 0, whose quotient is not a number and stays none in this class."""
     return x / x, ops.Exp(x - x), is_float(x)
 
 
@@ -167,7 +167,7 @@ def erf_scaled(x: Tensor) -> Sides:
 @wrong(x=np.array([2.0]))
 @rule("wrong/gelu-approximated", numerics=_F)
 def gelu_approximated(x: Tensor) -> Sides:
-    """The approximation by tanh is off by some 1e-4, which is no rounding."""
+    """The approximation by tanh is off by some 1e-4, which is not a rounding."""
     return ops.Gelu(ops.Scale(x, factor=-1.0), approximate="none"), ops.Gelu(
         ops.Scale(x, factor=-1.0), approximate="tanh"
     )

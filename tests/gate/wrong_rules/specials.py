@@ -87,7 +87,7 @@ def equals_itself(x: Tensor) -> Sides:
 @wrong(x=f32(_INF))
 @rule("wrong/difference-is-zero")
 def difference_is_zero(x: Tensor) -> Sides:
-    """Claim: x - x = 0, but infinity less infinity is no number."""
+    """Claim: x - x = 0, but infinity less infinity is not a number."""
     return x - x, ops.Clip(x, min=0.0, max=0.0), is_float(x)
 
 
@@ -132,7 +132,7 @@ def min_with_infinity(x: Tensor) -> Sides:
 @wrong(x=f32(-_INF))
 @rule("wrong/softsign-bounded", numerics=_R)
 def softsign_bounded(x: Tensor) -> Sides:
-    """Claim: x / (1 + |x|) is no number at infinity, 1 - 1 / (1 + x) is."""
+    """Claim: x / (1 + |x|) is not a number at infinity, 1 - 1 / (1 + x) is."""
     one = ops.Scalar(value=1.0, dtype="float32")
     size = ops.Abs(x)
     return ops.Softsign(x), ops.Sign(x) * (one - one / (one + size))
@@ -141,7 +141,7 @@ def softsign_bounded(x: Tensor) -> Sides:
 @wrong(x=f32(_INF), y=f32(0.0))
 @rule("wrong/product-with-zero", numerics=_R)
 def product_with_zero(x: Tensor, y: Tensor) -> Sides:
-    """0 times infinity is no number, whatever the order of the factors says."""
+    """0 times infinity is not a number, whatever the order of the factors says."""
     return (
         ops.Max(x, x) * y,
         ops.Where(ops.Equal(y, y - y), y, x * y),
@@ -153,7 +153,7 @@ def product_with_zero(x: Tensor, y: Tensor) -> Sides:
 @wrong(x=f64(0, 3), i=0)
 @rule("wrong/mean-of-nothing", numerics=_R)
 def mean_of_nothing(x: Tensor, i: Int) -> Sides:
-    """The mean over an empty axis is no number, the mean of sums over it is."""
+    """The mean over an empty axis is not a number, the mean of sums over it is."""
     attrs = {"axes": (i,), "keepdims": 1}
     total = ops.ReduceSum(x, **attrs)
     size = ops.Max(ops.ReduceSum(ops.Exp(x - x), **attrs), ops.Exp(total - total))

@@ -42,8 +42,8 @@ class BlockedKernel:
     """A kernel without its neighbourhood.
 
     Attributes:
-        model: The graph that remains; its inputs and outputs have no shapes.
-        input_names: Inputs of `model`; values of the uncut graph.
+        model: the graph that remains; its inputs and outputs have no shapes.
+        input_names: inputs of `model`; values of the uncut graph.
     """
 
     model: onnx.ModelProto
@@ -113,8 +113,8 @@ def cut_neighbourhood(
     """Remove the producers of `add_neighbours` and the conversions of inputs and outputs.
 
     Args:
-        optimized: What onnxruntime made of the extended model.
-        neighbours: The inputs that got a producer.
+        optimized: what onnxruntime made of the extended model.
+        neighbours: the inputs that got a producer.
 
     Returns:
         The kernel, or None if nothing remains or the producers are not where they were.

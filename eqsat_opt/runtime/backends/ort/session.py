@@ -58,14 +58,14 @@ class OrtOptions:
     """How onnxruntime runs a graph.
 
     Attributes:
-        threads: Threads within an operator; operators run one after another.
+        threads: threads within an operator; operators run one after another.
         level: onnxruntime's own graph optimisation.
-        disabled_optimizers: Names of its graph transformers to leave out.
-        spinning: Idle threads wait actively: faster alone on a machine, slower on a busy one.
-        prepacking: Kernels keep copies of weights in their own layout; without, weights of a file
+        disabled_optimizers: names of its graph transformers to leave out.
+        spinning: idle threads wait actively: faster alone on a machine, slower on a busy one.
+        prepacking: kernels keep copies of weights in their own layout; without, weights of a file
             stay mapped, which is enough for a session that never runs.
-        custom_ops: Libraries of a user's own operators.
-        data_folder: Where external weights of a model in memory lie; the working directory if
+        custom_ops: libraries of a user's own operators.
+        data_folder: where external weights of a model in memory lie; the working directory if
             empty.
 
     Raises:

@@ -20,9 +20,9 @@ class RawType:
     """An element type that only the ONNX world knows.
 
     Attributes:
-        element: Its `TensorProto.DataType`.
-        dtype: The NumPy type of its arrays.
-        width: Bits per element; below 8, several share a byte, the first in the lowest bits.
+        element: its `TensorProto.DataType`.
+        dtype: the NumPy type of its arrays.
+        width: bits per element; below 8, several share a byte, the first in the lowest bits.
     """
 
     element: int
