@@ -10,8 +10,6 @@ that rounds, is proved for floating point elements only, so its conditions must 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from eqsat_opt.ir.ops import OPS, OUTPUT, IllTyped, get_op, with_trait
 from eqsat_opt.ir.types import FLOATS, TensorType
 from eqsat_opt.proving.proof.unions import Classes
