@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
+from eqsat_opt.ir.graph import OPAQUE, Constant, Graph
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules.bindings import Bindings, Undefined, holds, type_of
-from eqsat_opt.rules.patterns import Binding, Enode, is_a, joined, literal, match, settled
+from eqsat_opt.rules.patterns import Enode, is_a, joined, literal, match, settled
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.rules.term import MAP, Apply, Condition, Var
 
@@ -33,25 +33,6 @@ __all__ = [
 
 _UNIFORM_LIMIT = 1 << 14
 """Constants up to this many elements are looked at for being a scalar literal."""
-
-
-@dataclass(frozen=True)
-class Match:
-    """One place where a rule applies.
-
-    Attributes:
-        rule: read left to right.
-        roots: values that the left sides define.
-        nodes: the nodes of the left sides, roots included.
-        values: tensor variable to value.
-        attrs: attribute variable to value; a function variable to operator and attributes.
-    """
-
-    rule: Rule
-    roots: tuple[str, ...]
-    nodes: tuple[Node, ...]
-    values: Mapping[str, str]
-    attrs: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -69,8 +50,25 @@ class Refusal:
     text: str = ""
 
 
-_Found = tuple[tuple[Binding[str], ...], dict[str, str], Bindings]
-"""A match of all left sides: what each binds, and the variables of them all."""
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """One place where all left sides of a rule match.
+
+    Attributes:
+        rule: read left to right.
+        roots: values that the left sides define.
+        covered: the values inside, roots included.
+        values: tensor variable to value.
+        bindings: the types of these, and attribute variable to value.
+        refusal: why the rule does not apply; ``None`` if it does.
+    """
+
+    rule: Rule
+    roots: tuple[str, ...]
+    covered: tuple[str, ...]
+    values: Mapping[str, str]
+    bindings: Bindings
+    refusal: Refusal | None
 
 
 class Matcher:
@@ -102,26 +100,7 @@ class Matcher:
         self._enodes: dict[str, tuple[Enode[str], ...]] = {}
 
     def matches(self, rule: Rule) -> Iterator[Match]:
-        """Every place where ``rule`` applies, in order of its first root."""
-        producers = self.graph.producers
-        for parts, values, bindings in self._found(rule):
-            roots = tuple(part.root for part in parts)
-            if self._refusal(rule, roots, values, bindings) is None:
-                yield Match(
-                    rule=rule,
-                    roots=roots,
-                    nodes=tuple(producers[value] for part in parts for value in part.covered),
-                    values=values,
-                    attrs=bindings.attrs,
-                )
-
-    def tries(self, rule: Rule) -> Iterator[tuple[tuple[str, ...], Bindings, Refusal | None]]:
-        """Every match of the left sides: its roots, what it binds, and why it does not apply."""
-        for parts, values, bindings in self._found(rule):
-            roots = tuple(part.root for part in parts)
-            yield roots, bindings, self._refusal(rule, roots, values, bindings)
-
-    def _found(self, rule: Rule) -> Iterator[_Found]:
+        """Every place where the left sides match, in order of the first root."""
         found = [
             [
                 binding
@@ -133,7 +112,16 @@ class Matcher:
         for parts in joined(rule.lhs, found):
             variables = settled(parts)
             if variables is not None:
-                yield parts, *variables
+                values, bindings = variables
+                roots = tuple(part.root for part in parts)
+                yield Match(
+                    rule=rule,
+                    roots=roots,
+                    covered=tuple(value for part in parts for value in part.covered),
+                    values=values,
+                    bindings=bindings,
+                    refusal=self._refusal(rule, roots, values, bindings),
+                )
 
     # What has values ------------------------------------------------------------------------------
 

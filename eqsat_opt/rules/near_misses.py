@@ -95,12 +95,13 @@ _Nearest = tuple[Refusal, Bindings, str]
 def _of_rule(matchers: Sequence[Matcher], rule: Rule, deadline: float) -> list[NearMiss]:
     nearest: dict[tuple[str, ...], _Nearest | None] = {}
     for matcher in matchers:
-        for roots, bindings, refusal in islice(matcher.tries(rule), _TRIES):
-            key = tuple(sorted(roots))
-            if refusal is None:
+        for match in islice(matcher.matches(rule), _TRIES):
+            key = tuple(sorted(match.roots))
+            if match.refusal is None:
                 nearest[key] = None
-            elif _is_nearer(refusal, nearest.get(key, _FARTHEST)):
-                nearest[key] = refusal, bindings, _node(matcher.graph, roots[0])
+            elif _is_nearer(match.refusal, nearest.get(key, _FARTHEST)):
+                node = _node(matcher.graph, match.roots[0])
+                nearest[key] = match.refusal, match.bindings, node
             if time.monotonic() > deadline:
                 break
     misses: dict[str, list[_Nearest]] = {}
