@@ -198,8 +198,6 @@ def match(
 
 def _looks_like(term: Apply, enode: Enode[Value], host: Host[Value]) -> bool:
     """Whether an e-node has the operands of a term, as far as their operators tell."""
-    if len(enode.operands) != len(term.args):
-        return False
     for arg, operand in zip(term.args, enode.operands, strict=True):
         if isinstance(arg, Apply) and not host.enodes(operand, arg.op):
             return False
@@ -222,7 +220,9 @@ class _Attempt(Generic[Value]):
     ) -> None:
         """Follow each e-node that looks like a term, then the other goals, a nested pair each."""
         term, value, _ = goal
-        fitting = [enode for enode in enodes if _looks_like(term, enode, self._host)]
+        fitting = [enode for enode in enodes if len(enode.operands) == len(term.args)]
+        if len(fitting) > 1:  # a single one is looked at closely at once
+            fitting = [enode for enode in fitting if _looks_like(term, enode, self._host)]
         for number, enode in enumerate(fitting, 1):
             further = binding
             if number < len(fitting):
