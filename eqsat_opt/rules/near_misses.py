@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.ir.ops import get_op, is_known
 from eqsat_opt.rules.bindings import Bindings, Undefined, size
 from eqsat_opt.rules.library import families
 from eqsat_opt.rules.matcher import Matcher, Refusal
+from eqsat_opt.rules.patterns import in_any_order, leaves
 from eqsat_opt.rules.rule import Rule, directed
-from eqsat_opt.rules.term import Apply, Condition, Expr, Term
+from eqsat_opt.rules.term import Condition, Expr
 
 __all__ = ["NearMiss", "Place", "near_misses"]
 
@@ -22,8 +22,6 @@ _PLACES = 3
 """Places that are named of each miss; the others are counted."""
 _TRIES = 2_000
 """Most matches of the left sides of one rule that are looked at, as roots may combine freely."""
-_VARIANTS = 8
-"""Orders of the operands of sums, products and the like in which a left side is looked for."""
 _UNTOLD = frozenset({"follows"})
 """Conditions that choose one order of many, so that the others say nothing."""
 
@@ -81,7 +79,7 @@ def near_misses(
         time_limit_s: seconds; rules that are not reached are left out.
     """
     deadline = time.monotonic() + time_limit_s
-    matchers = [Matcher(graph) for graph in graphs]
+    matchers = [Matcher(graph, in_any_order) for graph in graphs]
     book = {rule.name for family in families().values() for rule in family}
     found: list[NearMiss] = []
     for rule in directed(sorted(rules, key=lambda rule: rule.base in book)):
@@ -97,13 +95,13 @@ _Nearest = tuple[Refusal, Bindings, str]
 def _of_rule(matchers: Sequence[Matcher], rule: Rule, deadline: float) -> list[NearMiss]:
     nearest: dict[tuple[str, ...], _Nearest | None] = {}
     for matcher in matchers:
-        tries = (one for variant in _variants(rule) for one in matcher.tries(variant))
-        for roots, bindings, refusal in islice(tries, _TRIES):
-            key = tuple(sorted(roots))
-            if refusal is None:
+        for match in islice(matcher.matches(rule), _TRIES):
+            key = tuple(sorted(match.roots))
+            if match.refusal is None:
                 nearest[key] = None
-            elif _is_nearer(refusal, nearest.get(key, _FARTHEST)):
-                nearest[key] = refusal, bindings, _node(matcher.graph, roots[0])
+            elif _is_nearer(match.refusal, nearest.get(key, _FARTHEST)):
+                node = _node(matcher.graph, match.roots[0])
+                nearest[key] = match.refusal, match.bindings, node
             if time.monotonic() > deadline:
                 break
     misses: dict[str, list[_Nearest]] = {}
@@ -148,17 +146,9 @@ def _values(condition: Condition | None, bindings: Bindings) -> Iterator[tuple[s
         if isinstance(name, str):
             yield name, str(bindings.types[name])
     arguments = [arg for arg in condition.args if isinstance(arg, Expr)]
-    leaves = {str(leaf): leaf for arg in arguments for leaf in _leaves(arg)}
-    for text, leaf in leaves.items():
+    named = {str(leaf): leaf for arg in arguments for leaf in leaves(arg)}
+    for text, leaf in named.items():
         yield text, _value(leaf, bindings)
-
-
-def _leaves(expression: Expr) -> Iterator[Expr]:
-    """Attributes, extents and ranks, and what the axis of an extent is computed from."""
-    for leaf in expression.leaves():
-        if leaf.kind == "dim":
-            yield from _leaves(leaf.args[1])
-        yield leaf
 
 
 def _value(leaf: Expr, bindings: Bindings) -> str:
@@ -167,32 +157,3 @@ def _value(leaf: Expr, bindings: Bindings) -> str:
     except Undefined:
         return "undefined"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _variants(rule: Rule) -> Iterator[Rule]:
-    """The rule with the operands of its left sides in other orders, where these do not matter."""
-    seen: set[str] = set()
-    for lhs in islice(_orders(rule.lhs), _VARIANTS):
-        text = ", ".join(map(str, lhs))
-        if text not in seen:
-            seen.add(text)
-            yield replace(rule, lhs=lhs)
-
-
-def _orders(terms: tuple[Term, ...]) -> Iterator[tuple[Term, ...]]:
-    if not terms:
-        yield ()
-        return
-    for rest in _orders(terms[1:]):
-        for first in _orders_of(terms[0]):
-            yield (first, *rest)
-
-
-def _orders_of(term: Term) -> Iterator[Term]:
-    if not isinstance(term, Apply):
-        yield term
-        return
-    for args in _orders(term.args):
-        yield replace(term, args=args)
-        if len(args) == 2 and is_known(term.op) and get_op(term.op).commutative:
-            yield replace(term, args=args[::-1])

@@ -7,19 +7,17 @@ rewrite, too, is made once and serves every graph in which its roots live.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.ops import IllTyped
-from eqsat_opt.ir.types import TensorType
-from eqsat_opt.rules.bindings import Bindings, Undefined, bind_attr, holds, operator
+from eqsat_opt.rules.bindings import Bindings, Undefined, holds, operator
+from eqsat_opt.rules.patterns import Binding, joined, match, operators_of, settled
 from eqsat_opt.rules.rule import Rule, directed
 from eqsat_opt.rules.term import Apply, Condition, Var
 from eqsat_opt.rules.term import Term as Pattern
-from eqsat_opt.search.patterns import Binding, CompiledRule, bind, compile_rule
 from eqsat_opt.search.terms import Term, TermGraph, Terms
 
 __all__ = ["Matching", "Rewrite"]
@@ -52,10 +50,8 @@ class Rewrite:
     is_plain: bool
 
 
-@lru_cache(maxsize=4)
-def _compiled(rules: tuple[Rule, ...]) -> tuple[CompiledRule, ...]:
-    """Kept, since every search on one book needs the same."""
-    return tuple(compile_rule(rule, number) for number, rule in enumerate(directed(rules)))
+_directed = lru_cache(maxsize=4)(directed)
+"""Kept, since every search on one book needs the same."""
 
 
 class Matching:
@@ -68,13 +64,16 @@ class Matching:
 
     def __init__(self, terms: Terms, rules: Sequence[Rule]) -> None:
         self._terms = terms
-        compiled = _compiled(tuple(rules))
-        self._joint = [one for one in compiled if len(one.roots) > 1 or one.ordered]
-        self._single = [one for one in compiled if len(one.roots) == 1 and not one.ordered]
+        self._rules = _directed(tuple(rules))
+        # By number: rules whose matches depend on one term alone, and the others.
+        self._ordered = [[c for c in one.when if c.kind == "follows"] for one in self._rules]
+        numbers = range(len(self._rules))
+        self._joint = [n for n in numbers if len(self._rules[n].lhs) > 1 or self._ordered[n]]
+        self._single = sorted(set(numbers).difference(self._joint))
         # What a term looks like from above to the rules, or the roots of rules, that may meet it.
-        self._fitting: dict[_Look, tuple[CompiledRule, ...]] = {}
-        self._fitting_roots: dict[_Look, tuple[tuple[int, int], ...]] = {}
-        self._bound: dict[tuple[int, int, bytes], Binding | None] = {}
+        self._fitting: dict[_Look, list[int]] = {}
+        self._fitting_roots: dict[_Look, list[tuple[int, int]]] = {}
+        self._bound: dict[tuple[int, int, bytes], Binding[bytes] | None] = {}
         self._at: dict[bytes, tuple[Rewrite, ...]] = {}
         self._made: dict[tuple[int, tuple[bytes, ...]], Rewrite | None] = {}
 
@@ -110,106 +109,78 @@ class Matching:
             self._at.clear()
             self._made.clear()
 
+    def _bind(self, number: int, index: int, key: bytes) -> Binding[bytes] | None:
+        """What a root of a rule binds at a term, which is computed in one way."""
+        return next(iter(match(self._rules[number].lhs[index], self._terms, key)), None)
+
     # One root -------------------------------------------------------------------------------------
 
     def _at_term(self, term: Term) -> tuple[Rewrite, ...]:
         if term.key not in self._at:
             look = self._look(term)
-            rules = self._fitting.get(look)
-            if rules is None:
-                rules = tuple(one for one in self._single if one.needs[0].fits(*look))
-                self._fitting[look] = rules
-            bound = ((rule, bind(rule, 0, term, self._terms)) for rule in rules)
-            made = (self._rewrite(rule, (term,), (b,)) for rule, b in bound if b is not None)
+            if look not in self._fitting:
+                self._fitting[look] = [
+                    n for n in self._single if _may_meet(self._rules[n].lhs[0], look)
+                ]
+            bound = ((n, self._bind(n, 0, term.key)) for n in self._fitting[look])
+            made = (self._rewrite(n, (binding,)) for n, binding in bound if binding is not None)
             self._at[term.key] = tuple(rewrite for rewrite in made if rewrite is not None)
         return self._at[term.key]
 
     # Several roots --------------------------------------------------------------------------------
 
     def _at_several(self, live: Sequence[Term], place: Mapping[bytes, int]) -> list[Rewrite]:
-        found: list[list[list[tuple[Term, Binding]]]] = [
-            [[] for _ in rule.roots] for rule in self._joint
-        ]
+        found: dict[int, list[list[Binding[bytes]]]] = {
+            number: [[] for _ in self._rules[number].lhs] for number in self._joint
+        }
         for term in live:
             if not term.operands:
                 continue
             look = self._look(term)
             if look not in self._fitting_roots:
-                self._fitting_roots[look] = tuple(
-                    (i, index)
-                    for i, rule in enumerate(self._joint)
-                    for index, needs in enumerate(rule.needs)
-                    if needs.fits(*look)
-                )
-            for i, index in self._fitting_roots[look]:
-                key = (i, index, term.key)
+                self._fitting_roots[look] = [
+                    (number, index)
+                    for number in self._joint
+                    for index, root in enumerate(self._rules[number].lhs)
+                    if _may_meet(root, look)
+                ]
+            for number, index in self._fitting_roots[look]:
+                key = (number, index, term.key)
                 if key not in self._bound:
-                    self._bound[key] = bind(self._joint[i], index, term, self._terms)
+                    self._bound[key] = self._bind(*key)
                 binding = self._bound[key]
                 if binding is not None:
-                    found[i][index].append((term, binding))
+                    found[number][index].append(binding)
         return [
             rewrite
-            for rule, pairs in zip(self._joint, found, strict=True)
-            if all(pairs)
-            for rewrite in self._joined(rule, pairs, place)
+            for number, bindings in found.items()
+            if all(bindings)
+            for rewrite in self._joined(number, bindings, place)
         ]
 
     def _joined(
         self,
-        rule: CompiledRule,
-        found: Sequence[Sequence[tuple[Term, Binding]]],
+        number: int,
+        found: Sequence[Sequence[Binding[bytes]]],
         place: Mapping[bytes, int],
     ) -> Iterator[Rewrite]:
-        indices: list[dict[bytes | None, list[tuple[Term, Binding]]]] = []
-        for anchor, pairs in zip(rule.anchors, found[1:], strict=True):
-            index: dict[bytes | None, list[tuple[Term, Binding]]] = defaultdict(list)
-            for term, binding in pairs:
-                index[binding.values[anchor].key if anchor else None].append((term, binding))
-            indices.append(index)
-        for term, binding in found[0]:
-            for roots, bindings in self._join(rule, indices, (term,), (binding,)):
-                if all(_follows(c, bindings, place) for c in rule.ordered):
-                    key = (rule.number, tuple(root.key for root in roots))
-                    if key not in self._made:
-                        self._made[key] = self._independent(rule, roots, bindings, place)
-                    rewrite = self._made[key]
-                    if rewrite is not None:
-                        yield rewrite
-
-    def _join(
-        self,
-        rule: CompiledRule,
-        indices: Sequence[Mapping[bytes | None, list[tuple[Term, Binding]]]],
-        roots: tuple[Term, ...],
-        bindings: tuple[Binding, ...],
-    ) -> Iterator[tuple[tuple[Term, ...], tuple[Binding, ...]]]:
-        done = len(roots) - 1
-        if done == len(indices):
-            yield roots, bindings
-            return
-        anchor = rule.anchors[done]
-        value = None
-        if anchor:
-            value = next(b.values[anchor].key for b in bindings if anchor in b.values)
-        for term, binding in indices[done].get(value, ()):
-            if all(term is not root for root in roots) and all(
-                _agree(binding, other) for other in bindings
-            ):
-                yield from self._join(rule, indices, (*roots, term), (*bindings, binding))
+        for parts in joined(self._rules[number].lhs, found):
+            if all(_follows(condition, parts, place) for condition in self._ordered[number]):
+                key = (number, tuple(part.root for part in parts))
+                if key not in self._made:
+                    self._made[key] = self._independent(number, parts, place)
+                rewrite = self._made[key]
+                if rewrite is not None:
+                    yield rewrite
 
     def _independent(
-        self,
-        rule: CompiledRule,
-        roots: tuple[Term, ...],
-        bindings: tuple[Binding, ...],
-        place: Mapping[bytes, int],
+        self, number: int, parts: tuple[Binding[bytes], ...], place: Mapping[bytes, int]
     ) -> Rewrite | None:
         """The rewrite, unless an operand is computed from a root: that would be a cycle."""
-        targets = {root.key for root in roots}
+        targets = {part.root for part in parts}
         first = min(place[key] for key in targets)
-        if len(roots) > 1:
-            stack = [v.key for b in bindings for v in b.values.values()]
+        if len(parts) > 1:
+            stack = [key for part in parts for key in part.values.values()]
             seen: set[bytes] = set()
             while stack:
                 key = stack.pop()
@@ -218,34 +189,29 @@ class Matching:
                 if key not in seen and place[key] > first:
                     seen.add(key)
                     stack += self._terms.known[key].operands
-        return self._rewrite(rule, roots, bindings)
+        return self._rewrite(number, parts)
 
     # The right side -------------------------------------------------------------------------------
 
-    def _rewrite(
-        self, rule: CompiledRule, roots: Sequence[Term], parts: Sequence[Binding]
-    ) -> Rewrite | None:
-        values = {name: term for part in parts for name, term in part.values.items()}
-        bindings = Bindings(
-            {name: term.type for name, term in values.items() if isinstance(term.type, TensorType)},
-            {name: value for part in parts for name, value in part.attrs.items()},
-        )
-        for pattern, value in (pair for part in parts for pair in part.deferred):
-            if not bind_attr(pattern, value, bindings):
-                return None
-
-        def related(_kind: str, first: str, second: str) -> bool:
-            return values[first].key != values[second].key
-
-        if not all(holds(condition, bindings, related) for condition in rule.local):
+    def _rewrite(self, number: int, parts: Sequence[Binding[bytes]]) -> Rewrite | None:
+        rule, variables = self._rules[number], settled(parts)
+        if variables is None:
             return None
+        values, bindings = variables
+
+        def related(kind: str, first: str, second: str) -> bool:
+            return kind == "follows" or values[first] != values[second]
+
+        if not all(holds(condition, bindings, related) for condition in rule.when):
+            return None
+        roots = [self._terms.known[part.root] for part in parts]
         builder = _Builder(
-            terms=self._terms, rule=rule.rule.name, values=values, bindings=bindings, parts=parts
+            terms=self._terms, rule=rule.name, values=values, bindings=bindings, parts=parts
         )
         try:
             results = [
                 root if left is right else builder.build(right)
-                for root, left, right in zip(roots, rule.rule.lhs, rule.rule.rhs, strict=True)
+                for root, left, right in zip(roots, rule.lhs, rule.rhs, strict=True)
             ]
         except (IllTyped, Undefined):
             return None
@@ -260,8 +226,8 @@ class Matching:
             term.key in replaced or not replaced.isdisjoint(term.operands) for term in made
         )
         return Rewrite(
-            rule=rule.rule.name,
-            number=rule.number,
+            rule=rule.name,
+            number=number,
             roots=tuple(old.key for old, _ in changed),
             results=tuple(new.key for _, new in changed),
             made=made,
@@ -276,22 +242,22 @@ class _Builder:
         self,
         terms: Terms,
         rule: str,
-        values: Mapping[str, Term],
+        values: Mapping[str, bytes],
         bindings: Bindings,
-        parts: Sequence[Binding],
+        parts: Sequence[Binding[bytes]],
     ) -> None:
         self._terms = terms
         self._rule = rule
         self._values = values
         self._bindings = bindings
         self._sources = tuple(
-            dict.fromkeys(s for part in parts for term in part.matched for s in term.sources)
+            dict.fromkeys(s for part in parts for k in part.covered for s in terms.known[k].sources)
         )
         self.made: dict[bytes, Term] = {}
 
     def build(self, pattern: Pattern) -> Term:
         if isinstance(pattern, Var):
-            return self._values[pattern.name]
+            return self._terms.known[self._values[pattern.name]]
         assert isinstance(pattern, Apply)
         operands = [self.build(arg) for arg in pattern.args]
         op, values = operator(pattern, self._bindings)
@@ -301,18 +267,20 @@ class _Builder:
         return self.made.setdefault(term.key, term)
 
 
-def _agree(first: Binding, second: Binding) -> bool:
-    return all(
-        second.values[name].key == term.key
-        for name, term in first.values.items()
-        if name in second.values
-    ) and all(
-        second.attrs[name] == value for name, value in first.attrs.items() if name in second.attrs
-    )
+def _may_meet(root: Pattern, look: _Look) -> bool:
+    """Whether a closer look is worth it."""
+    assert isinstance(root, Apply)
+    op, operands = look
+    if op not in operators_of(root) or len(operands) != len(root.args):
+        return False
+    wanted = map(operators_of, root.args)
+    return all(not ops or found in ops for ops, found in zip(wanted, operands, strict=True))
 
 
-def _follows(condition: Condition, bindings: Sequence[Binding], place: Mapping[bytes, int]) -> bool:
+def _follows(
+    condition: Condition, parts: Sequence[Binding[bytes]], place: Mapping[bytes, int]
+) -> bool:
     first, second = (
-        next(b.values[name].key for b in bindings if name in b.values) for name in condition.args
+        next(part.values[name] for part in parts if name in part.values) for name in condition.args
     )
     return place[first] < place[second]

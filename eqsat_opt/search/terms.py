@@ -22,8 +22,9 @@ from eqsat_opt.ir.canonical import (
 )
 from eqsat_opt.ir.graph import OPAQUE, Attrs, Graph, Node, index_of
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import OtherType, ValueType
+from eqsat_opt.ir.types import OtherType, TensorType, ValueType
 from eqsat_opt.rules.matcher import uniform_value
+from eqsat_opt.rules.patterns import Enode, is_a, literal
 
 __all__ = ["INPUT", "OUTPUT", "PICOSECONDS", "WEIGHT", "Term", "TermGraph", "Terms"]
 
@@ -113,6 +114,7 @@ class Terms:
     _types: dict[tuple[bytes, tuple[ValueType, ...]], ValueType] = field(default_factory=dict)
     _values: dict[str, bytes] = field(default_factory=dict)
     _scalars: dict[bytes, float | None] = field(default_factory=dict)
+    _enodes: dict[bytes, Enode[bytes]] = field(default_factory=dict)
     _opaque: list[Node] = field(default_factory=list)
     _leaves: list[str] = field(default_factory=list)
 
@@ -293,6 +295,27 @@ class Terms:
         if term.key not in self._scalars:
             self._scalars[term.key] = uniform_value(self.original.constants[term.label])
         return self._scalars[term.key]
+
+    # What has values ------------------------------------------------------------------------------
+
+    def enodes(self, value: bytes, op: str) -> tuple[Enode[bytes], ...]:
+        """The term of a key; a uniform constant as a literal."""
+        enode = self._enodes.get(value)
+        if enode is None:
+            term = self.known[value]
+            enode, number = Enode(value, term.op, term.attrs, term.operands), self.scalar(term)
+            if number is not None and isinstance(term.type, TensorType):
+                enode = literal(value, number, term.type.dtype)
+            self._enodes[value] = enode
+        return (enode,) if is_a(enode.op, op) else ()
+
+    def type(self, value: bytes) -> ValueType:
+        """Its type."""
+        return self.known[value].type
+
+    def is_const(self, value: bytes) -> bool:
+        """Whether it is known at compile time."""
+        return self.known[value].const
 
     def leaf_name(self, term: Term) -> str:
         """The name of an input or a constant."""

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from typing import Any
 
 from eqsat_opt.egraph import EClasses
-from eqsat_opt.ir.graph import Attrs
-from eqsat_opt.ir.ops import get_op, is_known
-from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.backends.patterns import (
-    Anything,
-    Const,
-    KernelPattern,
-    Literal,
-    OpPattern,
-    Pattern,
-)
+from eqsat_opt.ir.types import ValueType
+from eqsat_opt.rules.bindings import holds
+from eqsat_opt.rules.patterns import Binding, Enode, in_any_order, is_a, match, names_in, settled
+from eqsat_opt.rules.term import MAP, Condition
+from eqsat_opt.runtime.backends.protocol import KernelPattern
 
-__all__ = ["Match", "match_at"]
+__all__ = ["Match", "Tiled", "match_at"]
 
-_STATES = 64
-"""Ways to match a pattern's operand that are followed: classes of many e-nodes multiply them."""
+_CHOICES = 256
+"""Choices between e-nodes that are followed: classes of many e-nodes multiply the ways to match."""
 
 
 @dataclass(frozen=True)
@@ -34,103 +28,59 @@ class Match:
     covered: dict[int, int] = field(default_factory=dict)
 
 
-@dataclass
-class _State:
-    """What one attempt has bound so far."""
+class Tiled:
+    """The classes of an e-graph as values that patterns meet, with operands in any order."""
 
-    bindings: dict[str, int] = field(default_factory=dict)
-    covered: dict[int, int] = field(default_factory=dict)
-    attrs: dict[str, Attrs] = field(default_factory=dict)
+    def __init__(self, eclasses: EClasses) -> None:
+        self._eclasses = eclasses
+        self._enodes: dict[int, dict[str, list[Enode[int]]]] = {}
+        self._admitted: dict[Any, bool] = {}
 
-    def copy(self) -> _State:
-        return _State(dict(self.bindings), dict(self.covered), dict(self.attrs))
+    def enodes(self, value: int, op: str) -> Sequence[Enode[int]]:
+        """The e-nodes of a class; of what is folded at compile time no more than a literal."""
+        by_operator = self._enodes.get(value)
+        if by_operator is None:
+            eclasses = self._eclasses
+            by_operator = self._enodes[value] = defaultdict(list)
+            for node in eclasses.nodes_of[value]:
+                name, operands = eclasses.op[node], eclasses.children(node)
+                if not (eclasses.is_const[value] and operands):
+                    own = in_any_order(Enode(node, name, eclasses.attrs[node], operands))
+                    for known in (name, MAP) if is_a(name, MAP) else (name,):
+                        by_operator[known] += own
+        return by_operator.get(op, ())
 
+    def type(self, value: int) -> ValueType:
+        """That of a class."""
+        return self._eclasses.types[value]
 
-def _bind(state: _State, name: str, cls: int) -> _State | None:
-    known = state.bindings.get(name)
-    if known is None:
-        bound = state.copy()
-        bound.bindings[name] = cls
-        return bound
-    return state if known == cls else None
+    def is_const(self, value: int) -> bool:
+        """Whether a class is known at compile time."""
+        return bool(self._eclasses.is_const[value])
 
-
-def _attempt(
-    eclasses: EClasses, pattern: Pattern, cls: int, state: _State, root: TensorType
-) -> Iterator[_State]:
-    match pattern:
-        case Anything(name):
-            bound = _bind(state, name, cls)
-            if bound is not None:
-                yield bound
-        case Const(name, fits):
-            own = eclasses.types[cls]
-            if eclasses.is_const[cls] and isinstance(own, TensorType) and fits(own, root):
-                bound = _bind(state, name, cls)
-                if bound is not None:
-                    yield bound
-        case Literal(value):
-            found = eclasses.scalar(cls)
-            if found is not None and math.isclose(found, value, rel_tol=1e-6):
-                yield state
-        case OpPattern():
-            if eclasses.is_const[cls]:
-                return
-            if cls in state.covered:
-                candidates: Iterator[int] = iter((state.covered[cls],))
-            else:
-                candidates = iter(eclasses.nodes_of[cls])
-            for node in candidates:
-                yield from _attempt_node(
-                    eclasses, pattern, cls=cls, node=node, state=state, root=root
-                )
-
-
-def _attempt_node(
-    eclasses: EClasses, pattern: OpPattern, cls: int, node: int, state: _State, root: TensorType
-) -> Iterator[_State]:
-    op = eclasses.op[node]
-    if op not in pattern.ops or not pattern.where(eclasses.attrs[node]):
-        return
-    children = eclasses.children(node)
-    if len(children) != len(pattern.operands):
-        return
-    if pattern.same and state.attrs.get(pattern.same, eclasses.attrs[node]) != eclasses.attrs[node]:
-        return
-    orders = [children]
-    if is_known(op) and get_op(op).commutative and children[0] != children[1]:
-        orders.append(children[::-1])
-    for order in orders:
-        started = state.copy()
-        started.covered[cls] = node
-        if pattern.same:
-            started.attrs[pattern.same] = eclasses.attrs[node]
-        partial = [started]
-        for operand, child in zip(pattern.operands, order, strict=True):
-            further = (
-                s
-                for p in partial
-                for s in _attempt(eclasses, operand, cls=child, state=p, root=root)
+    def admits(self, conditions: tuple[Condition, ...], binding: Binding[int]) -> bool:
+        """Whether what a pattern binds fulfils conditions; many kernels ask the same."""
+        variables = settled((binding,))
+        if variables is None:
+            return False
+        values, bindings = variables
+        names = (values.get(name, bindings.attrs.get(name)) for name in names_in(conditions))
+        key = conditions, tuple(names)
+        if key not in self._admitted:
+            self._admitted[key] = all(
+                holds(c, bindings, lambda _, a, b: values[a] != values[b]) for c in conditions
             )
-            partial = list(islice(further, _STATES))
-            if not partial:
-                break
-        yield from partial
+        return self._admitted[key]
 
 
-def match_at(eclasses: EClasses, pattern: KernelPattern, node: int) -> Iterator[Match]:
-    """Distinct matches of ``pattern`` rooted at e-node ``node``; inner values are no operands."""
-    cls = int(eclasses.class_of[node])
-    root = eclasses.types[cls]
-    if not isinstance(root, TensorType) or not pattern.where(root):
-        return
+def match_at(tiled: Tiled, pattern: KernelPattern, cls: int, node: int) -> Iterator[Match]:
+    """Distinct matches of ``pattern`` rooted at an e-node; inner values are no operands."""
     seen: set[tuple[tuple[int, int], ...]] = set()
-    for state in _attempt_node(
-        eclasses, pattern.pattern, cls=cls, node=node, state=_State(), root=root
-    ):
-        if not state.covered.keys().isdisjoint(state.bindings.values()):
+    for binding in match(pattern.pattern, tiled, cls, at=node, most=_CHOICES):
+        if not binding.covered.keys().isdisjoint(binding.values.values()):
             continue  # a fused kernel cannot read what it computes itself
-        key = tuple(sorted(state.covered.items()))
-        if key not in seen:
+        covered = {cls: int(enode.key) for cls, enode in binding.covered.items()}
+        key = tuple(sorted(covered.items()))
+        if key not in seen and tiled.admits(pattern.when, binding):
             seen.add(key)
-            yield Match(cls, state.covered)
+            yield Match(cls, covered)

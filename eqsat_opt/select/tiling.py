@@ -14,12 +14,12 @@ from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.ir.kernel import Step
 from eqsat_opt.ir.ops import get_op, with_trait
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.backends.patterns import KernelPattern
-from eqsat_opt.runtime.backends.protocol import Backend
+from eqsat_opt.rules.patterns import operators_of
+from eqsat_opt.runtime.backends.protocol import Backend, KernelPattern
 from eqsat_opt.select.candidates import Candidate, Candidates, OperandRef
 from eqsat_opt.select.concatenations import concatenations, joint_kernels
 from eqsat_opt.select.forms import amid, classes_in
-from eqsat_opt.select.matching import Match, match_at
+from eqsat_opt.select.matching import Match, Tiled, match_at
 
 __all__ = ["tile"]
 
@@ -171,7 +171,7 @@ def tile(
     by_root: dict[str, list[tuple[str, KernelPattern]]] = defaultdict(list)
     for backend in backends:
         for pattern in backend.patterns():
-            for op in pattern.pattern.ops:
+            for op in operators_of(pattern.pattern):
                 by_root[op].append((backend.name, pattern))
     forms = [(one, classes_in(eclasses, one)) for b in backends for one in b.carried()]
     items: dict[object, Candidate] = {}
@@ -187,6 +187,7 @@ def tile(
             fused_by = tuple(dict.fromkeys((*known.fused_by, *candidate.fused_by)))
             items[key] = replace(known, fused_by=fused_by if candidate.fused_by else ())
 
+    tiled = Tiled(eclasses)
     constants: set[int] = set()
     pairs: list[int] = []
     for node in sorted(range(eclasses.n_nodes), key=lambda n: bool(eclasses.origin[n])):
@@ -203,7 +204,7 @@ def tile(
             continue
         add(_single(eclasses, node))
         for name, pattern in by_root.get(op, ()):
-            for match in match_at(eclasses, pattern, node):
+            for match in match_at(tiled, pattern, cls, node):
                 add(replace(_candidate(eclasses, pattern.name, match), fused_by=(name,)))
     for candidate in concatenations(eclasses, pairs):
         add(candidate)

@@ -22,8 +22,13 @@ from collections.abc import Sequence
 
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Step
-from eqsat_opt.runtime.backends.patterns import Anything, KernelPattern, op
-from eqsat_opt.runtime.backends.protocol import CarriedForm, Implementation, Offer
+from eqsat_opt.rules import Var, ops
+from eqsat_opt.runtime.backends.protocol import (
+    CarriedForm,
+    Implementation,
+    KernelPattern,
+    Offer,
+)
 from eqsat_opt.runtime.measure import Measurement
 
 
@@ -34,7 +39,7 @@ class Toy:
         return "toy 1"
 
     def patterns(self) -> Sequence[KernelPattern]:
-        return (KernelPattern("toy-tanh-relu", op("Relu", op("Tanh", Anything("x")))),)
+        return (KernelPattern("toy-tanh-relu", ops.Relu(ops.Tanh(Var("x")))),)
 
     def carried(self) -> Sequence[CarriedForm]:
         return ()

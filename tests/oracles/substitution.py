@@ -26,14 +26,14 @@ class _Builder:
         self.match = match
         self.bindings = Bindings(
             {name: _tensor_type(graph, value) for name, value in match.values.items()},
-            dict(match.attrs),
+            dict(match.bindings.attrs),
         )
         self.nodes: list[Node] = []
         self.types: dict[str, TensorType] = {}
         self._sources = tuple(
             dict.fromkeys(
                 source
-                for node in match.nodes
+                for node in map(graph.producers.__getitem__, match.covered)
                 for source in (node.sources or ((node.name,) if node.name else ()))
             )
         )
@@ -86,9 +86,10 @@ def _tensor_type(graph: Graph, value: str) -> TensorType:
     return type_
 
 
-def matches(graph: Graph, rule: Rule) -> Iterator[Match]:
+def matches(graph: Graph | Matcher, rule: Rule) -> Iterator[Match]:
     """Every place in ``graph`` where ``rule`` applies."""
-    return Matcher(graph).matches(rule)
+    matcher = Matcher(graph) if isinstance(graph, Graph) else graph
+    return (match for match in matcher.matches(rule) if match.refusal is None)
 
 
 def apply(graph: Graph, match: Match) -> Graph:

@@ -20,7 +20,7 @@ from eqsat_opt.search.rewriting import Workbench
 from eqsat_opt.search.terms import PICOSECONDS, Terms
 from eqsat_opt.testing import evaluate, random_inputs, typed_graphs
 from tests.oracles.canonical import canonical_hash
-from tests.oracles.substitution import apply
+from tests.oracles.substitution import apply, matches
 
 RULES = default_rules(Numerics.RELAXED)
 
@@ -35,7 +35,7 @@ def neighbours_by_substitution(graph: Graph) -> Counter[tuple[str, str]]:
     own = canonical_hash(graph)
     found: Counter[tuple[str, str]] = Counter()
     for rule in directed(RULES):
-        for match in matcher.matches(rule):
+        for match in matches(matcher, rule):
             pairs = zip(match.roots, rule.lhs, rule.rhs, strict=True)
             if all(root in known for root, left, right in pairs if left is not right):
                 continue

@@ -19,9 +19,15 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.options import Options
+from eqsat_opt.rules import Term, Var, ops
 from eqsat_opt.runtime.backends.ort.backend import BLOCKED, OrtBackend
-from eqsat_opt.runtime.backends.patterns import Anything, KernelPattern, op
-from eqsat_opt.runtime.backends.protocol import DEFAULT, CarriedForm, Implementation, Offer
+from eqsat_opt.runtime.backends.protocol import (
+    DEFAULT,
+    CarriedForm,
+    Implementation,
+    KernelPattern,
+    Offer,
+)
 from eqsat_opt.runtime.backends.registry import load_backend, names
 from eqsat_opt.runtime.measure import Measurement
 from eqsat_opt.select import PricedCandidates, tile
@@ -39,9 +45,9 @@ class Fusing:
         return self.name
 
     def patterns(self) -> Sequence[KernelPattern]:
-        pattern = op(self.chain[0], Anything("x"))
-        for name in self.chain[1:]:
-            pattern = op(name, pattern)
+        pattern: Term = Var("x")
+        for name in self.chain:
+            pattern = getattr(ops, name)(pattern)
         return (KernelPattern(f"{self.name}-chain", pattern),)
 
     def carried(self) -> Sequence[CarriedForm]:

@@ -146,9 +146,8 @@ HELD: dict[str, dict[str, str]] = {
     "operators of Python, literals and forms of the rule language": {
         "rules/forms.py": "AveragePool MaxPool ReduceMean",
         "rules/glossary.py": "MaskedAttention",
-        "rules/matcher.py": "Scalar",
+        "rules/patterns.py": "Scalar",
         "rules/term.py": "Add Div MatMul Mul Sub",
-        "search/patterns.py": "Scalar",
     },
     "kernels, and what runtimes fuse or join, are made of these operators": {
         "contest/examination.py": "Conv LayerNormalization MatMul",

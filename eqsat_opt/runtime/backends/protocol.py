@@ -11,13 +11,58 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.backends.patterns import KernelPattern
+from eqsat_opt.rules.patterns import names_in, names_of
+from eqsat_opt.rules.term import Apply, Condition, Term
 from eqsat_opt.runtime.measure import Measurement
 
-__all__ = ["DEFAULT", "Backend", "CarriedForm", "Implementation", "Offer", "label"]
+__all__ = [
+    "DEFAULT",
+    "Backend",
+    "CarriedForm",
+    "Implementation",
+    "KernelPattern",
+    "Offer",
+    "label",
+]
+
+
+@dataclass(frozen=True)
+class KernelPattern:
+    """What a backend fuses, in the terms of rules; what commutes is met in either order.
+
+    It is matched on the frozen e-graph, so an operator that only a backend knows is never an
+    e-node. What ONNX itself names and no local epilogue reaches (LayerNormalization, Gelu,
+    attention from any spelling) is an equation of the rulebook instead.
+
+    Attributes:
+        name: of the kernel.
+        pattern: what it computes from the variables.
+        when: conditions on them.
+    """
+
+    name: str
+    pattern: Term
+    when: tuple[Condition, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what never matches, or always.
+
+        Raises:
+            RuleError: the pattern is a bare variable, or does not bind one of a condition.
+        """
+        if not isinstance(self.pattern, Apply):
+            raise RuleError(f"{self.name}: the pattern is a bare variable; give an operator on it")
+        unbound = set(names_in(self.when)) - names_of(self.pattern)
+        if unbound:
+            raise RuleError(f"{self.name}: the pattern does not bind {', '.join(sorted(unbound))}")
+
+    def __str__(self) -> str:
+        conditions = f"   when {', '.join(map(str, self.when))}" if self.when else ""
+        return f"{self.name}: {self.pattern}{conditions}"
 
 
 @dataclass(frozen=True)

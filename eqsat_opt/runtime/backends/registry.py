@@ -15,8 +15,13 @@ from typing import TypeVar
 
 from eqsat_opt.errors import EqsatError, OptionError, RuntimeFailed
 from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.runtime.backends.patterns import KernelPattern
-from eqsat_opt.runtime.backends.protocol import Backend, CarriedForm, Implementation, Offer
+from eqsat_opt.runtime.backends.protocol import (
+    Backend,
+    CarriedForm,
+    Implementation,
+    KernelPattern,
+    Offer,
+)
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["GROUP", "load_backend", "names"]

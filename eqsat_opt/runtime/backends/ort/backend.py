@@ -14,8 +14,13 @@ from eqsat_opt.runtime.backends.ort.measuring import measure_kernel, nchwc_block
 from eqsat_opt.runtime.backends.ort.nchwc import between_reorders
 from eqsat_opt.runtime.backends.ort.patterns import ort_patterns
 from eqsat_opt.runtime.backends.ort.session import ort_version
-from eqsat_opt.runtime.backends.patterns import KernelPattern
-from eqsat_opt.runtime.backends.protocol import DEFAULT, CarriedForm, Implementation, Offer
+from eqsat_opt.runtime.backends.protocol import (
+    DEFAULT,
+    CarriedForm,
+    Implementation,
+    KernelPattern,
+    Offer,
+)
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["BLOCKED", "OrtBackend"]

@@ -3,108 +3,109 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import cache, reduce
 
-from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.backends.patterns import (
-    Anything,
-    Const,
-    KernelPattern,
-    Literal,
-    OpPattern,
-    Pattern,
-    op,
-)
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.rules.term import Condition, Expr, Size, Term, Var, near, ops
+from eqsat_opt.runtime.backends.protocol import KernelPattern
 
 __all__ = ["ACTIVATIONS", "ort_patterns"]
 
 ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
 """What onnxruntime appends to a convolution on CPU."""
 
-
-def _is_channel_bias(own: TensorType, root: TensorType) -> bool:
-    return root.rank >= 3 and own.shape == (1, root.shape[1], *(1,) * (root.rank - 2))
-
-
-def _is_row(own: TensorType, root: TensorType) -> bool:
-    return own.rank >= 1 and own.shape[-1] == root.shape[-1] and all(d == 1 for d in own.shape[:-1])
+_X, _Z = Var("x"), Var("z")
+_W, _B = Var("w", const=True), Var("b", const=True)
 
 
-def _convolutions() -> list[KernelPattern]:
-    conv = op("Conv", Anything("x"), Const("w"))
-    biased = op("Add", conv, Const("b", _is_channel_bias))
-    sums = {"conv-bias": biased}
-    for name, base in (("conv-residual", conv), ("conv-bias-residual", biased)):
-        sums[name] = op("Add", base, Anything("z"))
-    patterns = [KernelPattern(name, pattern) for name, pattern in sums.items()]
-    for name, pattern in {"conv": conv, **sums}.items():
-        patterns.append(KernelPattern(f"{name}-activation", OpPattern(ACTIVATIONS, (pattern,))))
-    return patterns
+def _attr(name: str) -> Expr:
+    """An attribute variable."""
+    return Expr("attr", (name,))
 
 
-def _products() -> list[KernelPattern]:
-    biased = op("Add", op("MatMul", Anything("x"), Const("w")), Const("b", _is_row))
-    return [
-        KernelPattern("matmul-bias", biased, lambda root: root.rank == 2),
-        KernelPattern(
-            "matmul-bias-activation",
-            OpPattern(("Relu", "Sigmoid", "Tanh"), (biased,)),
-            lambda r: r.rank == 2,
-        ),
-    ]
+def _any(op: str, *operands: Term) -> Term:
+    """An operator whatever its attributes are."""
+    return getattr(ops, op)(*operands, **{name: _attr(name) for name in get_op(op).attrs})  # type: ignore[no-any-return]
 
 
-def _gelus() -> list[KernelPattern]:
-    x, half, one = Anything("x"), Literal(0.5), Literal(1.0)
-    inner = (op("Div", x, Literal(math.sqrt(2.0))), op("Mul", x, Literal(math.sqrt(0.5))))
-    patterns = []
-    for i, argument in enumerate(inner):
-        gate = op("Add", op("Erf", argument), one)
-        spellings = (
-            op("Mul", op("Mul", x, half), gate),
-            op("Mul", x, op("Mul", half, gate)),
-            op("Mul", half, op("Mul", x, gate)),
+def _literal(name: str, value: float) -> tuple[Term, Condition]:
+    """A number up to rounding, of any element type."""
+    return ops.Scalar(value=_attr(name), dtype=_attr("dtype")), near(_attr(name), value)
+
+
+def _along(c: Var, axis: Size, size: Expr, *others: Size) -> tuple[Condition, ...]:
+    """A constant that varies along one axis; the other axes, of which some may be the same."""
+    return c.dim(axis) == size, reduce(Expr.__mul__, map(c.dim, others)) == 1
+
+
+def _convolutions() -> Iterator[KernelPattern]:
+    conv = _any("Conv", _X, _W)
+    biased = conv + _B
+    # Of three to five axes, and all but the second have an extent of 1.
+    others = 0, 2, (_B.rank + 2) // 2, _B.rank - 1
+    per_channel = (*_along(_B, 1, _W.dim(0), *others), _B.rank == _X.rank, _B.rank <= 5)
+    yield KernelPattern("conv-bias", biased, per_channel)
+    yield KernelPattern("conv-residual", conv + _Z)
+    yield KernelPattern("conv-bias-residual", biased + _Z, per_channel)
+    for op in ACTIVATIONS:
+        yield KernelPattern("conv-activation", _any(op, conv))
+        yield KernelPattern("conv-bias-activation", _any(op, biased), per_channel)
+        yield KernelPattern("conv-residual-activation", _any(op, conv + _Z))
+        yield KernelPattern("conv-bias-residual-activation", _any(op, biased + _Z), per_channel)
+
+
+def _products() -> Iterator[KernelPattern]:
+    biased = _X @ _W + _B
+    is_row = (_X.rank == 2, _W.rank == 2, _B.rank == 2, *_along(_B, 1, _W.dim(1), 0))
+    yield KernelPattern("matmul-bias", biased, is_row)
+    for op in ("Relu", "Sigmoid", "Tanh"):
+        yield KernelPattern("matmul-bias-activation", _any(op, biased), is_row)
+
+
+def _gelus() -> Iterator[KernelPattern]:
+    (half, is_half), (one, is_one) = _literal("half", 0.5), _literal("one", 1.0)
+    (root, is_root), (inverse, is_inverse) = (
+        _literal("root", math.sqrt(value)) for value in (2.0, 0.5)
+    )
+    for i, (argument, is_scaled) in enumerate(((_X / root, is_root), (_X * inverse, is_inverse))):
+        gate = ops.Erf(argument) + one
+        for j, gelu in enumerate(((_X * half) * gate, _X * (half * gate), half * (_X * gate))):
+            yield KernelPattern(f"gelu-{i}{j}", gelu, (is_half, is_one, is_scaled))
+
+
+def _norms() -> Iterator[KernelPattern]:
+    scale, shift = Var("scale", const=True), Var("shift", const=True)
+    # Of two to four axes, and all but the last have an extent of 1.
+    are_rows = tuple(
+        condition
+        for c in (scale, shift)
+        for condition in (
+            *_along(c, c.rank - 1, _X.dim(_X.rank - 1), 0, (c.rank - 1) // 2, c.rank - 2),
+            c.rank <= 4,
         )
-        patterns += [
-            KernelPattern(f"gelu-{i}{j}", spelling) for j, spelling in enumerate(spellings)
-        ]
-    return patterns
+    )
+    two, is_two = _literal("two", 2.0)
+    centred = _X - _any("ReduceMean", _X)
+    squares = ((ops.Pow(centred, two), (is_two, *are_rows)), (centred * centred, are_rows))
+    for i, (square, when) in enumerate(squares):
+        deviation = ops.Sqrt(_any("ReduceMean", square) + Var("epsilon"))
+        yield KernelPattern(f"layer-norm-{i}", centred / deviation * scale + shift, when)
 
 
-def _mean(operand: Pattern) -> OpPattern:
-    """A mean over the same axes as the others of the kernel."""
-    return OpPattern(("ReduceMean",), (operand,), same="axes")
-
-
-def _norms() -> list[KernelPattern]:
-    x = Anything("x")
-    centred = op("Sub", x, _mean(x))
-    squares = (op("Pow", centred, Literal(2.0)), op("Mul", centred, centred))
-    patterns = []
-    for i, square in enumerate(squares):
-        deviation = op("Sqrt", op("Add", _mean(square), Anything("epsilon")))
-        normal = op("Div", centred, deviation)
-        scaled = op("Mul", normal, Const("scale", _is_row))
-        patterns.append(
-            KernelPattern(f"layer-norm-{i}", op("Add", scaled, Const("shift", _is_row)))
-        )
-    return patterns
-
-
-def _attentions() -> list[KernelPattern]:
-    logits = op("MatMul", Anything("q"), Anything("k"))
-    scaled = OpPattern(("Mul", "Div"), (logits, Const("s")))
-    patterns = []
-    for name, scores in (
-        ("plain", logits),
+def _attentions() -> Iterator[KernelPattern]:
+    logits, factor = Var("q") @ Var("k"), Var("s", const=True)
+    scaled = (logits * factor, logits / factor)
+    for name, spellings in (
+        ("plain", (logits,)),
         ("scaled", scaled),
-        ("masked", op("Add", scaled, Anything("mask"))),
+        ("masked", tuple(scores + Var("mask") for scores in scaled)),
     ):
-        patterns.append(
-            KernelPattern(f"attention-{name}", op("MatMul", op("Softmax", scores), Anything("v")))
-        )
-    return patterns
+        for scores in spellings:
+            yield KernelPattern(f"attention-{name}", _any("Softmax", scores) @ Var("v"))
 
 
+@cache
 def ort_patterns() -> tuple[KernelPattern, ...]:
     """What onnxruntime's CPU provider runs as one kernel beyond single operators.
 
