@@ -7,6 +7,7 @@ rewrite, too, is made once and serves every graph in which its roots live.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -50,8 +51,33 @@ class Rewrite:
     is_plain: bool
 
 
-_directed = lru_cache(maxsize=4)(directed)
-"""Kept, since every search on one book needs the same."""
+@dataclass(frozen=True)
+class _Root:
+    """A root of a rule, and the operators that its operands may have; none stands for any."""
+
+    number: int
+    index: int
+    operands: tuple[frozenset[str], ...]
+
+    def may_meet(self, operators: tuple[str, ...]) -> bool:
+        """Whether a closer look is worth it."""
+        return len(operators) == len(self.operands) and all(
+            not wanted or found in wanted
+            for wanted, found in zip(self.operands, operators, strict=True)
+        )
+
+
+@lru_cache(maxsize=4)
+def _indexed(rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], Mapping[str, Sequence[_Root]]]:
+    """The rules in both directions, and their roots by operator: for all searches on one book."""
+    both = tuple(directed(rules))
+    roots: dict[str, list[_Root]] = defaultdict(list)
+    for number, rule in enumerate(both):
+        for index, root in enumerate(rule.lhs):
+            assert isinstance(root, Apply)
+            for op in operators_of(root):
+                roots[op].append(_Root(number, index, tuple(map(operators_of, root.args))))
+    return both, roots
 
 
 class Matching:
@@ -64,12 +90,12 @@ class Matching:
 
     def __init__(self, terms: Terms, rules: Sequence[Rule]) -> None:
         self._terms = terms
-        self._rules = _directed(tuple(rules))
+        self._rules, self._roots = _indexed(tuple(rules))
         # By number: rules whose matches depend on one term alone, and the others.
         self._ordered = [[c for c in one.when if c.kind == "follows"] for one in self._rules]
         numbers = range(len(self._rules))
         self._joint = [n for n in numbers if len(self._rules[n].lhs) > 1 or self._ordered[n]]
-        self._single = sorted(set(numbers).difference(self._joint))
+        self._single = frozenset(numbers).difference(self._joint)
         # What a term looks like from above to the rules, or the roots of rules, that may meet it.
         self._fitting: dict[_Look, list[int]] = {}
         self._fitting_roots: dict[_Look, list[tuple[int, int]]] = {}
@@ -103,6 +129,10 @@ class Matching:
         known = self._terms.known
         return term.op, tuple([known[key].op for key in term.operands])
 
+    def _meeting(self, look: _Look) -> Iterator[_Root]:
+        op, operands = look
+        return (root for root in self._roots.get(op, ()) if root.may_meet(operands))
+
     def _forget(self) -> None:
         if len(self._bound) + len(self._at) + len(self._made) > _REMEMBERED:
             self._bound.clear()
@@ -120,7 +150,7 @@ class Matching:
             look = self._look(term)
             if look not in self._fitting:
                 self._fitting[look] = [
-                    n for n in self._single if _may_meet(self._rules[n].lhs[0], look)
+                    root.number for root in self._meeting(look) if root.number in self._single
                 ]
             bound = ((n, self._bind(n, 0, term.key)) for n in self._fitting[look])
             made = (self._rewrite(n, (binding,)) for n, binding in bound if binding is not None)
@@ -139,10 +169,9 @@ class Matching:
             look = self._look(term)
             if look not in self._fitting_roots:
                 self._fitting_roots[look] = [
-                    (number, index)
-                    for number in self._joint
-                    for index, root in enumerate(self._rules[number].lhs)
-                    if _may_meet(root, look)
+                    (root.number, root.index)
+                    for root in self._meeting(look)
+                    if root.number not in self._single
                 ]
             for number, index in self._fitting_roots[look]:
                 key = (number, index, term.key)
@@ -265,16 +294,6 @@ class _Builder:
             op, attributes(**values), operands, sources=self._sources, rules=(self._rule,)
         )
         return self.made.setdefault(term.key, term)
-
-
-def _may_meet(root: Pattern, look: _Look) -> bool:
-    """Whether a closer look is worth it."""
-    assert isinstance(root, Apply)
-    op, operands = look
-    if op not in operators_of(root) or len(operands) != len(root.args):
-        return False
-    wanted = map(operators_of, root.args)
-    return all(not ops or found in ops for ops, found in zip(wanted, operands, strict=True))
 
 
 def _follows(

@@ -74,17 +74,16 @@ def _gelus() -> Iterator[KernelPattern]:
             yield KernelPattern(f"gelu-{i}{j}", gelu, (is_half, is_one, is_scaled))
 
 
+def _is_row(c: Var) -> tuple[Condition, ...]:
+    """A constant of two to six axes, of which all but the last have an extent of 1."""
+    last = c.rank - 1
+    others = 0, last // 3, last // 2, 2 * last // 3, last - 1
+    return *_along(c, last, _X.dim(_X.rank - 1), *others), c.rank <= 6
+
+
 def _norms() -> Iterator[KernelPattern]:
     scale, shift = Var("scale", const=True), Var("shift", const=True)
-    # Of two to four axes, and all but the last have an extent of 1.
-    are_rows = tuple(
-        condition
-        for c in (scale, shift)
-        for condition in (
-            *_along(c, c.rank - 1, _X.dim(_X.rank - 1), 0, (c.rank - 1) // 2, c.rank - 2),
-            c.rank <= 4,
-        )
-    )
+    are_rows = (*_is_row(scale), *_is_row(shift))
     two, is_two = _literal("two", 2.0)
     centred = _X - _any("ReduceMean", _X)
     squares = ((ops.Pow(centred, two), (is_two, *are_rows)), (centred * centred, are_rows))
