@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.handles import uniform_value
 from eqsat_opt.ir.ops import IllTyped, get_op
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.types import TensorType
@@ -29,14 +28,10 @@ __all__ = [
     "Refusal",
     "bind_or_defer",
     "is_renamable",
-    "uniform_value",
 ]
 
 Deferred = list[tuple[AttrPattern, Any]]
 """Attribute patterns that are computed from variables, with the values that they must have."""
-
-_UNIFORM_LIMIT = 1 << 14
-"""Constants up to this many elements are looked at for being a scalar literal."""
 
 
 def bind_or_defer(pattern: AttrPattern, value: Any, bindings: Bindings, deferred: Deferred) -> bool:
@@ -285,16 +280,6 @@ class Matcher:
             node = self.graph.producers.get(name)
             stack += node.reads if node is not None else ()
         return False
-
-
-def uniform_value(handle: Constant) -> float | None:
-    """The one value of all elements of a small floating point constant, which a literal meets."""
-    if not 0 < handle.type.static_size() <= _UNIFORM_LIMIT or not handle.type.dtype.startswith("f"):
-        return None
-    array = np.asarray(handle.load()).reshape(-1)
-    first = array[0]
-    same = np.isfinite(first) and bool((array == first).all())
-    return float(first) if same and not (first == 0 and np.signbit(array).any()) else None
 
 
 def is_renamable(graph: Graph, value: str) -> bool:

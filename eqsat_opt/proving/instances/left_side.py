@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.ir.ops import IllTyped
-from eqsat_opt.ir.types import DTYPE_CODES, FLOATS
+from eqsat_opt.ir.types import FLOATS, INTEGERS
 from eqsat_opt.proving.typing.choices import Chooser, Decisions, Drawing
 from eqsat_opt.proving.typing.closure import closure
 from eqsat_opt.proving.typing.hints import Hints
@@ -32,7 +32,7 @@ from eqsat_opt.rules.term import Condition, Term
 if TYPE_CHECKING:
     from eqsat_opt.proving.instances.models_z3 import Model
 
-__all__ = ["INTEGERS", "REFUSED", "Found", "LeftSide", "Sizes", "left_side"]
+__all__ = ["REFUSED", "Found", "LeftSide", "Sizes", "left_side"]
 
 _TOO_MANY = 3_000
 """Assignments to try before an enumeration up to a bound is given up."""
@@ -55,8 +55,6 @@ _NEGATIVE = 0.3
 """Share of the assignments in which an unknown that may be negative is."""
 _REMEMBERED = 4
 """Left sides."""
-INTEGERS = frozenset(d for d in DTYPE_CODES if d.startswith(("int", "uint")))
-"""Element types."""
 _FEW = (1, 2, 2, 3)
 """Extents of operands of many axes."""
 REFUSED = (IllTyped, Undefined, ZeroDivisionError)
