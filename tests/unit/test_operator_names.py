@@ -73,7 +73,7 @@ HELD: dict[str, dict[str, str]] = {
     },
     "typing rules that do not follow: of lists, of operands that broadcast, of any rank at once": {
         "egraph/encoding/typing.py":
-            "Attention AveragePool Center Concat Conv Expand Fill IdentityKernel "
+            "Attention AveragePool Center Concat Conv Expand Fill "
             "LayerNormalization MaskedAttention MatMul MaxPool Pad RMSNormalization ReduceMax "
             "ReduceMean ReduceSum Repeat Reshape RmsN Scalar Slice Transpose",
         "egraph/encoding/typing_windows.py": "AveragePool MaxPool",

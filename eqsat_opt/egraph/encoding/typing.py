@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import combinations
 
 from eqsat_opt.egraph.encoding.expressions import LITERAL
-from eqsat_opt.egraph.encoding.extents import is_literal, plus, times
+from eqsat_opt.egraph.encoding.extents import plus, times
 from eqsat_opt.egraph.encoding.schema import Schema, want_table
 from eqsat_opt.egraph.encoding.typing_derived import derived_rules
 from eqsat_opt.egraph.encoding.typing_windows import convolution_rules, pool_rules, typing_rule
@@ -169,14 +169,6 @@ _SINGLE = {
         f" (< n {LITERAL}) (= d (vec-get a i)) (<= 0 d) (< d {LITERAL})"
         " (= s (vec-set a i (* n d)))",
         "s",
-    ),
-    "IdentityKernel": typing_rule(
-        "IdentityKernel",
-        "(= r (IdentityKernel c t h w)) (= s (vec-of c c h w)) (= 1 (% h 2)) (= 1 (% w 2))"
-        f" {' '.join(is_literal('c'))}"
-        f" (< h {LITERAL}) (< w {LITERAL})",
-        "s",
-        extra="(const r)",
     ),
 }
 
