@@ -16,13 +16,12 @@ import numpy.typing as npt
 from eqsat_opt.ir.extraordinary import spoils
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Splat, derived_constant, splat_constant, splat_value
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
 
 __all__ = ["fold_affine", "lower_batch_normalisation"]
 
 Array = npt.NDArray[Any]
 
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
 _ARITHMETIC: dict[str, Callable[[Array, Array], Array]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide,
 }  # fmt: skip
@@ -213,7 +212,7 @@ class _Folder:
         type_ = self.types[node.output]
         if constant is None or left in self.constants or self.types.get(left) != type_:
             return None
-        if not isinstance(type_, TensorType) or type_.dtype not in _FLOATS:
+        if not isinstance(type_, TensorType) or type_.dtype not in FLOATS:
             return None
         producer = self._sole_producer(left)
         if producer is None:

@@ -8,6 +8,7 @@ they stay apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from eqsat_opt.ir.ops import OPS, AttrMap, get_op, with_trait
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import FLOATS, numpy_dtype
 
-__all__ = ["is_representable", "spoils"]
+__all__ = ["is_epsilon", "is_representable", "spoils"]
 
 Array = npt.NDArray[Any]
 
@@ -38,9 +39,21 @@ def is_representable(value: float, dtype: str) -> bool:
     """Whether a finite number that is not 0 stays so, and normal, in an element type."""
     if dtype not in FLOATS or value == 0 or not np.isfinite(value):
         return True
+    rounded = _rounded(value, dtype)
+    return math.isfinite(rounded) and abs(rounded) >= _least(dtype)
+
+
+def is_epsilon(value: float, dtype: str) -> bool:
+    """Whether a number that is added below a root stays what keeps that from 0.
+
+    ONNX has it, and adds it, in single precision; below some opsets it is a tensor of the type.
+    """
+    return value == 0 or (is_representable(value, "float32") and _rounded(value, dtype) != 0)
+
+
+def _rounded(value: float, dtype: str) -> float:
     with np.errstate(all="ignore"):
-        rounded = float(np.asarray(value, numpy_dtype(dtype)))
-    return bool(np.isfinite(rounded)) and abs(rounded) >= _least(dtype)
+        return float(np.asarray(value, numpy_dtype(dtype)))
 
 
 def spoils(op: str, attrs: AttrMap, operands: Sequence[Array], result: Array) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import weakref
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import onnx_ir
 
 from eqsat_opt.ir.graph import Constant
-from eqsat_opt.ir.types import DTYPE_NAMES, TensorType, numpy_dtype
+from eqsat_opt.ir.types import DTYPE_NAMES, FLOATS, INTEGERS, TensorType, numpy_dtype
 
 __all__ = [
     "Splat",
@@ -25,6 +26,7 @@ __all__ = [
     "splat_constant",
     "splat_value",
     "tensor_constant",
+    "uniform_value",
 ]
 
 Array = npt.NDArray[Any]
@@ -35,6 +37,9 @@ _EXTERNAL_HASHED_BYTES = 1 << 16
 _KEPT_BYTES = 1 << 20
 """Computed arrays up to this are kept; larger ones live only as long as somebody holds them."""
 
+
+_UNIFORM_LIMIT = 1 << 14
+"""Constants up to this many elements are looked at for being uniform; no larger one is read."""
 
 _FOLDING_ROOM_BYTES = 64 << 20
 """Bytes to which constants may always grow; beyond it, to the size of the model's own weights."""
@@ -160,3 +165,19 @@ def splat_value(constant: Constant, limit: int = 1024) -> Any:
     first = array.reshape(-1)[0]
     same = array.tobytes() == np.full_like(array, first).tobytes()
     return np.asarray(first) if same else None
+
+
+def uniform_value(constant: Constant) -> float | None:
+    """The number that all elements of a small constant are, which a literal of its type stands for.
+
+    ``None`` if they differ, are not finite, or are -0 or whole numbers that no float is.
+    """
+    size, dtype = constant.type.static_size(), constant.type.dtype
+    if not 0 < size <= _UNIFORM_LIMIT or dtype not in FLOATS | INTEGERS:
+        return None
+    value = splat_value(constant, _UNIFORM_LIMIT)
+    if value is None or not np.isfinite(value):
+        return None
+    number = float(value)
+    is_negative_zero = number == 0 and math.copysign(1.0, number) < 0
+    return None if is_negative_zero or value.item() != number else number

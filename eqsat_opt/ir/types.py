@@ -46,6 +46,10 @@ FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 """Floating point element types."""
 
 
+INTEGERS = frozenset(WHOLE_RANGES) - {"bool"}
+"""Element types of whole numbers that are no truth values."""
+
+
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """The NumPy element type; strings are objects."""
     if dtype == "bfloat16":

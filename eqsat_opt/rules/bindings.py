@@ -68,10 +68,14 @@ def _lookup(sequence: Any, index: Any) -> Any:
     return sequence[index]
 
 
-def _shape(name: str, bindings: Bindings) -> tuple[Any, ...]:
+def _type(name: str, bindings: Bindings) -> TensorType:
     if name not in bindings.types:
         raise Undefined(f"{name} is unbound")
-    return bindings.types[name].shape
+    return bindings.types[name]
+
+
+def _shape(name: str, bindings: Bindings) -> tuple[Any, ...]:
+    return _type(name, bindings).shape
 
 
 def size(expression: Any, bindings: Bindings) -> Any:
@@ -92,6 +96,8 @@ def size(expression: Any, bindings: Bindings) -> Any:
             return bindings.attrs[args[0]]
         case "rank":
             return len(_shape(args[0], bindings))
+        case "dtype":
+            return _type(args[0], bindings).dtype
         case "dim":
             return _lookup(_shape(args[0], bindings), size(args[1], bindings))
         case "item":
@@ -283,9 +289,7 @@ def type_of(term: Term, bindings: Bindings) -> TensorType:
         Undefined: an attribute has no value.
     """
     if isinstance(term, Var):
-        if term.name not in bindings.types:
-            raise Undefined(f"{term.name} is unbound")
-        return bindings.types[term.name]
+        return _type(term.name, bindings)
     assert isinstance(term, Apply)
     operands = [type_of(arg, bindings) for arg in term.args]
     op, attrs = operator(term, bindings)

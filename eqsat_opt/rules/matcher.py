@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from eqsat_opt.ir.graph import OPAQUE, Constant, Graph
+from eqsat_opt.ir.graph import OPAQUE, Graph
+from eqsat_opt.ir.handles import uniform_value
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.types import TensorType
@@ -28,11 +27,7 @@ __all__ = [
     "Matcher",
     "Refusal",
     "is_renamable",
-    "uniform_value",
 ]
-
-_UNIFORM_LIMIT = 1 << 14
-"""Constants up to this many elements are looked at for being a scalar literal."""
 
 
 @dataclass(frozen=True)
@@ -195,16 +190,6 @@ class Matcher:
             node = self.graph.producers.get(name)
             stack += node.reads if node is not None else ()
         return False
-
-
-def uniform_value(handle: Constant) -> float | None:
-    """The one value of all elements of a small floating point constant, which a literal meets."""
-    if not 0 < handle.type.static_size() <= _UNIFORM_LIMIT or not handle.type.dtype.startswith("f"):
-        return None
-    array = np.asarray(handle.load()).reshape(-1)
-    first = array[0]
-    same = np.isfinite(first) and bool((array == first).all())
-    return float(first) if same and not (first == 0 and np.signbit(array).any()) else None
 
 
 def is_renamable(graph: Graph, value: str) -> bool:

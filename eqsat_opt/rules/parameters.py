@@ -7,9 +7,9 @@ from eqsat_opt.rules.term import Condition, Expr, Term, Var, ops
 __all__ = ["plus", "row_of", "scalar", "times", "vector"]
 
 
-def scalar(value: float) -> Term:
-    """A literal."""
-    return ops.Scalar(value=value, dtype="float32")
+def scalar(value: Expr | float, like: Var) -> Term:
+    """A literal of the element type of a tensor, to which it is rounded."""
+    return ops.Scalar(value=value, dtype=like.dtype)
 
 
 def times(x: Term, factor: Expr | float) -> Term:

@@ -42,7 +42,7 @@ MAP = "Map"
 """Pseudo-operator of patterns: any elementwise unary function, bound by name."""
 
 SizeKind = Literal[
-    "literal", "attr", "dim", "rank", "+", "-", "*", "//", "item", "/", "sqrt", "real"
+    "literal", "attr", "dim", "rank", "dtype", "+", "-", "*", "//", "item", "/", "sqrt", "real"
 ]
 ConditionKind = Literal[
     "==", "!=", "<", "<=", "same-shape", "distinct", "follows", "is-float", "near", "far"
@@ -120,8 +120,8 @@ class Expr:
     __hash__ = object.__hash__
 
     def leaves(self) -> Iterator[Expr]:
-        """Every attribute variable, extent and rank below this expression."""
-        if self.kind in ("attr", "dim", "rank"):
+        """Every attribute variable, extent, rank and element type below this expression."""
+        if self.kind in ("attr", "dim", "rank", "dtype"):
             yield self
             return
         for arg in self.args:
@@ -134,8 +134,8 @@ class Expr:
                 return str(self.args[0])
             case "dim":
                 return f"{self.args[0]}.dim({self.args[1]})"
-            case "rank":
-                return f"{self.args[0]}.rank"
+            case "rank" | "dtype":
+                return f"{self.args[0]}.{self.kind}"
             case "item":
                 return f"{self.args[0]}[{self.args[1]}]"
             case "sqrt":
@@ -241,6 +241,11 @@ class Var(Term):
     def rank(self) -> Expr:
         """The number of axes."""
         return Expr("rank", (self.name,))
+
+    @property
+    def dtype(self) -> Expr:
+        """The element type, for a literal beside it."""
+        return Expr("dtype", (self.name,))
 
     @property
     def shape(self) -> _Shape:

@@ -21,9 +21,9 @@ from eqsat_opt.ir.canonical import (
     term_key,
 )
 from eqsat_opt.ir.graph import OPAQUE, Attrs, Graph, Node, index_of
+from eqsat_opt.ir.handles import uniform_value
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
-from eqsat_opt.rules.matcher import uniform_value
 from eqsat_opt.rules.patterns import Enode, is_a, literal
 
 __all__ = ["INPUT", "OUTPUT", "PICOSECONDS", "WEIGHT", "Term", "TermGraph", "Terms"]

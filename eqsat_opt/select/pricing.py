@@ -15,7 +15,7 @@ from eqsat_opt.cost.metrics import METRICS, TIME
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.extract import Problem
 from eqsat_opt.ir.dims import Dim, literal
-from eqsat_opt.ir.extraordinary import is_representable
+from eqsat_opt.ir.extraordinary import is_epsilon, is_representable
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import TensorType
@@ -159,9 +159,9 @@ class PricedCandidates:
         if not isinstance(type_, TensorType) or all(eclasses.origin[n] == 0 for n in item.nodes):
             return True
         return all(
-            is_representable(value, type_.dtype)
+            (is_epsilon if key == "epsilon" else is_representable)(value, type_.dtype)
             for step in item.steps
-            for _, value in step.attrs
+            for key, value in step.attrs
             if isinstance(value, float)
         )
 

@@ -246,3 +246,11 @@ def test_most_of_what_types_in_the_registry_types_in_the_egraph(
         print(f"{op:20} {sum(typed):4} of {sum(expected):4} of {len(found)}")
         assert sum(typed) >= max(20, 0.4 * sum(expected)), op
         assert op == "Scalar" or op == "Fill" or not all(expected)
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_a_pool_over_an_empty_batch_has_a_type(op: str) -> None:
+    shapes = ((0, 2, 3), (2, 0, 3), (2, 2, 0), (0, 2, 3, 4))
+    cases = [Case(op, (TensorType("float32", shape),), {}) for shape in shapes]
+    assert _typed(cases) == [_coded(case.expected()) for case in cases]
+    assert [case.expected() is not None for case in cases] == [True, False, False, True]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -24,6 +27,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.types import DTYPE_CODES, numpy_dtype
 from eqsat_opt.options import Options
 from eqsat_opt.proving import check_rule
 from eqsat_opt.proving.describe import describe
@@ -73,6 +77,41 @@ def test_spelling_is_recognised(case: Spelling) -> None:
     outcome = search(case.model)
     assert is_spelled(case, outcome)
     assert_sound(outcome)
+
+
+def retyped(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
+    """The same model of other floats, the numbers of its formula rounded to these."""
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    to = numpy_dtype(dtype)
+    largest = float(ml_dtypes.finfo(to).max)  # type: ignore[no-untyped-call]
+
+    def tensor(old: TensorProto) -> None:
+        if old.data_type == TensorProto.FLOAT:
+            array = np.clip(numpy_helper.to_array(old).astype(np.float64), -largest, largest)
+            if array.size == 1:
+                array = np.full(array.shape, lift(array.item(), "float32"))
+            old.CopyFrom(numpy_helper.from_array(array.astype(to), old.name))
+
+    for value in (*made.graph.input, *made.graph.output, *made.graph.value_info):
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = DTYPE_CODES[dtype]
+    for initializer in made.graph.initializer:
+        tensor(initializer)
+    for attribute in (one for node in made.graph.node for one in node.attribute):
+        tensor(attribute.t)
+    return made
+
+
+def _without_floats(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in attrs.items() if not isinstance(value, float)}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("case", SAMPLE[::3], ids=label)
+def test_spelling_is_recognised_in_every_float(case: Spelling, dtype: str) -> None:
+    told = case.attrs if dtype == "float64" else _without_floats(case.attrs)
+    assert is_spelled(replace(case, attrs=told), search(retyped(case.model, dtype)))
 
 
 @pytest.mark.parametrize("case", MISSES, ids=label)
@@ -316,7 +355,7 @@ def test_rules_of_recognition_rewrite_graphs_too(
      (0.0, 0.0), (math.inf, math.inf)],
 )  # fmt: skip
 def test_rounded_constants_are_what_they_were(real_value: float, wanted: float) -> None:
-    assert lift(float(np.float32(real_value))) == wanted
+    assert lift(float(np.float32(real_value)), "float32") == wanted
 
 
 # From model to model ------------------------------------------------------------------------------
@@ -361,9 +400,10 @@ def mixed(opset: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("opset", [13, 17])
-def test_the_model_keeps_its_opset(opset: int) -> None:
-    model = mixed(opset)
+def test_the_model_keeps_its_opset(opset: int, dtype: str) -> None:
+    model = retyped(mixed(opset), dtype)
     result = run(model, OFFLINE).model
     assert isinstance(result, onnx.ModelProto)
     assert [(o.domain, o.version) for o in result.opset_import] == [("", opset)]
@@ -372,7 +412,27 @@ def test_the_model_keeps_its_opset(opset: int) -> None:
     feeds = random_inputs(model, 0)
     single = OrtOptions(threads=1)
     expected, actual = (OrtSession(m, single).run(feeds)[0] for m in (model, result))
-    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+    tolerance = 1e-4 if dtype == "float32" else 5e-3
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance / 10)
+
+
+FIRST = [spellings(family)[0] for family in FAMILIES]
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [(case, dtype) for case in FIRST for dtype in ("float16", "float64")
+     if (case.family, dtype) != ("gelu", "float64")],
+    ids=lambda one: one if isinstance(one, str) else label(one),
+)  # fmt: skip
+def test_the_result_runs_in_every_float(case: Spelling, dtype: str) -> None:
+    """But for a Gelu of doubles: onnxruntime has no error function of these."""
+    model = retyped(case.model, dtype)
+    result = run(model, OFFLINE).model
+    feeds, single = random_inputs(model, 0), OrtOptions(threads=1)
+    expected, actual = (OrtSession(m, single).run(feeds)[0] for m in (model, result))
+    tolerance = 1e-7 if dtype == "float64" else 5e-3
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_a_guard_against_nan_needs_relaxed_numerics() -> None:

@@ -108,7 +108,7 @@ class _Compiler:
                 for i, part in enumerate(value)
             ]
             return vector
-        if value.kind not in ("literal", "attr"):
+        if value.kind not in ("literal", "attr", "dtype"):
             raise RuleError(
                 f"{self.rule.name}: the left side computes an attribute ({value}); "
                 "bind it to a variable"

@@ -118,6 +118,8 @@ class Expressions:
                 return "str" if isinstance(value, str) else _kind_of(value)
             case "attr":
                 return self._kinds.get(expression.args[0], "int")
+            case "dtype":
+                return "str"
             case "dim" | "rank" | "item":
                 return "int"
             case "/" | "sqrt" | "real":
@@ -149,6 +151,8 @@ class Expressions:
                 return self._bound.get(text, text)
             case "rank":
                 return f"(vec-length {self.shape(expression.args[0])})"
+            case "dtype":
+                return self._variable(f"(dtype v_{expression.args[0]})")
             case "item":
                 base, index = expression.args
                 text = f"(vec-get {self.value(base, 'ints')} {self.value(expr(index))})"

@@ -8,16 +8,17 @@ where an overflow or a bad index means "no match" instead of a failure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import combinations
 
 from eqsat_opt.egraph.encoding.expressions import LITERAL
-from eqsat_opt.egraph.encoding.extents import is_literal, plus, times
+from eqsat_opt.egraph.encoding.extents import plus, times
 from eqsat_opt.egraph.encoding.schema import Schema, want_table
 from eqsat_opt.egraph.encoding.typing_derived import derived_rules
 from eqsat_opt.egraph.encoding.typing_windows import convolution_rules, pool_rules, typing_rule
-from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
+from eqsat_opt.ir.ops import IllTyped, Op, get_op, with_trait
+from eqsat_opt.ir.ops._base import Trait
 from eqsat_opt.ir.types import TensorType
 
 __all__ = ["SETTLED", "is_typed", "on_integers", "typing_rules"]
@@ -170,14 +171,6 @@ _SINGLE = {
         " (= s (vec-set a i (* n d)))",
         "s",
     ),
-    "IdentityKernel": typing_rule(
-        "IdentityKernel",
-        "(= r (IdentityKernel c t h w)) (= s (vec-of c c h w)) (= 1 (% h 2)) (= 1 (% w 2))"
-        f" {' '.join(is_literal('c'))}"
-        f" (< h {LITERAL}) (< w {LITERAL})",
-        "s",
-        extra="(const r)",
-    ),
 }
 
 
@@ -198,55 +191,38 @@ def _axes(count: int) -> str:
     return " ".join([f"(= {count} (vec-length x))", *present, *distinct])
 
 
-def _reduce_rules(op: str) -> list[str]:
-    """Reductions that keep their axes, up to three of them."""
+def _reduce_rules(op: Op) -> list[str]:
+    """Reductions that keep their axes, up to three of them; nothing has no greatest element."""
     rules = []
     for count in (1, 2, 3):
         shape = "a"
         for i in range(count):
             shape = f"(vec-set {shape} (vec-get x {i}) 1)"
-        body = f"(= r ({op} y x 1)) (= a (shape y)) (= t (dtype y)) {_axes(count)} (= s {shape})"
-        if op == "ReduceMax":
+        operand = f"(= r ({op.name} y x 1)) (= a (shape y)) (= t (dtype y))"
+        body = f"{operand} {_axes(count)} (= s {shape})"
+        if "order" in op.traits:
             body += "".join(f" (!= 0 (vec-get a (vec-get x {i})))" for i in range(count))
-        rules.append(typing_rule(f"{op}-{count}", body, "s"))
+        rules.append(typing_rule(f"{op.name}-{count}", body, "s"))
     return rules
 
 
-def _along_rules(op: str, columns: str) -> list[str]:
+def _along_rules(op: Op) -> list[str]:
     """Operators along up to four axes whose result has the type of their operand, a float."""
-    body = f"(= r ({op} y {columns})) (= a (shape y)) (= t (dtype y)) {_FLOAT}"
-    return [typing_rule(f"{op}-{count}", f"{body} {_axes(count)}", "a") for count in (1, 2, 3, 4)]
+    columns = " ".join("x" if key == "axes" else key[0] for key in sorted(op.attrs))
+    body = f"(= r ({op.name} y {columns})) (= a (shape y)) (= t (dtype y)) {_FLOAT}"
+    return [typing_rule(f"{op.name}-{n}", f"{body} {_axes(n)}", "a") for n in (1, 2, 3, 4)]
 
 
-def _center_rules() -> list[str]:
-    return _along_rules("Center", "x")
-
-
-def _root_mean_square_rules() -> list[str]:
-    return _along_rules("RmsN", "x e")
-
-
-def _reductions(op: str) -> Callable[[], list[str]]:
-    return lambda: _reduce_rules(op)
-
-
-def _normalisation_rules(op: str, parameters: str) -> list[str]:
+def _trailing_rules(op: Op) -> list[str]:
     """Parameters are vectors along the last axis, which is the one that is normalised."""
+    parameters = ("g", "b")[: op.arity[1] - 1]
     body = (
-        f"(= r ({op} x {parameters} i e)) (= a (shape x)) (= t (dtype x)) {_FLOAT}"
+        f"(= r ({op.name} x {' '.join(parameters)} i e)) (= a (shape x)) (= t (dtype x)) {_FLOAT}"
         " (= p (vec-of (vec-get a i))) (= (+ i 1) (vec-length a))"
     )
-    for parameter in parameters.split():
+    for parameter in parameters:
         body += f" (= p (shape {parameter})) (= t (dtype {parameter}))"
-    return [typing_rule(op, body, "a")]
-
-
-def _layer_rules() -> list[str]:
-    return _normalisation_rules("LayerNormalization", "g b")
-
-
-def _rms_rules() -> list[str]:
-    return _normalisation_rules("RMSNormalization", "g")
+    return [typing_rule(op.name, body, "a")]
 
 
 def _expand_rules() -> list[str]:
@@ -289,12 +265,7 @@ def _masked_rules() -> list[str]:
 
 
 _GROUPS: dict[str, Callable[[], list[str]]] = {
-    **{op: _reductions(op) for op in ("ReduceMean", "ReduceSum", "ReduceMax")},
-    "Center": _center_rules,
-    "RmsN": _root_mean_square_rules,
     "Expand": _expand_rules,
-    "LayerNormalization": _layer_rules,
-    "RMSNormalization": _rms_rules,
     "Attention": _attention_rules,
     "MaskedAttention": _masked_rules,
     "MatMul": _matmul_rules,
@@ -306,13 +277,32 @@ _GROUPS: dict[str, Callable[[], list[str]]] = {
     "Reshape": _reshape_rules,
 }
 
-_WRITTEN = frozenset({*_BROADCASTING, *_SINGLE, *_GROUPS, "MaxPool", "AveragePool"})
+_BY_TRAIT: dict[Trait, Callable[[Op], list[str]]] = {
+    "pooling": pool_rules, "reducing": _reduce_rules, "trailing": _trailing_rules,
+}  # fmt: skip
 
 
 @lru_cache
+def _rules_of(name: str) -> Sequence[str]:
+    """The typing rules of an operator; empty if it has none."""
+    if name in _SINGLE:
+        return [_SINGLE[name]]
+    if name in _GROUPS:
+        return _GROUPS[name]()
+    if name in _BROADCASTING:
+        return _binary_rules(name)
+    op = get_op(name)
+    for trait, rules in _BY_TRAIT.items():
+        if trait in op.traits:
+            return rules(op)
+    if op.kind == "reduction" and "along" in op.traits and "axes" in op.attrs:
+        return _along_rules(op)
+    return derived_rules(name)
+
+
 def is_typed(op: str) -> bool:
     """Whether an operator may stand on the right side of a rule."""
-    return op in _WRITTEN or bool(derived_rules(op))
+    return bool(_rules_of(op))
 
 
 @lru_cache
@@ -367,16 +357,7 @@ def typing_rules(schema: Schema) -> list[str]:
     """All commands of the rulesets ``typing`` and ``commit``."""
     rules = _map_rules()
     for op in schema.typed:
-        if op in _BROADCASTING:
-            rules += _binary_rules(op)
-        elif op in _SINGLE:
-            rules.append(_SINGLE[op])
-        elif op in _GROUPS:
-            rules += _GROUPS[op]()
-        elif op in ("MaxPool", "AveragePool"):
-            rules += pool_rules(op)
-        else:
-            rules += derived_rules(op)
+        rules += _rules_of(op)
     for demand, answers in (("broadcast", _broadcast_rules), ("product", _product_rules)):
         if any(f"({demand}-demand " in rule for rule in rules):
             rules = [*answers(), *rules]

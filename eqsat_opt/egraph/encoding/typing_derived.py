@@ -9,7 +9,7 @@ and comparisons are of literals alone.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,8 @@ from eqsat_opt.egraph.encoding.extents import is_literal, minus, plus, times
 from eqsat_opt.egraph.encoding.typing_windows import typing_rule
 from eqsat_opt.ir.dims import LITERALS
 from eqsat_opt.ir.ops import OUTPUT, IllTyped, Op, get_op
-from eqsat_opt.ir.ops.integers import AllOf, Formula, IsZero, NonNegative, Poly, substitute
+from eqsat_opt.ir.ops.index_eval import formula_value, poly_value
+from eqsat_opt.ir.ops.integers import AllOf, Formula, IsZero, NonNegative, Poly
 from eqsat_opt.ir.ops.polynomials import Atom, poly
 from eqsat_opt.ir.ops.scalars import Unindexed
 from eqsat_opt.ir.ops.signatures import HIGHEST, Signature, signatures
@@ -29,18 +30,20 @@ _SIZES = (1, 2, 3, 4)
 """Extents and attributes at which element types are tried."""
 _MOST = 2
 """Operands; of more the ranks that go together are too many to have a rule each."""
+_FEW = 32
+"""Rules of an operator; of one with more, empty operands get no type: to try them takes long."""
 
 
 @cache
 def derived_rules(name: str) -> tuple[str, ...]:
     """The typing rules of an operator.
 
-    Empty where its index function does not tell: it has lists or an element type among its
-    attributes, or operands that broadcast, or many of them.
+    Empty where its index function does not tell: it has lists among its attributes or, beside
+    operands, an element type; or operands that broadcast, or many of them.
     """
     op = get_op(name)
-    is_named = any(kind == "str" and key not in op.choices for key, kind in op.attrs.items())
-    if is_named or op.arity[0] != op.arity[1] or op.arity[1] > _MOST:
+    few = op.arity[0] == op.arity[1] <= _MOST
+    if not few or (op.arity[1] and _element_type_keys(op)):
         return ()
     try:
         said = signatures(name, op.arity[0])
@@ -65,7 +68,8 @@ def _typing(op: Op, name: str, said: Sequence[Signature]) -> list[str]:
     if _keeps_shapes(op, said):
         rules = [_same(op, name, said[0])]
     else:
-        rules = [_rule(op, name, i, one) for i, one in enumerate(said)]
+        types = dtypes[0] if len(said) <= _FEW else ()
+        rules = [_rule(op, name, i, one, types=types) for i, one in enumerate(said)]
     table = _table(name)
     rows = [f"({table} {' '.join(map(_text, row))})" for row in dtypes]
     return [f"(relation {table} ({'String ' * len(dtypes[0])}))", *rows, *rules]
@@ -104,13 +108,22 @@ def _text(dtype: str) -> str:
 # Element types -----------------------------------------------------------------------------------
 
 
+def _element_type_keys(op: Op) -> list[str]:
+    """The attributes that are element types."""
+    return sorted(key for key, kind in op.attrs.items() if kind == "str" and key not in op.choices)
+
+
 def _element_types(op: Op, said: Sequence[Signature]) -> list[tuple[str, ...]]:
-    """Element types of the operands, with that of the result."""
+    """Element types of the operands, or else of attributes, with that of the result."""
+    keys = _element_type_keys(op)
     for one in said:
-        for shapes, attrs in _instances(one):
+        symbols = _symbols(one)
+        for sizes in itertools.islice(itertools.product(_SIZES, repeat=len(symbols)), 256):
+            shapes, attrs = _instance(one, dict(zip(symbols, sizes, strict=True)))
             found = []
-            for dtypes in itertools.product(DTYPE_CODES, repeat=len(shapes)):
-                result = _typed(op, dtypes, shapes, attrs)
+            for dtypes in itertools.product(DTYPE_CODES, repeat=op.arity[1] or len(keys)):
+                named = dict(zip(keys, dtypes, strict=False))
+                result = _typed(op, dtypes[: len(shapes)], shapes, {**attrs, **named})
                 if result is not None:
                     found.append((*dtypes, result.dtype))
             if found:
@@ -118,20 +131,23 @@ def _element_types(op: Op, said: Sequence[Signature]) -> list[tuple[str, ...]]:
     return []
 
 
-def _instances(one: Signature) -> Iterator[tuple[list[tuple[int, ...]], dict[str, Any]]]:
+def _symbols(one: Signature) -> list[Atom]:
     attrs = [value for value in one.attrs.values() if isinstance(value, Poly)]
-    symbols = sorted({s for p in (*sum(one.operands, ()), *attrs) for s in p.symbols()})
-    for sizes in itertools.islice(itertools.product(_SIZES, repeat=len(symbols)), 256):
-        values = {symbol: poly(size) for symbol, size in zip(symbols, sizes, strict=True)}
+    return sorted({s for p in (*sum(one.operands, ()), *attrs) for s in p.symbols()})
 
-        def number(value: Any, values: Any = values) -> Any:
-            known = substitute(value, values)
-            return known.constant if isinstance(known, Poly) else 1.0
 
-        yield (
-            [tuple(map(number, shape)) for shape in one.operands],
-            {k: v if isinstance(v, str) else number(v) for k, v in one.attrs.items()},
-        )
+def _instance(
+    one: Signature, sizes: Mapping[Atom, int]
+) -> tuple[list[tuple[int, ...]], dict[str, Any]]:
+    """Shapes and attributes at values of the symbols."""
+
+    def number(value: Any) -> Any:
+        return poly_value(value, sizes) if isinstance(value, Poly) else 1.0
+
+    return (
+        [tuple(map(number, shape)) for shape in one.operands],
+        {k: v if isinstance(v, str) else number(v) for k, v in one.attrs.items()},
+    )
 
 
 def _typed(
@@ -146,19 +162,40 @@ def _typed(
 # Extents -----------------------------------------------------------------------------------------
 
 
-def _rule(op: Op, name: str, number: int, one: Signature) -> str:
-    """A rule for operands of some ranks that are not empty, as index functions speak of these."""
+def _may_be_empty(op: Op, one: Signature, extent: Poly, dtypes: Sequence[str]) -> bool:
+    """Whether the type function says of an extent of 0 what the index function says.
+
+    Index functions speak of operands that are not empty, so this is tried.
+    """
+    symbols = _symbols(one)
+    for size in _SIZES[:2]:
+        sizes = dict.fromkeys(symbols, size) | dict.fromkeys(extent.symbols(), 0)
+        shapes, attrs = _instance(one, sizes)
+        typed = _typed(op, dtypes[: len(shapes)], shapes, attrs)
+        result = tuple(poly_value(size, sizes) for size in one.result)
+        if typed is None or typed.shape != result:
+            return False
+        if not all(formula_value(premise, sizes) for premise in one.premises):
+            return False
+    return True
+
+
+def _rule(op: Op, name: str, number: int, one: Signature, types: Sequence[str]) -> str:
+    """A rule for operands of some ranks; without ``types`` they are not empty."""
     facts = _Facts()
-    dtypes = []
+    named = _element_type_keys(op)
+    dtypes = [f"{key}_" for key in named]
     for i, shape in enumerate(one.operands):
         dtypes.append(f"t{i}")
         facts.body += [f"(= s{i} (shape x{i}))", f"(= t{i} (dtype x{i}))"]
         facts.body.append(f"(= {len(shape)} (vec-length s{i}))")
-        for j in range(len(shape)):
-            facts.body += [f"(= d{i}_{j} (vec-get s{i} {j}))", f"(!= 0 d{i}_{j})"]
+        for j, extent in enumerate(shape):
+            facts.body.append(f"(= d{i}_{j} (vec-get s{i} {j}))")
+            if not types or not _may_be_empty(op, one, extent, types):
+                facts.body.append(f"(!= 0 d{i}_{j})")
     columns = [f"x{i}" for i in range(len(one.operands))]
     for key, value in sorted(one.attrs.items()):
-        columns.append(_column(key, value))
+        columns.append(f"{key}_" if key in named else _column(key, value))
         if op.attrs[key] == "int" and columns[-1] == key:
             facts.body += [f"(< {-LITERALS} {key})", f"(< {key} {LITERALS})"]
     for premise in one.premises:

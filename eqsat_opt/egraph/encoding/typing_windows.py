@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from eqsat_opt.egraph.encoding.expressions import LITERAL
+from eqsat_opt.ir.ops import Op
 
 __all__ = ["convolution_rules", "pool_rules", "typing_rule"]
+
+_COLUMNS = {"ceil": "0", "dilations": "di", "kernel": "k", "pads": "pd", "strides": "st"}
+"""Attributes of windows, as the rules call them."""
 
 
 def typing_rule(
@@ -61,20 +65,20 @@ def convolution_rules() -> list[str]:
     return rules
 
 
-def pool_rules(op: str) -> list[str]:
+def pool_rules(op: Op) -> list[str]:
     """Pools of images.
 
     Ceil mode drops windows by a rule of its own; such pools are typed only where the model itself
     has them.
     """
-    columns = {"MaxPool": "0 di k pd st", "AveragePool": "0 cip di k pd st"}[op]
+    columns = " ".join(_COLUMNS.get(key, key) for key in sorted(op.attrs))
     body = (
-        f"(= r ({op} x {columns})) (= a (shape x)) (= t (dtype x))"
+        f"(= r ({op.name} x {columns})) (= a (shape x)) (= t (dtype x))"
         f" (= 4 (vec-length a)) (= 2 (vec-length k)) {_lengths(2)}"
         " (= n (vec-get a 0)) (= c (vec-get a 1))"
     )
-    if op == "AveragePool":
+    if "floats" in op.traits:
         body += " (is-float t)"
     for i in range(2):
         body += f" (= k{i} (vec-get k {i})) (<= 1 k{i}) {_positions(i, 2, f'k{i}')}"
-    return [typing_rule(op, body, "(vec-of n c h0 h1)")]
+    return [typing_rule(op.name, body, "(vec-of n c h0 h1)")]

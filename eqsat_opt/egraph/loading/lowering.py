@@ -12,20 +12,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from eqsat_opt.egraph.terms import LEAF, OUT, Lowered, TermNode
 from eqsat_opt.errors import SaturationError
 from eqsat_opt.ir.dims import Dim, literal
 from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node, attributes
+from eqsat_opt.ir.handles import uniform_value
 from eqsat_opt.ir.ops import get_op, with_trait
 from eqsat_opt.ir.ops._base import IllTyped
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
 
 __all__ = ["lower"]
 
-_UNIFORM_LIMIT = 1 << 14
-"""Constants up to this many elements are looked at for being uniform; no larger one is read."""
 _BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("moving")
 
 
@@ -75,22 +72,9 @@ class _Lowering:
     # Operands of broadcasting operators -----------------------------------------------------------
 
     def scalar_of(self, term: int) -> float | None:
-        """The value of a small uniform float32 constant."""
-        node = self.terms[term]
-        if node.op != LEAF or not isinstance(node.type, TensorType) or node.type.dtype != "float32":
-            return None
-        handle = self.constants.get(self.leaf_names[node.index])
-        if handle is None or not 0 < handle.type.static_size() <= _UNIFORM_LIMIT:
-            return None
-        array = np.asarray(handle.load())
-        first = array.reshape(-1)[0]
-        if (
-            not np.isfinite(first)
-            or not bool((array == first).all())
-            or (first == 0 and np.signbit(array).any())
-        ):
-            return None
-        return float(first)
+        """The value of a small uniform constant."""
+        handle = self.lowered_constant(term)
+        return None if handle is None else uniform_value(handle)
 
     def reshaped(self, term: int, shape: tuple[Dim, ...]) -> int:
         """The operand with leading axes of size 1, as a constant of its own where it is one."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat_opt.egraph.recognition.literals import lift
-from eqsat_opt.egraph.recognition.windows import DTYPE, POINTWISE, Cutter, may_hide, windows
+from eqsat_opt.egraph.recognition.windows import POINTWISE, Cutter, may_hide, windows
 from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.types import TensorType, ValueType
@@ -36,8 +36,10 @@ class Fragment:
     occurrences: tuple[tuple[int, ...], ...]
 
 
-def _type(lowered: Lowered, term: int) -> ValueType:
-    return lowered.terms[term].type
+def _type(lowered: Lowered, term: int) -> TensorType:
+    type_ = lowered.terms[term].type
+    assert isinstance(type_, TensorType)
+    return type_
 
 
 class _Builder:
@@ -67,8 +69,7 @@ class _Builder:
         return self.index[key]
 
     def leaf(self, number: int) -> int:
-        type_ = _type(self.lowered, number)
-        local = self.add(LEAF, (), type_, number, index=len(self.terms))
+        local = self.add(LEAF, (), self.lowered.terms[number].type, number, index=len(self.terms))
         if self.cutter.constant[number]:
             self.constant.add(local)
         return local
@@ -100,8 +101,9 @@ class _Builder:
             value = self.cutter.literal(number)
             if value is None:
                 return self.leaf(number)
-            return self.add("Scalar", (), _type(self.lowered, number), number,
-                            value=lift(value), dtype=DTYPE)  # fmt: skip
+            type_ = _type(self.lowered, number)
+            value = lift(value, type_.dtype)
+            return self.add("Scalar", (), type_, number, value=value, dtype=type_.dtype)
         term = self.lowered.terms[number]
         children = [self.local[c] for c in term.children]
         literals = [self.cutter.literal(c) for c in term.children]
@@ -113,7 +115,9 @@ class _Builder:
         if term.op in ("Min", "Max") and literals[0] is not None:
             children.reverse()
         if term.op in ("HardSigmoid", "Clip"):
-            attrs = {key: lift(float(value)) for key, value in attrs.items()}
+            # ONNX has attributes in single precision, but bounds of a clip in the operand's type.
+            dtype = "float32" if term.op != "Clip" else _type(self.lowered, number).dtype
+            attrs = {key: lift(float(value), dtype) for key, value in attrs.items()}
         if term.op == "Reshape":
             return self._reshape(children[0], term.type, number)
         if "keepdims" in attrs and not attrs["keepdims"]:
@@ -130,7 +134,8 @@ class _Builder:
         found = literals[0] if first else literals[1]
         if found is None or (literals[0] is not None and literals[1] is not None):
             return None
-        value, x = lift(found), children[1 if first else 0]
+        value = lift(found, _type(self.lowered, number).dtype)
+        x = children[1 if first else 0]
         match term.op:
             case "Mul":
                 return self.add("Scale", [x], term.type, number, factor=value)

@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.recognition.fragments import Fragment, fragments
 from eqsat_opt.egraph.recognition.readout import Tree, found_in, outermost
-from eqsat_opt.egraph.recognition.windows import DTYPE
 from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
 from eqsat_opt.ir.graph import Constant, attributes
 from eqsat_opt.ir.ops import IllTyped, get_op
@@ -129,7 +128,9 @@ class _Planter:
         attrs: dict[str, Any] = dict(tree.attrs)
         if tree.op in ("Scale", "Shift"):
             (value,) = attrs.values()
-            literal = self.add("Scalar", (), tree.rule, value=value, dtype=DTYPE)
+            type_ = self.node(children[0]).type
+            assert isinstance(type_, TensorType)
+            literal = self.add("Scalar", (), tree.rule, value=value, dtype=type_.dtype)
             op = "Mul" if tree.op == "Scale" else "Add"
             return self.add(op, [children[0], literal], tree.rule)
         if tree.op == "Square":

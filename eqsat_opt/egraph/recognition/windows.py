@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from eqsat_opt.egraph.terms import LEAF, Lowered
 from eqsat_opt.ir.graph import OPAQUE, number_of
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import FLOATS, TensorType
 
-__all__ = ["DTYPE", "POINTWISE", "Cutter", "may_hide", "windows"]
+__all__ = ["POINTWISE", "Cutter", "may_hide", "windows"]
 
 POINTWISE = frozenset({"Add", "Sub", "Mul", "Div"})
 """Arithmetic, which becomes scales and shifts where an operand is a literal."""
@@ -32,8 +32,6 @@ _UP, _DOWN = 8, 9
 """How many operators above and below its anchor a window reaches, data movement left out."""
 _SIDE = 6
 """How many operators a window follows an operand of what lies above the anchor."""
-DTYPE = "float32"
-"""Recognition is for single precision: so are the literals of its rules."""
 
 
 @dataclass
@@ -68,7 +66,7 @@ class Cutter:
         term = self.lowered.terms[number]
         if term.op not in _INSIDE or self.constant[number]:
             return False
-        if not isinstance(term.type, TensorType) or term.type.dtype not in (DTYPE, "bool"):
+        if not isinstance(term.type, TensorType) or term.type.dtype not in FLOATS | {"bool"}:
             return False
         if term.op == "Where":
             return self.lowered.terms[term.children[0]].op == "IsNaN"

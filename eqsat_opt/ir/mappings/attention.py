@@ -63,7 +63,8 @@ def _write_attention(node: Node, context: WriteContext) -> None:
     q, k, v, *mask = node.inputs
     types = [context.type(name) for name in node.inputs]
     if context.opset >= 23 and (
-        context.is_original(node, "Attention") or (scale > 0 and not mask and _is_some(types))
+        context.is_original(node, "Attention")
+        or (types[0].dtype == "float32" and scale > 0 and not mask and _is_some(types))
     ):
         context.op("Attention", node.inputs, node.output, scale=scale)
         return

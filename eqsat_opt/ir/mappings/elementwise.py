@@ -78,11 +78,19 @@ def _write_rsqrt(node: Node, context: WriteContext) -> None:
 
 @writes("HardSwish")
 def _write_hard_swish(node: Node, context: WriteContext) -> None:
+    (x,) = node.inputs
+    if context.type(x).dtype == "float64" and not context.is_original(node, "HardSwish"):
+        # onnxruntime has no HardSwish of doubles, and no HardSigmoid.
+        zero, three, six = (_scalar(context, x, value) for value in (0.0, 3.0, 6.0))
+        above = context.op("Max", [context.op("Add", [x, three]), zero])
+        gate = context.op("Div", [context.op("Min", [above, six]), six])
+        context.op("Mul", [x, gate], node.output)
+        return
     if context.opset >= 14:
         context.op("HardSwish", node.inputs, node.output)
         return
     gate = context.op("HardSigmoid", node.inputs, alpha=1 / 6, beta=0.5)
-    context.op("Mul", [node.inputs[0], gate], node.output)
+    context.op("Mul", [x, gate], node.output)
 
 
 @writes("Mish")

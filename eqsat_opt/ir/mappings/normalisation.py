@@ -17,18 +17,21 @@ from eqsat_opt.ir.onnx_mapping import (
     reads,
     writes,
 )
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
 
 __all__: list[str] = []
 
 
+def _stash_type(x: TensorType) -> int:
+    """In what ONNX shall compute for it to be what the registry computes: in float32 at least."""
+    return DTYPE_CODES["float64" if x.dtype == "float64" else "float32"]
+
+
 @reads("LayerNormalization", "RMSNormalization")
 def _read_layer(call: Call, context: ReadContext) -> None:
-    expect(len(call.outputs) == 1 and call.get("stash_type", 1) == 1)
     x = context.type(call.inputs[0])
-    # The registry computes in float32 or in the type itself, as stash_type=1 demands of
-    # narrow types only.
-    expect(x.dtype != "float64" and all(context.type(p).dtype == x.dtype for p in call.inputs if p))
+    expect(len(call.outputs) == 1 and call.get("stash_type", 1) == _stash_type(x))
+    expect(all(context.type(p).dtype == x.dtype for p in call.inputs if p))
     axis = normal_axis(call.get("axis", -1), x.rank)
     operands = [name for name in call.inputs if name]
     context.emit(
@@ -44,7 +47,8 @@ def _write_layer(node: Node, context: WriteContext) -> None:
     type_ = context.type(x)
     # onnxruntime normalises no rows without elements.
     if context.opset >= (17 if layer else 23) and 0 not in type_.shape[axis:]:
-        context.op(node.op, node.inputs, node.output, axis=axis, epsilon=epsilon)
+        wide = {"stash_type": _stash_type(type_)} if type_.dtype == "float64" else {}
+        context.op(node.op, node.inputs, node.output, axis=axis, epsilon=epsilon, **wide)
         return
     axes = tuple(range(axis, type_.rank))
     if layer:

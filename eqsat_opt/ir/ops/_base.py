@@ -45,7 +45,7 @@ OpClass = Literal["pointwise", "contraction", "reduction", "window", "movement"]
 Trait = Literal[
     "exact", "determined", "nonnegative", "pole", "vanishing",
     "broadcasting", "moving", "ring", "order", "sorting", "truth", "floats",
-    "along", "trailing", "channel", "plane", "spatial",
+    "along", "trailing", "reducing", "pooling", "channel", "plane", "spatial",
 ]  # fmt: skip
 
 
@@ -133,8 +133,10 @@ class Op:
             results are true or false; ``floats``: it is defined on floating point only.
 
             Which axes it treats alike. ``broadcasting``: elementwise, and operands broadcast;
-            ``along``: the result has the axes of the operands, one of which, or some, are named;
-            ``trailing``: it normalises all axes from one on; ``channel``: it treats the second axis
+            ``along``: the result has the axes of the operands, one of which, or some, are named,
+            and their extents too, unless it moves data; ``trailing``: it normalises all axes from
+            one on; ``reducing``: it reduces the axes that are named, which it keeps or drops;
+            ``pooling``: it reduces windows of each channel; ``channel``: it treats the second axis
             on its own; ``plane``: it reduces over all axes behind the first two; ``spatial``: it
             computes images, whose first two axes are samples and channels.
         element_types: number of an operand to its element type, where it has not that of the

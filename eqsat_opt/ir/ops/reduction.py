@@ -117,7 +117,7 @@ for _name, _evaluate in REDUCTIONS.items():
             eval_fn=_evaluate,
             flops=_flops,
             index_fn=_INDEX_FNS.get(_name),
-            traits=_TRAITS.get(_name, frozenset()),
+            traits=_TRAITS.get(_name, frozenset()) | traits("reducing"),
             choices={"keepdims": (0, 1)},
         )
     )

@@ -130,7 +130,7 @@ register(
         eval_fn=_max_pool,
         flops=_pool_flops,
         index_fn=index_linear.max_pool,
-        traits=traits("order", "spatial"),
+        traits=traits("order", "pooling", "spatial"),
         choices={"ceil": (0, 1)},
     )
 )
@@ -144,7 +144,7 @@ register(
         eval_fn=_average_pool,
         flops=_pool_flops,
         index_fn=index_linear.average_pool,
-        traits=traits("floats", "spatial"),
+        traits=traits("floats", "pooling", "spatial"),
         choices={"ceil": (0, 1), "count_include_pad": (0, 1)},
     )
 )

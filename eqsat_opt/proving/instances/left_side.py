@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from eqsat_opt.ir.types import DTYPE_CODES, FLOATS
+from eqsat_opt.ir.types import FLOATS, INTEGERS
 from eqsat_opt.proving.typing.choices import Chooser, Decisions, Drawing
 from eqsat_opt.proving.typing.closure import closure
 from eqsat_opt.proving.typing.hints import Hints
@@ -31,7 +31,7 @@ from eqsat_opt.rules.term import Condition, Term
 if TYPE_CHECKING:
     from eqsat_opt.proving.instances.models_z3 import Model
 
-__all__ = ["INTEGERS", "Found", "LeftSide", "Sizes", "left_side"]
+__all__ = ["Found", "LeftSide", "Sizes", "left_side"]
 
 _TOO_MANY = 3_000
 """Assignments to try before an enumeration up to a bound is given up."""
@@ -54,8 +54,6 @@ _NEGATIVE = 0.3
 """Share of the assignments in which an unknown that may be negative is."""
 _REMEMBERED = 4
 """Left sides."""
-INTEGERS = frozenset(d for d in DTYPE_CODES if d.startswith(("int", "uint")))
-"""Element types."""
 _FEW = (1, 2, 2, 3)
 """Extents of operands of many axes."""
 _CONFUSED = (*REFUSED, ArithmeticError, LookupError, TypeError, ValueError)

@@ -47,8 +47,11 @@ def elements_of(rule: Rule) -> str:
     moving = {op for op in met if op == MAP or get_op(op).is_moving}
     rounding = sorted(met - moving - _RING - _ORDER - _TRUTHS - {_CAST})
     ring, order = sorted(met & _RING), sorted(met & _ORDER)
-    if "Clip" in met and any(map(_is_computed, applied(rule.roots))):
-        rounding.append("Clip to computed bounds")
+    rounding += (
+        f"{term.op} of computed numbers"
+        for term in applied(rule.roots)
+        if classes.find(_key(term)) in free and _is_computed(term)
+    )
     if rounding:
         raise Rounded(
             f"{rounding[0]} of whole numbers is not that of real ones, of which a proof speaks; "
@@ -63,9 +66,12 @@ def elements_of(rule: Rule) -> str:
 
 
 def _is_computed(term: Apply) -> bool:
-    """Whether a bound of a clip is neither a number nor that of another clip."""
-    bounds = (part for value in term.attrs.values() for part in parts(value))
-    return term.op == "Clip" and any(part.kind not in ("literal", "attr") for part in bounds)
+    """Whether a number among the attributes is neither one of the rule nor of another operator."""
+    kinds = get_op(term.op).attrs if term.op != MAP else {}
+    numbers = (
+        part for key, kind in kinds.items() if kind == "float" for part in parts(term.attrs[key])
+    )
+    return any(part.kind not in ("literal", "attr") for part in numbers)
 
 
 def _key(term: Term) -> str | int:
@@ -81,6 +87,8 @@ def _element_types(rule: Rule) -> tuple[Classes, set[object]]:
         dtype = term.attrs.get("to" if term.op == _CAST else "dtype")
         if isinstance(dtype, Expr) and dtype.kind == "literal" and dtype.args[0] in FLOATS:
             told.append(key)
+        if isinstance(dtype, Expr) and dtype.kind == "dtype":
+            classes.join(key, dtype.args[0])
         alike = operands if term.op in _TRUTHS or _result_types(term) else [*operands, key]
         if term.op == _CAST:
             alike = []

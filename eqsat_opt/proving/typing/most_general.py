@@ -221,6 +221,8 @@ class Typing:
                 if args[0] not in self.attrs:
                     raise Open
                 return self.attrs[args[0]]
+            case "dtype":
+                return self.dtypes.get(args[0], self.dtype)
             case "rank":
                 return len(self._shape(args[0]))
             case "dim":

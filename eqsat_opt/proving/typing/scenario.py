@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from eqsat_opt.ir.ops import OPS, IllTyped, get_op
@@ -35,7 +34,6 @@ from eqsat_opt.ir.ops.scalars import (
 from eqsat_opt.proving.numbers.definitions import PI, as_truth
 from eqsat_opt.proving.typing.branching import Choices
 from eqsat_opt.proving.typing.choices import Chooser, Decisions
-from eqsat_opt.proving.typing.element_types import demanded
 from eqsat_opt.proving.typing.parameters import definitions, number
 from eqsat_opt.proving.typing.values import Values
 from eqsat_opt.rules.bindings import Undefined
@@ -200,10 +198,6 @@ class _Builder(Values):
                     raise IllTyped("ranks differ")
 
     # Terms ---------------------------------------------------------------------------------------
-
-    @cached_property
-    def _demanded(self) -> dict[str, str]:
-        return demanded(self.rule.roots)
 
     def _tensor(self, term: Term, premises: Premises) -> IndexTensor:
         if isinstance(term, Var):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-from eqsat_opt.ir.ops import OPS, get_op
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.proving.typing.derived_schemes import derived
 from eqsat_opt.proving.typing.extents import Shape
 from eqsat_opt.proving.typing.most_general import Fresh, Known, Scheme, Typing
@@ -18,7 +18,7 @@ from eqsat_opt.proving.typing.open_attributes import (
     attribute,
     multiple,
 )
-from eqsat_opt.proving.typing.window_schemes import WINDOWS
+from eqsat_opt.proving.typing.window_schemes import WINDOWS, pool
 from eqsat_opt.rules.term import Apply
 
 __all__ = ["scheme_of"]
@@ -150,12 +150,7 @@ def _attention(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[
 
 
 _SCHEMES: dict[str, Scheme] = {
-    **{name: _reduce for name in OPS if name.startswith("Reduce")},
-    **dict.fromkeys(
-        ("Softmax", "LogSoftmax", "LayerNormalization", "RMSNormalization"), _along_axis
-    ),
     **dict.fromkeys(("Scale", "Shift", "Clip"), _affine),
-    **dict.fromkeys(("Center", "RmsN"), _kept),
     **dict.fromkeys(("Attention", "MaskedAttention"), _attention),
     "MatMul": _matmul, "PRelu": _slope, **MOVEMENT, **WINDOWS,
 }  # fmt: skip
@@ -163,4 +158,15 @@ _SCHEMES: dict[str, Scheme] = {
 
 def scheme_of(op: str) -> Scheme:
     """The scheme of an operator; without one of its own it is what the index function says."""
-    return _SCHEMES.get(op) or (_elementwise if get_op(op).kind == "pointwise" else derived)
+    known = get_op(op)
+    if op in _SCHEMES:
+        return _SCHEMES[op]
+    if known.kind == "pointwise":
+        return _elementwise
+    if "reducing" in known.traits:
+        return _reduce
+    if "pooling" in known.traits:
+        return pool
+    if "trailing" in known.traits or ("along" in known.traits and known.kind == "reduction"):
+        return _kept if "axes" in known.attrs else _along_axis
+    return derived

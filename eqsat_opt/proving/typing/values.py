@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from eqsat_opt.ir.ops.integers import (
@@ -19,6 +20,7 @@ from eqsat_opt.ir.ops.integers import (
 )
 from eqsat_opt.ir.ops.scalars import Parameter, Sign, Unindexed, Whole
 from eqsat_opt.proving.numbers.definitions import square_root
+from eqsat_opt.proving.typing.element_types import demanded
 from eqsat_opt.proving.typing.parameters import arithmetic, number, signs
 from eqsat_opt.proving.typing.unify import Unifier, is_positive
 from eqsat_opt.rules.bindings import Undefined
@@ -45,6 +47,10 @@ class Values:
     ranks: dict[str, int] = field(default_factory=dict)
     attrs: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Sign] = field(default_factory=dict)
+
+    @cached_property
+    def _demanded(self) -> dict[str, str]:
+        return demanded((*self.rule.lhs, *self.rule.rhs))
 
     def symbol(self, name: str, *, positive: bool) -> Poly:
         """An integer, in terms of those that are not solved."""
@@ -83,6 +89,8 @@ class Values:
                 if args[0] not in self.attrs:
                     self.bind(args[0], self._free_inside(args[0]))
                 return self.attrs[args[0]]
+            case "dtype":
+                return self._demanded.get(args[0], "float32")
             case "rank":
                 return poly(self.ranks[args[0]])
             case "dim":

@@ -17,7 +17,7 @@ from eqsat_opt.proving.typing.open_attributes import (
 )
 from eqsat_opt.rules.term import Apply
 
-__all__ = ["WINDOWS"]
+__all__ = ["WINDOWS", "pool"]
 
 
 def _positions(*args: int) -> int:
@@ -113,7 +113,8 @@ def _deconv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
     return [x, w, *bias], (x[0], channels, *positions)
 
 
-def _pool(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+def pool(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    """Windows of one operand; the kernel is an attribute."""
     x = _spatial(t, operands[0], term)
     n = len(x) - 2
     kernel = numbers(t, term, "kernel", count=n, usual=repeated(n, 2, 3), each=(1, 2, 3))
@@ -145,7 +146,7 @@ def _channelwise(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[lis
 
 
 WINDOWS: dict[str, Scheme] = {
-    "Conv": _conv, "ConvTranspose": _deconv, "MaxPool": _pool, "AveragePool": _pool, "LRN": _lrn,
+    "Conv": _conv, "ConvTranspose": _deconv, "LRN": _lrn,
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization"), _channelwise),
 }  # fmt: skip
 """Operator to scheme."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from eqsat_opt.rules.declare import recognition
-from eqsat_opt.rules.parameters import plus, times
+from eqsat_opt.rules.parameters import plus, scalar, times
 from eqsat_opt.rules.rule import Float, Numerics, Sides, Tensor
 from eqsat_opt.rules.term import far, near, ops
 
@@ -189,23 +189,23 @@ def swish_scaled(x: Tensor, k: Float) -> Sides:
 @_law("clip-min-max")
 def clip_min_max(x: Tensor, lo: Float, hi: Float) -> Sides:
     """A minimum with an upper bound, then a maximum with a lower bound, is a clip."""
-    high = ops.Min(x, ops.Scalar(value=hi, dtype="float32"))
-    left = ops.Max(high, ops.Scalar(value=lo, dtype="float32"))
+    high = ops.Min(x, scalar(hi, x))
+    left = ops.Max(high, scalar(lo, x))
     return left, ops.Clip(x, min=lo, max=hi), lo <= hi
 
 
 @_law("clip-max-min")
 def clip_max_min(x: Tensor, lo: Float, hi: Float) -> Sides:
     """A maximum with a lower bound, then a minimum with an upper bound, is a clip."""
-    low = ops.Max(x, ops.Scalar(value=lo, dtype="float32"))
-    left = ops.Min(low, ops.Scalar(value=hi, dtype="float32"))
+    low = ops.Max(x, scalar(lo, x))
+    left = ops.Min(low, scalar(hi, x))
     return left, ops.Clip(x, min=lo, max=hi), lo <= hi
 
 
 @_law("clip-relu")
 def clip_relu(x: Tensor, hi: Float) -> Sides:
     """A relu with an upper bound, such as Relu6, is a clip from 0."""
-    left = ops.Min(ops.Relu(x), ops.Scalar(value=hi, dtype="float32"))
+    left = ops.Min(ops.Relu(x), scalar(hi, x))
     return left, ops.Clip(x, min=0.0, max=hi), hi > 0.0
 
 

@@ -9,7 +9,7 @@ what closes a cycle within 1e-12 is therefore replaced and matched no more.
 from __future__ import annotations
 
 from eqsat_opt.rules.declare import recognition
-from eqsat_opt.rules.parameters import plus, times
+from eqsat_opt.rules.parameters import plus, scalar, times
 from eqsat_opt.rules.rule import Float, Int, Ints, Rule, Sides, Tensor
 from eqsat_opt.rules.term import far, is_float, near, ops, real, sqrt
 
@@ -71,7 +71,7 @@ def _power(name: str, exponent: float, of: str) -> Rule:
             "inverse-root": lambda: ops.Rsqrt(x),
             "inverse": lambda: ops.Reciprocal(x),
         }[of]()
-        return ops.Pow(x, ops.Scalar(value=exponent, dtype="float32")), right
+        return ops.Pow(x, scalar(exponent, x)), right
 
     return power
 

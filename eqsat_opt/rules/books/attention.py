@@ -8,7 +8,7 @@ what it finds, and transposes compose.
 from __future__ import annotations
 
 from eqsat_opt.rules.declare import recognition
-from eqsat_opt.rules.parameters import plus, times
+from eqsat_opt.rules.parameters import plus, scalar, times
 from eqsat_opt.rules.rule import Float, Int, Ints, Numerics, Phase, Rule, Sides, Tensor, rule
 from eqsat_opt.rules.term import Condition, Expr, Term, Var, near, ops, real
 
@@ -187,7 +187,7 @@ def guarded_softmax(x: Tensor, i: Int) -> Sides:
     Exporters add the guard for rows in which every key is masked.
     """
     p = ops.Softmax(x, axis=i)
-    return ops.Where(ops.IsNaN(p), ops.Scalar(value=0.0, dtype="float32"), p), p
+    return ops.Where(ops.IsNaN(p), scalar(0.0, x), p), p
 
 
 # With batch and heads in one axis -----------------------------------------------------------------

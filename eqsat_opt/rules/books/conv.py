@@ -85,9 +85,7 @@ def enlarge_kernel(
 @rule("conv/residual-identity", numerics=Numerics.REFACTOR)
 def residual_identity(x: Tensor, w: Weight, p: Int, q: Int) -> Sides:
     """conv(x, w) + x = conv(x, w + I): the kernel absorbs a residual connection."""
-    identity = ops.IdentityKernel(
-        channels=w.dim(0), height=w.dim(2), width=w.dim(3), dtype="float32"
-    )
+    identity = ops.IdentityKernel(channels=w.dim(0), height=w.dim(2), width=w.dim(3), dtype=x.dtype)
     attrs = {"strides": (1, 1), "pads": (p, q, p, q), "dilations": (1, 1), "group": 1}
     return (
         ops.Conv(x, w, **attrs) + x,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eqsat_opt.rules.declare import declared
+from eqsat_opt.rules.parameters import scalar
 from eqsat_opt.rules.rule import Float, Numerics, Phase, Rule, Sides, Tensor, Weight, rule
 from eqsat_opt.rules.term import Apply, is_float, ops
 
@@ -79,8 +80,7 @@ def gate(f: Tensor, c: Tensor, x: Tensor) -> Sides:
 
     A gate of exactly 1 yields c as it was on the left only; on the right x has to cancel.
     """
-    one = ops.Scalar(value=1.0, dtype="float32")
-    return f * c + (one - f) * x, x + f * (c - x), f.shape == c.shape, f.shape == x.shape
+    return f * c + (scalar(1.0, f) - f) * x, x + f * (c - x), f.shape == c.shape, f.shape == x.shape
 
 
 @rule("elementwise/relu-idempotent", phase=Phase.SIMPLIFY)
@@ -98,8 +98,8 @@ def relu_square(x: Tensor) -> Sides:
 @rule("elementwise/relu-of-scaled", bidirectional=True, numerics=Numerics.REASSOCIATE)
 def relu_of_scaled(x: Tensor, a: Float) -> Sides:
     """A positive constant factor moves through a relu, often on its way into a weight."""
-    factor = ops.Scalar(value=a, dtype="float32")
-    return ops.Relu(x * factor), ops.Relu(x) * factor, a > 0.0
+    factor = scalar(a, x)
+    return ops.Relu(x * factor), ops.Relu(x) * factor, a > 0.0, is_float(x)
 
 
 @rule("elementwise/factor-difference", numerics=Numerics.REASSOCIATE)
@@ -248,7 +248,8 @@ def max_plus_min(x: Tensor, y: Tensor) -> Sides:
 @rule("elementwise/max-of-zero", phase=Phase.SIMPLIFY, numerics=Numerics.RELAXED)
 def max_of_zero(x: Tensor) -> Sides:
     """A maximum with 0 is a relu, which runtimes can fuse (NaN and the sign of zero aside)."""
-    return ops.Max(x, ops.Scalar(value=0.0, dtype="float32")), ops.Relu(x)
+    is_fusible = is_float(x).because("runtimes have a relu of floats only")
+    return ops.Max(x, scalar(0.0, x)), ops.Relu(x), is_fusible
 
 
 # Exponentials -------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def addend_on_the_right(x: Tensor, c: Weight) -> Sides:
 @rule("folding/subtrahend", phase=Phase.SIMPLIFY)
 def subtrahend(x: Tensor, c: Weight) -> Sides:
     """Subtracting a constant is adding its negative, which can meet other addends."""
-    return x - c, x + c * scalar(-1.0)
+    return x - c, x + c * scalar(-1.0, x)
 
 
 @rule("folding/divisor", phase=Phase.SIMPLIFY, numerics=Numerics.REFACTOR)
@@ -204,7 +204,7 @@ def average_as_depthwise(x: Tensor, h: Int, v: Int, s: Ints, p: Ints, d: Ints) -
     """An average pool that counts its padding is a depthwise convolution with equal weights."""
     windows = {"strides": s, "pads": p, "dilations": d}
     # The mean over a plane that holds a single 1 is the weight, whatever the size.
-    one = ops.Reshape(scalar(1.0), shape=(1, 1, 1, 1))
+    one = ops.Reshape(scalar(1.0, x), shape=(1, 1, 1, 1))
     impulse = ops.Pad(one, pads=(0, 0, 0, 0, 0, 0, h - 1, v - 1), value=0.0)
     weight = ops.ReduceMean(impulse, axes=(2, 3), keepdims=1)
     return (

@@ -52,15 +52,15 @@ def factor_after_rms(x: Tensor, g: Weight, c: Weight, i: Int, e: Float) -> Sides
     return _rms(x, g, i, e) * c, right, *_last(x, i, g), *row_of(c, x, x.dim(i))
 
 
-def _constant(value: float, size: Expr) -> Term:
-    return ops.Expand(scalar(value), shape=(size,))
+def _constant(value: float, x: Var, i: Expr) -> Term:
+    return ops.Expand(scalar(value, x), shape=(x.dim(i),))
 
 
 @rule("layernorm/into-matmul", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)
 def layer_into_matmul(x: Tensor, g: Weight, b: Weight, w: Weight, i: Int, e: Float) -> Sides:
     """Scale and shift of a layer normalisation fold into a product after it, and a bias."""
     size = x.dim(i)
-    plain = _layer(x, _constant(1.0, size), _constant(0.0, size), i=i, e=e)
+    plain = _layer(x, _constant(1.0, x, i), _constant(0.0, x, i), i=i, e=e)
     scale, shift = ops.Reshape(g, shape=(size, 1)), ops.Reshape(b, shape=(1, size))
     return (
         _layer(x, g, b, i=i, e=e) @ w,
@@ -74,11 +74,10 @@ def layer_into_matmul(x: Tensor, g: Weight, b: Weight, w: Weight, i: Int, e: Flo
 @rule("layernorm/rms-into-matmul", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)
 def rms_into_matmul(x: Tensor, g: Weight, w: Weight, i: Int, e: Float) -> Sides:
     """The scale of an RMS normalisation folds into the matrix product after it."""
-    size = x.dim(i)
-    scale = ops.Reshape(g, shape=(size, 1))
+    scale = ops.Reshape(g, shape=(x.dim(i), 1))
     return (
         _rms(x, g, i, e) @ w,
-        _rms(x, _constant(1.0, size), i, e) @ (scale * w),
+        _rms(x, _constant(1.0, x, i), i, e) @ (scale * w),
         *_last(x, i, g),
         x.rank >= 2,
         w.rank == 2,
@@ -130,7 +129,7 @@ def _is_normal(epsilon: Expr) -> Condition:
 @rule("layernorm/scaled", numerics=Numerics.REASSOCIATE)
 def factor_before_layer(x: Tensor, g: Tensor, b: Tensor, a: Float, i: Int, e: Float) -> Sides:
     """A positive factor before a layer normalisation only rescales its epsilon."""
-    left = _layer(x * ops.Scalar(value=a, dtype="float32"), g, b, i=i, e=e)
+    left = _layer(x * scalar(a, x), g, b, i=i, e=e)
     right = _layer(x, g, b, i=i, e=e / (a * a))
     return left, right, a > 0.0, _is_normal(e / (a * a)), *_last(x, i, g, b)
 
@@ -138,6 +137,6 @@ def factor_before_layer(x: Tensor, g: Tensor, b: Tensor, a: Float, i: Int, e: Fl
 @rule("layernorm/scaled-rms", numerics=Numerics.REASSOCIATE)
 def factor_before_rms(x: Tensor, g: Tensor, a: Float, i: Int, e: Float) -> Sides:
     """A positive factor before an RMS normalisation only rescales its epsilon."""
-    left = _rms(x * ops.Scalar(value=a, dtype="float32"), g, i, e)
+    left = _rms(x * scalar(a, x), g, i, e)
     right = _rms(x, g, i, e / (a * a))
     return left, right, a > 0.0, _is_normal(e / (a * a)), *_last(x, i, g)

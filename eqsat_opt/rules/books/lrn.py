@@ -5,6 +5,7 @@ Runtimes run both far faster than the operator; which is faster depends on the p
 
 from __future__ import annotations
 
+from eqsat_opt.rules.parameters import scalar
 from eqsat_opt.rules.rule import Float, Int, Numerics, Sides, Tensor, rule
 from eqsat_opt.rules.term import Condition, Expr, Term, Var, is_float, ops
 
@@ -24,20 +25,20 @@ def _base(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
         plane, kernel=(n, 1), strides=(1, 1), pads=((n - 1) // 2, 0, n // 2, 0), dilations=(1, 1),
         ceil=0, count_include_pad=1,
     )  # fmt: skip
-    flat = ops.Scalar(value=k, dtype="float32") + mean * ops.Scalar(value=a, dtype="float32")
+    flat = scalar(k, x) + mean * scalar(a, x)
     return ops.Reshape(flat, shape=(x.dim(0), x.dim(1), x.dim(2), x.dim(3)))
 
 
 def _banded(x: Var, n: Expr, a: Expr, k: Expr) -> Term:
     """The same base by a 1 x 1 convolution; its weight is the pool of an identity, a band."""
     c = x.dim(1)
-    identity = ops.IdentityKernel(channels=c, height=1, width=1, dtype="float32")
+    identity = ops.IdentityKernel(channels=c, height=1, width=1, dtype=x.dtype)
     band = ops.AveragePool(
         ops.Reshape(identity, shape=(1, 1, c, c)), kernel=(n, 1), strides=(1, 1),
         pads=((n - 1) // 2, 0, n // 2, 0), dilations=(1, 1), ceil=0, count_include_pad=1,
     )  # fmt: skip
-    weight = ops.Reshape(band * ops.Scalar(value=a, dtype="float32"), shape=(c, c, 1, 1))
-    bias = ops.Expand(ops.Scalar(value=k, dtype="float32"), shape=(1, c, 1, 1))
+    weight = ops.Reshape(band * scalar(a, x), shape=(c, c, 1, 1))
+    bias = ops.Expand(scalar(k, x), shape=(1, c, 1, 1))
     attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
     return ops.Conv(x * x, weight, **attrs) + bias
 
@@ -70,10 +71,9 @@ def three_quarters(x: Tensor, n: Int, a: Float, k: Float) -> Sides:
 @rule("lrn/power", numerics=Numerics.REASSOCIATE)
 def power(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
     """LRN with any exponent becomes an average pool over channels and a power."""
-    exponent = ops.Scalar(value=e, dtype="float32")
     return (
         ops.LRN(x, size=n, alpha=a, beta=e, bias=k),
-        x / ops.Pow(_base(x, n, a, k), exponent),
+        x / ops.Pow(_base(x, n, a, k), scalar(e, x)),
         *_planes(x),
     )
 
@@ -84,9 +84,8 @@ def power_banded(x: Tensor, n: Int, a: Float, e: Float, k: Float) -> Sides:
 
     The zeros of its weight meet all channels, so an infinity spreads to those.
     """
-    exponent = ops.Scalar(value=e, dtype="float32")
     return (
         ops.LRN(x, size=n, alpha=a, beta=e, bias=k),
-        x / ops.Pow(_banded(x, n, a, k), exponent),
+        x / ops.Pow(_banded(x, n, a, k), scalar(e, x)),
         *_planes(x),
     )

@@ -139,7 +139,7 @@ def root_mean_square(d: Tensor, k: Ints, e: Float) -> Sides:
 
 def _vector(x: Var, value: float | Expr) -> Term:
     last = x.rank - 1
-    return ops.Fill(shape=(x.dim(last),), value=value, dtype="float32")
+    return ops.Fill(shape=(x.dim(last),), value=value, dtype=x.dtype)
 
 
 def _parameter(p: Var, x: Var) -> tuple[Term, tuple[Condition, Condition]]:

@@ -12,6 +12,7 @@ from typing import Any
 from eqsat_opt.rules.blockwise import gathered, inward
 from eqsat_opt.rules.declare import declared
 from eqsat_opt.rules.forms import reduced
+from eqsat_opt.rules.parameters import scalar
 from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Rule, Sides, Tensor, Weight, rule
 from eqsat_opt.rules.term import Apply, Condition, Term, Var, is_float, ops
 
@@ -234,7 +235,7 @@ def sum_of_weighted(x: Tensor, w: Weight, i: Int) -> Sides:
 @rule("reduction/sum-as-matmul", phase=Phase.DERIVATION, numerics=Numerics.REASSOCIATE)
 def sum_as_matmul(x: Tensor, i: Int) -> Sides:
     """A sum over the last axis is a matrix product with a column of ones."""
-    ones = ops.Expand(ops.Scalar(value=1.0, dtype="float32"), shape=(x.dim(i), 1))
+    ones = ops.Expand(scalar(1.0, x), shape=(x.dim(i), 1))
     return _reduce("sum", x, (i,)), x @ ones, x.rank >= 2, i + 1 == x.rank
 
 
