@@ -37,7 +37,7 @@ from eqsat_opt.runtime.backends.native.convolutions import (
     with_names,
 )
 from eqsat_opt.runtime.backends.native.library import library_path
-from eqsat_opt.runtime.backends.ort.measuring import nchwc_block
+from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 

@@ -189,7 +189,15 @@ def _run(
     elif isinstance(given, (onnx.ModelProto, onnx_ir.Model)):
         result = given
     if tuned is not None:
-        report = with_tuned(report, outcome, given, options, tuned, progress, deadline)
+        report = with_tuned(
+            report,
+            outcome,
+            given,
+            options,
+            destination=tuned,
+            progress=progress,
+            deadline=deadline,
+        )
     return Result(result, report, outcome.proposal)
 
 

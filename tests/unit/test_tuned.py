@@ -36,7 +36,7 @@ from eqsat_opt.runtime.backends.native.tuned_file import (
     tuned_model,
 )
 from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, tune
-from eqsat_opt.runtime.backends.ort.measuring import nchwc_block
+from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 
 needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing() or "kernels are here")

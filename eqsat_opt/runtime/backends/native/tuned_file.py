@@ -17,8 +17,8 @@ import onnx
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.runtime.backends.native.library import instructions, library_digest, library_path
+from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.config import level_in
-from eqsat_opt.runtime.backends.ort.measuring import nchwc_block
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
 from eqsat_opt.runtime.source import ModelSource, read_structure
 

@@ -10,7 +10,8 @@ from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.kernel_export import export_kernel
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.backends.ort.measuring import measure_kernel, nchwc_block
+from eqsat_opt.runtime.backends.ort.block import nchwc_block
+from eqsat_opt.runtime.backends.ort.measuring import measure_kernel
 from eqsat_opt.runtime.backends.ort.nchwc import between_reorders
 from eqsat_opt.runtime.backends.ort.patterns import ort_patterns
 from eqsat_opt.runtime.backends.ort.session import ort_version

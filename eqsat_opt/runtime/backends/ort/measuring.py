@@ -20,14 +20,13 @@ from eqsat_opt.runtime.backends.ort.nchwc import (
     cut_neighbourhood,
     has_blocked_kernels,
     is_layout_sensitive,
-    reorder_in_model,
 )
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.measure import SYSTEM_CLOCK, Measurement, clock_kind, measure
 from eqsat_opt.runtime.source import Feeds
 
-__all__ = ["MIN_KERNEL_US", "measure_kernel", "nchwc_block", "session_overhead_us"]
+__all__ = ["MIN_KERNEL_US", "measure_kernel", "session_overhead_us"]
 
 MIN_KERNEL_US = 0.05
 """No kernel is priced below this, whatever remains after the overhead."""
@@ -74,17 +73,6 @@ def session_overhead_us(threads: int) -> float:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = OrtSession(model, OrtOptions(threads=threads, level="disabled"))
     return measure(session.bind(random_inputs(model, 0)), threads=threads).time_us
-
-
-@lru_cache(maxsize=1)
-def nchwc_block() -> int:
-    """Channels per block in onnxruntime's blocked layout here; 1 if it has none."""
-    model = reorder_in_model((1, 4, 1, 1))
-    try:
-        session = OrtSession(model, OrtOptions(threads=1, level="disabled"))
-        return int(session.run(random_inputs(model, 0))[0].shape[1])
-    except RuntimeFailed:
-        return 1
 
 
 def _blocked_form(
