@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.measuring import (
     MIN_KERNEL_US,
     measure_kernel,
-    nchwc_block,
     session_overhead_us,
 )
 from eqsat_opt.runtime.backends.ort.nchwc import (

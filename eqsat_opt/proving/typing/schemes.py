@@ -167,8 +167,7 @@ def scheme_of(op: str) -> Scheme:
         return _reduce
     if "pooling" in known.traits:
         return pool
-    if "trailing" in known.traits:
+    is_kept = "along" in known.traits and known.kind == "reduction" and known.outputs == 1
+    if is_kept or "trailing" in known.traits:
         return _kept if "axes" in known.attrs else _along_axis
-    if "along" in known.traits and known.kind == "reduction" and list(known.attrs) == ["axis"]:
-        return _along_axis
     return derived
