@@ -48,7 +48,11 @@ from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import rule_notes, store_warning
 from eqsat_opt.rules.near_misses import near_misses
-from eqsat_opt.runtime.backends.native.tuned_file import is_tuned, open_as_raced
+from eqsat_opt.runtime.backends.native.tuned_file import (
+    is_tuned,
+    open_as_raced,
+    require_portable,
+)
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
 from eqsat_opt.runtime.backends.registry import load_backend
@@ -441,6 +445,7 @@ def compare(
     rules = load_rules(options.rules, Numerics.parse(options.numerics))
     progress("load", "")
     loaded = load_model(given)
+    require_portable(loaded.metadata_props, name)
     imported = import_model(loaded, exact=options.numerics == "bitexact")
     sizes = size_sets(imported, options.shape_sets)[0]
     clean = normalise(imported, numerics=Numerics.parse(options.numerics))

@@ -27,7 +27,7 @@ from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import ModelError, OptionError, StoreError
+from eqsat_opt.errors import OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.ir.external import with_data_inside
 from eqsat_opt.ir.graph import Graph
@@ -42,7 +42,7 @@ from eqsat_opt.paths import same_file
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report, Tuned
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
-from eqsat_opt.runtime.backends.native.tuned_file import is_tuned_by
+from eqsat_opt.runtime.backends.native.tuned_file import require_portable
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.ort.sandbox import sandbox
@@ -223,11 +223,7 @@ def optimise(
     rules = load_rules(options.rules, Numerics.parse(options.numerics))
     with stages("load"):
         model = load_model(given)
-        if is_tuned_by(model.metadata_props):
-            raise ModelError(
-                f"{name} is tuned for a machine, and its operators are no others'; optimise the "
-                "portable model that it was made from"
-            )
+        require_portable(model.metadata_props, name)
         if destination is not None:
             destination.check_for(model)
     with ExitStack() as stack:

@@ -25,6 +25,7 @@ from eqsat_opt.ir.content import content_digest
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.runtime.backends.native.tuned_file import is_tuned_by
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, level_of
 from eqsat_opt.runtime.source import ModelSource
 
@@ -169,6 +170,8 @@ def find_previous(
     name = os.fspath(path)
     try:
         model = load_model(path)
+        if is_tuned_by(model.metadata_props):  # it carries the record of the portable result
+            return None, f"{name} was there before; it is a tuned form, which is not raced again"
         record = _parse(model.metadata_props.get(RECORD, ""))
         if "origin" not in record:
             if _is_same(model, given):

@@ -43,7 +43,7 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         loaded.eqsat_opt_instructions.restype = ctypes.c_char_p
         found = loaded.eqsat_opt_instructions().decode()
     if found != wanted:
-        pytest.skip(f"this processor has no {wanted}, or wider ones that are always used")
+        pytest.skip(f"this processor has no instructions called {wanted}")
     return str(copy)
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
+from dataclasses import replace
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
 
-__all__ = ["instructions", "library_digest", "library_path", "missing"]
+__all__ = ["instructions", "library_digest", "library_path", "missing", "with_kernels"]
 
 
 @lru_cache(maxsize=1)
@@ -66,3 +69,14 @@ def library_digest() -> str:
     """Content of the library, as a digest; empty where there is none."""
     path = _found()[0]
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ""
+
+
+def with_kernels(options: OrtOptions) -> OrtOptions:
+    """How a graph with our operators is run: as it is, with the library registered once.
+
+    Raises:
+        RuntimeFailed: there are no kernels for this machine.
+    """
+    own = library_path()
+    others = (one for one in options.custom_ops if os.path.realpath(one) != os.path.realpath(own))
+    return replace(options, level="disabled", disabled_optimizers=(), custom_ops=(*others, own))

@@ -16,13 +16,21 @@ from dataclasses import asdict, dataclass, replace
 import onnx
 
 from eqsat_opt.errors import ModelError
-from eqsat_opt.runtime.backends.native.library import instructions, library_digest, library_path
+from eqsat_opt.runtime.backends.native.library import instructions, library_digest, with_kernels
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.config import level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
-__all__ = ["MOST_BYTES", "is_tuned", "is_tuned_by", "open_as_raced", "portable_of", "tuned_model"]
+__all__ = [
+    "MOST_BYTES",
+    "is_tuned",
+    "is_tuned_by",
+    "open_as_raced",
+    "portable_of",
+    "require_portable",
+    "tuned_model",
+]
 
 _KEY = "eqsat_opt.tuned"
 _SHELL = "eqsat_opt.portable"
@@ -90,6 +98,19 @@ def is_tuned_by(metadata: Mapping[str, str]) -> bool:
     return _KEY in metadata
 
 
+def require_portable(metadata: Mapping[str, str], name: str) -> None:
+    """Refuse a tuned model, by its metadata, where its graph would have to be understood.
+
+    Raises:
+        ModelError: it is one.
+    """
+    if is_tuned_by(metadata):
+        raise ModelError(
+            f"{name} is a tuned form, whose operators only this project's kernels compute; give "
+            "the portable model that it was made from"
+        )
+
+
 def portable_of(model: ModelSource) -> onnx.ModelProto:
     """The portable model within a tuned one.
 
@@ -130,8 +151,7 @@ def open_as_raced(model: ModelSource, options: OrtOptions) -> OrtSession:
         )
         portable = portable_of(model)
         return OrtSession(portable, replace(options, level=level_in(portable)))
-    libraries = (*options.custom_ops, library_path())
-    return OrtSession(model, replace(options, level="disabled", custom_ops=libraries))
+    return OrtSession(model, with_kernels(options))
 
 
 def _misfit(text: str) -> str:

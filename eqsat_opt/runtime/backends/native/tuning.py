@@ -23,7 +23,7 @@ from eqsat_opt.runtime.backends.native.convolutions import (
     with_algorithms,
     with_names,
 )
-from eqsat_opt.runtime.backends.native.library import library_path
+from eqsat_opt.runtime.backends.native.library import with_kernels
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
@@ -113,18 +113,12 @@ def tune(
     """
     if max_error <= 0:
         raise NotTuned("no error is allowed, and every other algorithm rounds otherwise")
-    library, block = library_path(), nchwc_block()
+    block = nchwc_block()
+    as_is = replace(with_kernels(options), data_folder="")
     optimized = with_names(ort_optimized(model, options))
     found = tuple(convolutions(optimized, block))
     if not found:
         raise NotTuned("no convolution of the model has another algorithm here")
-    as_is = replace(
-        options,
-        level="disabled",
-        disabled_optimizers=(),
-        custom_ops=(*options.custom_ops, library),
-        data_folder="",
-    )
     choices = _measured(optimized, found, block, as_is, feeds=trials[0][0], deadline=deadline)
 
     def built(choices: Sequence[_Choice]) -> onnx.ModelProto:
