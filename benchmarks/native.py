@@ -31,12 +31,9 @@ from rich.table import Table
 from eqsat_opt import api, zoo
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.backends.native.convolutions import (
-    convolutions,
-    with_algorithms,
-    with_names,
-)
+from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import library_path
+from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
@@ -91,14 +88,14 @@ def layers(arguments: argparse.Namespace) -> None:
         models = {
             "": model,
             "again": model,
-            **{str(a): with_algorithms(model, {found.name: a}, block) for a in found.algorithms},
+            **{way.name: with_ways(model, [(found, way)]) for way in found.ways},
         }
         # Rounds of all, so that what disturbs one disturbs the others; the node alone is compared.
         times: dict[str, float] = dict.fromkeys(models, float("inf"))
         for _ in range(arguments.rounds):
             for name, one in models.items():
                 spent = node_times_us(one, as_is, feeds, runs=12, deadline=Deadline.never())
-                times[name] = min(times[name], spent[found.name])
+                times[name] = min(times[name], spent[found.nodes[0]])
         own = times.pop("")
         again = times.pop("again") / own
         flops = 2 * channels * channels * kernel[0] * kernel[1] * extent * extent
@@ -138,7 +135,7 @@ def models(arguments: argparse.Namespace) -> None:
             f"{portable:.2f}",
             f"{ratio:.2f}" + ("" if tuned.won else f" ({tuned.why})"),
             f"{tuned.race['noise']:.1%}",
-            f"{sum(tuned.algorithms.values())} of {tuned.n_convolutions}",
+            f"{sum(tuned.algorithms.values())} of {tuned.n_sites}",
             f"{tuned.error:.0e}",
             f"{seconds:.0f}",
         )

@@ -459,7 +459,7 @@ def with_tuned(
         speedup=1 / entries[TUNED].ratio if entries else 1.0,
         portable_speedup=1 / entries[PORTABLE].ratio if PORTABLE in entries else 1.0,
         algorithms=held.algorithms,
-        n_convolutions=held.n_convolutions,
+        n_sites=held.n_sites,
         withdrawn=held.withdrawn,
         error=held.error,
         max_error=options.max_error,

@@ -94,8 +94,8 @@ class Tuned:
         why: why it does not, as a sentence without a period.
         speedup: time of the original over that of the tuned form; 1 where it was not raced.
         portable_speedup: time of the original over that of the portable result in the same race.
-        algorithms: name of an algorithm to how many convolutions it computes.
-        n_convolutions: how many could have been computed otherwise.
+        algorithms: name of an algorithm to how many sites it computes: nodes replaced together.
+        n_sites: how many could have been computed otherwise.
         withdrawn: how many fell back because of their errors.
         error: largest difference from the original's outputs, relative to the maximum of each.
         max_error: what was allowed.
@@ -108,7 +108,7 @@ class Tuned:
     speedup: float
     portable_speedup: float
     algorithms: Mapping[str, int]
-    n_convolutions: int
+    n_sites: int
     withdrawn: int
     error: float
     max_error: float
@@ -127,7 +127,7 @@ class Tuned:
             else ""
         )
         back = f"; {self.withdrawn} fell back to keep the error" if self.withdrawn else ""
-        of_all = f"{sum(self.algorithms.values())} of {counted(self.n_convolutions, 'convolution')}"
+        of_all = f"{sum(self.algorithms.values())} of {counted(self.n_sites, 'site')}"
         return (
             f"{gain}{of_all} computed otherwise ({kinds}){back}; outputs differ by at most "
             f"{self.error:.1e} of their maximum, {self.max_error:.0e} is allowed; written to "

@@ -43,8 +43,8 @@ class TunedContest:
     Attributes:
         model: the content of the tuned file; ``None`` where it is no faster than the portable one.
         why: why it is not, as a sentence without a period; empty if it is.
-        algorithms: name of an algorithm to how many convolutions it computes.
-        n_convolutions: how many could have been computed otherwise.
+        algorithms: name of an algorithm to how many sites it computes.
+        n_sites: how many could have been computed otherwise.
         withdrawn: how many fell back because of their errors.
         error: largest difference from the original's outputs, relative to the maximum of each.
         race: original, portable and tuned; ``None`` if there was none.
@@ -53,7 +53,7 @@ class TunedContest:
     model: onnx.ModelProto | None = None
     why: str = ""
     algorithms: Mapping[str, int] = field(default_factory=dict)
-    n_convolutions: int = 0
+    n_sites: int = 0
     withdrawn: int = 0
     error: float = 0.0
     race: RaceResult | None = None
@@ -104,7 +104,7 @@ def hold_tuned_contest(
         result = TunedContest(
             model,
             algorithms=dict(sorted(found.algorithms.items())),
-            n_convolutions=found.n_convolutions,
+            n_sites=found.n_sites,
             withdrawn=found.withdrawn,
             error=found.error,
         )

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.native.convolutions import _ACTIVATIONS, _ALGORITHMS
+from eqsat_opt.runtime.backends.native.convolutions import _ACTIVATIONS, _TILES
 from eqsat_opt.runtime.backends.native.library import instructions, library_path, missing
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from tests.oracles.blocked import blocked, convolved, plain, winograd_model
@@ -23,9 +23,10 @@ if missing():
 CASES = 150
 CASES_SLOW = 2_400
 KERNELS = [
-    (kernel, algorithm.tile, int(algorithm.in_run))
-    for kernel, algorithms in _ALGORITHMS.items()
-    for algorithm in algorithms
+    (kernel, tile, in_run)
+    for kernel, tiles in _TILES.items()
+    for tile in tiles
+    for in_run in (0, 1)
 ]
 BOUND = {4: 3e-6, 6: 3e-5, 8: 6e-5}
 """Of the maximum, by points along the longer axis of a tile."""

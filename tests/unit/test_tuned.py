@@ -22,21 +22,16 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, OptionError, RuntimeFailed
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native import library, tuning
-from eqsat_opt.runtime.backends.native.convolutions import (
-    Algorithm,
-    convolutions,
-    with_algorithms,
-    with_names,
-)
+from eqsat_opt.runtime.backends.native.convolutions import winograd_name
 from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
 from eqsat_opt.runtime.backends.native.tuned_file import (
     is_tuned,
     open_as_raced,
     portable_of,
     tuned_model,
 )
-from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, tune
-from eqsat_opt.runtime.backends.ort.block import nchwc_block
+from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, sites, tune
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 
 needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing() or "kernels are here")
@@ -72,12 +67,15 @@ def feeds(batch: int = 1) -> dict[str, Any]:
     return {"x": np.random.default_rng(1).standard_normal((batch, 32, 24, 24)).astype(np.float32)}
 
 
-def everywhere(model: onnx.ModelProto, algorithm: Algorithm) -> onnx.ModelProto:
-    """The model as onnxruntime runs it, every convolution replaced."""
+F2, F4 = winograd_name((2, 2), False), winograd_name((4, 4), False)
+
+
+def everywhere(model: onnx.ModelProto, name: str = F2) -> onnx.ModelProto:
+    """The model as onnxruntime runs it, every site computed in one way."""
     named = with_names(ort_optimized(model, ONE))
-    found = list(convolutions(named, nchwc_block()))
+    found = sites(named)
     assert found
-    return with_algorithms(named, {one.name: algorithm for one in found}, nchwc_block())
+    return with_ways(named, [(s, way) for s in found for way in s.ways if way.name == name])
 
 
 def ours_are_faster(model: onnx.ModelProto, *_: Any, **__: Any) -> dict[str, float]:
@@ -90,40 +88,39 @@ def ours_are_faster(model: onnx.ModelProto, *_: Any, **__: Any) -> dict[str, flo
 # ** choosing **
 
 
-def choice(name: str, **times_us: float) -> tuning._Choice:
-    algorithms = {"own": None, "f2": Algorithm((2, 2)), "f4": Algorithm((4, 4))}
-    times = {algorithms[key]: value for key, value in times_us.items()}
-    return tuning._Choice(name, times, tuning._fastest(times))
+def choice(own: float, **times_us: float) -> tuning._Choice:
+    site = Site(("a",), (Way("f2", (), 4), Way("f4", (), 16)))
+    return tuning._Choice(site, own, times_us).fastest(math.inf)
 
 
-def test_a_layer_is_replaced_only_for_a_gain() -> None:
-    assert choice("a", own=100, f2=99).algorithm is None
-    assert choice("a", own=100, f2=90, f4=95).algorithm == Algorithm((2, 2))
-    assert choice("a", own=100, f2=90, f4=50).milder().algorithm == Algorithm((2, 2))
-    assert choice("a", own=100, f2=99, f4=50).milder().algorithm is None
+def chosen(one: tuning._Choice) -> str:
+    return "" if one.way is None else one.way.name
+
+
+def test_a_site_is_replaced_only_for_a_gain() -> None:
+    assert chosen(choice(100, f2=99)) == ""
+    assert chosen(choice(100, f2=90, f4=95)) == "f2"
+    assert chosen(choice(100, f2=90, f4=50).fastest(16)) == "f2"
+    assert chosen(choice(100, f2=99, f4=50).fastest(16)) == ""
 
 
 def test_the_error_is_kept_by_giving_up_what_gains_least() -> None:
-    errors = {None: 0.0, Algorithm((2, 2)): 1.0, Algorithm((4, 4)): 10.0}
+    errors = {"": 0.0, "f2": 1.0, "f4": 10.0}
 
     def error_of(choices: Sequence[tuning._Choice]) -> float:
-        return sum(errors[one.algorithm] for one in choices)
+        return sum(errors[chosen(one)] for one in choices)
 
-    all_ = (
-        choice("much", own=100, f2=60, f4=20),
-        choice("some", own=100, f2=70, f4=60),
-        choice("little", own=100, f2=98, f4=90),
-    )
+    all_ = (choice(100, f2=60, f4=20), choice(100, f2=70, f4=60), choice(100, f2=98, f4=90))
     kept, error = tuning._within(all_, error_of, 30.0)
     assert (kept, error) == (all_, 30.0)
     kept, error = tuning._within(all_, error_of, 21.0)
-    assert [str(one.algorithm) for one in kept] == ["winograd-4x4", "winograd-4x4", "None"]
+    assert [chosen(one) for one in kept] == ["f4", "f4", ""]
     kept, error = tuning._within(all_, error_of, 12.0)
     assert error <= 12.0
     with pytest.raises(NotTuned, match="every faster algorithm differs by more"):
         tuning._within(all_, error_of, 0.5)
     with pytest.raises(NotTuned, match="own optimised graph already differs"):
-        tuning._within((choice("a", own=1.0),), lambda _: 1.0, 0.5)
+        tuning._within((choice(1.0),), lambda _: 1.0, 0.5)
 
 
 @needs_kernels
@@ -131,16 +128,18 @@ def test_a_planted_inaccurate_kernel_is_withdrawn(monkeypatch: pytest.MonkeyPatc
     model = conv_net()
     outputs = OrtSession(model, ONE).run(feeds())
 
-    def fast_and_wrong(model: onnx.ModelProto, chosen: Any, block: int) -> onnx.ModelProto:
-        made = with_algorithms(model, chosen, block)
+    def fast_and_wrong(
+        model: onnx.ModelProto, chosen: Sequence[tuple[Site, Way]]
+    ) -> onnx.ModelProto:
+        made = with_ways(model, chosen)
+        rough = {site.nodes[0] for site, way in chosen if way.roughness == 16}
         for node in made.graph.node:
-            if node.op_type == "WinogradConv":
-                for attribute in node.attribute:
-                    if attribute.name == "activation":
-                        attribute.i = 3 if chosen[node.name].outputs == 16 else attribute.i
+            for attribute in node.attribute:
+                if attribute.name == "activation" and node.name in rough:
+                    attribute.i = 3
         return made
 
-    monkeypatch.setattr(tuning, "with_algorithms", fast_and_wrong)
+    monkeypatch.setattr(tuning, "with_ways", fast_and_wrong)
     monkeypatch.setattr(tuning, "node_times_us", ours_are_faster)
     trials = [(feeds(), outputs)]
     found = tune(model, ONE, trials, max_error=1e-4, deadline=Deadline.never())
@@ -154,7 +153,7 @@ def test_nothing_is_tuned_where_no_error_is_allowed_or_no_layer_fits() -> None:
     with pytest.raises(NotTuned, match="no error is allowed"):
         tune(conv_net(), ONE, trials, max_error=0.0, deadline=Deadline.never())
     chain = zoo.build("weight_chain", scale="tiny")
-    with pytest.raises(NotTuned, match="no convolution of the model"):
+    with pytest.raises(NotTuned, match="no part of the model has another way"):
         tune(chain, ONE, trials, max_error=1e-4, deadline=Deadline.never())
 
 
@@ -203,8 +202,8 @@ def test_replaced_nodes_compute_the_same(batch: int) -> None:
     model = conv_net(4, batch="n")
     expected = OrtSession(model, ONE).run(feeds(batch))
     options = OrtOptions(1, "disabled", custom_ops=(library.library_path(),))
-    for algorithm in (Algorithm((2, 2)), Algorithm((4, 4)), Algorithm((4, 4), in_run=True)):
-        found = OrtSession(everywhere(model, algorithm), options).run(feeds(batch))
+    for name in (F2, F4, winograd_name((4, 4), True)):
+        found = OrtSession(everywhere(model, name), options).run(feeds(batch))
         assert output_error(found, expected) < 2e-5
 
 
@@ -226,7 +225,7 @@ def test_other_convolutions_keep_their_kernels(changes: dict[str, Any]) -> None:
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     model.graph.output[0].type.tensor_type.ClearField("shape")
     named = with_names(ort_optimized(model, ONE))
-    assert not list(convolutions(named, nchwc_block()))
+    assert not sites(named)
 
 
 # ** files **
@@ -236,7 +235,7 @@ def test_other_convolutions_keep_their_kernels(changes: dict[str, Any]) -> None:
 def test_a_tuned_file_holds_the_portable_model(tmp_path: Path) -> None:
     portable = conv_net()
     portable.metadata_props.add(key="author", value="Ada")
-    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {"threads": 1})
+    tuned = tuned_model(everywhere(portable), portable, {"threads": 1})
     path = tmp_path / "tuned.onnx"
     path.write_bytes(tuned.SerializeToString())
     assert is_tuned(path)
@@ -254,7 +253,7 @@ def test_a_tuned_file_holds_the_portable_model(tmp_path: Path) -> None:
 def test_a_server_with_nothing_but_onnxruntime_loads_it(tmp_path: Path) -> None:
     portable = conv_net()
     path = tmp_path / "tuned.onnx"
-    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {})
+    tuned = tuned_model(everywhere(portable), portable, {})
     path.write_bytes(tuned.SerializeToString())
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(eqsat_opt.native_library())
@@ -279,7 +278,7 @@ def test_on_another_machine_the_portable_model_runs(
     change: dict[str, Any] | None, word: str
 ) -> None:
     portable = conv_net()
-    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {})
+    tuned = tuned_model(everywhere(portable), portable, {})
     entry = next(one for one in tuned.metadata_props if one.key == "eqsat_opt.tuned")
     entry.value = "?" if change is None else json.dumps({**json.loads(entry.value), **change})
     with pytest.warns(RuntimeWarning, match=word):
@@ -291,7 +290,7 @@ def test_on_another_machine_the_portable_model_runs(
 @needs_kernels
 def test_a_damaged_tuned_file_is_a_sentence() -> None:
     portable = conv_net()
-    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {})
+    tuned = tuned_model(everywhere(portable), portable, {})
     for entry in tuned.metadata_props:
         entry.value = "?"
     with (
@@ -334,7 +333,7 @@ def test_tuned_on_the_command_line(
     assert found["max_error"] == 1e-4
     assert found["won"]
     assert found["error"] <= 1e-4
-    assert "3 of 3 convolutions computed otherwise" in output
+    assert "3 of 3 sites computed otherwise" in output
     assert is_tuned(tuned)
     assert main(["bench", str(source), str(tuned), "--threads", "1", "--budget", "1"]) == 0
     assert "agrees" in capsys.readouterr().out
@@ -346,7 +345,7 @@ def test_tuned_on_the_command_line(
 @needs_kernels
 def test_a_tuned_form_in_the_way_is_no_earlier_result(tmp_path: Path) -> None:
     model, place = conv_net(), tmp_path / "out.onnx"
-    tuned = tuned_model(everywhere(model, Algorithm((2, 2))), model, {})
+    tuned = tuned_model(everywhere(model), model, {})
     place.write_bytes(tuned.SerializeToString())
     options = Options(measure=False, threads=1, store="", check=1, budget_s=5)
     report = run(model, options, output=place).report
@@ -356,7 +355,7 @@ def test_a_tuned_form_in_the_way_is_no_earlier_result(tmp_path: Path) -> None:
 
 @needs_kernels
 def test_our_library_may_be_given_twice(tmp_path: Path) -> None:
-    tuned = tuned_model(everywhere(conv_net(), Algorithm((2, 2))), conv_net(), {})
+    tuned = tuned_model(everywhere(conv_net()), conv_net(), {})
     session = eqsat_opt.session(tuned, threads=1, custom_ops=(eqsat_opt.native_library(),))
     assert session.run(None, feeds())[0].shape == (1, 32, 24, 24)
 

@@ -1,61 +1,31 @@
 """Which convolutions of a model as onnxruntime runs it our kernels can take over, and how.
 
-They read and write the same blocked buffers, so that a node is replaced alone, with nothing around
-it.
+They read and write the same blocked buffers as onnxruntime's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import onnx
 from onnx import helper
 
-__all__ = ["DOMAIN", "Algorithm", "Convolution", "convolutions", "with_algorithms", "with_names"]
+from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way
 
-DOMAIN = "eqsat_opt"
-"""Of the operators of our library."""
+__all__ = ["convolutions", "winograd_name"]
 
 _BLOCKED = "com.microsoft.nchwc"
 
-
-@dataclass(frozen=True)
-class Algorithm:
-    """Winograd's minimal filtering F(m, r) along both axes.
-
-    Attributes:
-        tile: outputs per tile, height and width: the m.
-        in_run: whether weights are transformed in each run, which reads and keeps less memory, and
-            not once when the model is loaded.
-    """
-
-    tile: tuple[int, int]
-    in_run: bool = False
-
-    def __str__(self) -> str:
-        return f"winograd-{self.tile[0]}x{self.tile[1]}{'-in-run' if self.in_run else ''}"
-
-    @property
-    def outputs(self) -> int:
-        """Outputs per tile: the more, the fewer products and the larger the errors."""
-        return self.tile[0] * self.tile[1]
-
-
-def _both(*tiles: tuple[int, int]) -> tuple[Algorithm, ...]:
-    return tuple(Algorithm(tile, in_run) for tile in tiles for in_run in (False, True))
-
-
-_ALGORITHMS: Mapping[tuple[int, int], Sequence[Algorithm]] = {
-    (3, 3): _both((2, 2), (4, 4)),
-    (5, 5): _both((2, 2), (4, 4)),
-    (1, 3): _both((1, 4)),
-    (3, 1): _both((4, 1)),
-    (1, 7): _both((1, 2)),
-    (7, 1): _both((2, 1)),
+_TILES: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = {
+    (3, 3): ((2, 2), (4, 4)),
+    (5, 5): ((2, 2), (4, 4)),
+    (1, 3): ((1, 4),),
+    (3, 1): ((4, 1),),
+    (1, 7): ((1, 2),),
+    (7, 1): ((2, 1),),
 }
-"""By kernel; what the library was compiled for."""
+"""Kernel to tiles, height and width: the m of Winograd's F(m, r), as the library was compiled."""
 
 _ACTIVATIONS: Mapping[str, tuple[int, int]] = {
     "": (0, 0),
@@ -68,29 +38,15 @@ _ACTIVATIONS: Mapping[str, tuple[int, int]] = {
 """What onnxruntime fuses: our number of it, and how many parameters it has."""
 
 
-@dataclass(frozen=True)
-class Convolution:
-    """A node that can be replaced, and by what.
+def winograd_name(tile: tuple[int, int], in_run: bool) -> str:
+    """Of an algorithm: `tile` is outputs per tile, and `in_run` when weights are transformed.
 
-    Attributes:
-        name: of the node.
-        algorithms: any of which computes it.
+    In each run, which reads and keeps less memory, or once when the model is loaded.
     """
-
-    name: str
-    algorithms: tuple[Algorithm, ...]
+    return f"winograd-{tile[0]}x{tile[1]}{'-in-run' if in_run else ''}"
 
 
-def with_names(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model, its nodes renamed so that no two have one name."""
-    copied = onnx.ModelProto()
-    copied.CopyFrom(model)
-    for i, node in enumerate(copied.graph.node):
-        node.name = f"{i}:{node.op_type}"
-    return copied
-
-
-def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Convolution]:
+def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
     """The nodes that can be replaced.
 
     Args:
@@ -102,29 +58,10 @@ def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Convolution]:
         if node.domain == _BLOCKED and node.op_type == "Conv":
             weights = shapes.get(node.input[1], ())
             if len(weights) == 4 and _is_plain(node, weights, shapes, block):
-                found = _ALGORITHMS.get((weights[2], weights[3]), ())
-                if found:
-                    yield Convolution(node.name, tuple(found))
-
-
-def with_algorithms(
-    model: onnx.ModelProto, chosen: Mapping[str, Algorithm], block: int
-) -> onnx.ModelProto:
-    """The model with some nodes replaced.
-
-    Args:
-        model: the one whose `convolutions` these are.
-        chosen: name of a node to how it shall be computed.
-        block: channels per block here.
-    """
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    for node in result.graph.node:
-        if node.name in chosen:
-            _replace(node, chosen[node.name], block)
-    if all(opset.domain != DOMAIN for opset in result.opset_import):
-        result.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-    return result
+                tiles = _TILES.get((weights[2], weights[3]), ())
+                if tiles:
+                    ways = (_way(node, tile, r, block) for tile in tiles for r in (False, True))
+                    yield Site((node.name,), tuple(ways))
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -159,9 +96,9 @@ def _activation(node: onnx.NodeProto) -> tuple[str, tuple[float, ...]]:
     return name.decode(), tuple(parameters)
 
 
-def _replace(node: onnx.NodeProto, algorithm: Algorithm, block: int) -> None:
+def _way(node: onnx.NodeProto, tile: tuple[int, int], in_run: bool, block: int) -> Way:
     attrs = _attributes(node)
-    name, parameters = _activation(node)
+    activation, parameters = _activation(node)
     alpha, beta = (*parameters, 0.0, 0.0)[:2]
     made = helper.make_node(
         "WinogradConv",
@@ -171,10 +108,11 @@ def _replace(node: onnx.NodeProto, algorithm: Algorithm, block: int) -> None:
         domain=DOMAIN,
         block=block,
         pads=list(attrs.get("pads") or (0, 0, 0, 0)),
-        tile=list(algorithm.tile),
-        transform_in_run=int(algorithm.in_run),
-        activation=_ACTIVATIONS[name][0],
+        tile=list(tile),
+        transform_in_run=int(in_run),
+        activation=_ACTIVATIONS[activation][0],
         alpha=float(alpha),
         beta=float(beta),
     )
-    node.CopyFrom(made)
+    # The more outputs per tile, the fewer products and the larger the errors.
+    return Way(winograd_name(tile, in_run), (made,), roughness=tile[0] * tile[1])
