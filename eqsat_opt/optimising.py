@@ -15,11 +15,11 @@ from functools import cache
 import onnx
 import onnx_ir
 
-from eqsat_opt.contest.entrants import ORIGINAL
-from eqsat_opt.contest.examination import Contest, Terms, hold_contest
+from eqsat_opt.contest.entrants import ORIGINAL, structure
+from eqsat_opt.contest.examination import Contest, Terms, examine, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
-from eqsat_opt.contest.tuned import PORTABLE, TUNED, hold_tuned_contest
+from eqsat_opt.contest.tuned import PORTABLE, SUITED, hold_tuned_contest
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.metrics import TIME, metric_name, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
@@ -27,12 +27,12 @@ from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import OptionError, StoreError
+from eqsat_opt.errors import ExtractionError, OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.ir.external import with_data_inside
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_export import model_proto
+from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
@@ -42,13 +42,15 @@ from eqsat_opt.paths import same_file
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report, Tuned
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
+from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.native.tuned_file import require_portable
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.ort.sandbox import sandbox
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.backends.registry import TUNED_ONLY
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.select.proposal import Proposal, SearchOptions
+from eqsat_opt.select.proposal import Proposal, SearchOptions, repropose
 
 __all__ = [
     "PORTABLE_SHARE",
@@ -88,14 +90,19 @@ class Stages:
 
 
 @contextmanager
-def open_pricer(options: Options) -> Iterator[Pricer]:
-    """Prices with the user's store; without one where it cannot be used."""
+def open_pricer(options: Options, *further: str) -> Iterator[Pricer]:
+    """Prices with the user's store; without one where it cannot be used.
+
+    Args:
+        options: what the user chose.
+        further: names of backends beside the user's.
+    """
     store, trouble = None, ""
     try:
         store = None if options.store == "" else ProfileStore(options.store)
     except StoreError as error:
         trouble = str(error)
-    pricer = Pricer(store, options.threads, options.backends)
+    pricer = Pricer(store, options.threads, (*options.backends, *further))
     pricer.trouble = trouble
     try:
         yield pricer
@@ -188,6 +195,8 @@ class Outcome:
         report: all numbers.
         proposal: what the search found; ``None`` where there was no time for one.
         is_written: whether the output holds the result already.
+        job: the search; ``None`` where there was no time for one.
+        graph: of the new model, or the normalised original.
     """
 
     loaded: onnx_ir.Model
@@ -195,6 +204,8 @@ class Outcome:
     report: Report
     proposal: Proposal | None
     is_written: bool = False
+    job: Job | None = None
+    graph: Graph | None = None
 
 
 def optimise(
@@ -304,6 +315,8 @@ def optimise(
         report=report,
         proposal=joined.found.proposal,
         is_written=is_written,
+        job=job,
+        graph=found.entrants.get(verdict.winner.partition("@")[0], clean),
     )
 
 
@@ -417,6 +430,51 @@ def tuned_destination(options: Options, given: AnyModel, output: Output | None) 
     return destination
 
 
+_SUITING = 0.4
+"""Share of the time for the tuned form in which a graph is looked for that suits our kernels."""
+
+_SUITING_CHECK = 0.2
+"""Share of what is left then in which that graph is compared with the original."""
+
+
+def _suited(
+    outcome: Outcome, options: Options, staging: Staging, stages: Stages, deadline: Deadline
+) -> onnx.ModelProto | None:
+    """What would be the best graph if our kernels computed it; ``None`` for no other than before.
+
+    It computes what the original computes, as far as that was checked for the portable result too.
+    """
+    job, proposal = outcome.job, outcome.proposal
+    if job is None or proposal is None or outcome.graph is None or missing():
+        return None
+    if not job.search.measure or job.terms.by_cost:
+        return None
+    search = replace(job.search, deadline=deadline.share(_SUITING), alternatives=0)
+    try:
+        with open_pricer(options, TUNED_ONLY) as pricer:
+            pricer.calibrate(search.deadline.share(_CALIBRATION))
+            graph, _ = repropose(
+                proposal, pricer, search, max_error=options.max_error, progress=stages.progress
+            )
+    except ExtractionError:
+        return None
+    if structure(graph) == structure(outcome.graph):
+        return None
+    model = export_model(graph)
+    if job.terms.runs_models:
+        with sandbox() as box:
+            terms = replace(
+                job.terms,
+                open_session=box.open,
+                wait=box.wait,
+                deadline=deadline.share(_SUITING_CHECK),
+            )
+            found = examine({SUITED: staging.of(model)}, staging.original, terms)
+            if not found.is_sound(SUITED):
+                return None
+    return model_proto(with_data_inside(model))
+
+
 def with_tuned(
     report: Report,
     outcome: Outcome,
@@ -438,10 +496,12 @@ def with_tuned(
     with stages("tune"), Staging(outcome.loaded, given) as staging:
         portable = model_proto(with_data_inside(result))
         sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
+        suited = _suited(outcome, options, staging, stages, deadline)
         held = hold_tuned_contest(
             staging.original,
             portable,
             session,
+            suited=suited,
             sizes=sizes,
             seeds=tuple(options.seed + i for i in range(max(1, options.check))),
             max_error=options.max_error,
@@ -456,10 +516,11 @@ def with_tuned(
         output=str(options.tuned),
         won=held.model is not None,
         why=held.why,
-        speedup=1 / entries[TUNED].ratio if entries else 1.0,
+        speedup=1 / entries[held.entrant].ratio if entries else 1.0,
         portable_speedup=1 / entries[PORTABLE].ratio if PORTABLE in entries else 1.0,
         algorithms=held.algorithms,
         n_sites=held.n_sites,
+        is_suited=held.entrant == SUITED,
         withdrawn=held.withdrawn,
         error=held.error,
         max_error=options.max_error,

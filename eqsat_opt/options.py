@@ -273,6 +273,11 @@ class Options:
             raise OptionError(
                 f"the limit of {self.nodes} e-nodes leaves no room; give a positive number"
             )
+        if "native" in self.backends:
+            raise OptionError(
+                "our own kernels stand in the form for this machine, not in the portable result; "
+                "leave native out of the backends and ask for that form with --tuned FILE (tuned=)"
+            )
         if "ort" not in self.backends:
             raise OptionError(
                 f"the backends are {', '.join(self.backends) or 'none'}; add ort, which runs what "

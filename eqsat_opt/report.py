@@ -96,6 +96,7 @@ class Tuned:
         portable_speedup: time of the original over that of the portable result in the same race.
         algorithms: name of an algorithm to how many sites it computes: nodes replaced together.
         n_sites: how many could have been computed otherwise.
+        is_suited: whether the graph is another than the portable one, cheaper with these kernels.
         withdrawn: how many fell back because of their errors.
         error: largest difference from the original's outputs, relative to the maximum of each.
         max_error: what was allowed.
@@ -109,6 +110,7 @@ class Tuned:
     portable_speedup: float
     algorithms: Mapping[str, int]
     n_sites: int
+    is_suited: bool
     withdrawn: int
     error: float
     max_error: float
@@ -128,8 +130,9 @@ class Tuned:
         )
         back = f"; {self.withdrawn} fell back to keep the error" if self.withdrawn else ""
         of_all = f"{sum(self.algorithms.values())} of {counted(self.n_sites, 'site')}"
+        suited = " of a graph chosen for these kernels" if self.is_suited else ""
         return (
-            f"{gain}{of_all} computed otherwise ({kinds}){back}; outputs differ by at most "
+            f"{gain}{of_all}{suited} computed otherwise ({kinds}){back}; outputs differ by at most "
             f"{self.error:.1e} of their maximum, {self.max_error:.0e} is allowed; written to "
             f"{self.output}, which eqsat_opt.session opens on this machine"
         )

@@ -6,9 +6,10 @@ file that fits one machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import onnx
 
@@ -23,11 +24,11 @@ from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.native.tuned_file import MOST_BYTES, open_as_raced, tuned_model
 from eqsat_opt.runtime.backends.native.tuning import NotTuned, tune
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
-from eqsat_opt.runtime.source import ModelSource
+from eqsat_opt.runtime.source import Feeds, ModelSource
 
-__all__ = ["PORTABLE", "TUNED", "TunedContest", "hold_tuned_contest"]
+__all__ = ["PORTABLE", "SUITED", "TUNED", "TunedContest", "hold_tuned_contest"]
 
-PORTABLE, TUNED = "portable", "tuned"
+PORTABLE, TUNED, SUITED = "portable", "tuned", "tuned-suited"
 """Entrants beside the original."""
 
 _RACE = 0.5
@@ -48,6 +49,7 @@ class TunedContest:
         withdrawn: how many fell back because of their errors.
         error: largest difference from the original's outputs, relative to the maximum of each.
         race: original, portable and tuned; ``None`` if there was none.
+        entrant: its name in the race: `SUITED` where the graph is the one that suits our kernels.
     """
 
     model: onnx.ModelProto | None = None
@@ -57,6 +59,7 @@ class TunedContest:
     withdrawn: int = 0
     error: float = 0.0
     race: RaceResult | None = None
+    entrant: str = TUNED
 
 
 def hold_tuned_contest(
@@ -64,6 +67,7 @@ def hold_tuned_contest(
     portable: onnx.ModelProto,
     session: OrtOptions,
     *,
+    suited: onnx.ModelProto | None = None,
     sizes: Sizes,
     seeds: tuple[int, ...],
     max_error: float,
@@ -77,6 +81,7 @@ def hold_tuned_contest(
         original: the model as it came.
         portable: the result, its weights in it.
         session: how models run here.
+        suited: another graph, which may be faster than the portable one once it is tuned.
         sizes: of symbolic dimensions.
         seeds: of random inputs, one at least; errors are measured on all.
         max_error: bound on the error of each output, relative to its maximum.
@@ -90,28 +95,24 @@ def hold_tuned_contest(
         return TunedContest(why=why)
     if portable.ByteSize() > MOST_BYTES:
         return TunedContest(why="the model is too large for a file that holds it in two forms")
+    bases = {TUNED: portable}
+    if suited is not None and is_raced and suited.ByteSize() <= MOST_BYTES:
+        bases[SUITED] = suited
+    made: dict[str, TunedContest] = {}
+    time = deadline.share(1 - _RACE) if is_raced else deadline
     try:
         reference = Reference.of(original, session, seeds, sizes.inputs)
-        found = tune(
-            portable,
-            session,
-            tuple(zip(reference.feeds, reference.outputs, strict=True)),
-            max_error=max_error,
-            deadline=deadline.share(1 - _RACE) if is_raced else deadline,
-        )
-        facts = {"threads": session.threads, "max_error": max_error, "error": found.error}
-        model = tuned_model(found.model, portable, facts)
-        result = TunedContest(
-            model,
-            algorithms=dict(sorted(found.algorithms.items())),
-            n_sites=found.n_sites,
-            withdrawn=found.withdrawn,
-            error=found.error,
-        )
-        if not is_raced:
-            return result
+        trials = tuple(zip(reference.feeds, reference.outputs, strict=True))
+        for left, (name, base) in zip(range(len(bases), 0, -1), bases.items(), strict=True):
+            made[name] = replace(
+                _tuned(base, portable, session, trials, max_error, time.share(1 / left)),
+                entrant=name,
+            )
+        entrants = {name: one for name, one in made.items() if one.model is not None}
+        if not entrants or not is_raced:
+            return made[TUNED]
         return _raced(
-            result,
+            entrants,
             original,
             portable,
             session,
@@ -119,14 +120,34 @@ def hold_tuned_contest(
             deadline=deadline,
             is_original=is_original,
         )
-    except NotTuned as error:
-        return TunedContest(why=str(error))
     except RuntimeFailed as error:
         return TunedContest(why=str(error))
 
 
+def _tuned(
+    base: onnx.ModelProto,
+    portable: onnx.ModelProto,
+    session: OrtOptions,
+    trials: Sequence[tuple[Feeds, Sequence[Any]]],
+    max_error: float,
+    deadline: Deadline,
+) -> TunedContest:
+    try:
+        found = tune(base, session, trials, max_error=max_error, deadline=deadline)
+    except NotTuned as error:
+        return TunedContest(why=str(error))
+    facts = {"threads": session.threads, "max_error": max_error, "error": found.error}
+    return TunedContest(
+        tuned_model(found.model, portable, facts),
+        algorithms=dict(sorted(found.algorithms.items())),
+        n_sites=found.n_sites,
+        withdrawn=found.withdrawn,
+        error=found.error,
+    )
+
+
 def _raced(
-    result: TunedContest,
+    tuned: Mapping[str, TunedContest],
     original: ModelSource,
     portable: onnx.ModelProto,
     session: OrtOptions,
@@ -135,11 +156,12 @@ def _raced(
     deadline: Deadline,
     is_original: bool,
 ) -> TunedContest:
-    assert result.model is not None
+    """The fastest of the tuned forms, if it beats the others."""
     models: dict[str, ModelSource] = {ORIGINAL: original}
     if not is_original:
         models[PORTABLE] = portable
-    models[TUNED] = result.model
+    rivals = tuple(models)
+    models |= {name: one.model for name, one in tuned.items() if one.model is not None}
     held = race(
         {name: partial(open_as_raced, model, session) for name, model in models.items()},
         ORIGINAL,
@@ -148,7 +170,9 @@ def _raced(
         time_limit_s=min(_RACE_S, deadline.left_s),
         extension_s=min(_RACE_S, deadline.left_s / 2),
     )
-    if all(held.beats(TUNED, rival) for rival in models if rival != TUNED):
-        return replace(result, race=held)
+    winner = min(tuned, key=lambda name: held.entries[name].ratio)
+    result = replace(tuned[winner], race=held)
+    if all(held.beats(winner, rival) for rival in rivals):
+        return result
     why = "it is no faster than the portable model beyond noise"
-    return replace(result, model=None, why=why, race=held)
+    return replace(result, model=None, why=why)

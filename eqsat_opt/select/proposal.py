@@ -27,7 +27,7 @@ from eqsat_opt.select.tiling import tile
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
-__all__ = ["Proposal", "SearchOptions", "propose"]
+__all__ = ["Proposal", "SearchOptions", "propose", "repropose"]
 
 Progress = Callable[[str, str], None]
 """Called with a stage and a detail."""
@@ -259,3 +259,43 @@ def propose(
         rules=tuple(rules),
         stages_s=stages,
     )
+
+
+def repropose(
+    proposal: Proposal,
+    pricer: Pricer,
+    options: SearchOptions,
+    *,
+    max_error: float,
+    progress: Progress = _silent,
+) -> tuple[Graph, ChoiceResult]:
+    """Choose again from the same e-graph, where the backends of ``pricer`` offer more than before.
+
+    Args:
+        proposal: of the first search.
+        pricer: its first backend runs everything.
+        options: of the search; saturation is not repeated.
+        max_error: implementations whose results may be farther off are not offered.
+        progress: called with a stage and a detail.
+
+    Raises:
+        ExtractionError: no graph was found in time.
+    """
+    saturation, before = proposal.saturation, proposal.choice.priced
+    priced = _priced(
+        saturation,
+        pricer.backends,
+        before.sizes,
+        before.max_constant_bytes,
+        options.deadline.share(_TILING),
+    )
+    priced = replace(priced, refused=before.refused).within(max_error)
+    choice = _chosen(
+        saturation,
+        priced,
+        own=proposal.choice.own,
+        pricer=pricer,
+        options=options,
+        progress=progress,
+    )
+    return raise_graph(saturation.lowered, saturation.eclasses, choice.best), choice

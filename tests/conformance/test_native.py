@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.native.convolutions import _ACTIVATIONS, _TILES
+from eqsat_opt.runtime.backends.native.convolutions import _ACTIVATIONS, TILES, layer_error
 from eqsat_opt.runtime.backends.native.library import instructions, library_path, missing
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from tests.oracles.blocked import blocked, convolved, plain, winograd_model
@@ -23,13 +23,8 @@ if missing():
 CASES = 150
 CASES_SLOW = 2_400
 KERNELS = [
-    (kernel, tile, in_run)
-    for kernel, tiles in _TILES.items()
-    for tile in tiles
-    for in_run in (0, 1)
+    (kernel, tile, in_run) for kernel, tiles in TILES.items() for tile in tiles for in_run in (0, 1)
 ]
-BOUND = {4: 3e-6, 6: 3e-5, 8: 6e-5}
-"""Of the maximum, by points along the longer axis of a tile."""
 
 
 @pytest.fixture(scope="module", params=["avx512", "avx2", "neon"])
@@ -141,8 +136,7 @@ def test_kernels_agree_with_float64(library: str, request: pytest.FixtureRequest
         error = error_of(case, library, rng)
         if error is not None:
             count += 1
-            points = max(m + r - 1 for m, r in zip(case["tile"], case["kernel"], strict=True))
-            assert error < BOUND[points], (error, case)
+            assert error < layer_error(case["tile"], case["kernel"]), (error, case)
     assert count > CASES // 2
 
 

@@ -18,8 +18,11 @@ import eqsat_opt
 from eqsat_opt import zoo
 from eqsat_opt.api import run
 from eqsat_opt.cli import main
+from eqsat_opt.contest import tuned as contest
+from eqsat_opt.contest.race_result import RaceEntry, RaceResult
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, OptionError, RuntimeFailed
+from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native import library, tuning
 from eqsat_opt.runtime.backends.native.convolutions import winograd_name
@@ -226,6 +229,57 @@ def test_other_convolutions_keep_their_kernels(changes: dict[str, Any]) -> None:
     model.graph.output[0].type.tensor_type.ClearField("shape")
     named = with_names(ort_optimized(model, ONE))
     assert not sites(named)
+
+
+def raced(**ratios: float) -> Any:
+    """A race that ends with these times of the entrants, relative to the original."""
+
+    def race(entrants: Any, original: str, *_: Any, **__: Any) -> RaceResult:
+        assert set(entrants) == set(ratios)
+        entries = {
+            name: RaceEntry(name, one, one, 0.0, one, (one,) * (4 if name == original else 2), 4)
+            for name, one in ratios.items()
+        }
+        return RaceResult(
+            original, original, entries, 0.01, 0.03, 0.03, 2, "cpu", builds=2, rounds=2, seconds=1.0
+        )
+
+    return race
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("ratios", "entrant", "wins"),
+    [
+        ({"tuned": 0.8, "tuned-suited": 0.7}, "tuned-suited", True),
+        ({"tuned": 0.7, "tuned-suited": 0.8}, "tuned", True),
+        ({"tuned": 1.1, "tuned-suited": 1.0}, "tuned-suited", False),
+    ],
+)
+def test_the_fastest_of_two_tuned_graphs_wins(
+    monkeypatch: pytest.MonkeyPatch, ratios: dict[str, float], entrant: str, wins: bool
+) -> None:
+    monkeypatch.setattr(tuning, "node_times_us", ours_are_faster)
+    monkeypatch.setattr(contest, "race", raced(original=1.0, **ratios))
+    model, other = conv_net(), conv_net()
+    other.graph.name = "another"
+    held = contest.hold_tuned_contest(
+        model,
+        model,
+        ONE,
+        suited=other,
+        sizes=Sizes(),
+        seeds=(0,),
+        max_error=1e-4,
+        deadline=Deadline.never(),
+        is_original=True,
+    )
+    assert held.entrant == entrant
+    assert (held.model is not None) == wins
+    if held.model is not None:
+        graph = "another" if entrant == "tuned-suited" else "net"
+        assert held.model.graph.name == graph
+        assert portable_of(held.model).graph.name == "net"
 
 
 # ** files **

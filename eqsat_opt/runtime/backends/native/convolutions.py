@@ -13,11 +13,11 @@ from onnx import helper
 
 from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way
 
-__all__ = ["convolutions", "winograd_name"]
+__all__ = ["TILES", "convolutions", "is_plain", "layer_error", "winograd_name"]
 
 _BLOCKED = "com.microsoft.nchwc"
 
-_TILES: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = {
+TILES: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = {
     (3, 3): ((2, 2), (4, 4)),
     (5, 5): ((2, 2), (4, 4)),
     (1, 3): ((1, 4),),
@@ -46,6 +46,32 @@ def winograd_name(tile: tuple[int, int], in_run: bool) -> str:
     return f"winograd-{tile[0]}x{tile[1]}{'-in-run' if in_run else ''}"
 
 
+def layer_error(tile: tuple[int, int], kernel: tuple[int, int]) -> float:
+    """Bound on the difference from the direct sum, relative to the maximum of the outputs.
+
+    Measured on random shapes: tests/conformance/test_native.py. It grows with the points of the
+    longer axis, since their powers stand in the transforms.
+    """
+    points = max(m + r - 1 for m, r in zip(tile, kernel, strict=True))
+    return 3e-6 if points <= 4 else 3e-5 if points <= 6 else 6e-5
+
+
+def is_plain(attrs: Mapping[str, Any], weights: Sequence[int], block: int) -> bool:
+    """Whether a convolution has one group and no strides, and works on whole blocks.
+
+    Args:
+        attrs: of the operator of ONNX, its defaults left out or not.
+        weights: their shape: outputs, inputs, height and width.
+        block: channels per block.
+    """
+    return (
+        attrs.get("group", 1) == 1
+        and all(one == 1 for name in ("strides", "dilations") for one in attrs.get(name) or ())
+        and weights[0] % block == 0
+        and weights[1] % block == 0
+    )
+
+
 def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
     """The nodes that can be replaced.
 
@@ -57,8 +83,8 @@ def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
     for node in model.graph.node:
         if node.domain == _BLOCKED and node.op_type == "Conv":
             weights = shapes.get(node.input[1], ())
-            if len(weights) == 4 and _is_plain(node, weights, shapes, block):
-                tiles = _TILES.get((weights[2], weights[3]), ())
+            if len(weights) == 4 and _is_ours(node, weights, shapes, block):
+                tiles = TILES.get((weights[2], weights[3]), ())
                 if tiles:
                     ways = (_way(node, tile, r, block) for tile in tiles for r in (False, True))
                     yield Site((node.name,), tuple(ways))
@@ -68,21 +94,17 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def _is_plain(
+def _is_ours(
     node: onnx.NodeProto,
     weights: Sequence[int],
     shapes: Mapping[str, Sequence[int]],
     block: int,
 ) -> bool:
-    """Whether it is a convolution of one group without strides, on whole blocks."""
     attrs = _attributes(node)
     activation, parameters = _activation(node)
     return (
         attrs.get("auto_pad", b"NOTSET") == b"NOTSET"
-        and attrs.get("group", 1) == 1
-        and all(one == 1 for name in ("strides", "dilations") for one in attrs.get(name) or ())
-        and weights[0] % block == 0
-        and weights[1] % block == 0
+        and is_plain(attrs, weights, block)
         and activation in _ACTIVATIONS
         and len(parameters) == _ACTIVATIONS[activation][1]
         and (len(node.input) < 3 or not node.input[2] or node.input[2] in shapes)
