@@ -195,6 +195,7 @@ def _table(found: Comparison) -> Table:
         ("operators", str(found.operators), [str(r.operators) for r in results]),
         ("graphs visited", "", counts(r.graphs for r in results)),
         ("substitutions tried", "", counts(r.tried for r in results)),
+        ("left sides compared", "", counts(r.compared for r in results)),
         ("e-nodes", "", counts(r.enodes for r in results)),
         ("time", "", [f"{r.time_s:.2f} s" for r in results]),
         ("best after", "", [f"{r.best_after_s:.2f} s" for r in results]),

@@ -8,7 +8,11 @@ from importlib.metadata import entry_points
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from eqsat_opt.errors import OptionError
+from eqsat_opt.search.dpp import Dpp
+from eqsat_opt.search.enumeration import Enumeration
 from eqsat_opt.search.metaflow import MetaFlow
+from eqsat_opt.search.pruning import Pruning
+from eqsat_opt.search.sampling import Sampling
 from eqsat_opt.search.search import Search
 
 __all__ = ["GROUP", "make_search", "search_names"]
@@ -16,7 +20,7 @@ __all__ = ["GROUP", "make_search", "search_names"]
 GROUP = "eqsat_opt.searches"
 """Entry points of packages: a name, and the class of a search."""
 
-_OWN: tuple[type[Search], ...] = (MetaFlow,)
+_OWN: tuple[type[Search], ...] = (MetaFlow, Enumeration, Pruning, Dpp, Sampling)
 
 
 def search_names() -> tuple[str, ...]:

@@ -88,6 +88,7 @@ class SearchResult:
         tried: substitutions tried.
         duplicates: substitutions that led to a graph seen before.
         pruned: substitutions that led to a graph too expensive or too large.
+        compared: how often a left side was compared with an operator.
     """
 
     graph: Graph
@@ -101,6 +102,7 @@ class SearchResult:
     tried: int
     duplicates: int = 0
     pruned: int = 0
+    compared: int = 0
 
 
 class Search(Protocol):
