@@ -42,6 +42,7 @@ def branch_paths(
         best=known,
         max_steps=max_steps,
         tail=instance.alpha * max((finish[r] for r in instance.roots), default=0.0),
+        load=instance.load,
         capacity=instance.capacity,
     )
     search.run(union(masks, instance.roots))

@@ -42,6 +42,7 @@ class PathInstance(Instance):
     Costs may be negative (see `signed`).
 
     Attributes:
+        load: what each option uses of each limited metric.
         path: time that each option adds to a chain, not negative.
         alpha: weight of the longest chain.
         capacity: largest total of each column of `load`.
@@ -49,6 +50,7 @@ class PathInstance(Instance):
         settled: class to option (the problem's numbers), for classes that cost and last nothing.
     """
 
+    load: list[tuple[float, ...]]
     path: list[float]
     alpha: float
     capacity: tuple[float, ...]

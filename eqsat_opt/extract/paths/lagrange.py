@@ -123,7 +123,6 @@ class _Dual:
         self._capacity = np.array(list(limits.values()), dtype=np.float64)
         self._start = time.perf_counter()
         self._deadline = deadline
-        self._plain = Objective({problem.metrics[0]: 1.0})
         self.points: list[_Point] = []
         self.bound = 0.0
         self._multipliers = (0.0,) * len(self._limits)
@@ -175,7 +174,6 @@ class _Dual:
         return solve_priced(
             self._problem,
             prices,
-            self._plain,
             incumbent=raise_choice(self._problem, known.rows) if known else None,
             settings=replace(self._settings, gap=max(self._settings.gap / 2, precision)),
             time_limit_s=max(0.0, remaining / 3),
@@ -230,7 +228,7 @@ class _Dual:
         owner = self._problem.implementation_node()
         nodes = {int(owner[row]) for point in self.points for row in point.rows.values()}
         allowed = np.isin(owner, sorted(nodes))
-        objective = Objective(self._plain.weights, limits=self._limits)
+        objective = Objective({self._problem.metrics[0]: 1.0}, limits=self._limits)
         priced = np.where(allowed, self._cost, np.inf)
         part = reduce_paths(from_problem(self._problem, priced, objective))
         known = self.feasible()

@@ -41,9 +41,7 @@ def compare_options(
     rules.drop_cyclic()
     rules.find_forced()
     rules.drop_dominated()
-    if not draft.load.shape[1]:
-        trees = rules.drop_dominated_by_trees()
-        rules.drop_too_dear(start, trees)
+    rules.drop_too_dear(start, rules.drop_dominated_by_trees())
     alive = np.array(rules.alive, dtype=bool)
     forced = np.array(rules.forced, dtype=bool)
     return replace(draft, forced=forced).with_options(alive), rules.steps
@@ -105,12 +103,11 @@ class _Comparison:
                     stack.append(d)
 
     def drop_dominated(self) -> None:
-        """Drop A if a B of its class uses no more, and needs only what lies below A anyway.
+        """Drop A if a B of its class costs no more, and needs only what lies below A anyway.
 
         Below A means below its class too, so B cannot close a cycle.
         """
         alive, below, cost = self.alive, self.sets.below, self.cost
-        load = self.draft.load.tolist() if self.draft.load.shape[1] else None
         for c, m in enumerate(self.members):
             options, rivals = self._rivals(m)
             wants = [(cost[b], b, self._wanted(c, b)) for b in options[:rivals]]
@@ -119,9 +116,7 @@ class _Comparison:
                 for price, b, want in wants:
                     if price > cost[a]:
                         break
-                    if want & beyond or b == a or not alive[b]:
-                        continue
-                    if load is None or all(x <= y for x, y in zip(load[b], load[a], strict=True)):
+                    if not want & beyond and b != a and alive[b]:
                         alive[a] = False
                         break
 

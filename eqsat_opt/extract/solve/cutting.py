@@ -62,7 +62,7 @@ def tighten(
     """Solve the relaxation, add violated cuts, repeat until it stalls.
 
     Args:
-        instance: what to bound; limits are not looked at.
+        instance: what to bound.
         upper: cost of a known solution, infinite if there is none.
         rounds: rounds of cuts, at most.
         gap: relative gap to `upper` at which to stop.

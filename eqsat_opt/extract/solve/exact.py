@@ -26,7 +26,6 @@ without tightening each core. Cores prove most of what the relaxation is too wea
 they take is a matter of luck, so that another try may be short where one was long."""
 
 _WORKERS = 8
-_LIMIT_BITS = 52  # of the scaled left side of a limit; int64 leaves room for sums
 _COST_BITS = 36  # of the scaled objective: 1e-11 of it for each option
 
 
@@ -49,7 +48,6 @@ def solve_exactly(
     instance: Instance,
     *,
     hint: Sequence[int] | None = None,
-    capacity: Sequence[float] = (),
     time_limit_s: float = 10.0,
     work_limit: float = math.inf,
     lower_bound: float = 0.0,
@@ -62,7 +60,6 @@ def solve_exactly(
     Args:
         instance: what to extract from.
         hint: a solution to start from, `[n_classes]` options.
-        capacity: largest total of each column of `instance.load`.
         time_limit_s: wall-clock limit.
         work_limit: limit on the solver's own count of work, about as many seconds on one core.
         lower_bound: of the instance's cost, as far as it is known.
@@ -82,10 +79,6 @@ def solve_exactly(
     component = strong_components(instance.members, instance.children)
     x, y = _choice_variables(model, instance)
     levels = _level_variables(model, instance, component, x)
-    for column, limit in enumerate(capacity):
-        loads = [load[column] for load in instance.load]
-        scaled, scale = _scaled(loads, sum(loads), _LIMIT_BITS)
-        model.add(cp_model.LinearExpr.weighted_sum(x, scaled) <= _floor(limit * scale))
     reference = min(_finite_cost(instance, hint), _dearest(instance))
     costs, scale = _scaled(instance.cost, reference, _COST_BITS)
     total = cp_model.LinearExpr.weighted_sum(x, costs)
@@ -262,10 +255,6 @@ def _scaled(numbers: Sequence[float], reference: float, bits: int) -> tuple[list
     if largest * scale * len(numbers) > 2**61:
         scale = 2.0**61 / (largest * len(numbers))
     return [math.floor(n * scale) for n in numbers], scale
-
-
-def _floor(x: float) -> int:
-    return math.floor(x * (1 + 1e-12))  # 0.29 · 100 is 28.999999999999996
 
 
 def _finite_cost(instance: Instance, hint: Sequence[int] | None) -> float:

@@ -44,7 +44,7 @@ def improve_by_neighbourhoods(
     """Solve neighbourhoods of a solution until they bring nothing any more.
 
     Args:
-        instance: what is extracted; limits are not looked at.
+        instance: what is extracted.
         choice: `[n_classes]` options; needed classes must have one, and no cycle may exist anywhere
             in the choice.
         patience: neighbourhoods without a gain after which to stop; small instances stop earlier,
@@ -251,7 +251,6 @@ def _restricted(solution: _Solution, free: set[int], needed: Sequence[int]) -> I
         option_class=[local[c] for c, _, _ in rows],
         children=[tuple(sorted(local[d] for d in kept)) for _, _, kept in rows],
         cost=[0.0 if c in free_of_charge else base.cost[i] for c, i, _ in rows],
-        load=[() for _ in rows],
         roots=tuple(local[c] for c in [*needed, *held]),
         class_ids=classes,
         option_ids=[i for _, i, _ in rows],

@@ -42,7 +42,7 @@ def search_parts(
         shape = part.shape()
         if shape in solved:
             known = solved[shape]
-            answer = answer.better(part, known.choice, settings).bounded(known.lower_bound)
+            answer = answer.better(part, known.choice).bounded(known.lower_bound)
         else:
             until = min(deadline, now + max(0.0, deadline - now) * share)
 
