@@ -24,13 +24,7 @@ def explain_stage(
 ) -> None:
     """Search as far as needed, print the first rows of a stage, and write all of it.
 
-    Args:
-        model: as given.
-        stage: its name.
-        options: of the search.
-        lines: rows to print; 0 prints all, None a screen full of shortened ones.
-        json: where to write the stage; `-` is standard output, without text.
-        quiet: whether to print nothing.
+    Prints all where `lines` is 0, and a screen full of shortened ones where it is None.
 
     Raises:
         OptionError: there is no such stage, or the number of lines is negative.

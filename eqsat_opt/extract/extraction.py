@@ -203,13 +203,9 @@ def totals(problem: Problem, choice: Choice) -> dict[str, float]:
 def longest_chain(
     problem: Problem, choice: Choice, order: Sequence[int], weights: FloatArray
 ) -> float:
-    """Length of the longest chain of implementations that wait for each other.
+    """Longest chain of implementations that wait for each other, each as long as its weights say.
 
-    Args:
-        problem: what was chosen from.
-        choice: what was chosen.
-        order: the needed classes, children before parents (`active_order`).
-        weights: `[n_metrics]`, the share of each metric in the length of an implementation.
+    `order` is that of `active_order`; `weights` are `[n_metrics]`.
     """
     finish: dict[int, float] = {}
     for cls in order:

@@ -47,9 +47,6 @@ EQUATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({
 def axioms(equations: Sequence[str] | None = None) -> tuple[Rule, ...]:
     """The rules that state the given equations (all 23 if ``None``), each once.
 
-    Args:
-        equations: keys of :data:`EQUATIONS`, or names of rules of the book.
-
     Raises:
         RuleError: for a name that is neither.
     """

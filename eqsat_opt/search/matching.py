@@ -81,12 +81,7 @@ def _indexed(rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], Mapping[str, Se
 
 
 class Matching:
-    """Finds the rewrites of one set of rules in graphs over one set of terms.
-
-    Args:
-        terms: of the search.
-        rules: read both ways where they are bidirectional.
-    """
+    """Finds the rewrites of one set of rules in graphs over one set of terms."""
 
     def __init__(self, terms: Terms, rules: Sequence[Rule]) -> None:
         self._terms = terms

@@ -38,11 +38,6 @@ def program_for(
 ) -> Program:
     """The program in which ``rules``, read both ways where they are equations, meet ``terms``.
 
-    Args:
-        rules: of any direction.
-        terms: what the e-graph will hold.
-        exact: whether every bit counts.
-
     Raises:
         RuleError: a rule cannot be compiled.
     """

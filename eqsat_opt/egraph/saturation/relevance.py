@@ -35,10 +35,6 @@ def relevant(rules: Sequence[Rule], operators: Iterable[str]) -> list[Rule]:
     """The rules that may match in a graph of ``operators``, in their order.
 
     A rule that cannot be compiled stays, so that the compiler says why, whatever the model.
-
-    Args:
-        rules: directed ones.
-        operators: names of the operators that the graph holds.
     """
     known = set(operators)
     sides = _sides(tuple(rules))

@@ -19,11 +19,6 @@ def branch_paths(
 ) -> tuple[list[int] | None, bool]:
     """Search all choices, bounded by the cheapest options of the classes known to be needed.
 
-    Args:
-        instance: what is extracted.
-        choice: a solution to beat, if one is known.
-        max_steps: options that may be tried.
-
     Returns:
         The best choice found (the given one unless something is cheaper), and whether that is
         proven: optimal, or None where no solution exists.

@@ -115,12 +115,7 @@ class PathInstance(Instance):
         return {**self.settled, **{self.class_ids[c]: self.option_ids[choice[c]] for c in order}}
 
     def choice(self, rows: Mapping[int, int], fill: Sequence[int]) -> list[int]:
-        """A choice that follows the problem's rows where their options are left.
-
-        Args:
-            rows: class to row of `impl_cost`.
-            fill: `[n_classes]` options for all other classes.
-        """
+        """A choice that follows the problem's rows where their options are left, else `fill`."""
         chosen = list(fill)
         for c, m in enumerate(self.members):
             wanted = rows.get(self.class_ids[c])

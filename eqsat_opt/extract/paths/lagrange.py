@@ -70,13 +70,9 @@ def bound_limited(
 ) -> Iterator[Relaxed]:
     """Solutions and bounds for the least total cost under limits, better and better.
 
-    Args:
-        problem: what to choose from.
-        cost: `[n_implementations]`; an infinite cost forbids.
-        limits: metric name to the largest total allowed.
-        settings: of the ordinary extractions.
-        deadline: `time.perf_counter()` value at which to stop.
-        best: cost of the best solution known to the caller, within the limits.
+    Costs are `[n_implementations]`, and an infinite one forbids. `best` is the cost of the best
+    solution that the caller knows within the limits; `deadline` is a value of
+    `time.perf_counter()`.
 
     Yields:
         What is known so far; the rows of the last step keep the limits, if any could be found.

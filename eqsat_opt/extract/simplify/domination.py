@@ -28,11 +28,8 @@ def compare_options(
 
     Reads the forced classes as free: edges to them from other components must have been cut.
 
-    Args:
-        draft: what to shrink; every class must be computable.
-        start: a known solution (class to option, in the problem's numbers), whose cost prunes where
-            it covers a connected part.
-        work: rough count of elementary steps that may be taken.
+    Every class must be computable. A known solution `start` (class to option, in the problem's
+    numbers) prunes where it covers a connected part; `work` is a rough count of steps to take.
 
     Returns:
         The draft without the options, and the steps taken.
@@ -216,9 +213,7 @@ class _Comparison:
     def drop_too_dear(self, start: Mapping[int, int] | None, trees: list[float]) -> None:
         """Drop an option if every solution with it costs more than a known one.
 
-        Args:
-            start: a known solution.
-            trees: `[n_classes]`, cost of a tree of each class, as far as it is not paid anyway.
+        `trees` are what a tree of each class costs beyond what is paid anyway.
         """
         part = self.draft.part
         upper = self._known_costs(start) * (1 + 1e-9)  # for sums in another order

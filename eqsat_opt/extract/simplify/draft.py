@@ -126,12 +126,7 @@ class Draft:
         return graph
 
     def reached(self, start: BoolArray, chosen: BoolArray | None = None) -> BoolArray:
-        """Classes that can be reached from some classes, these included.
-
-        Args:
-            start: `[n_classes]`, where to start.
-            chosen: which of `class_edges` to follow; all if None.
-        """
+        """Classes that can be reached from some, these included, by the chosen `class_edges`."""
         tails, heads, _ = self.class_edges
         graph = self.graph.copy() if chosen is None else self._graph(tails[chosen], heads[chosen])
         source = graph.add_node(None)

@@ -68,9 +68,7 @@ class Answer:
 def first_answer(part: Instance, start: Mapping[int, int]) -> Answer:
     """Best of the given solution and the greedies; the given one wins ties.
 
-    Args:
-        part: what to solve.
-        start: class to option (numbers of the problem); need not fit the part completely.
+    The given one need not fit the part completely.
     """
     answer = Answer(None, math.inf, part.trivial_bound())
     if start:

@@ -19,12 +19,6 @@ def branch_and_bound(
 ) -> tuple[list[int], bool]:
     """Search all choices, bounded by the cheapest options of the classes known to be needed.
 
-    Args:
-        instance: what is extracted.
-        choice: a solution to beat.
-        max_steps: options that may be tried.
-        max_classes: give up at once above this size.
-
     Returns:
         The best choice found (the given one unless something is cheaper), and whether it is
         proven optimal.

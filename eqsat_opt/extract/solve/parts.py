@@ -21,12 +21,7 @@ def search_parts(
 ) -> list[Answer]:
     """Improve the answer of each part, small parts first; equal parts are solved once.
 
-    Args:
-        parts: independent instances.
-        answers: what is known of each.
-        settings: how hard to search.
-        deadline: `time.perf_counter()` value; time that a part does not use goes to larger ones.
-        report: called with the number of a part, the stage and its new answer.
+    Told are the number of a part, the stage and its new answer.
     """
     improved = list(answers)
     solved: dict[tuple[object, ...], Answer] = {}

@@ -69,8 +69,7 @@ def lower_choice(problem: Problem, choice: Choice) -> dict[int, int]:
 class BestRows:
     """The best solution offered; an earlier one stays unless a later one is clearly better.
 
-    Args:
-        value_of: value of a solution; infinite if it breaks a limit.
+    `value_of` is infinite for what breaks a limit.
     """
 
     def __init__(self, value_of: Callable[[Rows], float]) -> None:

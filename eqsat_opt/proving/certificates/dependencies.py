@@ -117,13 +117,7 @@ def _text(places: Iterable[_Place], operators: Iterable[str] = ()) -> str:
 def _reach(
     start: Iterable[_Place], operators: Iterable[str] = (), known: Set[_Place] = frozenset()
 ) -> set[_Place]:
-    """The statements that some statements use, and these, but for those that are known.
-
-    Args:
-        start: the first.
-        operators: whose entries in tables are used.
-        known: where it ends.
-    """
+    """The statements that some statements use, and these, but for those that are known."""
     found: set[_Place] = set()
     whole: set[str] = set()
     todo = list(start)
