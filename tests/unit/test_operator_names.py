@@ -42,7 +42,9 @@ HELD: dict[str, dict[str, str]] = {
             "LessOrEqual Max Min Mish Mul Or Reciprocal Rsqrt Scale Shift Sigmoid Softplus Sqrt "
             "Square Swish Tanh",
         "ir/mappings/linear.py": "Add Conv ConvTranspose MatMul Mul Transpose",
-        "ir/mappings/movement.py": "Concat Expand Gather Pad Reshape Slice Transpose",
+        "ir/mappings/movement.py":
+            "BatchNormalization Concat Expand Gather InstanceNormalization Pad Reshape Slice "
+            "Transpose",
         "ir/mappings/normalisation.py":
             "Add BatchNormalization Center Div InstanceNormalization LayerNormalization Mul Pow "
             "RMSNormalization ReduceMean RmsN Sqrt Sub",
