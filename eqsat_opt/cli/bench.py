@@ -23,6 +23,7 @@ __all__ = ["bench_models"]
 
 
 def bench_models(
+    context: typer.Context,
     model: a.Model,
     other: Annotated[
         str,
@@ -40,15 +41,7 @@ def bench_models(
     debug: a.Debug = False,
 ) -> None:
     """Race two models and compare their outputs; the exit code is 2 if these differ."""
-    options = a.make_options(
-        input_shape,
-        numerics=numerics,
-        budget_s=budget,
-        threads=threads,
-        check=check,
-        seed=seed,
-        custom_ops=custom_ops or (),
-    )
+    options = a.make_options(context)
     from eqsat_opt import api
 
     check_writable(json, api.files_of(model, other), noun="a file of the model")

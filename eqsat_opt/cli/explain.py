@@ -22,6 +22,7 @@ __all__ = ["explain_model"]
 
 
 def explain_model(
+    context: typer.Context,
     model: a.Model,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="List the kernels with their prices as well.")
@@ -67,23 +68,7 @@ def explain_model(
         raise OptionError("--lines counts the rows of a stage; name one with --stage")
     if stage is not None and kernels:
         raise OptionError("--kernels does not belong to a stage; leave out --kernels or --stage")
-    options = a.make_options(
-        input_shape,
-        objective=objective,
-        limits=limit or (),
-        rules=rules,
-        numerics=numerics,
-        effort=effort,
-        budget_s=budget,
-        threads=threads,
-        nodes=nodes,
-        measure=False if no_measure else None,
-        deadline_s=deadline,
-        seed=seed,
-        store=store,
-        custom_ops=custom_ops or (),
-        backends=backends.split(","),
-    )
+    options = a.make_options(context)
     from eqsat_opt import api
 
     check_writable(json, api.files_of(model), noun="a file of the model")

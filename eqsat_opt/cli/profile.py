@@ -25,10 +25,7 @@ _Store = Annotated[
 _File = Annotated[str, typer.Argument(metavar="FILE", help="A JSON file.", show_default=False)]
 
 
-@app.callback(invoke_without_command=True)
-def _profile(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app.callback(invoke_without_command=True)(a.show_help)
 
 
 def _opened(path: str | None) -> ProfileStore:

@@ -22,10 +22,7 @@ __all__ = ["app"]
 app = typer.Typer(help="List or build the built-in benchmark models.", no_args_is_help=False)
 
 
-@app.callback(invoke_without_command=True)
-def _zoo(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app.callback(invoke_without_command=True)(a.show_help)
 
 
 @app.command("list")

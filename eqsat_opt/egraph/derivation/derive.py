@@ -295,18 +295,10 @@ def derive(
     seed: int = 0,
     minimise: bool = True,
 ) -> Derivation | None:
-    """Derive ``goal``, read left to right, from ``axioms``.
+    """Derive ``goal``, read left to right, from ``axioms``; :class:`Prover` explains the others.
 
-    Args:
-        goal: what to derive; an axiom of its name is not used. A root that is the same on both
-            sides only puts its term into the e-graph.
-        axioms: rules, read both ways where they are bidirectional; those that are not
-            :func:`readable` are left out.
-        iterations: rounds of all axioms before it is given up.
-        nodes: e-nodes beyond which it is given up.
-        most: generic instances at which it has to be derived.
-        seed: of the instances.
-        minimise: find out which axioms are needed; otherwise all that fired are reported.
+    An axiom of the goal's name is not used. A root that is the same on both sides only puts its
+    term into the e-graph.
 
     Returns:
         How it follows, or ``None``: then it may be wrong, need other axioms, or need more rounds.

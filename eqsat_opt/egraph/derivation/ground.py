@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.graph import Attrs, Constant, Graph, attributes
+from eqsat_opt.ir.graph import Attrs, Constant, attributes
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules.bindings import Bindings, Undefined, operator, type_of
@@ -70,12 +70,4 @@ class GroundTerms:
             for name in self.leaves
             if self.kinds.get(name) == "Weight"
         }
-        graph = Graph(inputs=(), outputs=(), nodes=(), constants={}, types={})
-        return Lowered(
-            graph=graph,
-            terms=tuple(self.nodes),
-            value={},
-            leaf_names=tuple(self.leaves),
-            constants=constants,
-            opaque=(),
-        )
+        return Lowered.of_terms(self.nodes, self.leaves, constants)
