@@ -172,9 +172,7 @@ def _assumption(found: Comparison) -> str:
 
 def _table(found: Comparison) -> Table:
     """One column per method, so that any terminal is wide enough."""
-    from rich.table import Table
-
-    from eqsat_opt.wording import count_text, time_text
+    from eqsat_opt.wording import count_text, plain_table, time_text
 
     def counts(values: Iterable[int | None]) -> list[str]:
         return ["" if value is None else count_text(value) for value in values]
@@ -196,10 +194,8 @@ def _table(found: Comparison) -> Table:
         ("ended", "", [_ended(r) for r in results]),
         ("outputs", "", [_verdict(r) for r in results]),
     )  # fmt: skip
-    titles = ("", "original", *(result.method for result in results))
-    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    methods = (result.method for result in results)
+    table = plain_table("", "original", *methods, right=slice(1, None))
     for name, before, cells in rows:
         if before or any(cells):
             table.add_row(name, before, *cells)

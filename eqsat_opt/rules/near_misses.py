@@ -73,10 +73,8 @@ def near_misses(
     A place where a rule applies in one way is not listed for another way in which it misses. Where
     it misses in several ways, the one counts in which most of its conditions hold.
 
-    Args:
-        graphs: a value of one name is one place in all of them.
-        rules: read in all their directions, and in other orders of commuting operands.
-        time_limit_s: seconds; rules that are not reached are left out.
+    Rules are read in all their directions and orders of commuting operands; those that are not
+    reached in time are left out. A value of one name is one place in all graphs.
     """
     deadline = time.monotonic() + time_limit_s
     matchers = [Matcher(graph, in_any_order) for graph in graphs]

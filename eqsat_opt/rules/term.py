@@ -34,6 +34,7 @@ __all__ = [
     "ops",
     "parts",
     "real",
+    "shown",
     "slice_",
     "sqrt",
 ]
@@ -276,11 +277,12 @@ class Apply(Term):
             return f"({self.args[0]} {infix} {self.args[1]})"
         if self.op == MAP:
             return f"{self.attrs['f']}({self.args[0]})"
-        attrs = [f"{k}={_show(v)}" for k, v in self.attrs.items()]
+        attrs = [f"{k}={shown(v)}" for k, v in self.attrs.items()]
         return f"{self.op}({', '.join([*map(str, self.args), *attrs])})"
 
 
-def _show(value: AttrPattern) -> str:
+def shown(value: object) -> str:
+    """A value, or a list of values in parentheses."""
     return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
 
 

@@ -166,7 +166,7 @@ class _Dual:
 
     def _solve(self, prices: FloatArray, precision: float) -> Solution:
         remaining = self._deadline - time.perf_counter()
-        known = min(self.points, key=lambda p: _total(prices, p.rows), default=None)
+        known = min(self.points, key=lambda p: prices[list(p.rows.values())].sum(), default=None)
         return solve_priced(
             self._problem,
             prices,
@@ -244,7 +244,3 @@ class _Dual:
         if solved.choice is None:
             return self._step(known.rows if known else None)
         return self._step(part.rows(solved.choice))
-
-
-def _total(prices: FloatArray, rows: Rows) -> float:
-    return float(prices[list(rows.values())].sum())

@@ -79,7 +79,9 @@ def solve_exactly(
     component = strong_components(instance.members, instance.children)
     x, y = _choice_variables(model, instance)
     levels = _level_variables(model, instance, component, x)
-    reference = min(_finite_cost(instance, hint), _dearest(instance))
+    reference = math.fsum(max((instance.cost[i] for i in m), default=0.0) for m in instance.members)
+    if hint is not None:
+        reference = min(instance.evaluate(hint), reference)
     costs, scale = _scaled(instance.cost, reference, _COST_BITS)
     total = cp_model.LinearExpr.weighted_sum(x, costs)
     model.minimize(total)
@@ -255,11 +257,3 @@ def _scaled(numbers: Sequence[float], reference: float, bits: int) -> tuple[list
     if largest * scale * len(numbers) > 2**61:
         scale = 2.0**61 / (largest * len(numbers))
     return [math.floor(n * scale) for n in numbers], scale
-
-
-def _finite_cost(instance: Instance, hint: Sequence[int] | None) -> float:
-    return math.inf if hint is None else instance.evaluate(hint)
-
-
-def _dearest(instance: Instance) -> float:
-    return math.fsum(max((instance.cost[i] for i in m), default=0.0) for m in instance.members)

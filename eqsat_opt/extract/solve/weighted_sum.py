@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.simplify.fixpoint import Reduction, simplify
 from eqsat_opt.extract.solve.answer import Answer, Settings, first_answer
 from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
-from eqsat_opt.extract.solve.parts import search_parts
+from eqsat_opt.extract.solve.stages import improve
 
 __all__ = ["BestRows", "Rows", "Solution", "lower_choice", "raise_choice", "solve_priced"]
 
@@ -127,7 +127,7 @@ def solve_priced(
     tally.tell("greedy")
     if settings.method != "greedy" and relative_gap(tally.cost(), chain) > settings.gap + _TIE:
         try:
-            tally.answers = search_parts(parts, answers, settings, deadline, report=tally.update)
+            tally.answers = _search_parts(parts, answers, settings, deadline, report=tally.update)
         except KeyboardInterrupt:
             if not settings.interruptible:
                 raise
@@ -141,6 +141,45 @@ def solve_priced(
         # Greedies can do worse on the simplified problem, and nothing may be worse than they are.
         _offer_greedies(instance, best)
     return Solution(best.rows, min(lower_bound, best.value))
+
+
+def _search_parts(
+    parts: Sequence[Instance],
+    answers: Sequence[Answer],
+    settings: Settings,
+    deadline: float,
+    report: Callable[[int, str, Answer], None] = lambda index, stage, answer: None,
+) -> list[Answer]:
+    """Improve the answer of each part, small parts first; equal parts are solved once.
+
+    Told are the number of a part, the stage and its new answer.
+    """
+    improved = list(answers)
+    solved: dict[tuple[object, ...], Answer] = {}
+    order = sorted(range(len(parts)), key=lambda k: (parts[k].n_options, k))
+    size_left = sum(part.n_options for part in parts)
+    for k in order:
+        part, answer = parts[k], improved[k]
+        now = time.perf_counter()
+        share = part.n_options / size_left
+        size_left -= part.n_options
+        if answer.closed(settings.gap) or now >= deadline:
+            continue
+        shape = part.shape()
+        if shape in solved:
+            known = solved[shape]
+            answer = answer.better(part, known.choice).bounded(known.lower_bound)
+        else:
+            until = min(deadline, now + max(0.0, deadline - now) * share)
+
+            def note(stage: str, found: Answer, k: int = k) -> None:
+                report(k, stage, found)
+
+            answer = improve(part, answer, settings, until, report=note)
+            solved[shape] = answer
+        improved[k] = answer
+        report(k, "solver", answer)
+    return improved
 
 
 def _offer_greedies(instance: Instance, best: BestRows) -> None:

@@ -23,10 +23,6 @@ __all__ = ["write_reduction"]
 _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 
 
-def _axes_are_an_input(op_type: str, opset: int) -> bool:
-    return opset >= (13 if op_type == "ReduceSum" else 18)
-
-
 @reads(*_REDUCTIONS)
 def _read_reduction(call: Call, context: ImportContext) -> None:
     x = context.type(call.inputs[0])
@@ -64,7 +60,7 @@ def write_reduction(
     out: str | None = None,
 ) -> str:
     """A reduction with its axes where the opset wants them."""
-    if _axes_are_an_input(op, context.opset):
+    if context.opset >= (13 if op == "ReduceSum" else 18):
         return context.op(
             op, [x, context.constant(np.asarray(axes, np.int64))], out, keepdims=keepdims
         )

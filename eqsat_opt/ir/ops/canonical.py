@@ -38,17 +38,9 @@ def _shift(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     return domain.add(x, domain.constant(attrs["offset"], x))
 
 
-def _square(domain: Domain, operands: Sequence[Array], _attrs: AttrMap) -> Array:
-    return domain.mul(operands[0], operands[0])
-
-
 def _rsqrt(domain: Domain, operands: Sequence[Array], _attrs: AttrMap) -> Array:
     root = domain.apply("Sqrt", {}, operands[0])
     return domain.div(np.broadcast_to(domain.constant(1, root), root.shape), root)
-
-
-def _center(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    return domain.sub(operands[0], mean(domain, operands[0], attrs["axes"]))
 
 
 def _rms(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
@@ -78,7 +70,7 @@ _pointwise(
     "Square",
     {},
     _same,
-    _square,
+    lambda d, x, _a: d.mul(x[0], x[0]),
     elementwise(lambda x, _a: Times((x[0], x[0]))),
     traits=traits("ring"),
     doc="`x` times `x`",
@@ -96,7 +88,7 @@ _reduction(
     "Center",
     {"axes": "ints"},
     _along,
-    _center,
+    lambda d, x, a: d.sub(x[0], mean(d, x[0], a["axes"])),
     index_reduction.center,
     flops=2,
     doc="`x` less its mean over `axes`",
@@ -141,15 +133,11 @@ def _repeat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return TensorType(x.dtype, (*x.shape[:axis], x.shape[axis] * repeats, *x.shape[axis + 1 :]))
 
 
-def _repeat(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    return np.repeat(operands[0], attrs["repeats"], axis=attrs["axis"])
-
-
 _moving(
     "Repeat",
     {"axis": "int", "repeats": "int"},
     _repeat_type,
-    _repeat,
+    lambda _d, x, a: np.repeat(x[0], a["repeats"], axis=a["axis"]),
     index_movement.repeat,
     traits=traits("along"),
     doc="every slice along `axis`, `repeats` times in a row: (a, b) becomes (a, a, b, b)",

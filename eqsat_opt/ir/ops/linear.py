@@ -41,10 +41,6 @@ def _matmul_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return TensorType(a.dtype, tuple(shape))
 
 
-def _matmul_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
-    return dim_product(output.shape) * inputs[0].shape[-1] * 2
-
-
 define(
     "contraction",
     "MatMul",
@@ -53,7 +49,7 @@ define(
     lambda d, x, _a: d.matmul(x[0], x[1]),
     index_linear.matmul,
     arity=2,
-    flops=_matmul_flops,
+    flops=lambda x, y, _a: dim_product(y.shape) * x[0].shape[-1] * 2,
     traits=traits("ring"),
     onnx=OnnxForm(),
 )
@@ -265,15 +261,11 @@ def _deconv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     return _conv(domain, [stretched, weights, *operands[2:]], plain)
 
 
-def _deconv_flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
-    return dim_product(inputs[0].shape) * dim_product(inputs[1].shape[1:]) * 2
-
-
 _convolution(
     "ConvTranspose",
     {**_CONV_ATTRS, "output_padding": "ints"},
     _deconv_type,
     _deconv,
     index_linear.deconv,
-    flops=_deconv_flops,
+    flops=lambda x, _y, _a: dim_product(x[0].shape) * dim_product(x[1].shape[1:]) * 2,
 )

@@ -13,6 +13,7 @@ from eqsat_opt.ir.ops._base import (
     Array,
     AttrMap,
     Domain,
+    EvalFn,
     Trait,
     define,
     per_operand_element,
@@ -47,10 +48,6 @@ def _finish(x: Array, kept: Array, attrs: AttrMap) -> Array:
     return kept.reshape(tuple(s for i, s in enumerate(x.shape) if i not in attrs["axes"]))
 
 
-def _sum(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    return _finish(operands[0], domain.sum(operands[0], attrs["axes"]), attrs)
-
-
 def _mean(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
     count = math.prod(x.shape[a] for a in attrs["axes"])
@@ -81,8 +78,8 @@ def _prod(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     return _finish(x, reduce(domain.mul, factors, one).reshape(shape), attrs)
 
 
-REDUCTIONS = {
-    "ReduceSum": _sum,
+REDUCTIONS: dict[str, EvalFn] = {
+    "ReduceSum": lambda d, x, a: _finish(x[0], d.sum(x[0], a["axes"]), a),
     "ReduceMean": _mean,
     "ReduceMax": _max,
     "ReduceMin": _min,

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, dim_product
+from eqsat_opt.ir.dims import dim_product
 from eqsat_opt.ir.ops import index_linear
 from eqsat_opt.ir.ops._base import (
     Array,
@@ -115,11 +115,9 @@ def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> 
     return domain.div(total, np.broadcast_to(count, total.shape).astype(x.dtype))
 
 
-def _pool_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMap) -> Dim:
-    return dim_product(output.shape) * dim_product(attrs["kernel"])
-
-
-_pool = partial(define, "window", flops=_pool_flops)
+_pool = partial(
+    define, "window", flops=lambda _x, y, a: dim_product(y.shape) * dim_product(a["kernel"])
+)
 _pool(
     "MaxPool",
     _POOL_ATTRS,
@@ -167,10 +165,6 @@ def _lrn_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return inputs[0]
 
 
-def _lrn_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMap) -> Dim:
-    return dim_product(output.shape) * (int(attrs["size"]) + 14)
-
-
 define(
     "window",
     "LRN",
@@ -178,7 +172,7 @@ define(
     _lrn_type,
     _lrn,
     index_linear.lrn,
-    flops=_lrn_flops,
+    flops=lambda _x, y, a: dim_product(y.shape) * (int(a["size"]) + 14),
     traits=traits("channel", "floats", "spatial"),
     onnx=OnnxForm(defaults={"alpha": 1e-4, "beta": 0.75, "bias": 1.0}),
 )
