@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,7 +48,7 @@ def _show(
         stats = opened.stats()
         rows = opened.rows() if kernels else []
     if json is not None:
-        write_json(stats.to_json(), json)
+        write_json(asdict(stats), json)
     if json == "-":
         return
     from rich.table import Table
