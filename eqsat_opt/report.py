@@ -14,6 +14,7 @@ from eqsat_opt.wording import (
     counted,
     entrant_text,
     percent_text,
+    plain_table,
     quantity_text,
     race_text,
     sizes_text,
@@ -390,11 +391,7 @@ class Report:
 
     def comparison_table(self) -> RenderableType:
         """Original and result, number by number."""
-        from rich.table import Table
-
-        table = Table("", "before", "after", "change", box=None, pad_edge=False, header_style="dim")
-        for column in table.columns[1:]:
-            column.justify = "right"
+        table = plain_table("", "before", "after", "change", right=slice(1, None))
         before, after = (sum(c.values()) for c in (self.operators_before, self.operators_after))
         table.add_row(
             "operators", count_text(before), count_text(after), change_text(before, after)

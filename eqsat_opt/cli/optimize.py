@@ -94,30 +94,7 @@ def optimize_model(
     debug: a.Debug = False,
 ) -> None:
     """Optimise a model; the original is written where nothing faster is found."""
-    options = a.make_options(
-        input_shape,
-        objective=objective,
-        limits=limit or (),
-        rules=rules,
-        numerics=numerics,
-        effort=effort,
-        budget_s=budget,
-        threads=threads,
-        nodes=nodes,
-        check=check,
-        strict=strict,
-        overwrite=overwrite,
-        race=False if no_race else None,
-        measure=False if no_measure else None,
-        alternatives=alternatives,
-        deadline_s=deadline,
-        seed=seed,
-        store=store,
-        custom_ops=custom_ops or (),
-        backends=backends.split(","),
-        tuned=tuned,
-        max_error=max_error,
-    )
+    options = a.make_options(context)
     from eqsat_opt import api
 
     target = api.default_output(model) if output is None else output

@@ -150,14 +150,8 @@ def compare_methods(
 ) -> Comparison:
     """Run every method on one graph.
 
-    Args:
-        graph: normalised.
-        rules: that every method reads; general equations, which are for derivations, are left out.
-        settings: what they may spend.
-        model: a name for the report.
-        sizes: of symbolic dimensions, for pricing; what is missing is assumed.
-        pricer: measures kernels; ``None`` prices them by the roofline.
-        progress: called with a stage and a detail.
+    General equations, which are for derivations, are left out of the rules. Symbolic dimensions
+    without a size get an assumed one for pricing; without a `pricer` that is the roofline.
     """
     clock = _Clock(pricer)
     known = Sizes.of(graph, sizes or {})
@@ -200,14 +194,6 @@ def check(
     session: OrtOptions,
 ) -> Comparison:
     """Compare the outputs of every result with those of the model.
-
-    Args:
-        comparison: with graphs.
-        staging: of the model.
-        numerics: how far results may move.
-        seeds: of random inputs, one each.
-        sizes: of symbolic dimensions.
-        session: how the runtime runs them.
 
     Raises:
         RuntimeFailed: the model or a result does not run.

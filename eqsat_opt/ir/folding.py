@@ -170,10 +170,6 @@ def evaluate_opaque(
 def shape_values(node: Node, operands: Sequence[Array]) -> Array | None:
     """The value of a node on integer tensors whose elements are dimensions.
 
-    Args:
-        node: a registry node.
-        operands: arrays of objects: ints, bools and :class:`~eqsat_opt.ir.dims.SymDim`.
-
     Returns:
         An array of objects, ``None`` where an element cannot be told.
     """

@@ -146,11 +146,7 @@ def held_bytes(constants: Iterable[Constant]) -> int:
 
 
 def folding_room(constants: Iterable[Constant]) -> int:
-    """Bytes that any value may have which a search folds: the model holds as much, or it is little.
-
-    Args:
-        constants: of the model.
-    """
+    """Bytes of any one value that a search folds: as many as the model holds, or few."""
     return max(_FOLDING_ROOM_BYTES, held_bytes(constants))
 
 

@@ -88,10 +88,6 @@ def _indexed(rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], Mapping[str, Se
 class Matching:
     """Finds the rewrites of one set of rules in graphs over one set of terms.
 
-    Args:
-        terms: of the search.
-        rules: read both ways where they are bidirectional.
-
     Attributes:
         compared: how often a left side was compared with a term.
     """

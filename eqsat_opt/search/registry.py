@@ -32,10 +32,6 @@ def search_names() -> tuple[str, ...]:
 def make_search(name: str, parameters: Mapping[str, Any]) -> Search:
     """A search with some parameters of its own and defaults for the others.
 
-    Args:
-        name: one of :func:`search_names`.
-        parameters: by name; a text is read as what the parameter is.
-
     Raises:
         OptionError: there is no such search or parameter, a value has no meaning, or an installed
             search cannot be loaded.

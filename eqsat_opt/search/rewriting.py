@@ -64,12 +64,7 @@ def rewritten(terms: Terms, graph: TermGraph, rewrite: Rewrite) -> Rewritten:
 
 
 class Workbench:
-    """One graph with the indices that make trials of rewrites cheap.
-
-    Args:
-        terms: of the search.
-        graph: one whose terms ``terms`` holds.
-    """
+    """One graph with the indices that make trials of rewrites cheap."""
 
     def __init__(self, terms: Terms, graph: TermGraph) -> None:
         self.graph = graph

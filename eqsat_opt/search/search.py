@@ -122,10 +122,4 @@ class Search(Protocol):
     exact: ClassVar[bool]
 
     def run(self, frame: Frame, budget: SearchBudget, seed: int) -> SearchResult:
-        """The cheapest graph that the search finds; that of ``frame`` itself if there is none.
-
-        Args:
-            frame: what to rewrite, by which rules, at which prices.
-            budget: when to stop.
-            seed: of all that is drawn; the same one gives the same result under a count.
-        """
+        """The cheapest graph that the search finds; that of ``frame`` itself if there is none."""

@@ -67,7 +67,7 @@ def test_stats_and_clear(store: ProfileStore) -> None:
     assert stats.per_device == {"cpu-0": 2, "cpu-1": 1}
     assert stats.size_bytes > 0
     assert stats.oldest <= stats.newest != ""
-    json.dumps(stats.to_json())
+    json.dumps(dataclasses.asdict(stats))
     assert store.clear() == 3
     assert store.rows() == []
 

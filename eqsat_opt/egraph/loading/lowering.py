@@ -196,10 +196,6 @@ class _Lowering:
 def lower(graph: Graph, *, exact: bool = False) -> Lowered:
     """Decompose ``graph`` into terms; equal terms become one.
 
-    Args:
-        graph: typed and normalised.
-        exact: whether every bit counts; only noted in the result.
-
     Raises:
         SaturationError: a node does not type.
     """
