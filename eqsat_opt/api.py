@@ -48,14 +48,14 @@ from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import rule_notes, store_warning
 from eqsat_opt.rules.near_misses import near_misses
-from eqsat_opt.runtime.backends.native.tuned_file import (
+from eqsat_opt.runtime.backends.ort.config import default_level, level_in
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
+from eqsat_opt.runtime.backends.registry import load_backend
+from eqsat_opt.runtime.backends.tuned_file import (
     is_tuned,
     open_as_raced,
     require_portable,
 )
-from eqsat_opt.runtime.backends.ort.config import default_level, level_in
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
-from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal

@@ -43,12 +43,12 @@ from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report, Tuned
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.backends.native.tuned_file import require_portable
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
-from eqsat_opt.runtime.backends.ort.sandbox import sandbox
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.registry import TUNED_ONLY
+from eqsat_opt.runtime.backends.sandbox import sandbox
+from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal, SearchOptions, repropose
 

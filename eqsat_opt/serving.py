@@ -11,8 +11,8 @@ import onnxruntime
 from eqsat_opt.errors import ModelError
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native.library import library_path
-from eqsat_opt.runtime.backends.native.tuned_file import open_as_raced
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.backends.tuned_file import open_as_raced
 from eqsat_opt.runtime.source import ModelSource
 
 if TYPE_CHECKING:

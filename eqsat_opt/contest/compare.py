@@ -29,8 +29,8 @@ from eqsat_opt.contest.tolerances import (
 from eqsat_opt.contest.trials import Draft
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, RuntimeFailed
-from eqsat_opt.runtime.backends.ort.sandbox import SandboxDied
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.sandbox import SandboxDied
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 

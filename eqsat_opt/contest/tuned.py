@@ -21,9 +21,9 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.backends.native.tuned_file import MOST_BYTES, open_as_raced, tuned_model
 from eqsat_opt.runtime.backends.native.tuning import NotTuned, tune
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.backends.tuned_file import MOST_BYTES, open_as_raced, tuned_model
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
 __all__ = ["PORTABLE", "SUITED", "TUNED", "TunedContest", "hold_tuned_contest"]

@@ -28,14 +28,14 @@ from eqsat_opt.runtime.backends.native import library, tuning
 from eqsat_opt.runtime.backends.native.convolutions import winograd_name
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
-from eqsat_opt.runtime.backends.native.tuned_file import (
+from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, sites, tune
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.backends.tuned_file import (
     is_tuned,
     open_as_raced,
     portable_of,
     tuned_model,
 )
-from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, sites, tune
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 
 needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing() or "kernels are here")
 ONE = OrtOptions(threads=1)
