@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.runtime.backends.ort.runtime import WITHOUT
@@ -19,8 +19,8 @@ __all__ = ["promising_settings"]
 
 _GAIN = 0.98
 _ROUNDS = 5
-_RUNS = 3
-"""Of each setting at least, the one that warms up included."""
+_STEPS = 4
+"""Sessions that are built to try one setting, what onnxruntime makes of the model included."""
 
 
 def promising_settings(
@@ -28,53 +28,64 @@ def promising_settings(
     threads: int,
     custom_ops: tuple[str, ...],
     feeds: Feeds,
+    *,
+    build_s: float,
     deadline: Deadline,
     clock: Clock = SYSTEM_CLOCK,
 ) -> tuple[Setting, ...]:
     """The setting that seems fastest, and all fusions left out together that seem to cost time.
+
+    Each is compared with the default side by side, so that only two sessions take memory.
 
     Args:
         model: a portable model.
         threads: to use.
         custom_ops: libraries of operators.
         feeds: inputs.
+        build_s: seconds to load it and run it for the first time.
         deadline: settings that there is no time for are left out.
         clock: source of times.
 
     Raises:
         RuntimeFailed: onnxruntime refuses the model.
     """
+    if deadline.left_s < _STEPS * build_s:
+        return ()
     runtime = load_runtime(ORT)
-    calls: list[tuple[Setting, Callable[[], object]]] = []
-    needed_s = 0.0
-    for setting in ({}, *runtime.settings(model, custom_ops)):
-        if deadline.left_s < needed_s * (len(calls) + 1):
+
+    def opened(setting: Setting) -> Callable[[], object]:
+        return runtime.open(model, threads, setting, custom_ops).bind(feeds)
+
+    settings = runtime.settings(model, custom_ops)
+    if not settings:
+        return ()
+    default = opened({})
+    default()
+    runs = runs_per_sample(default, clock)
+    kind = clock_kind(threads, take_sample(default, runs, clock).wall_us * runs, clock)
+    ratios: list[float] = []
+    for setting in settings:
+        if deadline.left_s < build_s:
             break
         start = time.perf_counter()
-        call = runtime.open(model, threads, setting, custom_ops).bind(feeds)
-        for _ in range(_RUNS):
-            call()
-        needed_s = time.perf_counter() - start
-        calls.append((setting, call))
-    if len(calls) < 2:
-        return ()
-    runs = runs_per_sample(calls[0][1], clock)
-    kind = clock_kind(threads, take_sample(calls[0][1], runs, clock).wall_us * runs, clock)
-    times = [math.inf] * len(calls)
-    for turn in range(_ROUNDS):
-        if turn and deadline.expired:
-            break
-        order = range(len(calls))
-        for i in order if turn % 2 else reversed(order):
-            times[i] = min(times[i], take_sample(calls[i][1], runs, clock).time_us(kind))
-    return _chosen([setting for setting, _ in calls], times)
+        calls = (default, opened(setting))
+        calls[1]()
+        best = [math.inf, math.inf]
+        for turn in range(_ROUNDS):
+            if turn and deadline.expired:
+                break
+            for i in (0, 1) if turn % 2 else (1, 0):
+                best[i] = min(best[i], take_sample(calls[i], runs, clock).time_us(kind))
+        ratios.append(best[1] / best[0])
+        build_s = time.perf_counter() - start
+    return _chosen(settings, ratios)
 
 
-def _chosen(settings: list[Setting], times: list[float]) -> tuple[Setting, ...]:
-    """Of settings, the first of which is the default, those that gain; at most two."""
-    gains = [i for i in range(1, len(times)) if times[i] < _GAIN * times[0]]
+def _chosen(settings: Sequence[Setting], ratios: Sequence[float]) -> tuple[Setting, ...]:
+    """Of settings those that gain, by their times relative to the default; at most two."""
+    gains = [i for i, ratio in enumerate(ratios) if ratio < _GAIN]
     if not gains:
         return ()
-    best = settings[min(gains, key=times.__getitem__)]
+    best = settings[min(gains, key=ratios.__getitem__)]
     names = [name for i in gains for name in settings[i].get(WITHOUT, ())]
     return (best, {WITHOUT: names}) if len(names) > 1 else (best,)

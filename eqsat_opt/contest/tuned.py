@@ -221,7 +221,8 @@ def _by_settings(job: TunedJob, reference: Reference, deadline: Deadline) -> dic
         job.portable,
         job.session.threads,
         job.session.custom_ops,
-        feeds=reference.feeds[0],
+        reference.feeds[0],
+        build_s=reference.build_s,
         deadline=deadline,
     )
     forms = {}

@@ -123,7 +123,7 @@ class Sandbox:
         if not self._child.is_ready(min(_START_UP_S, self.deadline.left_s)):
             self.close()
             if self.deadline.expired:
-                raise SandboxDied("there was no time to start a process for it")
+                raise SandboxDied("there was no time for it")
             raise self._child.not_ready()
 
     def request(self, what: str, header: Mapping[str, Any], blobs: Sequence[Any]) -> Message:
@@ -133,6 +133,8 @@ class Sandbox:
             RuntimeFailed: the reply is an error, or there is none.
         """
         self.wait()
+        if self.deadline.expired:
+            raise SandboxDied("there was no time for it")
         start, known = time.monotonic(), self._longest_s
         limit_s = max(_LEAST_LIMIT_S, _LIMIT_FACTOR * known) if known else _FIRST_LIMIT_S
         limit_s = min(limit_s, self.deadline.left_s)
@@ -247,6 +249,7 @@ def sandbox(deadline: Deadline | None = None) -> Iterator[Sandbox]:
     except BaseException:
         box.close()
         raise
+    box.deadline = Deadline.after(_LEAST_LIMIT_S)
     box.reset()
     with _lock:
         if not _idle and box.is_alive:
