@@ -24,6 +24,7 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
 from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.explanation import Explanation
+from eqsat_opt.inventory import inventory
 from eqsat_opt.ir.external import files_read_by
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import to_same_type
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STAGES", "Difference", "RaceResult", "Result", "StageValue", "bench", "compare",
-    "default_output", "explain", "files_of", "optimize", "read_stage", "require_stage",
+    "default_output", "explain", "files_of", "inventory", "optimize", "read_stage", "require_stage",
     "rule_notes", "run", "stage", "stage_document", "write_stage",
 ]  # fmt: skip
 
