@@ -28,7 +28,7 @@ def session(
     *,
     threads: int | None = None,
     custom_ops: tuple[str, ...] = (),
-) -> onnxruntime.InferenceSession | RuntimeSession:
+) -> onnxruntime.InferenceSession:
     """A session that runs ``model`` as `optimize` raced it.
 
     It is a session of onnxruntime, unless the model is a tuned one that another runtime won: then
@@ -65,7 +65,7 @@ def session(
 
 def _opened(
     model: ModelSource, threads: int | None, custom_ops: tuple[str, ...]
-) -> onnxruntime.InferenceSession | RuntimeSession:
+) -> onnxruntime.InferenceSession:
     wanted = threads
     if wanted is None:
         wanted = tuned_threads(model)
@@ -74,9 +74,10 @@ def _opened(
     options = Options(threads=wanted, custom_ops=custom_ops)
     settings = OrtOptions(options.threads, custom_ops=options.custom_ops)
     runner, runtime = open_tuned(model, settings)
-    return (
-        runner.native if isinstance(runner, OrtSession) else RuntimeSession(runner, model, runtime)
-    )
+    if isinstance(runner, OrtSession):
+        return runner.native
+    other: Any = RuntimeSession(runner, model, runtime)  # asked in the same way
+    return other
 
 
 @dataclass(frozen=True)

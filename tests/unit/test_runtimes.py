@@ -188,7 +188,7 @@ def simulated(**times_us: float) -> Held:
     """A race in which everybody has the time that is told; the original takes 1000 µs."""
 
     def hold(entrants: Mapping[str, Entrant], *_: Any, **__: Any) -> tuple[RaceResult, str]:
-        names = {name: times_us.get(name.replace(" ", "_"), 1000.0) for name in entrants}
+        names: Any = {name: times_us.get(name.replace(" ", "_"), 1000.0) for name in entrants}
         return Machine().race(**names), ""
 
     return hold
