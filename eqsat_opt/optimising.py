@@ -525,7 +525,7 @@ def with_tuned(
             original=staging.original,
             original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
             portable=portable,
-            suited=_suited(outcome, options, staging, stages, deadline),
+            suited=_suited(outcome, options, staging, stages, deadline=deadline),
             is_original=outcome.model is None,
             session=session,
             sizes=size_sets(import_model(outcome.loaded), options.shape_sets),

@@ -70,7 +70,7 @@ def hold_race(
     why = ""
     if foreign and box is not None:
         try:
-            return _apart(entrants, original, feeds, box, terms), ""
+            return _apart(entrants, original, feeds, box, terms=terms), ""
         except EqsatError as error:
             if box.deadline.expired:
                 raise

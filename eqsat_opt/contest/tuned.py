@@ -152,7 +152,7 @@ def hold_tuned_contest(job: TunedJob) -> TunedContest:
         try:
             reference = _reference(job, box)
             making = job.deadline.share(1 - _RACE) if job.is_raced else job.deadline
-            for name, make in _makers(job, reference, making, box, others):
+            for name, make in _makers(job, reference, making, box, others=others):
                 try:
                     forms.update(make())
                 except (NotTuned, EqsatError) as error:
@@ -161,7 +161,7 @@ def hold_tuned_contest(job: TunedJob) -> TunedContest:
                 return TunedContest(why=_told(refused), refused=refused)
             if not job.is_raced:
                 return _won(job, TUNED, forms[TUNED], refused)
-            return _raced(job, forms, reference, refused, box)
+            return _raced(job, forms, reference, refused, box=box)
         except RuntimeFailed as error:
             return TunedContest(why=str(error), refused=refused)
 

@@ -222,7 +222,7 @@ def test_a_right_runtime_wins_by_its_time(mode: Mode, monkeypatch: pytest.Monkey
     mode("right")
     monkeypatch.setattr(tuned_module, "hold_race", simulated(toy=500.0))
     held = hold_tuned_contest(job())
-    assert held.winner == "toy"
+    assert held.entrant == "toy"
     assert held.execution == Execution("toy", 1)
     assert held.error == 0.0
     assert held.refused == {"tuned": "the kernels were not compiled"}
@@ -286,7 +286,7 @@ def test_a_win_has_to_hold_at_every_size(mode: Mode, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(tuned_module, "hold_race", hold)
     sizes = tuple(Sizes({"N": size}) for size in (1, 8, 32))
-    assert hold_tuned_contest(job(sizes=sizes[:2])).winner == "toy"
+    assert hold_tuned_contest(job(sizes=sizes[:2])).entrant == "toy"
     seen.clear()
     held = hold_tuned_contest(job(sizes=sizes))
     assert seen == [(1, 8), (8, 8), (32, 8)]
@@ -303,7 +303,7 @@ def test_the_original_may_be_what_another_runtime_runs(
     portable.graph.node[1].name = "renamed"
     monkeypatch.setattr(tuned_module, "hold_race", simulated(toy_on_the_original=400.0, toy=500.0))
     held = hold_tuned_contest(job(portable=portable, is_original=False))
-    assert held.winner == "toy on the original"
+    assert held.entrant == "toy on the original"
     assert held.model is not None
     assert held.model.graph == net().graph
     assert portable_of(held.model) == portable
@@ -496,7 +496,7 @@ def test_a_setting_wins_and_is_kept_in_the_file(monkeypatch: pytest.MonkeyPatch)
     name = "ort without SkipLayerNormFusion"
     monkeypatch.setattr(tuned_module, "hold_race", simulated(**{name.replace(" ", "_"): 800.0}))
     held = hold_tuned_contest(job(runtimes=("ort",)))
-    assert held.winner == name
+    assert held.entrant == name
     assert held.model is not None
     session = open_as_raced(held.model, ONE)
     assert isinstance(session, OrtSession)

@@ -90,7 +90,7 @@ class Sandbox:
         Raises:
             RuntimeFailed: the runtime refuses the model, or the process does not survive it.
         """
-        return SandboxSession(self, model, options, runtime, setting)
+        return SandboxSession(self, model, options, runtime, setting=setting)
 
     def call(
         self, what: str, function: str, value: Mapping[str, Any], blobs: Sequence[Any]
