@@ -355,6 +355,22 @@ def test_who_dies_in_the_race_is_left_out(mode: Mode) -> None:
         hold_race(entrants(original="ort", toy="toy"), "original", feeds(), box, **TERMS)
 
 
+@pytest.mark.usefixtures("_no_kernels")
+def test_a_full_disk_leaves_out_who_needs_files(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mode("right")
+
+    def full(*_: Any) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("eqsat_opt.contest.race_apart._file", full)
+    held = hold_tuned_contest(job())
+    assert held.model is None
+    assert "temporary files: No space left on device" in held.refused["toy"]
+    assert list(held.races[0].entries) == ["original"]
+
+
 # ** the file **
 
 
@@ -560,6 +576,20 @@ def test_unknown_and_missing_runtimes_are_one_line(
     assert main(["optimize", str(source), "--runtimes", "toy"]) == 1
     assert "name its file with --tuned" in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} == {"m.onnx"}
+
+
+def test_a_bench_says_once_that_a_file_does_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: Mode
+) -> None:
+    mode("right")
+    paths = [tmp_path / "m.onnx", tmp_path / "t.onnx"]
+    onnx.save(net(), paths[0])
+    onnx.save(tuned_model(net(), net(), Execution("toy", 2)), paths[1])
+    command = ["bench", *map(str, paths), "--budget", "1", "--check", "1"]
+    assert main([*command, "--threads", "2"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([*command, "--threads", "1"]) == 0
+    assert capsys.readouterr().err.count("threads 2 is not 1") == 1
 
 
 def test_devices_are_listed(
