@@ -19,7 +19,7 @@ from eqsat_opt.contest.entrants import ORIGINAL, structure
 from eqsat_opt.contest.examination import Contest, Terms, examine, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
-from eqsat_opt.contest.tuned import PORTABLE, SUITED, hold_tuned_contest
+from eqsat_opt.contest.tuned import PORTABLE, SUITED, TunedJob, hold_tuned_contest
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.metrics import TIME, metric_name, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
@@ -43,12 +43,13 @@ from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report, Tuned
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.backends.native.tuned_file import require_portable
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
-from eqsat_opt.runtime.backends.ort.sandbox import sandbox
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.registry import TUNED_ONLY
+from eqsat_opt.runtime.backends.runtimes import load_runtime, racing_runtimes
+from eqsat_opt.runtime.backends.sandbox import sandbox
+from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal, SearchOptions, repropose
 
@@ -61,6 +62,7 @@ __all__ = [
     "objective_of",
     "open_pricer",
     "optimise",
+    "require_runtimes",
     "session_options",
     "tuned_destination",
     "with_tuned",
@@ -475,6 +477,30 @@ def _suited(
     return model_proto(with_data_inside(model))
 
 
+def _racing(options: Options) -> tuple[str, ...]:
+    """The runtimes that the tuned form may be run by: by default those that are installed."""
+    if options.runtimes is not None:
+        return tuple(options.runtimes)
+    return tuple(name for name in racing_runtimes() if not load_runtime(name).missing())
+
+
+def require_runtimes(options: Options) -> None:
+    """Check that the runtimes that were asked for can run here, before any work is done.
+
+    Raises:
+        OptionError: one is unknown or missing, or nothing is to be tuned.
+    """
+    for name in options.runtimes or ():
+        if name not in racing_runtimes():
+            raise OptionError(f"unknown runtime {name!r}; there are {', '.join(racing_runtimes())}")
+        if why := load_runtime(name).missing():
+            raise OptionError(why)
+    if options.tuned is None and len(options.runtimes or ()) > 1:
+        raise OptionError(
+            "runtimes race for the form of this machine; name its file with --tuned (tuned=)"
+        )
+
+
 def with_tuned(
     report: Report,
     outcome: Outcome,
@@ -495,36 +521,48 @@ def with_tuned(
     session = session_options(options)
     with stages("tune"), Staging(outcome.loaded, given) as staging:
         portable = model_proto(with_data_inside(result))
-        sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
-        suited = _suited(outcome, options, staging, stages, deadline)
-        held = hold_tuned_contest(
-            staging.original,
-            portable,
-            session,
-            suited=suited,
-            sizes=sizes,
-            seeds=tuple(options.seed + i for i in range(max(1, options.check))),
-            max_error=options.max_error,
-            deadline=deadline,
+        job = TunedJob(
+            original=staging.original,
+            original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
+            portable=portable,
+            suited=_suited(outcome, options, staging, stages, deadline=deadline),
             is_original=outcome.model is None,
+            session=session,
+            sizes=size_sets(import_model(outcome.loaded), options.shape_sets),
+            seeds=tuple(options.seed + i for i in range(max(1, options.check))),
+            numerics=options.numerics,
+            max_error=options.max_error,
+            runtimes=_racing(options),
             is_raced=options.race,
+            deadline=deadline,
         )
+        held = hold_tuned_contest(job)
     with stages("write"):
         destination.write_proto(portable if held.model is None else held.model)
-    entries = {} if held.race is None else held.race.entries
+
+    def speedup(name: str) -> float:
+        ratios = [race.entries[name].ratio for race in held.races if name in race.entries]
+        return 1 / max(ratios) if ratios else 1.0
+
     tuned = Tuned(
         output=str(options.tuned),
         won=held.model is not None,
         why=held.why,
-        speedup=1 / entries[held.entrant].ratio if entries else 1.0,
-        portable_speedup=1 / entries[PORTABLE].ratio if PORTABLE in entries else 1.0,
+        winner=held.entrant if held.model is not None else "",
+        runtime=held.execution.runtime if held.execution else "",
+        setting=dict(held.execution.setting) if held.execution else {},
+        threads=options.threads,
+        speedup=speedup(held.entrant),
+        portable_speedup=speedup(PORTABLE),
         algorithms=held.algorithms,
         n_sites=held.n_sites,
         is_suited=held.entrant == SUITED,
         withdrawn=held.withdrawn,
         error=held.error,
         max_error=options.max_error,
-        race={} if held.race is None else held.race.to_json(),
+        refused=dict(held.refused),
+        race=held.races[0].to_json() if held.races else {},
+        further_races=tuple(race.to_json() for race in held.races[1:]),
     )
     seconds = dict(report.stages_s)
     for name, spent in stages.seconds.items():

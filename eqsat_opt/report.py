@@ -93,7 +93,11 @@ class Tuned:
         output: the file that was written.
         won: whether it holds the tuned form; otherwise it holds the portable result.
         why: why it does not, as a sentence without a period.
-        speedup: time of the original over that of the tuned form; 1 where it was not raced.
+        winner: the entrant that it is; empty if there is none.
+        runtime, setting: how it is run: ``native`` is onnxruntime with our kernels.
+        threads: it is for; with others the portable model in it is run.
+        speedup: time of the original over that of the tuned form, the least over all sizes; 1 where
+            it was not raced.
         portable_speedup: time of the original over that of the portable result in the same race.
         algorithms: name of an algorithm to how many sites it computes: nodes replaced together.
         n_sites: how many could have been computed otherwise.
@@ -101,12 +105,19 @@ class Tuned:
         withdrawn: how many fell back because of their errors.
         error: largest difference from the original's outputs, relative to the maximum of each.
         max_error: what was allowed.
-        race: original, portable and tuned; empty if there was none.
+        refused: forms that took no part in the race, and why.
+        race: of original, portable result and forms, where ``tuned`` is what our kernels run; empty
+            if there was none.
+        further_races: the same on further sets of sizes.
     """
 
     output: str
     won: bool
     why: str
+    winner: str
+    runtime: str
+    setting: Mapping[str, Any]
+    threads: int
     speedup: float
     portable_speedup: float
     algorithms: Mapping[str, int]
@@ -115,28 +126,42 @@ class Tuned:
     withdrawn: int
     error: float
     max_error: float
+    refused: Mapping[str, str]
     race: Mapping[str, Any]
+    further_races: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def text(self) -> str:
         """What was written, what it gains, and how far its outputs are from the original's."""
         if not self.won:
             return f"{self.why}; {self.output} holds the portable result"
-        kinds = ", ".join(f"{name} ×{count}" for name, count in self.algorithms.items())
         gain = (
             f"{self.speedup:.2f}x the original's speed (the portable result "
             f"{self.portable_speedup:.2f}x), "
             if self.race
             else ""
         )
+        also = "".join(
+            f"; {name} took no part: {why}"
+            for name, why in self.refused.items()
+            if not name.startswith("tuned")
+        )
+        return (
+            f"{gain}{self._how_text}; outputs differ by at most {self.error:.1e} of their maximum, "
+            f"{self.max_error:.0e} is allowed{also}; written to {self.output}, which "
+            f"eqsat_opt.session opens on this machine with {counted(self.threads, 'thread')}"
+        )
+
+    @property
+    def _how_text(self) -> str:
+        """What runs it, or computes it otherwise."""
+        if self.runtime != "native":
+            return f"run by {self.winner}"
+        kinds = ", ".join(f"{name} ×{count}" for name, count in self.algorithms.items())
         back = f"; {self.withdrawn} fell back to keep the error" if self.withdrawn else ""
         of_all = f"{sum(self.algorithms.values())} of {counted(self.n_sites, 'site')}"
         suited = " of a graph chosen for these kernels" if self.is_suited else ""
-        return (
-            f"{gain}{of_all}{suited} computed otherwise ({kinds}){back}; outputs differ by at most "
-            f"{self.error:.1e} of their maximum, {self.max_error:.0e} is allowed; written to "
-            f"{self.output}, which eqsat_opt.session opens on this machine"
-        )
+        return f"{of_all}{suited} computed otherwise ({kinds}){back}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,8 +188,9 @@ def make_options(context: typer.Context) -> Options:
     for negated, name in (("no_measure", "measure"), ("no_race", "race")):
         given[name] = False if given.get(negated) else None
     given["shapes"] = parse_shapes(given.pop("input_shape", None) or ())
-    if "backends" in given:
-        given["backends"] = given["backends"].split(",")
+    for name in ("backends", "runtimes"):
+        if given.get(name) is not None:
+            given[name] = [one.strip() for one in given[name].split(",")]
     return Options(**{one.name: given[one.name] for one in fields(Options) if one.name in given})
 
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
+from warnings import catch_warnings, simplefilter
 
 import typer
 
 from eqsat_opt.cli import arguments as a
-from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
+from eqsat_opt.cli.session import (
+    check_writable,
+    output_console,
+    print_warnings,
+    stage_progress,
+    write_json,
+)
 from eqsat_opt.errors import CheckFailed
 from eqsat_opt.options import Options
 
@@ -47,7 +54,10 @@ def bench_models(
     check_writable(json, api.files_of(model, other), noun="a file of the model")
     with stage_progress(quiet) as progress:
         progress("race", f"{model} against {other}")
-        race, outputs = api.bench(model, other, options)
+        with catch_warnings(record=True) as caught:  # of a tuned form that is not run as such
+            simplefilter("always")
+            race, outputs = api.bench(model, other, options)
+    print_warnings(list(dict.fromkeys(str(one.message) for one in caught)))
     agree = not any(output.why for output in outputs)
     verdict, advice = _verdict(race), _advice(race)
     if json is not None:

@@ -76,7 +76,18 @@ def optimize_model(
         typer.Option(
             "--tuned",
             metavar="FILE",
-            help="Also write the form that runs fastest on this machine, with kernels of our own.",
+            help="Also write the form that runs fastest on this machine: with kernels of our own, "
+            "a setting of onnxruntime, or by another runtime.",
+            show_default=False,
+        ),
+    ] = None,
+    runtimes: Annotated[
+        str | None,
+        typer.Option(
+            "--runtimes",
+            metavar="LIST",
+            help="What may run the tuned form: ort and others that are installed (openvino), with "
+            "commas; by default all of them.",
             show_default=False,
         ),
     ] = None,

@@ -29,8 +29,8 @@ from eqsat_opt.contest.tolerances import (
 from eqsat_opt.contest.trials import Draft
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, RuntimeFailed
-from eqsat_opt.runtime.backends.ort.sandbox import SandboxDied
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.sandbox import SandboxDied
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 
@@ -146,8 +146,11 @@ def differences(
     numerics: str,
     *,
     open_session: OpenSession = OrtSession,
+    open_candidate: OpenSession | None = None,
 ) -> tuple[Difference, ...]:
     """Compare ``model`` with the reference, output by output, and then on its trials.
+
+    ``open_candidate`` loads ``model`` where another runtime runs it than the original.
 
     Where outputs differ and both models quantise, they are compared once more between their
     quantisations (:mod:`eqsat_opt.contest.segments`), with the same tolerances. If all agrees
@@ -157,7 +160,8 @@ def differences(
     Raises:
         RuntimeFailed: ``model`` does not run on random inputs, or has other outputs.
     """
-    session = open_session(model, options)
+    open_candidate = open_candidate or open_session
+    session = open_candidate(model, options)
     if tuple(session.output_names) != reference.names:
         raise RuntimeFailed(
             f"outputs are {list(session.output_names)} instead of {list(reference.names)}"
@@ -168,6 +172,7 @@ def differences(
         options=options,
         numerics=numerics,
         open_session=open_session,
+        open_candidate=open_candidate,
     )
     found = judge.compare(session)
     if any(difference.why for difference in found):
@@ -189,6 +194,7 @@ class _Judge:
     options: OrtOptions
     numerics: str
     open_session: OpenSession
+    open_candidate: OpenSession
 
     @property
     def _tolerance(self) -> float:
@@ -287,7 +293,7 @@ class _Judge:
         try:
             for options in settings:
                 first = open_session(original, options)
-                second = open_session(self.model, options)
+                second = self.open_candidate(self.model, options)
                 noise = _noisy_session(original, options, open_session)
                 if not all(
                     self._differ(draft, seed, first=first, second=second, noise=noise)
@@ -318,7 +324,8 @@ class _Judge:
         self, found: tuple[Difference, ...], feeds: tuple[Feeds, ...]
     ) -> tuple[Difference, ...]:
         """The differences that steps of a quantisation do not explain."""
-        if self.reference.model is None:
+        # Parts of a model that another runtime runs are not what it runs as a whole.
+        if self.reference.model is None or self.open_candidate is not self.open_session:
             return found
         try:
             segments = cut_at_quantisations(

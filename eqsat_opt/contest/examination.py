@@ -40,6 +40,7 @@ __all__ = [
     "Examination",
     "Terms",
     "affordable",
+    "drafts_of",
     "examine",
     "has_session_variants",
     "hold_contest",
@@ -248,13 +249,20 @@ def _races(
     return races
 
 
-def _drafts(
+def drafts_of(
     original: ModelSource,
     specs: Sequence[InputSpec],
     sets: Sequence[Mapping[str, int]],
     numerics: str,
 ) -> Iterator[Draft]:
-    """Further sizes and designed values in turn, so that little time shows something of both."""
+    """Further sizes and designed values in turn, so that little time shows something of both.
+
+    Args:
+        original: the model as it came.
+        specs: its inputs.
+        sets: sizes of the symbols of its inputs, a set for each that the user gave.
+        numerics: class of differences that are allowed.
+    """
     model = read_structure(original)
     graph = model.graph
     if model.ir_version >= FREE_INITIALIZERS:
@@ -292,7 +300,7 @@ def examine(
             session,
             terms.seeds or (terms.seed,),
             sizes[0],
-            drafts=_drafts(original, specs, named, terms.numerics) if terms.seeds else (),
+            drafts=drafts_of(original, specs, named, terms.numerics) if terms.seeds else (),
             drafts_s=max(_LEAST_DRAFTS_S, _DRAFTS * terms.deadline.left_s),
             open_session=terms.open_session,
         )

@@ -25,8 +25,8 @@ from eqsat_opt.ir.content import content_digest
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.runtime.backends.native.tuned_file import is_tuned_by
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, level_of
+from eqsat_opt.runtime.backends.tuned_file import is_tuned_by
 from eqsat_opt.runtime.source import ModelSource
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from eqsat_opt.cost.device import device_fingerprint
 from eqsat_opt.cost.metrics import LAUNCH_US
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.roofline import (
@@ -25,6 +24,7 @@ from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
+from eqsat_opt.runtime.processor import device_fingerprint
 
 __all__ = ["Price", "Pricer"]
 

@@ -21,8 +21,8 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.backends.ort.sandbox import sandbox
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.sandbox import sandbox
 
 FLOAT = TensorProto.FLOAT
 OPTIONS = Options(store="", measure=False, race=False, check=1, strict=True, threads=1)

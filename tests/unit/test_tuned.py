@@ -28,17 +28,20 @@ from eqsat_opt.runtime.backends.native import library, tuning
 from eqsat_opt.runtime.backends.native.convolutions import winograd_name
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
-from eqsat_opt.runtime.backends.native.tuned_file import (
+from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, sites, tune
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.backends.tuned_file import (
+    Execution,
     is_tuned,
     open_as_raced,
     portable_of,
     tuned_model,
 )
-from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, sites, tune
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.source import read_structure
 
 needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing() or "kernels are here")
 ONE = OrtOptions(threads=1)
+KERNELS = Execution("native", threads=1)
 FAST: dict[str, Any] = {"measure": False, "race": False, "threads": 1, "store": "", "check": 1}
 
 
@@ -234,15 +237,16 @@ def test_other_convolutions_keep_their_kernels(changes: dict[str, Any]) -> None:
 def raced(**ratios: float) -> Any:
     """A race that ends with these times of the entrants, relative to the original."""
 
-    def race(entrants: Any, original: str, *_: Any, **__: Any) -> RaceResult:
+    def race(entrants: Any, original: str, *_: Any, **__: Any) -> tuple[RaceResult, str]:
         assert set(entrants) == set(ratios)
         entries = {
             name: RaceEntry(name, one, one, 0.0, one, (one,) * (4 if name == original else 2), 4)
             for name, one in ratios.items()
         }
-        return RaceResult(
+        result = RaceResult(
             original, original, entries, 0.01, 0.03, 0.03, 2, "cpu", builds=2, rounds=2, seconds=1.0
         )
+        return result, ""
 
     return race
 
@@ -260,26 +264,30 @@ def test_the_fastest_of_two_tuned_graphs_wins(
     monkeypatch: pytest.MonkeyPatch, ratios: dict[str, float], entrant: str, wins: bool
 ) -> None:
     monkeypatch.setattr(tuning, "node_times_us", ours_are_faster)
-    monkeypatch.setattr(contest, "race", raced(original=1.0, **ratios))
+    monkeypatch.setattr(contest, "hold_race", raced(original=1.0, **ratios))
+    monkeypatch.setattr(contest, "promising_settings", lambda *_, **__: ())
     model, other = conv_net(), conv_net()
     other.graph.name = "another"
     held = contest.hold_tuned_contest(
-        model,
-        model,
-        ONE,
-        suited=other,
-        sizes=Sizes(),
-        seeds=(0,),
-        max_error=1e-4,
-        deadline=Deadline.never(),
-        is_original=True,
+        contest.TunedJob(
+            original=model,
+            original_inside=conv_net,
+            portable=model,
+            suited=other,
+            is_original=True,
+            session=ONE,
+            sizes=(Sizes(),),
+            seeds=(0,),
+            numerics="reassociate",
+            max_error=1e-4,
+        )
     )
     assert held.entrant == entrant
     assert (held.model is not None) == wins
     if held.model is not None:
         graph = "another" if entrant == "tuned-suited" else "net"
         assert held.model.graph.name == graph
-        assert portable_of(held.model).graph.name == "net"
+        assert read_structure(portable_of(held.model)).graph.name == "net"
 
 
 # ** files **
@@ -289,7 +297,7 @@ def test_the_fastest_of_two_tuned_graphs_wins(
 def test_a_tuned_file_holds_the_portable_model(tmp_path: Path) -> None:
     portable = conv_net()
     portable.metadata_props.add(key="author", value="Ada")
-    tuned = tuned_model(everywhere(portable), portable, {"threads": 1})
+    tuned = tuned_model(everywhere(portable), portable, KERNELS)
     path = tmp_path / "tuned.onnx"
     path.write_bytes(tuned.SerializeToString())
     assert is_tuned(path)
@@ -307,7 +315,7 @@ def test_a_tuned_file_holds_the_portable_model(tmp_path: Path) -> None:
 def test_a_server_with_nothing_but_onnxruntime_loads_it(tmp_path: Path) -> None:
     portable = conv_net()
     path = tmp_path / "tuned.onnx"
-    tuned = tuned_model(everywhere(portable), portable, {})
+    tuned = tuned_model(everywhere(portable), portable, KERNELS)
     path.write_bytes(tuned.SerializeToString())
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(eqsat_opt.native_library())
@@ -332,7 +340,7 @@ def test_on_another_machine_the_portable_model_runs(
     change: dict[str, Any] | None, word: str
 ) -> None:
     portable = conv_net()
-    tuned = tuned_model(everywhere(portable), portable, {})
+    tuned = tuned_model(everywhere(portable), portable, KERNELS)
     entry = next(one for one in tuned.metadata_props if one.key == "eqsat_opt.tuned")
     entry.value = "?" if change is None else json.dumps({**json.loads(entry.value), **change})
     with pytest.warns(RuntimeWarning, match=word):
@@ -344,7 +352,7 @@ def test_on_another_machine_the_portable_model_runs(
 @needs_kernels
 def test_a_damaged_tuned_file_is_a_sentence() -> None:
     portable = conv_net()
-    tuned = tuned_model(everywhere(portable), portable, {})
+    tuned = tuned_model(everywhere(portable), portable, KERNELS)
     for entry in tuned.metadata_props:
         entry.value = "?"
     with (
@@ -399,7 +407,7 @@ def test_tuned_on_the_command_line(
 @needs_kernels
 def test_a_tuned_form_in_the_way_is_no_earlier_result(tmp_path: Path) -> None:
     model, place = conv_net(), tmp_path / "out.onnx"
-    tuned = tuned_model(everywhere(model), model, {})
+    tuned = tuned_model(everywhere(model), model, KERNELS)
     place.write_bytes(tuned.SerializeToString())
     options = Options(measure=False, threads=1, store="", check=1, budget_s=5)
     report = run(model, options, output=place).report
@@ -409,7 +417,7 @@ def test_a_tuned_form_in_the_way_is_no_earlier_result(tmp_path: Path) -> None:
 
 @needs_kernels
 def test_our_library_may_be_given_twice(tmp_path: Path) -> None:
-    tuned = tuned_model(everywhere(conv_net()), conv_net(), {})
+    tuned = tuned_model(everywhere(conv_net()), conv_net(), KERNELS)
     session = eqsat_opt.session(tuned, threads=1, custom_ops=(eqsat_opt.native_library(),))
     assert session.run(None, feeds())[0].shape == (1, 32, 24, 24)
 

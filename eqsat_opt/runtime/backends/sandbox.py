@@ -1,7 +1,8 @@
 """Run models in a child process, where one that crashes, hangs or eats the memory does no harm.
 
-Some kernels of onnxruntime divide by a size and end the process where a tensor is empty. So a check
-that wants to know what a model does at the edges runs it here.
+Some kernels of onnxruntime divide by a size and end the process where a tensor is empty, and other
+runtimes may not survive a model at all. So a check that wants to know what a model does at the
+edges, and whatever is done with another runtime, happens here.
 """
 
 from __future__ import annotations
@@ -14,18 +15,29 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
 
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime
 from eqsat_opt.runtime.child import Child, Message, answer_requests
-from eqsat_opt.runtime.source import Feeds, ModelSource
+from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, Setting
 
-__all__ = ["Sandbox", "SandboxDied", "SandboxSession", "sandbox", "serve"]
+__all__ = [
+    "Sandbox",
+    "SandboxDied",
+    "SandboxSession",
+    "packed",
+    "sandbox",
+    "serve",
+    "unpacked",
+]
 
 _START_UP_S = 120.0
 """Starting Python and loading onnxruntime, on a busy machine."""
@@ -50,12 +62,17 @@ class Sandbox:
 
     The process starts at once, in the background, and is started again after a crash. Not for use
     by several threads at once.
+
+    Attributes:
+        current: the session that the process holds.
+        deadline: when a request is given up, whatever is known of its speed.
     """
 
     def __init__(self) -> None:
         self._child = _start()
         self._longest_s = 0.0
         self.current: SandboxSession | None = None
+        self.deadline = Deadline.never()
 
     def open(self, model: ModelSource, options: OrtOptions) -> SandboxSession:
         """Load a model; a drop-in for :class:`~eqsat_opt.runtime.backends.ort.session.OrtSession`.
@@ -64,6 +81,35 @@ class Sandbox:
             RuntimeFailed: onnxruntime refuses the model, or the process does not survive it.
         """
         return SandboxSession(self, model, options)
+
+    def open_by(
+        self, runtime: str, setting: Setting, model: ModelSource, options: OrtOptions
+    ) -> SandboxSession:
+        """The same by a runtime of that name; of the options it gets threads and operators.
+
+        Raises:
+            RuntimeFailed: the runtime refuses the model, or the process does not survive it.
+        """
+        return SandboxSession(self, model, options, runtime, setting=setting)
+
+    def call(
+        self, what: str, function: str, value: Mapping[str, Any], blobs: Sequence[Any]
+    ) -> dict[str, Any]:
+        """What a function returns in the process, where it has the process for itself.
+
+        Args:
+            what: is done, for an error.
+            function: ``module:name``, from JSON values and bytes to JSON values.
+            value: the JSON values.
+            blobs: the bytes.
+
+        Raises:
+            RuntimeFailed: what the function raises, or the process does not survive it.
+        """
+        self.reset()
+        reply, _ = self.request(what, {"do": "call", "function": function, "value": value}, blobs)
+        found: dict[str, Any] = reply["value"]
+        return found
 
     def wait(self) -> None:
         """Wait until the process is there, so that what follows is not taken for slow.
@@ -74,8 +120,10 @@ class Sandbox:
         if not self._child.is_alive:
             self.close()
             self._child = _start()
-        if not self._child.is_ready(_START_UP_S):
+        if not self._child.is_ready(min(_START_UP_S, self.deadline.left_s)):
             self.close()
+            if self.deadline.expired:
+                raise SandboxDied("there was no time for it")
             raise self._child.not_ready()
 
     def request(self, what: str, header: Mapping[str, Any], blobs: Sequence[Any]) -> Message:
@@ -85,8 +133,11 @@ class Sandbox:
             RuntimeFailed: the reply is an error, or there is none.
         """
         self.wait()
+        if self.deadline.expired:
+            raise SandboxDied("there was no time for it")
         start, known = time.monotonic(), self._longest_s
         limit_s = max(_LEAST_LIMIT_S, _LIMIT_FACTOR * known) if known else _FIRST_LIMIT_S
+        limit_s = min(limit_s, self.deadline.left_s)
         reply = self._child.ask(header, blobs, limit_s)
         elapsed_s = time.monotonic() - start
         if reply is None:
@@ -123,8 +174,17 @@ class Sandbox:
 class SandboxSession:
     """A model in a sandbox; it is loaded anew where the process died or holds another model."""
 
-    def __init__(self, box: Sandbox, model: ModelSource, options: OrtOptions) -> None:
+    def __init__(
+        self,
+        box: Sandbox,
+        model: ModelSource,
+        options: OrtOptions,
+        runtime: str = ORT,
+        setting: Setting | None = None,
+    ) -> None:
         self._box, self._model, self._options = box, model, options
+        self._runtime, self._setting = runtime, dict(setting or {})
+        self._who = "onnxruntime" if runtime == ORT else runtime
         self._open()
 
     @property
@@ -146,12 +206,12 @@ class SandboxSession:
         if self._box.current is not self or not self._box.is_alive:
             self._open()
         blobs: list[Any] = []
-        values = {name: _packed(value, blobs) for name, value in feeds.items()}
+        values = {name: packed(value, blobs) for name, value in feeds.items()}
         header, received = self._box.request(
-            "onnxruntime, running the model,", {"do": "run", "feeds": values}, blobs
+            f"{self._who}, running the model,", {"do": "run", "feeds": values}, blobs
         )
         rest = iter(received)
-        return [_unpacked(value, rest) for value in header["outputs"]]
+        return [unpacked(value, rest) for value in header["outputs"]]
 
     def _open(self) -> None:
         model = self._model
@@ -164,9 +224,11 @@ class SandboxSession:
             "folder": os.getcwd(),
             "path": os.fspath(model) if not isinstance(model, bytes) else "",
             "options": asdict(self._options),
+            "runtime": self._runtime,
+            "setting": self._setting,
         }
         blobs = () if is_path else (model,)
-        reply, _ = self._box.request("onnxruntime, loading the model,", header, blobs)
+        reply, _ = self._box.request(f"{self._who}, loading the model,", header, blobs)
         self._names = tuple(reply["inputs"]), tuple(reply["outputs"])
         self._box.current = self
 
@@ -176,16 +238,18 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def sandbox() -> Iterator[Sandbox]:
+def sandbox(deadline: Deadline | None = None) -> Iterator[Sandbox]:
     """A sandbox of one's own for a while; its process is kept for the next one."""
     with _lock:
         box = _idle.pop() if _idle else None
     box = box if box is not None and box.is_alive else Sandbox()
+    box.deadline = Deadline.never() if deadline is None else deadline
     try:
         yield box
     except BaseException:
         box.close()
         raise
+    box.deadline = Deadline.after(_LEAST_LIMIT_S)
     box.reset()
     with _lock:
         if not _idle and box.is_alive:
@@ -226,20 +290,20 @@ def _ending(code: int, elapsed_s: float, limit_s: float) -> str:
 
 def serve() -> None:
     """Load and run what is asked for, a model at a time: the life of the child process."""
-    session: OrtSession | None = None
+    session: Runner | None = None
 
     def answer(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
         nonlocal session
         if header["do"] == "run" and session is not None:
             return _run(session, header["feeds"], blobs)
         session = None
+        if header["do"] == "call":
+            module, _, name = header["function"].partition(":")
+            function = getattr(import_module(module), name)
+            return {"value": function(header["value"], blobs)}, []
         if header["do"] != "open":
             return {}, []
-        os.chdir(header["folder"])
-        chosen: Any = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in header["options"].items()
-        }
-        session = OrtSession(blobs[0] if blobs else header["path"], OrtOptions(**chosen))
+        session = _opened(header, blobs)
         return {"inputs": list(session.input_names), "outputs": list(session.output_names)}, []
 
     def safely(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
@@ -253,20 +317,31 @@ def serve() -> None:
     answer_requests(safely)
 
 
+def _opened(header: Mapping[str, Any], blobs: Sequence[bytes]) -> Runner:
+    os.chdir(header["folder"])
+    model: ModelSource = blobs[0] if blobs else header["path"]
+    chosen: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in header["options"].items()}
+    options = OrtOptions(**chosen)
+    if header["runtime"] == ORT:
+        return OrtSession(model, options)
+    runtime = load_runtime(header["runtime"])
+    return runtime.open(model, options.threads, header["setting"], options.custom_ops)
+
+
 def _run(
-    session: OrtSession, values: Mapping[str, Any], blobs: Sequence[bytes]
+    session: Runner, values: Mapping[str, Any], blobs: Sequence[bytes]
 ) -> tuple[dict[str, Any], list[Any]]:
     rest = iter(blobs)
-    feeds = {name: _unpacked(value, rest) for name, value in values.items()}
+    feeds = {name: unpacked(value, rest) for name, value in values.items()}
     produced: list[Any] = []
-    outputs = [_packed(value, produced) for value in session.run(feeds)]
+    outputs = [packed(value, produced) for value in session.run(feeds)]
     return {"outputs": outputs}, produced
 
 
 # Values as JSON, and the bytes of the arrays that they name --------------------------------------
 
 
-def _packed(value: Any, blobs: list[Any]) -> Any:
+def packed(value: Any, blobs: list[Any]) -> Any:
     """A JSON value that stands for ``value``; arrays go to ``blobs``."""
     if isinstance(value, np.generic):
         value = np.asarray(value)
@@ -277,20 +352,20 @@ def _packed(value: Any, blobs: list[Any]) -> Any:
         blobs.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
         return {"dtype": str(value.dtype), "shape": shape}
     if isinstance(value, Mapping):
-        pairs = [[_packed(k, blobs), _packed(v, blobs)] for k, v in value.items()]
+        pairs = [[packed(k, blobs), packed(v, blobs)] for k, v in value.items()]
         return {"mapping": pairs}
     if isinstance(value, list | tuple):
-        return {"list": [_packed(one, blobs) for one in value]}
+        return {"list": [packed(one, blobs) for one in value]}
     return {"plain": value}
 
 
-def _unpacked(value: Any, blobs: Iterator[Any]) -> Any:
+def unpacked(value: Any, blobs: Iterator[Any]) -> Any:
     if "plain" in value:
         return value["plain"]
     if "list" in value:
-        return [_unpacked(one, blobs) for one in value["list"]]
+        return [unpacked(one, blobs) for one in value["list"]]
     if "mapping" in value:
-        return {_unpacked(k, blobs): _unpacked(v, blobs) for k, v in value["mapping"]}
+        return {unpacked(k, blobs): unpacked(v, blobs) for k, v in value["mapping"]}
     if "strings" in value:
         return np.array(value["strings"], dtype=object).reshape(value["shape"])
     name = value["dtype"]
