@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way
+from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, DOMAIN, Site, Way
 
 __all__ = ["TILES", "convolutions", "is_plain", "layer_error", "winograd_name"]
 
@@ -26,16 +26,6 @@ TILES: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = {
     (7, 1): ((2, 1),),
 }
 """Kernel to tiles, height and width: the m of Winograd's F(m, r), as the library was compiled."""
-
-_ACTIVATIONS: Mapping[str, tuple[int, int]] = {
-    "": (0, 0),
-    "Relu": (1, 0),
-    "LeakyRelu": (2, 1),
-    "Clip": (3, 2),
-    "Sigmoid": (4, 0),
-    "HardSigmoid": (5, 2),
-}
-"""What onnxruntime fuses: our number of it, and how many parameters it has."""
 
 
 def winograd_name(tile: tuple[int, int], in_run: bool) -> str:
@@ -105,8 +95,8 @@ def _is_ours(
     return (
         attrs.get("auto_pad", b"NOTSET") == b"NOTSET"
         and is_plain(attrs, weights, block)
-        and activation in _ACTIVATIONS
-        and len(parameters) == _ACTIVATIONS[activation][1]
+        and activation in ACTIVATIONS
+        and len(parameters) == ACTIVATIONS[activation][1]
         and (len(node.input) < 3 or not node.input[2] or node.input[2] in shapes)
     )
 
@@ -132,7 +122,7 @@ def _way(node: onnx.NodeProto, tile: tuple[int, int], in_run: bool, block: int) 
         pads=list(attrs.get("pads") or (0, 0, 0, 0)),
         tile=list(tile),
         transform_in_run=int(in_run),
-        activation=_ACTIVATIONS[activation][0],
+        activation=ACTIVATIONS[activation][0],
         alpha=float(alpha),
         beta=float(beta),
     )
