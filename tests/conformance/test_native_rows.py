@@ -14,9 +14,9 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.native.library import library_path, missing
 from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
-from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, Site, with_names, with_ways
+from eqsat_opt.runtime.backends.native.sites import Site, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from tests.conformance.test_native import activated
+from tests.conformance.test_native import NUMBERS, activated
 from tests.oracles.native import normalization_model, normalized, opened, product_model, unaligned
 
 if missing():
@@ -133,7 +133,7 @@ def test_normalizations_of_nothing_and_of_what_does_not_fit(library: str) -> Non
 
 def draw_product(rng: np.random.Generator) -> dict[str, Any]:
     sizes = [1, 2, 7, 15, 16, 17, 31, 33, 48, 100, 257, 530]
-    names = sorted(ACTIVATIONS)
+    names = sorted(NUMBERS)
     return {
         "rows": [int(v) for v in rng.choice([1, 1, 2, 3, 5, 13, 29, 64, 97], rng.integers(0, 3))],
         "depth": int(rng.choice([*sizes, 1025])),
@@ -164,7 +164,7 @@ def product_error(case: dict[str, Any], library: str, rng: np.random.Generator) 
         transposed=case["transposed"],
         factor=factor,
         bias_factor=0.5,
-        activation=ACTIVATIONS[case["activation"]][0],
+        activation=NUMBERS[case["activation"]],
         alpha=alpha,
         beta=beta,
     )

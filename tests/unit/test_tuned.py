@@ -42,7 +42,9 @@ ONE = OrtOptions(threads=1)
 FAST: dict[str, Any] = {"measure": False, "race": False, "threads": 1, "store": "", "check": 1}
 
 
-def conv_net(n_layers: int = 2, channels: int = 32, batch: int | str = 1) -> onnx.ModelProto:
+def conv_net(
+    n_layers: int = 2, channels: int = 32, batch: int | str = 1, activation: str = "Relu"
+) -> onnx.ModelProto:
     """A chain of 3 x 3 convolutions, every second with an activation."""
     rng = np.random.default_rng(0)
     nodes, weights, value = [], [], "x"
@@ -52,7 +54,11 @@ def conv_net(n_layers: int = 2, channels: int = 32, batch: int | str = 1) -> onn
         nodes.append(helper.make_node("Conv", [value, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1]))
         value = f"c{i}"
         if i % 2:
-            nodes.append(helper.make_node("Relu", [value], [f"r{i}"]))
+            if activation == "SiLU":
+                nodes.append(helper.make_node("Sigmoid", [value], [f"s{i}"]))
+                nodes.append(helper.make_node("Mul", [value, f"s{i}"], [f"r{i}"]))
+            else:
+                nodes.append(helper.make_node(activation, [value], [f"r{i}"]))
             value = f"r{i}"
     shape = [batch, channels, 24, 24]
     graph = helper.make_graph(
@@ -281,6 +287,35 @@ def test_the_fastest_of_two_tuned_graphs_wins(
         graph = "another" if entrant == "tuned-suited" else "net"
         assert held.model.graph.name == graph
         assert portable_of(held.model).graph.name == "net"
+
+
+@needs_kernels
+@pytest.mark.parametrize("activation", ["SiLU", "HardSwish", "LeakyRelu", "Tanh"])
+def test_activations_go_with_their_convolutions(activation: str) -> None:
+    model = conv_net(4, activation=activation)
+    named = with_names(ort_optimized(model, ONE))
+    found = sites(named)
+    silus = sum(node.op_type == "QuickGelu" for node in named.graph.node)
+    assert silus == (2 if activation == "SiLU" else 0)
+    assert sum(len(site.nodes) == 2 for site in found) == silus
+    replaced = with_ways(named, [(site, site.ways[0]) for site in found])
+    assert all(node.op_type != "QuickGelu" for node in replaced.graph.node)
+    options = OrtOptions(1, "disabled", custom_ops=(library.library_path(),))
+    expected = OrtSession(model, ONE).run(feeds())
+    assert output_error(OrtSession(replaced, options).run(feeds()), expected) < 2e-5
+
+
+@needs_kernels
+def test_a_convolution_that_is_read_twice_keeps_its_output() -> None:
+    named = with_names(ort_optimized(conv_net(2, activation="SiLU"), ONE))
+    silu = next(node for node in named.graph.node if node.op_type == "QuickGelu")
+    read_twice, gelu = onnx.ModelProto(), onnx.ModelProto()
+    read_twice.CopyFrom(named)
+    read_twice.graph.node.append(helper.make_node("Abs", [silu.input[0]], ["z"], name="abs"))
+    assert [site.nodes[1:] for site in sites(read_twice)] == [(), ()]
+    silu.attribute[0].f = 1.702
+    gelu.CopyFrom(named)
+    assert [site.nodes[1:] for site in sites(gelu)] == [(), ()]
 
 
 # ** files **

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper
 
-__all__ = ["ACTIVATIONS", "DOMAIN", "Site", "Way", "with_names", "with_ways"]
+__all__ = ["ACTIVATIONS", "DOMAIN", "SILU", "Site", "Way", "with_names", "with_ways"]
 
 DOMAIN = "eqsat_opt"
 """Of the operators of our library."""
@@ -25,8 +25,12 @@ ACTIVATIONS: Mapping[str, tuple[int, int]] = {
     "Clip": (3, 2),
     "Sigmoid": (4, 0),
     "HardSigmoid": (5, 2),
+    "HardSwish": (7, 0),
 }
 """What onnxruntime fuses: our number of it, and how many parameters it has."""
+
+SILU = 6
+"""Our number of x sigmoid(x), for which onnxruntime has an operator of its own."""
 
 
 @dataclass(frozen=True, eq=False)

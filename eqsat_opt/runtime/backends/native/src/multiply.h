@@ -7,10 +7,10 @@ namespace EQSAT_INSTRUCTIONS {
 
 constexpr int kRows = EQSAT_ROWS;
 constexpr int64_t kPanel = 2 * kLanes;         // columns
-constexpr int64_t kMostRows = 32 * kRows;      // that are packed at a time
-constexpr int64_t kPacked = 1 << 17;           // floats of packed data that stay in the second level cache
-constexpr int64_t kLeastDepth = 256;           // that is summed without a pause
-constexpr int64_t kSerial = 1 << 17;           // products for which no other thread is woken
+constexpr int64_t kMostRows = 16 * kRows;  // that are packed at a time
+constexpr int64_t kMostPacked = 1 << 18;   // floats that are packed at a time
+constexpr int64_t kDepth = 512;            // to sum before what comes next, where there are more
+constexpr int64_t kSerial = 1 << 17;       // products for which no other thread is woken
 constexpr int64_t kLeastTasks = 16;
 
 EQSAT_INLINE int64_t padded(int64_t n) { return ceil_div(n, kLanes) * kLanes; }
@@ -101,10 +101,10 @@ struct ProductRun {
     const float* weights = factors.packed + column * all_depth + first_depth * width;
     const bool is_first = first_depth == 0, is_last = first_depth + depth == all_depth;
     const int64_t begin = parts * group / groups, end = parts * (group + 1) / groups;
-    // While this panel is multiplied, the next comes from memory.
+    // While a panel is multiplied more than once, the next comes from memory.
     const int64_t blocks = depth / kLanes;
-    const bool has_next = panel + 1 < panels;
-    const int64_t ahead_step = has_next ? ceil_div(depth * kPanel, blocks * (end - begin) * 16) * 16 : 0;
+    const bool is_ahead = panel + 1 < panels && end - begin > 1;
+    const int64_t ahead_step = is_ahead ? ceil_div(kLanes * kPanel, (end - begin) * 16) * 16 : 0;
     const float* ahead = factors.packed + (column + kPanel) * all_depth + first_depth * kPanel;
     alignas(64) float bias[kPanel] = {};
     if (factors.bias) {
@@ -161,7 +161,7 @@ static bool multiply_rows(const Product& p, const Factors& f, const Parallel& gi
   const int64_t all_depth = padded(p.depth);
   const Parallel parallel = f.rows * all_depth * p.columns < kSerial ? Parallel{in_turn, nullptr} : given;
   const int64_t at_once = ceil_div(f.rows, ceil_div(f.rows, kMostRows));
-  const int64_t most = kPacked / at_once > kLeastDepth ? kPacked / at_once : kLeastDepth;
+  const int64_t most = at_once * all_depth <= kMostPacked ? all_depth : kDepth;
   const int64_t depth = padded(ceil_div(all_depth, ceil_div(all_depth, most)));
   ProductRun run{p, f, scratch(Scratch::kShared, static_cast<size_t>(at_once * depth)),
                  ceil_div(p.columns, kPanel), 1, 1, 0, 0, 0, 0};
