@@ -5,13 +5,14 @@ They read and write the same blocked buffers as onnxruntime's own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
 from onnx import helper
 
-from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way
+from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, DOMAIN, SILU, Site, Way
 
 __all__ = ["TILES", "convolutions", "is_plain", "layer_error", "winograd_name"]
 
@@ -26,16 +27,6 @@ TILES: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = {
     (7, 1): ((2, 1),),
 }
 """Kernel to tiles, height and width: the m of Winograd's F(m, r), as the library was compiled."""
-
-_ACTIVATIONS: Mapping[str, tuple[int, int]] = {
-    "": (0, 0),
-    "Relu": (1, 0),
-    "LeakyRelu": (2, 1),
-    "Clip": (3, 2),
-    "Sigmoid": (4, 0),
-    "HardSigmoid": (5, 2),
-}
-"""What onnxruntime fuses: our number of it, and how many parameters it has."""
 
 
 def winograd_name(tile: tuple[int, int], in_run: bool) -> str:
@@ -73,21 +64,39 @@ def is_plain(attrs: Mapping[str, Any], weights: Sequence[int], block: int) -> bo
 
 
 def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
-    """The nodes that can be replaced.
+    """The nodes that can be replaced, with a SiLU that follows.
 
     Args:
         model: a graph as onnxruntime optimises it on this machine, its nodes with names.
         block: channels per block here.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    silus = _silus(model)
     for node in model.graph.node:
         if node.domain == _BLOCKED and node.op_type == "Conv":
             weights = shapes.get(node.input[1], ())
             if len(weights) == 4 and _is_ours(node, weights, shapes, block):
                 tiles = TILES.get((weights[2], weights[3]), ())
+                silu = None if _activation(node)[0] else silus.get(node.output[0])
+                nodes = (node,) if silu is None else (node, silu)
                 if tiles:
-                    ways = (_way(node, tile, r, block) for tile in tiles for r in (False, True))
-                    yield Site((node.name,), tuple(ways))
+                    ways = (_way(nodes, tile, r, block) for tile in tiles for r in (False, True))
+                    yield Site(tuple(one.name for one in nodes), tuple(ways))
+
+
+def _silus(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    """What computes x sigmoid(x), by the name of x; there alone is x read."""
+    graph = model.graph
+    readers = Counter(name for node in graph.node for name in node.input)
+    readers.update(value.name for value in graph.output)
+    return {
+        node.input[0]: node
+        for node in graph.node
+        if node.domain == "com.microsoft"
+        and node.op_type == "QuickGelu"
+        and _attributes(node).get("alpha") == 1.0
+        and readers[node.input[0]] == 1
+    }
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
@@ -105,8 +114,8 @@ def _is_ours(
     return (
         attrs.get("auto_pad", b"NOTSET") == b"NOTSET"
         and is_plain(attrs, weights, block)
-        and activation in _ACTIVATIONS
-        and len(parameters) == _ACTIVATIONS[activation][1]
+        and activation in ACTIVATIONS
+        and len(parameters) == ACTIVATIONS[activation][1]
         and (len(node.input) < 3 or not node.input[2] or node.input[2] in shapes)
     )
 
@@ -118,21 +127,23 @@ def _activation(node: onnx.NodeProto) -> tuple[str, tuple[float, ...]]:
     return name.decode(), tuple(parameters)
 
 
-def _way(node: onnx.NodeProto, tile: tuple[int, int], in_run: bool, block: int) -> Way:
+def _way(nodes: Sequence[onnx.NodeProto], tile: tuple[int, int], in_run: bool, block: int) -> Way:
+    node = nodes[0]
     attrs = _attributes(node)
     activation, parameters = _activation(node)
+    number = ACTIVATIONS[activation][0] if len(nodes) == 1 else SILU
     alpha, beta = (*parameters, 0.0, 0.0)[:2]
     made = helper.make_node(
         "WinogradConv",
         list(node.input),
-        list(node.output),
+        list(nodes[-1].output),
         name=node.name,
         domain=DOMAIN,
         block=block,
         pads=list(attrs.get("pads") or (0, 0, 0, 0)),
         tile=list(tile),
         transform_in_run=int(in_run),
-        activation=_ACTIVATIONS[activation][0],
+        activation=number,
         alpha=float(alpha),
         beta=float(beta),
     )

@@ -7,16 +7,30 @@ around it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
 from onnx import helper
 
-__all__ = ["DOMAIN", "Site", "Way", "with_names", "with_ways"]
+__all__ = ["ACTIVATIONS", "DOMAIN", "SILU", "Site", "Way", "with_names", "with_ways"]
 
 DOMAIN = "eqsat_opt"
 """Of the operators of our library."""
+
+ACTIVATIONS: Mapping[str, tuple[int, int]] = {
+    "": (0, 0),
+    "Relu": (1, 0),
+    "LeakyRelu": (2, 1),
+    "Clip": (3, 2),
+    "Sigmoid": (4, 0),
+    "HardSigmoid": (5, 2),
+    "HardSwish": (7, 0),
+}
+"""What onnxruntime fuses: our number of it, and how many parameters it has."""
+
+SILU = 6
+"""Our number of x sigmoid(x), for which onnxruntime has an operator of its own."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,8 @@ import onnx
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import with_kernels
+from eqsat_opt.runtime.backends.native.normalizations import normalizations
+from eqsat_opt.runtime.backends.native.products import products
 from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
@@ -87,7 +89,7 @@ class _Choice:
 
 def sites(model: onnx.ModelProto) -> tuple[Site, ...]:
     """All sites of a graph as onnxruntime optimises it here, its nodes with names; disjoint."""
-    return tuple(convolutions(model, nchwc_block()))
+    return (*convolutions(model, nchwc_block()), *normalizations(model), *products(model))
 
 
 def tune(
