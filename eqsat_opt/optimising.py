@@ -29,6 +29,7 @@ from eqsat_opt.destination import Destination, Output
 from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import ExtractionError, OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
+from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.external import with_data_inside
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
@@ -185,6 +186,23 @@ def _terms(
     )
 
 
+_LEAST_BYTES_PER_S, _MOST_BYTES_PER_S = 3e7, 1.5e8
+"""At which a slow machine reads, copies and writes weights; no machine is taken to be faster."""
+
+_OF_LOADING = 1.5
+"""Writing a model, or loading it to be run, takes so many times longer than reading it in."""
+
+
+def _bulk_s(weight_bytes: int, load_s: float) -> float:
+    """Seconds that going through all weights once more takes, told by what loading them took.
+
+    Weights of other files are mapped and not read, and the first model of a process waits for
+    libraries to load: hence the bounds.
+    """
+    least_s, most_s = weight_bytes / _MOST_BYTES_PER_S, weight_bytes / _LEAST_BYTES_PER_S
+    return max(least_s, min(_OF_LOADING * load_s, most_s))
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a model.
@@ -238,21 +256,23 @@ def optimise(
         if destination is not None:
             destination.check_for(model)
     with ExitStack() as stack:
-        staging = stack.enter_context(Staging(model, given))
         with stages("load"):
+            staging = stack.enter_context(Staging(model, given))
             lacking = require_valid(staging.original, session_options(options))
             imported = import_model(model, exact=options.numerics == "bitexact")
             clean = normalise(imported, numerics=Numerics.parse(options.numerics))
         sizes = size_sets(imported, options.shape_sets)
+        bulk_s = _bulk_s(constant_bytes(model), stages.seconds["load"])
+        deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
         search = _search_options(options, objective, sizes[0].all, deadline)
         if search.deadline.left_s < _NODE_S * len(clean.nodes):
             report = unsearched_report(name, model, stages.seconds, options, objective=objective)
             return Outcome(model, None, report, None)
-        terms = _terms(options, search, sizes, deadline)
+        terms = replace(_terms(options, search, sizes, deadline), bulk_s=bulk_s)
         clear = _nothing
         if terms.runs_models:
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
-            terms, clear = replace(terms, open_session=box.open, wait=box.wait), box.reset
+            terms, clear = replace(terms, box=box), box.reset
         pricer = stack.enter_context(open_pricer(options))
         if search.measure and objective.uses(TIME):
             with stages("calibrate"):
@@ -347,6 +367,9 @@ def _joined(
 def _notes(joined: Joined, contest: Contest, lacking: str) -> Iterator[str]:
     if joined.note:
         yield joined.note
+    if joined.found.late:
+        names = ", ".join(map(repr, joined.found.late))
+        yield f"there was no time to compute the constants of {names}; allow more with --budget"
     if lacking and not contest.obstacle:
         yield f"the original does not run in onnxruntime, so nothing was checked: {lacking}"
 

@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
+from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.child import Child, Message, answer_requests
@@ -41,6 +42,9 @@ _LIMIT_FACTOR = 20.0
 """A request that takes so many times longer than the longest before hangs."""
 
 
+_NEVER = Deadline.never()
+
+
 class SandboxDied(RuntimeFailed):
     """A model ended the process that it ran in, or had to be ended."""
 
@@ -57,40 +61,60 @@ class Sandbox:
         self._longest_s = 0.0
         self.current: SandboxSession | None = None
 
-    def open(self, model: ModelSource, options: OrtOptions) -> SandboxSession:
+    def open(
+        self, model: ModelSource, options: OrtOptions, deadline: Deadline = _NEVER
+    ) -> SandboxSession:
         """Load a model; a drop-in for :class:`~eqsat_opt.runtime.backends.ort.session.OrtSession`.
+
+        Args:
+            model: to be loaded.
+            options: how it is run.
+            deadline: of loading and of every run; what has not ended by then is ended.
 
         Raises:
             RuntimeFailed: onnxruntime refuses the model, or the process does not survive it.
+            OutOfTime: the deadline struck.
         """
-        return SandboxSession(self, model, options)
+        return SandboxSession(self, model, options, deadline)
 
-    def wait(self) -> None:
+    def wait(self, deadline: Deadline = _NEVER) -> None:
         """Wait until the process is there, so that what follows is not taken for slow.
 
         Raises:
             RuntimeFailed: it does not start.
+            OutOfTime: the deadline struck.
         """
         if not self._child.is_alive:
             self.close()
             self._child = _start()
-        if not self._child.is_ready(_START_UP_S):
+        if not self._child.is_ready(min(_START_UP_S, deadline.left_s)):
             self.close()
+            if deadline.expired:
+                raise OutOfTime
             raise self._child.not_ready()
 
-    def request(self, what: str, header: Mapping[str, Any], blobs: Sequence[Any]) -> Message:
+    def request(
+        self,
+        what: str,
+        header: Mapping[str, Any],
+        blobs: Sequence[Any],
+        deadline: Deadline = _NEVER,
+    ) -> Message:
         """Send a request and wait for its reply.
 
         Raises:
             RuntimeFailed: the reply is an error, or there is none.
+            OutOfTime: the deadline struck.
         """
-        self.wait()
+        self.wait(deadline)
         start, known = time.monotonic(), self._longest_s
         limit_s = max(_LEAST_LIMIT_S, _LIMIT_FACTOR * known) if known else _FIRST_LIMIT_S
-        reply = self._child.ask(header, blobs, limit_s)
+        reply = self._child.ask(header, blobs, min(limit_s, deadline.left_s))
         elapsed_s = time.monotonic() - start
         if reply is None:
             code = self.close()
+            if deadline.expired:
+                raise OutOfTime
             raise SandboxDied(f"{what} {_ending(code, elapsed_s, limit_s)}")
         if "error" in reply[0]:
             raise RuntimeFailed(reply[0]["error"])
@@ -123,8 +147,11 @@ class Sandbox:
 class SandboxSession:
     """A model in a sandbox; it is loaded anew where the process died or holds another model."""
 
-    def __init__(self, box: Sandbox, model: ModelSource, options: OrtOptions) -> None:
+    def __init__(
+        self, box: Sandbox, model: ModelSource, options: OrtOptions, deadline: Deadline
+    ) -> None:
         self._box, self._model, self._options = box, model, options
+        self._deadline = deadline
         self._open()
 
     @property
@@ -142,13 +169,17 @@ class SandboxSession:
 
         Raises:
             RuntimeFailed: an input does not fit, a kernel failed, or the process did not survive.
+            OutOfTime: the deadline struck.
         """
         if self._box.current is not self or not self._box.is_alive:
             self._open()
         blobs: list[Any] = []
         values = {name: _packed(value, blobs) for name, value in feeds.items()}
         header, received = self._box.request(
-            "onnxruntime, running the model,", {"do": "run", "feeds": values}, blobs
+            "onnxruntime, running the model,",
+            {"do": "run", "feeds": values},
+            blobs,
+            deadline=self._deadline,
         )
         rest = iter(received)
         return [_unpacked(value, rest) for value in header["outputs"]]
@@ -166,7 +197,9 @@ class SandboxSession:
             "options": asdict(self._options),
         }
         blobs = () if is_path else (model,)
-        reply, _ = self._box.request("onnxruntime, loading the model,", header, blobs)
+        reply, _ = self._box.request(
+            "onnxruntime, loading the model,", header, blobs, deadline=self._deadline
+        )
         self._names = tuple(reply["inputs"]), tuple(reply["outputs"])
         self._box.current = self
 
