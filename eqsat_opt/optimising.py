@@ -19,7 +19,7 @@ from eqsat_opt.contest.entrants import ORIGINAL, structure
 from eqsat_opt.contest.examination import Contest, Terms, examine, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
-from eqsat_opt.contest.tuned import PORTABLE, SUITED, hold_tuned_contest
+from eqsat_opt.contest.tuned import NO_TIME, PORTABLE, SUITED, TunedContest, hold_tuned_contest
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.metrics import TIME, metric_name, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
@@ -215,6 +215,7 @@ class Outcome:
         is_written: whether the output holds the result already.
         job: the search; ``None`` where there was no time for one.
         graph: of the new model, or the normalised original.
+        bulk_s: seconds that going through all weights takes.
     """
 
     loaded: onnx_ir.Model
@@ -224,6 +225,7 @@ class Outcome:
     is_written: bool = False
     job: Job | None = None
     graph: Graph | None = None
+    bulk_s: float = 0.0
 
 
 def optimise(
@@ -267,7 +269,7 @@ def optimise(
         search = _search_options(options, objective, sizes[0].all, deadline)
         if search.deadline.left_s < _NODE_S * len(clean.nodes):
             report = unsearched_report(name, model, stages.seconds, options, objective=objective)
-            return Outcome(model, None, report, None)
+            return Outcome(model, None, report, None, bulk_s=bulk_s)
         terms = replace(_terms(options, search, sizes, deadline), bulk_s=bulk_s)
         clear = _nothing
         if terms.runs_models:
@@ -337,6 +339,7 @@ def optimise(
         is_written=is_written,
         job=job,
         graph=found.entrants.get(verdict.winner.partition("@")[0], clean),
+        bulk_s=bulk_s,
     )
 
 
@@ -486,16 +489,44 @@ def _suited(
     model = export_model(graph)
     if job.terms.runs_models:
         with sandbox() as box:
-            terms = replace(
-                job.terms,
-                open_session=box.open,
-                wait=box.wait,
-                deadline=deadline.share(_SUITING_CHECK),
-            )
+            terms = replace(job.terms, box=box, deadline=deadline.share(_SUITING_CHECK))
+            if terms.deadline.left_s < terms.bulk_s:
+                return None
             found = examine({SUITED: staging.of(model)}, staging.original, terms)
             if not found.is_sound(SUITED):
                 return None
     return model_proto(with_data_inside(model))
+
+
+_TUNED_WRITING, _TUNED_READING = 2, 4
+"""How often the tuned form has all weights written, and how often they are read before anything is
+tuned: it holds two models."""
+
+
+def _tuned(
+    outcome: Outcome,
+    portable: onnx.ModelProto,
+    given: AnyModel,
+    options: Options,
+    stages: Stages,
+    deadline: Deadline,
+) -> TunedContest:
+    """Tune a result whose weights are in it."""
+    if deadline.expired or deadline.left_s < _TUNED_READING * outcome.bulk_s:
+        return TunedContest(why=NO_TIME)
+    with Staging(outcome.loaded, given) as staging:
+        return hold_tuned_contest(
+            staging.original,
+            portable,
+            session_options(options),
+            suited=_suited(outcome, options, staging, stages, deadline),
+            sizes=size_sets(import_model(outcome.loaded), options.shape_sets)[0],
+            seeds=tuple(options.seed + i for i in range(max(1, options.check))),
+            max_error=options.max_error,
+            deadline=deadline,
+            is_original=outcome.model is None,
+            is_raced=options.race,
+        )
 
 
 def with_tuned(
@@ -515,23 +546,11 @@ def with_tuned(
     destination.check_for(outcome.loaded)
     stages = Stages(progress)
     result = outcome.loaded if outcome.model is None else outcome.model
-    session = session_options(options)
-    with stages("tune"), Staging(outcome.loaded, given) as staging:
+    deadline = deadline.before(_TUNED_WRITING * outcome.bulk_s)
+    with stages("load"):
         portable = model_proto(with_data_inside(result))
-        sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
-        suited = _suited(outcome, options, staging, stages, deadline)
-        held = hold_tuned_contest(
-            staging.original,
-            portable,
-            session,
-            suited=suited,
-            sizes=sizes,
-            seeds=tuple(options.seed + i for i in range(max(1, options.check))),
-            max_error=options.max_error,
-            deadline=deadline,
-            is_original=outcome.model is None,
-            is_raced=options.race,
-        )
+    with stages("tune"):
+        held = _tuned(outcome, portable, given, options, stages, deadline)
     with stages("write"):
         destination.write_proto(portable if held.model is None else held.model)
     entries = {} if held.race is None else held.race.entries

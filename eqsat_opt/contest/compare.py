@@ -37,6 +37,10 @@ from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 __all__ = ["TOLERANCES", "Difference", "OpenSession", "Reference", "Trial", "differences"]
 _NOISY_RUNS = 4
 
+_BUILDS, _RUNS = 2, 7
+"""How often the shortest race builds each entrant and the original's twin, and how often it runs
+them in all."""
+
 _RUNS_LEFT = 10
 """Runs of a model that have to fit before the deadline for one more to be of use."""
 
@@ -73,6 +77,12 @@ class Reference:
     model: ModelSource | None = None
     build_s: float = 0.0
     run_s: float = 0.0
+
+    @property
+    def entrant_s(self) -> float:
+        """Seconds that the shortest race needs for each session that takes part."""
+        run_s = min(self.run_s, self.build_s)
+        return _BUILDS * (self.build_s - run_s) + _RUNS * run_s
 
     @classmethod
     def of(

@@ -158,10 +158,6 @@ _NO_TIME = (
     "allow more with --budget"
 )
 
-_BUILDS, _RUNS = 2, 7
-"""Sessions that the shortest race builds of each entrant and of the original's twin, and how often
-it runs them in all."""
-
 _SHORTEST_RACE = 3
 """Sessions that take part in a race of the original, its twin and one candidate."""
 
@@ -203,12 +199,6 @@ def _settings(
     return settings
 
 
-def _entrant_s(reference: Reference) -> float:
-    """Seconds that the shortest race needs for each session."""
-    run_s = min(reference.run_s, reference.build_s)
-    return _BUILDS * (reference.build_s - run_s) + _RUNS * run_s
-
-
 def affordable(entrant_s: float, deadline: Deadline) -> int:
     """How many entrants a race in time can have; where time is short, the cheapest take part."""
     return int(min(deadline.left_s / max(entrant_s, 1e-6) - 1, _MOST_ENTRANTS))
@@ -229,7 +219,7 @@ def _races(
         RuntimeFailed: the original does not run.
         OutOfTime: not even the shortest race would be in time.
     """
-    most = affordable(_entrant_s(reference), terms.deadline)
+    most = affordable(reference.entrant_s, terms.deadline)
     settings = islice(_settings(models, graph, terms).items(), most)
     entrants = {
         name: partial(OrtSession, models[name.partition("@")[0]], options)
@@ -237,7 +227,7 @@ def _races(
     }
 
     def run(reference: Reference) -> RaceResult:
-        if terms.deadline.left_s < _SHORTEST_RACE * _entrant_s(reference):
+        if terms.deadline.left_s < _SHORTEST_RACE * reference.entrant_s:
             raise OutOfTime
         left_s = terms.deadline.left_s / (len(terms.sizes) - len(races))
         return race(
@@ -335,7 +325,7 @@ def examine(
     refused: dict[str, str] = {}
     skipped: list[str] = []
     one_s = time.perf_counter() - began
-    race_s = _SHORTEST_RACE * _entrant_s(reference) if terms.race_s else 0.0
+    race_s = _SHORTEST_RACE * reference.entrant_s if terms.race_s else 0.0
     for name, model in candidates.items():
         if terms.deadline.left_s < one_s + race_s:
             skipped.append(name)

@@ -6,10 +6,9 @@ file that fits one machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import onnx
 
@@ -17,16 +16,17 @@ from eqsat_opt.contest.compare import Reference
 from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.native.tuned_file import MOST_BYTES, open_as_raced, tuned_model
 from eqsat_opt.runtime.backends.native.tuning import NotTuned, tune
+from eqsat_opt.runtime.backends.ort.sandbox import sandbox
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
-from eqsat_opt.runtime.source import Feeds, ModelSource
+from eqsat_opt.runtime.source import ModelSource
 
-__all__ = ["PORTABLE", "SUITED", "TUNED", "TunedContest", "hold_tuned_contest"]
+__all__ = ["NO_TIME", "PORTABLE", "SUITED", "TUNED", "TunedContest", "hold_tuned_contest"]
 
 PORTABLE, TUNED, SUITED = "portable", "tuned", "tuned-suited"
 """Entrants beside the original."""
@@ -35,6 +35,12 @@ _RACE = 0.5
 """Share of the time that the race gets; the rest is for measuring layers."""
 
 _RACE_S = 10.0
+
+
+_SESSIONS = 8
+"""The least tuning builds so many sessions, each of which runs twice."""
+
+NO_TIME = "there was no time to tune and to race it; allow more with --budget"
 
 
 @dataclass(frozen=True)
@@ -101,11 +107,18 @@ def hold_tuned_contest(
     made: dict[str, TunedContest] = {}
     time = deadline.share(1 - _RACE) if is_raced else deadline
     try:
-        reference = Reference.of(original, session, seeds, sizes.inputs)
-        trials = tuple(zip(reference.feeds, reference.outputs, strict=True))
+        with sandbox() as box:
+            reference = Reference.of(
+                original,
+                session,
+                seeds,
+                sizes.inputs,
+                open_session=partial(box.open, deadline=time),
+                deadline=time,
+            )
         for left, (name, base) in zip(range(len(bases), 0, -1), bases.items(), strict=True):
             made[name] = replace(
-                _tuned(base, portable, session, trials, max_error, time.share(1 / left)),
+                _tuned(base, portable, session, reference, max_error, time.share(1 / left)),
                 entrant=name,
             )
         entrants = {name: one for name, one in made.items() if one.model is not None}
@@ -122,16 +135,21 @@ def hold_tuned_contest(
         )
     except RuntimeFailed as error:
         return TunedContest(why=str(error))
+    except OutOfTime:
+        return TunedContest(why=NO_TIME)
 
 
 def _tuned(
     base: onnx.ModelProto,
     portable: onnx.ModelProto,
     session: OrtOptions,
-    trials: Sequence[tuple[Feeds, Sequence[Any]]],
+    reference: Reference,
     max_error: float,
     deadline: Deadline,
 ) -> TunedContest:
+    if deadline.left_s < _SESSIONS * (reference.build_s + reference.run_s):
+        return TunedContest(why=NO_TIME)
+    trials = tuple(zip(reference.feeds, reference.outputs, strict=True))
     try:
         found = tune(base, session, trials, max_error=max_error, deadline=deadline)
     except NotTuned as error:
@@ -162,13 +180,15 @@ def _raced(
         models[PORTABLE] = portable
     rivals = tuple(models)
     models |= {name: one.model for name, one in tuned.items() if one.model is not None}
+    if deadline.left_s < (len(models) + 1) * reference.entrant_s:
+        raise OutOfTime
     held = race(
         {name: partial(open_as_raced, model, session) for name, model in models.items()},
         ORIGINAL,
         reference.feeds[0],
         threads=session.threads,
         time_limit_s=min(_RACE_S, deadline.left_s),
-        extension_s=min(_RACE_S, deadline.left_s / 2),
+        extension_s=min(_RACE_S, max(0.0, deadline.left_s - _RACE_S)),
     )
     winner = min(tuned, key=lambda name: held.entries[name].ratio)
     result = replace(tuned[winner], race=held)

@@ -296,12 +296,14 @@ def repropose(
         options.deadline.share(_TILING),
     )
     priced = replace(priced, refused=before.refused).within(max_error)
+    constants = Constants(saturation.lowered, saturation.eclasses)
     choice = _chosen(
-        saturation,
+        constants,
         priced,
         own=proposal.choice.own,
         pricer=pricer,
         options=options,
         progress=progress,
     )
-    return raise_graph(saturation.lowered, saturation.eclasses, choice.best), choice
+    graph = raise_graph(saturation.lowered, saturation.eclasses, choice.best, constants)
+    return graph, choice
