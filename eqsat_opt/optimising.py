@@ -19,7 +19,14 @@ from eqsat_opt.contest.entrants import ORIGINAL, structure
 from eqsat_opt.contest.examination import Contest, Terms, examine, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
-from eqsat_opt.contest.tuned import PORTABLE, SUITED, TunedJob, hold_tuned_contest
+from eqsat_opt.contest.tuned import (
+    NO_TIME,
+    PORTABLE,
+    SUITED,
+    TunedContest,
+    TunedJob,
+    hold_tuned_contest,
+)
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.metrics import TIME, metric_name, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
@@ -29,6 +36,7 @@ from eqsat_opt.destination import Destination, Output
 from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import ExtractionError, OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
+from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.external import with_data_inside
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
@@ -187,6 +195,23 @@ def _terms(
     )
 
 
+_LEAST_BYTES_PER_S, _MOST_BYTES_PER_S = 3e7, 1.5e8
+"""At which a slow machine reads, copies and writes weights; no machine is taken to be faster."""
+
+_OF_LOADING = 1.5
+"""Writing a model, or loading it to be run, takes so many times longer than reading it in."""
+
+
+def _bulk_s(weight_bytes: int, load_s: float) -> float:
+    """Seconds that going through all weights once more takes, told by what loading them took.
+
+    Weights of other files are mapped and not read, and the first model of a process waits for
+    libraries to load: hence the bounds.
+    """
+    least_s, most_s = weight_bytes / _MOST_BYTES_PER_S, weight_bytes / _LEAST_BYTES_PER_S
+    return max(least_s, min(_OF_LOADING * load_s, most_s))
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a model.
@@ -199,6 +224,7 @@ class Outcome:
         is_written: whether the output holds the result already.
         job: the search; ``None`` where there was no time for one.
         graph: of the new model, or the normalised original.
+        bulk_s: seconds that going through all weights takes.
     """
 
     loaded: onnx_ir.Model
@@ -208,6 +234,7 @@ class Outcome:
     is_written: bool = False
     job: Job | None = None
     graph: Graph | None = None
+    bulk_s: float = 0.0
 
 
 def optimise(
@@ -240,21 +267,23 @@ def optimise(
         if destination is not None:
             destination.check_for(model)
     with ExitStack() as stack:
-        staging = stack.enter_context(Staging(model, given))
         with stages("load"):
+            staging = stack.enter_context(Staging(model, given))
             lacking = require_valid(staging.original, session_options(options))
             imported = import_model(model, exact=options.numerics == "bitexact")
             clean = normalise(imported, numerics=Numerics.parse(options.numerics))
         sizes = size_sets(imported, options.shape_sets)
+        bulk_s = _bulk_s(constant_bytes(model), stages.seconds["load"])
+        deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
         search = _search_options(options, objective, sizes[0].all, deadline)
         if search.deadline.left_s < _NODE_S * len(clean.nodes):
             report = unsearched_report(name, model, stages.seconds, options, objective=objective)
-            return Outcome(model, None, report, None)
-        terms = _terms(options, search, sizes, deadline)
+            return Outcome(model, None, report, None, bulk_s=bulk_s)
+        terms = replace(_terms(options, search, sizes, deadline), bulk_s=bulk_s)
         clear = _nothing
         if terms.runs_models:
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
-            terms, clear = replace(terms, open_session=box.open, wait=box.wait), box.reset
+            terms, clear = replace(terms, box=box), box.reset
         pricer = stack.enter_context(open_pricer(options))
         if search.measure and objective.uses(TIME):
             with stages("calibrate"):
@@ -319,6 +348,7 @@ def optimise(
         is_written=is_written,
         job=job,
         graph=found.entrants.get(verdict.winner.partition("@")[0], clean),
+        bulk_s=bulk_s,
     )
 
 
@@ -349,6 +379,9 @@ def _joined(
 def _notes(joined: Joined, contest: Contest, lacking: str) -> Iterator[str]:
     if joined.note:
         yield joined.note
+    if joined.found.late:
+        names = ", ".join(map(repr, joined.found.late))
+        yield f"there was no time to compute the constants of {names}; allow more with --budget"
     if lacking and not contest.obstacle:
         yield f"the original does not run in onnxruntime, so nothing was checked: {lacking}"
 
@@ -465,12 +498,9 @@ def _suited(
     model = export_model(graph)
     if job.terms.runs_models:
         with sandbox() as box:
-            terms = replace(
-                job.terms,
-                open_session=box.open,
-                wait=box.wait,
-                deadline=deadline.share(_SUITING_CHECK),
-            )
+            terms = replace(job.terms, box=box, deadline=deadline.share(_SUITING_CHECK))
+            if terms.deadline.left_s < terms.bulk_s:
+                return None
             found = examine({SUITED: staging.of(model)}, staging.original, terms)
             if not found.is_sound(SUITED):
                 return None
@@ -501,6 +531,42 @@ def require_runtimes(options: Options) -> None:
         )
 
 
+_TUNED_WRITING, _TUNED_READING = 2, 4
+"""How often the tuned form has all weights written, and how often they are read before anything is
+tuned: it holds two models."""
+
+
+def _tuned(
+    outcome: Outcome,
+    portable: onnx.ModelProto,
+    given: AnyModel,
+    options: Options,
+    stages: Stages,
+    deadline: Deadline,
+) -> TunedContest:
+    """Tune a result whose weights are in it."""
+    if deadline.expired or deadline.left_s < _TUNED_READING * outcome.bulk_s:
+        return TunedContest(why=NO_TIME)
+    with Staging(outcome.loaded, given) as staging:
+        return hold_tuned_contest(
+            TunedJob(
+                original=staging.original,
+                original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
+                portable=portable,
+                suited=_suited(outcome, options, staging, stages, deadline=deadline),
+                is_original=outcome.model is None,
+                session=session_options(options),
+                sizes=size_sets(import_model(outcome.loaded), options.shape_sets),
+                seeds=tuple(options.seed + i for i in range(max(1, options.check))),
+                numerics=options.numerics,
+                max_error=options.max_error,
+                runtimes=_racing(options),
+                is_raced=options.race,
+                deadline=deadline,
+            )
+        )
+
+
 def with_tuned(
     report: Report,
     outcome: Outcome,
@@ -518,25 +584,11 @@ def with_tuned(
     destination.check_for(outcome.loaded)
     stages = Stages(progress)
     result = outcome.loaded if outcome.model is None else outcome.model
-    session = session_options(options)
-    with stages("tune"), Staging(outcome.loaded, given) as staging:
+    deadline = deadline.before(_TUNED_WRITING * outcome.bulk_s)
+    with stages("load"):
         portable = model_proto(with_data_inside(result))
-        job = TunedJob(
-            original=staging.original,
-            original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
-            portable=portable,
-            suited=_suited(outcome, options, staging, stages, deadline=deadline),
-            is_original=outcome.model is None,
-            session=session,
-            sizes=size_sets(import_model(outcome.loaded), options.shape_sets),
-            seeds=tuple(options.seed + i for i in range(max(1, options.check))),
-            numerics=options.numerics,
-            max_error=options.max_error,
-            runtimes=_racing(options),
-            is_raced=options.race,
-            deadline=deadline,
-        )
-        held = hold_tuned_contest(job)
+    with stages("tune"):
+        held = _tuned(outcome, portable, given, options, stages, deadline)
     with stages("write"):
         destination.write_proto(portable if held.model is None else held.model)
 

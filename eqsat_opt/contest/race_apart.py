@@ -16,6 +16,7 @@ import onnx
 
 from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import EqsatError, RuntimeFailed, reason
 from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.backends.runtimes import NATIVE, ORT
@@ -49,6 +50,7 @@ def hold_race(
     original: str,
     feeds: Feeds,
     box: Sandbox | None,
+    deadline: Deadline,
     **terms: Any,
 ) -> tuple[RaceResult, str]:
     """Race entrants: in the sandbox where one of them needs it, otherwise here.
@@ -58,30 +60,29 @@ def hold_race(
         original: name of the original.
         feeds: inputs.
         box: where others than onnxruntime run; ``None`` where there are none.
+        deadline: of all.
         terms: of :func:`~eqsat_opt.contest.race.race`.
 
     Returns:
         The race, and why those that needed the sandbox took no part; empty if they did.
 
     Raises:
-        RuntimeFailed: the original does not run, or there is no time.
+        RuntimeFailed: the original does not run.
+        OutOfTime: the deadline struck.
     """
     foreign = {name for name, one in entrants.items() if one.execution.runtime not in _TRUSTED}
     why = ""
     if foreign and box is not None:
         try:
-            return _apart(entrants, original, feeds, box, terms=terms), ""
+            return _apart(entrants, original, feeds, box, deadline=deadline, terms=terms), ""
         except EqsatError as error:
-            if box.deadline.expired:
-                raise
             why = str(error)
     runners = {
         name: partial(one.execution.open, one.model, one.custom_ops)
         for name, one in entrants.items()
         if name not in foreign
     }
-    if box is not None:
-        terms["time_limit_s"] = min(terms["time_limit_s"], box.deadline.left_s)
+    terms["time_limit_s"] = min(terms["time_limit_s"], deadline.left_s)
     return race(runners, original, feeds, **terms), why
 
 
@@ -90,6 +91,7 @@ def _apart(
     original: str,
     feeds: Feeds,
     box: Sandbox,
+    deadline: Deadline,
     terms: Mapping[str, Any],
 ) -> RaceResult:
     with Scratch() as folder:
@@ -110,7 +112,7 @@ def _apart(
             "feeds": {name: packed(fed, blobs) for name, fed in feeds.items()},
             "terms": dict(terms),
         }
-        found = box.call("the race", f"{__name__}:race_here", value, blobs)
+        found = box.call("the race", f"{__name__}:race_here", value, blobs, deadline)
     return RaceResult.from_fields(found)
 
 

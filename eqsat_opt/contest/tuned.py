@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,7 +20,7 @@ from eqsat_opt.contest.examination import drafts_of
 from eqsat_opt.contest.race_apart import Entrant, hold_race
 from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.contest.settings import promising_settings
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.backends.native.library import missing
@@ -33,7 +32,15 @@ from eqsat_opt.runtime.backends.tuned_file import MOST_BYTES, Execution, tuned_m
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for, symbolic_sizes
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
-__all__ = ["PORTABLE", "SUITED", "TUNED", "TunedContest", "TunedJob", "hold_tuned_contest"]
+__all__ = [
+    "NO_TIME",
+    "PORTABLE",
+    "SUITED",
+    "TUNED",
+    "TunedContest",
+    "TunedJob",
+    "hold_tuned_contest",
+]
 
 PORTABLE, TUNED, SUITED = "portable", "tuned", "tuned-suited"
 """Entrants beside the original; our kernels run the last two, and other forms have other names."""
@@ -48,6 +55,13 @@ _KERNELS = 0.6
 """Share of what is left then in which layers are measured, where other runtimes follow."""
 
 _RACE_S = 10.0
+
+_SESSIONS = 8
+"""The least tuning builds so many sessions, each of which runs twice."""
+
+NO_TIME = "there was no time to tune and to race it; allow more with --budget"
+
+_LATE = "it was not ready in time; allow more with --budget"
 
 _DRAFTS = 0.1
 """Share of the time left in which the original runs on further inputs."""
@@ -91,6 +105,12 @@ class TunedJob:
     def execution(self, runtime: str, setting: Mapping[str, object] | None = None) -> Execution:
         """By a runtime, with the threads of the job."""
         return Execution(runtime, self.session.threads, setting or {})
+
+
+_SESSIONS = 8
+"""The least tuning builds so many sessions, each of which runs twice."""
+
+NO_TIME = "there was no time to tune and to race it; allow more with --budget"
 
 
 @dataclass(frozen=True)
@@ -147,16 +167,17 @@ def hold_tuned_contest(job: TunedJob) -> TunedContest:
     others = [name for name in job.runtimes if name != ORT] if job.is_raced else []
     forms: dict[str, _Form] = {}
     refused: dict[str, str] = {}
-    with ExitStack() as stack:
-        box = stack.enter_context(sandbox(job.deadline)) if others else None
+    making = job.deadline.share(1 - _RACE) if job.is_raced else job.deadline
+    with sandbox() as box:
         try:
-            reference = _reference(job, box)
-            making = job.deadline.share(1 - _RACE) if job.is_raced else job.deadline
+            reference = _reference(job, box, making, bool(others))
             for name, make in _makers(job, reference, making, box, others=others):
                 try:
                     forms.update(make())
                 except (NotTuned, EqsatError) as error:
                     refused[name] = str(error)
+                except OutOfTime:
+                    refused[name] = NO_TIME if name in (TUNED, SUITED) else _LATE
             if not forms:
                 return TunedContest(why=_told(refused), refused=refused)
             if not job.is_raced:
@@ -164,6 +185,8 @@ def hold_tuned_contest(job: TunedJob) -> TunedContest:
             return _raced(job, forms, reference, refused, box=box)
         except RuntimeFailed as error:
             return TunedContest(why=str(error), refused=refused)
+        except OutOfTime:
+            return TunedContest(why=NO_TIME, refused=refused)
 
 
 _Makers = Iterator[tuple[str, Callable[[], Mapping[str, _Form]]]]
@@ -173,7 +196,7 @@ def _makers(
     job: TunedJob,
     reference: Reference,
     deadline: Deadline,
-    box: Sandbox | None,
+    box: Sandbox,
     others: Sequence[str],
 ) -> _Makers:
     """What makes forms, by the name under which it is refused; shares count from when it begins."""
@@ -191,10 +214,8 @@ def _makers(
         models = {"": job.portable, " on the original": job.original}
     for name in others:
         for where, model in models.items():
-            assert box is not None
-            box.deadline = deadline
-            yield name + where, partial(_by_runtime, job, reference, box, name + where, model)
-            box.deadline = job.deadline
+            make = partial(_by_runtime, job, reference, box, deadline=deadline)
+            yield name + where, partial(make, name + where, model)
 
 
 def _by_kernels(
@@ -205,6 +226,8 @@ def _by_kernels(
         raise NotTuned(why)
     if max(job.portable.ByteSize(), base.ByteSize()) > MOST_BYTES:
         raise NotTuned("the model is too large for a file that holds it in two forms")
+    if deadline.left_s < _SESSIONS * (reference.build_s + reference.run_s):
+        raise OutOfTime
     trials = tuple(zip(reference.feeds, reference.outputs, strict=True))
     tuning = tune(base, job.session, trials, max_error=job.max_error, deadline=deadline)
     found = TunedContest(
@@ -239,22 +262,31 @@ def _by_settings(job: TunedJob, reference: Reference, deadline: Deadline) -> dic
 
 
 def _by_runtime(
-    job: TunedJob, reference: Reference, box: Sandbox, name: str, model: ModelSource
+    job: TunedJob,
+    reference: Reference,
+    box: Sandbox,
+    name: str,
+    model: ModelSource,
+    *,
+    deadline: Deadline,
 ) -> dict[str, _Form]:
     """Another runtime, compared with the original as a result of ours is, and by its error.
 
     Raises:
         NotTuned: it computes something else.
-        RuntimeFailed: it does not run, or there is no time.
+        RuntimeFailed: it does not run.
+        OutOfTime: the deadline struck.
     """
     execution = job.execution(name.split()[0])
-    session = box.open_by(execution.runtime, execution.setting, model, job.session)
+    session = box.open_by(
+        execution.runtime, execution.setting, model, job.session, deadline=deadline
+    )
     found = differences(
         reference,
         model,
         job.session,
         job.numerics,
-        open_session=box.open,
+        open_session=partial(box.open, deadline=deadline),
         open_candidate=lambda *_: session,
     )
     for one in found:
@@ -269,21 +301,25 @@ def _by_runtime(
     return {name: _Form(model, execution, error)}
 
 
-def _reference(job: TunedJob, box: Sandbox | None) -> Reference:
+def _reference(job: TunedJob, box: Sandbox, deadline: Deadline, at_edges: bool) -> Reference:
     """What the original computes; at the edges too, where another runtime will be tried."""
     sizes = [one.inputs for one in job.sizes]
-    if box is None:
-        return Reference.of(job.original, job.session, job.seeds, sizes[0])
-    specs = input_specs(job.original)
-    sets = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
-    return Reference.of(
+    of = partial(
+        Reference.of,
         job.original,
         job.session,
         job.seeds,
         sizes[0],
+        open_session=partial(box.open, deadline=deadline),
+        deadline=deadline,
+    )
+    if not at_edges:
+        return of()
+    specs = input_specs(job.original)
+    sets = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
+    return of(
         drafts=drafts_of(job.original, specs, sets, job.numerics),
         drafts_s=_DRAFTS * job.deadline.left_s,
-        open_session=box.open,
     )
 
 
@@ -292,7 +328,7 @@ def _raced(
     forms: Mapping[str, _Form],
     reference: Reference,
     refused: dict[str, str],
-    box: Sandbox | None,
+    box: Sandbox,
 ) -> TunedContest:
     def entrant(model: ModelSource, execution: Execution) -> Entrant:
         return Entrant(model, execution, job.session.custom_ops)
@@ -304,12 +340,15 @@ def _raced(
     races: list[RaceResult] = []
     winner = ""
     for feeds in _all_feeds(job, reference):
+        if job.deadline.left_s < (len(entrants) + 1) * reference.entrant_s:
+            raise OutOfTime
         left_s = job.deadline.left_s / (len(job.sizes) - len(races))
         held, why = hold_race(
             entrants,
             ORIGINAL,
             feeds,
             box,
+            deadline=job.deadline,
             threads=job.session.threads,
             seed=job.seeds[0],
             time_limit_s=min(_RACE_S, 0.7 * left_s),

@@ -127,7 +127,7 @@ def box() -> Iterator[Sandbox]:
 def examined(
     box: Sandbox, first: onnx.ModelProto, second: onnx.ModelProto, numerics: str = "reassociate"
 ) -> Examination:
-    terms = replace(TERMS, numerics=numerics, open_session=box.open)
+    terms = replace(TERMS, numerics=numerics, box=box)
     return examine({"best": second}, first, terms)
 
 

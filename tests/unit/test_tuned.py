@@ -123,16 +123,16 @@ def test_the_error_is_kept_by_giving_up_what_gains_least() -> None:
         return sum(errors[chosen(one)] for one in choices)
 
     all_ = (choice(100, f2=60, f4=20), choice(100, f2=70, f4=60), choice(100, f2=98, f4=90))
-    kept, error = tuning._within(all_, error_of, 30.0)
+    kept, error = tuning._within(all_, error_of, 30.0, Deadline.never())
     assert (kept, error) == (all_, 30.0)
-    kept, error = tuning._within(all_, error_of, 21.0)
+    kept, error = tuning._within(all_, error_of, 21.0, Deadline.never())
     assert [chosen(one) for one in kept] == ["f4", "f4", ""]
-    kept, error = tuning._within(all_, error_of, 12.0)
+    kept, error = tuning._within(all_, error_of, 12.0, Deadline.never())
     assert error <= 12.0
     with pytest.raises(NotTuned, match="every faster algorithm differs by more"):
-        tuning._within(all_, error_of, 0.5)
+        tuning._within(all_, error_of, 0.5, Deadline.never())
     with pytest.raises(NotTuned, match="own optimised graph already differs"):
-        tuning._within((choice(1.0),), lambda _: 1.0, 0.5)
+        tuning._within((choice(1.0),), lambda _: 1.0, 0.5, Deadline.never())
 
 
 @needs_kernels

@@ -22,7 +22,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime
@@ -52,6 +52,8 @@ _LEAST_LIMIT_S = 20.0
 _LIMIT_FACTOR = 20.0
 """A request that takes so many times longer than the longest before hangs."""
 
+_NEVER = Deadline.never()
+
 
 class SandboxDied(RuntimeFailed):
     """A model ended the process that it ran in, or had to be ended."""
@@ -65,35 +67,52 @@ class Sandbox:
 
     Attributes:
         current: the session that the process holds.
-        deadline: when a request is given up, whatever is known of its speed.
     """
 
     def __init__(self) -> None:
         self._child = _start()
         self._longest_s = 0.0
         self.current: SandboxSession | None = None
-        self.deadline = Deadline.never()
 
-    def open(self, model: ModelSource, options: OrtOptions) -> SandboxSession:
+    def open(
+        self, model: ModelSource, options: OrtOptions, deadline: Deadline = _NEVER
+    ) -> SandboxSession:
         """Load a model; a drop-in for :class:`~eqsat_opt.runtime.backends.ort.session.OrtSession`.
+
+        Args:
+            model: to be loaded.
+            options: how it is run.
+            deadline: of loading and of every run; what has not ended by then is ended.
 
         Raises:
             RuntimeFailed: onnxruntime refuses the model, or the process does not survive it.
+            OutOfTime: the deadline struck.
         """
-        return SandboxSession(self, model, options)
+        return SandboxSession(self, model, options, deadline)
 
     def open_by(
-        self, runtime: str, setting: Setting, model: ModelSource, options: OrtOptions
+        self,
+        runtime: str,
+        setting: Setting,
+        model: ModelSource,
+        options: OrtOptions,
+        deadline: Deadline = _NEVER,
     ) -> SandboxSession:
         """The same by a runtime of that name; of the options it gets threads and operators.
 
         Raises:
             RuntimeFailed: the runtime refuses the model, or the process does not survive it.
+            OutOfTime: the deadline struck.
         """
-        return SandboxSession(self, model, options, runtime, setting=setting)
+        return SandboxSession(self, model, options, deadline, runtime=runtime, setting=setting)
 
     def call(
-        self, what: str, function: str, value: Mapping[str, Any], blobs: Sequence[Any]
+        self,
+        what: str,
+        function: str,
+        value: Mapping[str, Any],
+        blobs: Sequence[Any],
+        deadline: Deadline = _NEVER,
     ) -> dict[str, Any]:
         """What a function returns in the process, where it has the process for itself.
 
@@ -102,46 +121,56 @@ class Sandbox:
             function: ``module:name``, from JSON values and bytes to JSON values.
             value: the JSON values.
             blobs: the bytes.
+            deadline: by when it has to return.
 
         Raises:
             RuntimeFailed: what the function raises, or the process does not survive it.
+            OutOfTime: the deadline struck.
         """
         self.reset()
-        reply, _ = self.request(what, {"do": "call", "function": function, "value": value}, blobs)
+        header = {"do": "call", "function": function, "value": value}
+        reply, _ = self.request(what, header, blobs, deadline)
         found: dict[str, Any] = reply["value"]
         return found
 
-    def wait(self) -> None:
+    def wait(self, deadline: Deadline = _NEVER) -> None:
         """Wait until the process is there, so that what follows is not taken for slow.
 
         Raises:
             RuntimeFailed: it does not start.
+            OutOfTime: the deadline struck.
         """
         if not self._child.is_alive:
             self.close()
             self._child = _start()
-        if not self._child.is_ready(min(_START_UP_S, self.deadline.left_s)):
+        if not self._child.is_ready(min(_START_UP_S, deadline.left_s)):
             self.close()
-            if self.deadline.expired:
-                raise SandboxDied("there was no time for it")
+            if deadline.expired:
+                raise OutOfTime
             raise self._child.not_ready()
 
-    def request(self, what: str, header: Mapping[str, Any], blobs: Sequence[Any]) -> Message:
+    def request(
+        self,
+        what: str,
+        header: Mapping[str, Any],
+        blobs: Sequence[Any],
+        deadline: Deadline = _NEVER,
+    ) -> Message:
         """Send a request and wait for its reply.
 
         Raises:
             RuntimeFailed: the reply is an error, or there is none.
+            OutOfTime: the deadline struck.
         """
-        self.wait()
-        if self.deadline.expired:
-            raise SandboxDied("there was no time for it")
+        self.wait(deadline)
         start, known = time.monotonic(), self._longest_s
         limit_s = max(_LEAST_LIMIT_S, _LIMIT_FACTOR * known) if known else _FIRST_LIMIT_S
-        limit_s = min(limit_s, self.deadline.left_s)
-        reply = self._child.ask(header, blobs, limit_s)
+        reply = self._child.ask(header, blobs, min(limit_s, deadline.left_s))
         elapsed_s = time.monotonic() - start
         if reply is None:
             code = self.close()
+            if deadline.expired:
+                raise OutOfTime
             raise SandboxDied(f"{what} {_ending(code, elapsed_s, limit_s)}")
         if "error" in reply[0]:
             raise RuntimeFailed(reply[0]["error"])
@@ -153,8 +182,8 @@ class Sandbox:
         self._longest_s = 0.0
         if self.current is not None:
             self.current = None
-            with suppress(RuntimeFailed):
-                self.request("closing", {"do": "close"}, ())
+            with suppress(RuntimeFailed, OutOfTime):
+                self.request("closing", {"do": "close"}, (), Deadline.after(_LEAST_LIMIT_S))
 
     @property
     def is_alive(self) -> bool:
@@ -179,10 +208,11 @@ class SandboxSession:
         box: Sandbox,
         model: ModelSource,
         options: OrtOptions,
+        deadline: Deadline,
         runtime: str = ORT,
         setting: Setting | None = None,
     ) -> None:
-        self._box, self._model, self._options = box, model, options
+        self._box, self._model, self._options, self._deadline = box, model, options, deadline
         self._runtime, self._setting = runtime, dict(setting or {})
         self._who = "onnxruntime" if runtime == ORT else runtime
         self._open()
@@ -202,13 +232,17 @@ class SandboxSession:
 
         Raises:
             RuntimeFailed: an input does not fit, a kernel failed, or the process did not survive.
+            OutOfTime: the deadline struck.
         """
         if self._box.current is not self or not self._box.is_alive:
             self._open()
         blobs: list[Any] = []
         values = {name: packed(value, blobs) for name, value in feeds.items()}
         header, received = self._box.request(
-            f"{self._who}, running the model,", {"do": "run", "feeds": values}, blobs
+            f"{self._who}, running the model,",
+            {"do": "run", "feeds": values},
+            blobs,
+            deadline=self._deadline,
         )
         rest = iter(received)
         return [unpacked(value, rest) for value in header["outputs"]]
@@ -228,7 +262,8 @@ class SandboxSession:
             "setting": self._setting,
         }
         blobs = () if is_path else (model,)
-        reply, _ = self._box.request(f"{self._who}, loading the model,", header, blobs)
+        what = f"{self._who}, loading the model,"
+        reply, _ = self._box.request(what, header, blobs, deadline=self._deadline)
         self._names = tuple(reply["inputs"]), tuple(reply["outputs"])
         self._box.current = self
 
@@ -238,18 +273,16 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def sandbox(deadline: Deadline | None = None) -> Iterator[Sandbox]:
+def sandbox() -> Iterator[Sandbox]:
     """A sandbox of one's own for a while; its process is kept for the next one."""
     with _lock:
         box = _idle.pop() if _idle else None
     box = box if box is not None and box.is_alive else Sandbox()
-    box.deadline = Deadline.never() if deadline is None else deadline
     try:
         yield box
     except BaseException:
         box.close()
         raise
-    box.deadline = Deadline.after(_LEAST_LIMIT_S)
     box.reset()
     with _lock:
         if not _idle and box.is_alive:

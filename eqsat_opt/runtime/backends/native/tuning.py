@@ -39,6 +39,10 @@ _RUNS = 4, 12
 """Runs for one pass, at least and at most; the first of them warms up."""
 
 
+_PASSES_LEFT = 2
+"""Passes that have to fit before another one begins: itself, and that of all own ways."""
+
+
 class NotTuned(Exception):
     """With the reason, as a sentence without a period."""
 
@@ -126,7 +130,7 @@ def tune(
         session = OrtSession(_built(optimized, choices), as_is)
         return max(output_error(session.run(feeds), outputs) for feeds, outputs in trials)
 
-    kept, error = _within(choices, error_of, max_error)
+    kept, error = _within(choices, error_of, max_error, deadline)
     return Tuning(
         model=_built(optimized, kept),
         algorithms=Counter(one.way.name for one in kept if one.way is not None),
@@ -159,12 +163,15 @@ def _measured(
     """The fastest way of each; in each pass every site tries its next one."""
     start = time.perf_counter()
     own = node_times_us(optimized, options, feeds, runs=_RUNS[0], deadline=deadline)
-    run_s = sum(own.values()) / 1e6
-    runs = int(min(max(_PASS_S / max(run_s, 1e-6), _RUNS[0]), _RUNS[1]))
-    pass_s = (time.perf_counter() - start) * runs / _RUNS[0]
+    run_s, spent_s = max(sum(own.values()) / 1e6, 1e-6), time.perf_counter() - start
+    n_ways = max(len(site.ways) for site in found)
+    open_s = max(0.0, spent_s - _RUNS[0] * run_s)
+    fitting = (deadline.left_s / (n_ways + _PASSES_LEFT) - open_s) / run_s
+    runs = int(min(max(min(_PASS_S / run_s, fitting), _RUNS[0]), _RUNS[1]))
+    pass_s = open_s + runs * run_s
     times: list[dict[str, float]] = [{} for _ in found]
-    for i in range(max(len(site.ways) for site in found)):
-        if deadline.left_s < pass_s:
+    for i in range(n_ways):
+        if deadline.left_s < _PASSES_LEFT * pass_s:
             break
         tried = [(site, site.ways[i]) for site in found if i < len(site.ways)]
         spent = node_times_us(
@@ -190,11 +197,16 @@ def _within(
     choices: Sequence[_Choice],
     error_of: Callable[[Sequence[_Choice]], float],
     max_error: float,
+    deadline: Deadline,
 ) -> tuple[tuple[_Choice, ...], float]:
     """Choices whose error is within the bound: those that gain least become milder first."""
-    kept, step = list(choices), 1
+    kept, step, longest_s = list(choices), 1, 0.0
     while True:
+        if longest_s and deadline.left_s < longest_s:
+            raise NotTuned("there was no time to bound the errors; allow more with --budget")
+        start = deadline.clock()
         error = error_of(kept)
+        longest_s = max(longest_s, deadline.clock() - start)
         if error <= max_error:
             return tuple(kept), error
         replaced = sorted(
