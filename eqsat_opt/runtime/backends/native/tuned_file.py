@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass, replace
 
 import onnx
 
-from eqsat_opt.errors import ModelError
+from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.runtime.backends.native.library import instructions, library_digest, with_kernels
+from eqsat_opt.runtime.backends.native.regions import with_regions
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.config import level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
@@ -142,16 +143,22 @@ def open_as_raced(model: ModelSource, options: OrtOptions) -> OrtSession:
     properties = {entry.key: entry.value for entry in read_structure(model).metadata_props}
     if _KEY not in properties:
         return OrtSession(model, replace(options, level=level_in(model)))
-    if why := _misfit(properties[_KEY]):
+    as_tuned = options
+    if not (why := _misfit(properties[_KEY])):
+        try:
+            as_tuned = with_regions(with_kernels(options), read_structure(model).graph.node)
+        except (ModelError, RuntimeFailed) as error:
+            why = str(error)
+    if why:
         warnings.warn(
-            f"the model is tuned for another machine ({why}), so the portable model in it is used; "
-            "tune it here with eqsat-opt optimize --tuned",
+            f"the model is not tuned for this machine ({why}), so the portable model in it is "
+            "used; tune it here with eqsat-opt optimize --tuned",
             RuntimeWarning,
             stacklevel=3,
         )
         portable = portable_of(model)
         return OrtSession(portable, replace(options, level=level_in(portable)))
-    return OrtSession(model, with_kernels(options))
+    return OrtSession(model, as_tuned)
 
 
 def _misfit(text: str) -> str:
