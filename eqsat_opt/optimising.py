@@ -464,6 +464,7 @@ def with_tuned(
         error=held.error,
         max_error=options.max_error,
         race={} if held.race is None else held.race.to_json(),
+        note=held.note,
     )
     seconds = dict(report.stages_s)
     for name, spent in stages.seconds.items():

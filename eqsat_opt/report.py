@@ -100,6 +100,7 @@ class Tuned:
         error: largest difference from the original's outputs, relative to the maximum of each.
         max_error: what was allowed.
         race: original, portable and tuned; empty if there was none.
+        note: what could not be tried, and why, as a sentence without a period; empty otherwise.
     """
 
     output: str
@@ -113,6 +114,7 @@ class Tuned:
     error: float
     max_error: float
     race: Mapping[str, Any]
+    note: str = ""
 
     @property
     def text(self) -> str:
@@ -132,6 +134,7 @@ class Tuned:
             f"{gain}{of_all} computed otherwise ({kinds}){back}; outputs differ by at most "
             f"{self.error:.1e} of their maximum, {self.max_error:.0e} is allowed; written to "
             f"{self.output}, which eqsat_opt.session opens on this machine"
+            f"{self.note and f' ({self.note})'}"
         )
 
 

@@ -48,6 +48,7 @@ class TunedContest:
         withdrawn: how many fell back because of their errors.
         error: largest difference from the original's outputs, relative to the maximum of each.
         race: original, portable and tuned; ``None`` if there was none.
+        note: what could not be tried, and why, as a sentence without a period; empty otherwise.
     """
 
     model: onnx.ModelProto | None = None
@@ -57,6 +58,7 @@ class TunedContest:
     withdrawn: int = 0
     error: float = 0.0
     race: RaceResult | None = None
+    note: str = ""
 
 
 def hold_tuned_contest(
@@ -107,6 +109,7 @@ def hold_tuned_contest(
             n_sites=found.n_sites,
             withdrawn=found.withdrawn,
             error=found.error,
+            note=found.note,
         )
         if not is_raced:
             return result

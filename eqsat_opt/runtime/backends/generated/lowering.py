@@ -27,6 +27,8 @@ from eqsat_opt.ir.ops.integers import (
     Poly,
     atom,
     poly,
+    product,
+    quotient,
     substitute,
 )
 from eqsat_opt.ir.ops.scalars import (
@@ -123,35 +125,30 @@ class _Building:
             if len(monomial) > 1:
                 raise Unfit("an index is no linear function of the loops")
             (only,) = monomial
-            if only.kind == "symbol":
-                most = extents[only] - 1
-                ends: tuple[int, ...] = (0, coefficient * most)
-            elif only.kind == "quotient":
-                above, below = only.args
-                least, most = self.bounds(above)
-                ends = (
-                    coefficient * (least // below.constant),
-                    coefficient * (most // below.constant),
-                )
-            else:
+            if only.kind != "symbol":
                 raise Unfit("an index is chosen")
+            ends = (0, coefficient * (extents[only] - 1))
             low, high = low + min(ends), high + max(ends)
         return low, high
 
     def linear(self, value: Poly) -> Poly:
         """The same without quotients, or a loop that has to become two."""
-        for part in value.atoms():
-            if part.kind != "quotient":
-                continue
-            above, below = part.args[0], part.args[1].constant
-            if below is None:
-                raise Unfit("a quotient by what is no number")
-            above = self.linear(above)
-            low, high = self.bounds(above)
-            if low // below != high // below:
-                raise self._halved(above, below)
-            return self.linear(substitute(value, {part: poly(low // below)}))
-        return value
+        total = poly(0)
+        for monomial, coefficient in value.terms:
+            factors = [self._quotient(a) if a.kind == "quotient" else atom(a) for a in monomial]
+            total = total + product(factors) * coefficient
+        return total
+
+    def _quotient(self, part: Atom) -> Poly:
+        above, below = self.linear(part.args[0]), part.args[1].constant
+        if below is None:
+            raise Unfit("a quotient by what is no number")
+        if (whole := quotient(above, poly(below))) != atom(part):
+            return self.linear(whole)
+        low, high = self.bounds(above)
+        if low // below != high // below:
+            raise self._halved(above, below)
+        return poly(low // below)
 
     def _halved(self, above: Poly, below: int) -> Exception:
         extents = dict(zip(self.variables, self.extents, strict=True))

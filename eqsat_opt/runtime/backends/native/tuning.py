@@ -45,7 +45,7 @@ _TRIAL_S = 1.0
 _ROUNDS = 20
 """Of such a comparison; both models run in each."""
 
-_COMPILER_SHARE = 0.3
+_COMPILER_SHARE = 0.5
 """Of the time that is left."""
 
 
@@ -63,6 +63,7 @@ class Tuning:
         n_sites: how many could have been replaced.
         withdrawn: how many were faster in a way whose errors were too large.
         error: largest difference from the original's outputs, relative to the maximum of each.
+        note: what could not be tried, and why, as a sentence without a period; empty otherwise.
     """
 
     model: onnx.ModelProto
@@ -70,6 +71,7 @@ class Tuning:
     n_sites: int
     withdrawn: int
     error: float
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,20 +133,18 @@ def tune(
     """
     as_is = replace(with_kernels(options), data_folder="")
     optimized = with_names(ort_optimized(model, options))
-    found = sites(optimized, as_is)
+    found, note = sites(optimized, as_is), compiler_missing()
     if not found:
-        why = compiler_missing()
-        raise NotTuned(
-            f"no part of the model has another way to be computed here{why and f' ({why})'}"
-        )
+        raise NotTuned(_with_note("no part of the model has another way to be computed here", note))
     allowed = found if max_error > 0 else _exact(found)
     made = (node for site in allowed for way in site.ways for node in way.nodes)
     try:
         as_is = with_regions(as_is, made, deadline.left_s * _COMPILER_SHARE)
     except RuntimeFailed as failed:
+        note = str(failed)
         allowed = tuple(site for site in allowed if not site.is_small)
         if not allowed:
-            raise NotTuned(str(failed)) from failed
+            raise NotTuned(note) from failed
     choices = _measured(optimized, allowed, as_is, feeds=trials[0][0], deadline=deadline)
     choices = _paying(optimized, choices, as_is, feeds=trials[0][0], deadline=deadline)
 
@@ -159,7 +159,12 @@ def tune(
         n_sites=len(found),
         withdrawn=sum(one.way is not other.way for one, other in zip(choices, kept, strict=True)),
         error=error,
+        note=note,
     )
+
+
+def _with_note(why: str, note: str) -> str:
+    return f"{why} ({note})" if note else why
 
 
 def _exact(found: Sequence[Site]) -> tuple[Site, ...]:
