@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 import eqsat_opt
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import EqsatError, ModelError, RuntimeFailed
+from eqsat_opt.files import write_whole
 from eqsat_opt.runtime.backends.generated import compiling
 from eqsat_opt.runtime.backends.generated.compiling import compiled, compiler_missing
 from eqsat_opt.runtime.backends.generated.kernel import Kernel
@@ -255,6 +256,7 @@ def foreign(change: Any) -> onnx.ModelProto:
         lambda c: c[2][0][1][1].__setitem__(1, [99]),
         lambda c: c[2][0].__setitem__(0, ["4; system()", 2]),
         lambda c: c[2][0][2][0].__setitem__(3, 5000),
+        lambda c: c[2][0].__setitem__(0, [1, 1]),
         lambda c: c[0][0].__setitem__(0, 10**12),
         lambda c: c.pop(),
         lambda c: c.__setitem__(1, []),
@@ -322,12 +324,11 @@ def test_without_room_in_the_cache_it_lasts_as_long_as_the_process(
         raise EqsatError("no space left on device")
 
     kernel = operator_kernel("Sub", [(3,), (3,)], {})
-    real = compiling.write_whole
-    monkeypatch.setattr(
-        compiling,
-        "write_whole",
-        lambda path, *a, **k: (full if cache in Path(path).parents else real)(path, *a, **k),
-    )
+
+    def kept_elsewhere(path: Any, *rest: Any, **options: Any) -> None:
+        (full if cache in Path(path).parents else write_whole)(path, *rest, **options)
+
+    monkeypatch.setattr(compiling, "write_whole", kept_elsewhere)
     path = compiled([kernel], instructions())
     assert cache not in Path(path).parents
     assert Path(path).is_file()

@@ -207,6 +207,11 @@ class Kernel:
             for access, register in nest.stores:
                 _demand(0 <= register < len(nest.steps))
                 _check_access(access, nest.extents, sizes[1])
+        written = [0] * len(sizes[1])
+        for nest in self.nests:
+            for access, _ in nest.stores:
+                written[access.buffer] += math.prod(nest.extents)
+        _demand(written == sizes[1])
 
 
 def _demand(holds: bool) -> None:
