@@ -35,7 +35,7 @@ def operator_kernel(op: str, shapes: Sequence[Sequence[int]], attrs: Mapping[str
         constants={},
         types={**dict(zip(names, types, strict=True)), "y": result},
     )
-    kernel, inputs = lowered(graph, graph.nodes, graph.outputs)
+    kernel, inputs, _ = lowered(graph, graph.nodes, graph.outputs)
     assert inputs == tuple(name for name in names if name in inputs)
     return kernel
 
@@ -62,6 +62,7 @@ def kernel_model(kernel: Kernel, shapes: Sequence[Sequence[int | str]] = ()) -> 
         [value.name for value in inputs],
         [value.name for value in outputs],
         domain=DOMAIN,
+        begins=[0] * len(given),
         kernel=kernel.to_json(),
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]

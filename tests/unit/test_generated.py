@@ -396,3 +396,27 @@ def test_regions_stay_only_where_the_whole_model_is_faster(
 def test_two_models_take_turns() -> None:
     ratio = tuning._time_ratio(gate(), gate(), ONE, feeds(), Deadline.after(0.2))
     assert ratio > 0
+
+
+def test_equal_regions_on_other_slices_have_one_kernel() -> None:
+    rows = [f"x{i}" for i in range(4)]
+    nodes, state = [helper.make_node("Split", ["x"], rows, axis=0)], "h"
+    for row in rows:
+        nodes.append(helper.make_node("MatMul", [state, "w"], [f"{row}p"]))
+        nodes.append(helper.make_node("Tanh", [row], [f"{row}s"]))
+        state = f"{row}m"
+        nodes.append(helper.make_node("Mul", [f"{row}s", f"{row}p"], [state]))
+    weights = {"w": np.eye(48, dtype=np.float32), "h": np.ones((1, 48), np.float32)}
+    model = model_of(nodes, {"x": [4, 48]}, [state], weights)
+    made = replaced(model)
+    kernels = [node for node in made.graph.node if node.domain == DOMAIN]
+    assert len(kernels) == 4
+    assert len({node.op_type for node in kernels}) == 1
+    given = {"x": np.random.default_rng(0).standard_normal((4, 48)).astype(np.float32)}
+    for found, expected in zip(run(made, given), OrtSession(model, ONE).run(given), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+    for begin in (-1, 145):
+        (attribute,) = (a for a in kernels[0].attribute if a.name == "begins")
+        attribute.ints[0] = begin
+        with pytest.raises(RuntimeFailed, match="read outside an input"):
+            run(made, given)

@@ -129,7 +129,7 @@ class Kernel:
     """A function of tensors of float32.
 
     Attributes:
-        inputs: their shapes.
+        inputs: their shapes; a node says where in each of them offsets count from.
         outputs: their shapes.
         nests: run one after another; together they write every element of every output.
     """
@@ -142,6 +142,16 @@ class Kernel:
     def name(self) -> str:
         """What equal kernels have in common, and no others."""
         return f"Region_{hashlib.sha256(self.to_json().encode()).hexdigest()[:20]}"
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """Elements of each input behind which it reads nothing."""
+        reach = [0] * len(self.inputs)
+        for nest in self.nests:
+            for access in (step.access for step in nest.steps if step.access is not None):
+                last = access.last(nest.extents) + 1
+                reach[access.buffer] = max(reach[access.buffer], last)
+        return tuple(reach)
 
     @property
     def is_exact(self) -> bool:

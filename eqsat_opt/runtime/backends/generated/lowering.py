@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -84,8 +84,10 @@ class _Halve(Exception):
 
 def lowered(
     graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]
-) -> tuple[Kernel, tuple[str, ...]]:
-    """The kernel of some nodes, and the values that it reads, in order.
+) -> tuple[Kernel, tuple[str, ...], tuple[int, ...]]:
+    """The kernel of some nodes, the values that it reads, in order, and where in them it begins.
+
+    Equal nodes on other slices of a value have the same kernel and begin elsewhere.
 
     Args:
         graph: typed, all shapes of the region literal.
@@ -257,7 +259,7 @@ class _Lowering:
         assert type_ is not None
         return type_.static_shape()
 
-    def run(self) -> tuple[Kernel, tuple[str, ...]]:
+    def run(self) -> tuple[Kernel, tuple[str, ...], tuple[int, ...]]:
         nests: dict[tuple[int, ...], _Building] = {}
         for number, name in enumerate(self.outputs):
             shape = self._shape(name)
@@ -280,13 +282,19 @@ class _Lowering:
                     continue
                 nests[piece.extents] = nest
                 nest.stores.append((self._access(nest, number, shape, piece.index), register))
+        made = [_collapsed(_live(nest)) for nest in nests.values()]
+        loads = [step.access for nest in made for step in nest.steps if step.access is not None]
+        begins = [
+            min([a.offset for a in loads if a.buffer == i], default=0)
+            for i in range(len(self.leaves))
+        ]
         kernel = Kernel(
             tuple(self._shape(name) for name in self.leaves),
             tuple(self._shape(name) for name in self.outputs),
-            tuple(_collapsed(_live(nest)) for nest in nests.values()),
+            tuple(_moved(nest, begins) for nest in made),
         )
         kernel.check()
-        return kernel, tuple(self.leaves)
+        return kernel, tuple(self.leaves), tuple(begins)
 
     def _access(self, nest: _Building, buffer: int, shape: Sequence[int], index: Index) -> Access:
         place, step = poly(0), 1
@@ -390,11 +398,22 @@ def _live(nest: _Building) -> Nest:
             needed.update(nest.steps[i].operands)
     order = {old: new for new, old in enumerate(sorted(needed))}
     steps = tuple(
-        Step(step.function, tuple(order[o] for o in step.operands), step.numbers, step.access)
+        replace(step, operands=tuple(order[o] for o in step.operands))
         for i, step in enumerate(nest.steps)
         if i in order
     )
     return Nest(nest.extents, steps, tuple((a, order[r]) for a, r in nest.stores))
+
+
+def _moved(nest: Nest, begins: Sequence[int]) -> Nest:
+    """The same with offsets in inputs from where each begins."""
+    steps = (
+        step
+        if (a := step.access) is None
+        else replace(step, access=replace(a, offset=a.offset - begins[a.buffer]))
+        for step in nest.steps
+    )
+    return replace(nest, steps=tuple(steps))
 
 
 def _collapsed(nest: Nest) -> Nest:
@@ -411,13 +430,10 @@ def _collapsed(nest: Nest) -> Nest:
             k += 1
 
     def moved(access: Access) -> Access:
-        return Access(access.buffer, access.offset, tuple(access.strides[g[-1]] for g in groups))
+        return replace(access, strides=tuple(access.strides[g[-1]] for g in groups))
 
     return Nest(
         tuple(math.prod(extents[i] for i in group) for group in groups),
-        tuple(
-            Step(s.function, s.operands, s.numbers, moved(s.access) if s.access else None)
-            for s in nest.steps
-        ),
+        tuple(replace(s, access=moved(s.access)) if s.access else s for s in nest.steps),
         tuple((moved(access), register) for access, register in nest.stores),
     )

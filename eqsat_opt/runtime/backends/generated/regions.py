@@ -2,8 +2,9 @@
 
 A value's level is how often, on the longest way to it, something has to be computed by itself: an
 operator that no kernel has, or a value that is then read by several elements of another, since it
-would be computed for each of them. Connected nodes of one level are a region. A way out of a region
-and back would lead over a higher level, so each region is computed at once.
+would be computed for each of them. A node that reads none of its own level joins that of its first
+reader. Connected nodes of one level are a region: a way out of it and back would lead over a higher
+level, so each region is computed at once.
 
 Nodes that only move data belong to no region: whatever reads them reads through them. So those that
 only regions read are gone in the end.
@@ -48,12 +49,14 @@ class Region:
     Attributes:
         nodes: their names.
         inputs: values that the kernel reads, in its order.
+        begins: where in each input it begins, in elements.
         outputs: values that it defines, in its order.
         kernel: what it computes.
     """
 
     nodes: tuple[str, ...]
     inputs: tuple[str, ...]
+    begins: tuple[int, ...]
     outputs: tuple[str, ...]
     kernel: Kernel
 
@@ -111,7 +114,7 @@ class _Finder:
         )
         wanted = {id(part) for source in (*group, *self._views(group)) for part in source.parts}
         nodes = [node for node in self.graph.nodes if id(node) in wanted]
-        kernel, inputs = lowered(self.graph, nodes, outputs)
+        kernel, inputs, begins = lowered(self.graph, nodes, outputs)
         if not inputs or any(not self._is_of_model(name) for name in inputs):
             raise Unfit("it reads what the model does not have")
         once = sum(
@@ -121,7 +124,7 @@ class _Finder:
         )
         if kernel.work > _REPEATED * once:
             raise Unfit("too much would be computed again and again")
-        return Region(tuple(source.name for source in group), inputs, outputs, kernel)
+        return Region(tuple(source.name for source in group), inputs, begins, outputs, kernel)
 
     def _is_of_model(self, name: str) -> bool:
         return name not in self.graph.constants or name in self.graph.model.graph.initializers
@@ -160,7 +163,31 @@ class _Finder:
                 (levels[one.name] + self._is_border(source, name, one) for name, one in above),
                 default=0,
             )
+        for source in reversed(self.sources):
+            if source.kind == "view" or (
+                source.kind == "region" and self._is_first(source, levels)
+            ):
+                levels[source.name] = self._latest(source, levels)
         return levels
+
+    def _is_first(self, source: _Source, levels: Mapping[str, int]) -> bool:
+        """Whether a node reads none of its own level, so that it may join a later one."""
+        above = (self._behind_views(self.producer.get(name)) for name in source.reads)
+        return not any(
+            one is not None and one.kind == "region" and levels[one.name] == levels[source.name]
+            for one in above
+        )
+
+    def _latest(self, source: _Source, levels: Mapping[str, int]) -> int:
+        """The level at which the first of its readers needs a node; its own if others do."""
+        own = levels[source.name]
+        if any(name in self.graph.pinned for name in source.outputs):
+            return own
+        readers = [(name, one) for name in source.outputs for one in self.readers[name]]
+        if source.kind == "region" and any(one.kind == "other" for _, one in readers):
+            return own
+        needed = (levels[one.name] - self._is_border(one, name, source) for name, one in readers)
+        return min(needed, default=own)
 
     def _is_border(self, source: _Source, name: str, above: _Source) -> bool:
         """Whether a value has to be computed before what reads it."""
@@ -169,12 +196,14 @@ class _Finder:
         if source.kind == "other" or any(part.op in _JOINS for part in source.parts):
             return False
         widest = max(self._size(part.output) for part in source.parts)
-        return widest > self._size(name) and self._is_computed(above)
+        first = self._behind_views(above)
+        return widest > self._size(name) and first is not None and first.kind == "region"
 
-    def _is_computed(self, source: _Source | None) -> bool:
+    def _behind_views(self, source: _Source | None) -> _Source | None:
+        """What computes the data that a node moves, or the node itself; ``None`` for an input."""
         while source is not None and source.kind == "view":
             source = self.producer.get(source.reads[0])
-        return source is not None and source.kind == "region"
+        return source
 
     def _connected(self, levels: Mapping[str, int]) -> Iterator[list[_Source]]:
         """Nodes of one level that read one another, through views or not."""

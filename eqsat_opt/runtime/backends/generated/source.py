@@ -55,9 +55,10 @@ def _kernel(i: int, kernel: Kernel) -> Iterator[str]:
     yield from _shapes(f"out{i}", kernel.outputs)
     rows = (f"{{nest{i}_{k}, {_outer(n)}, {_grain(n)}}}" for k, n in enumerate(kernel.nests))
     yield f"const Nest nests{i}[] = {{{', '.join(rows)}}};"
+    yield f"const int64_t reach{i}[] = {{{', '.join(map(str, kernel.reach)) or '0'}}};"
     yield (
-        f'const Region region{i} = {{"{kernel.name}", in{i}, {len(kernel.inputs)}, out{i}, '
-        f"{len(kernel.outputs)}, nests{i}, {len(kernel.nests)}}};"
+        f'const Region region{i} = {{"{kernel.name}", in{i}, reach{i}, {len(kernel.inputs)}, '
+        f"out{i}, {len(kernel.outputs)}, nests{i}, {len(kernel.nests)}}};"
     )
     yield ""
 

@@ -49,6 +49,7 @@ def _site(region: Region) -> Site:
         list(region.outputs),
         name=region.nodes[-1],
         domain=DOMAIN,
+        begins=list(region.begins),
         **{_KERNEL: region.kernel.to_json()},
     )
     way = Way(GENERATED, (node,), roughness=0 if region.kernel.is_exact else 1)

@@ -2,6 +2,7 @@
 // was generated for, checked in every run.
 #pragma once
 
+#include <memory>
 #include <new>
 
 #include "functions.h"
@@ -26,14 +27,13 @@ struct Nest {
 struct Region {
   const char* name;
   const Shape* inputs;
+  const int64_t* reach;  // elements of each input behind which nothing is read
   size_t n_inputs;
   const Shape* outputs;
   size_t n_outputs;
   const Nest* nests;
   size_t n_nests;
 };
-
-constexpr size_t kMostTensors = 4096;
 
 struct Operator : CustomOp {
   const Region* region;
@@ -46,6 +46,7 @@ inline const Region& region_of(const CustomOp* op) {
 struct RegionNode {
   Api api;
   const Region& region;
+  std::unique_ptr<int64_t[]> begins;  // where in each input the kernel's offsets count from
 };
 
 #define EQSAT_TRY(call)                         \
@@ -80,15 +81,35 @@ inline void run_task(void* data, size_t i) {
   task.nest.run(task.in, task.out, begin, end < task.nest.extent ? end : task.nest.extent);
 }
 
-inline Status* compute_region(const Api& api, const Region& region, KernelContext* context,
-                              const float** in, float** out) {
+inline Status* read_begins(const Api& api, const KernelInfo* info, RegionNode* node) {
+  const Region& region = node->region;
+  size_t n = 0;
+  EQSAT_TRY(api.attribute(info, "begins", nullptr, &n));
+  if (n != region.n_inputs) return api.error("one begin per input");
+  node->begins.reset(new (std::nothrow) int64_t[n]);
+  if (!node->begins) return api.error("no memory");
+  EQSAT_TRY(api.attribute(info, "begins", node->begins.get(), &n));
+  for (size_t i = 0; i < n; i++) {
+    int64_t size = 1;
+    for (size_t k = 0; k < region.inputs[i].rank; k++) size *= region.inputs[i].dims[k];
+    if (node->begins[i] < 0 || node->begins[i] > size - region.reach[i]) {
+      return api.error("the kernel would read outside an input");
+    }
+  }
+  return nullptr;
+}
+
+inline Status* compute_region(const RegionNode& node, KernelContext* context, const float** in,
+                              float** out) {
+  const Api& api = node.api;
+  const Region& region = node.region;
   void* pointer = nullptr;
   for (size_t i = 0; i < region.n_inputs; i++) {
     const Value* value = nullptr;
     EQSAT_TRY(api.input(context, i, &value));
     EQSAT_TRY(check_shape(api, value, region.inputs[i]));
     EQSAT_TRY(api.data(value, &pointer));
-    in[i] = static_cast<const float*>(pointer);
+    in[i] = static_cast<const float*>(pointer) + node.begins[i];
   }
   for (size_t i = 0; i < region.n_outputs; i++) {
     const Shape& shape = region.outputs[i];
@@ -115,7 +136,7 @@ Status* compute(void* made, KernelContext* context) {
   const RegionNode& node = *static_cast<RegionNode*>(made);
   const float* in[n_inputs];
   float* out[n_outputs];
-  return compute_region(node.api, node.region, context, in, out);
+  return compute_region(node, context, in, out);
 }
 
 template <size_t n_inputs, size_t n_outputs>
@@ -133,11 +154,14 @@ Operator operator_of(const Region& region) {
   o.input_kind = [](const CustomOp*, size_t) { return kRequired; };
   o.output_kind = [](const CustomOp*, size_t) { return kRequired; };
   o.input_memory = [](const CustomOp*, size_t) { return 0; };
-  o.create_kernel_v2 = [](const CustomOp* op, const void* table, const KernelInfo*,
+  o.create_kernel_v2 = [](const CustomOp* op, const void* table, const KernelInfo* info,
                           void** made) -> Status* {
     const Api api(table);
-    *made = new (std::nothrow) RegionNode{api, region_of(op)};
-    return *made ? nullptr : api.error("no memory");
+    std::unique_ptr<RegionNode> node(new (std::nothrow) RegionNode{api, region_of(op), {}});
+    if (!node) return api.error("no memory");
+    EQSAT_TRY(read_begins(api, info, node.get()));
+    *made = node.release();
+    return nullptr;
   };
   o.compute_v2 = compute<n_inputs, n_outputs>;
   o.start_version = [](const CustomOp*) { return 1; };
