@@ -205,7 +205,7 @@ def sanitize(arguments: argparse.Namespace) -> None:
         }
         for program in (
             ["-c", _PROGRAM, target, str(arguments.cases)],
-            ["-m", "pytest", "-q", "-n", "0", *_TESTS],
+            ["-m", "pytest", "-q", "-n", "0", "--capture=no", *_TESTS],
         ):
             done = subprocess.run(
                 [sys.executable, *program], cwd=ROOT, env=environment, check=False

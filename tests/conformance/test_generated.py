@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 
@@ -222,6 +223,34 @@ def test_loops_are_shared_among_threads() -> None:
         }
         results = [opened(one, library, threads).run(feeds)[0] for threads in (1, 3)]
         np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("name", [name for name, f in FUNCTIONS.items() if f.is_exact])
+def test_what_is_called_exact_has_the_bits_of_onnxruntime(
+    name: str, kernels: dict[str, Kernel], library: str
+) -> None:
+    if name in UNARY:
+        operands = [WIDE]
+    else:
+        operands = [np.ascontiguousarray(x) for x in (SPECIAL[:, None], SPECIAL[None, :])]
+    float32 = onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node(name, [f"x{i}" for i in range(len(operands))], ["y"])],
+        "one",
+        [
+            onnx.helper.make_tensor_value_info(f"x{i}", float32, x.shape)
+            for i, x in enumerate(operands)
+        ],
+        [onnx.helper.make_tensor_value_info("y", float32, None)],
+    )
+    model = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8
+    )
+    (expected,) = OrtSession(model, OrtOptions(1)).run({f"x{i}": x for i, x in enumerate(operands)})
+    found = run(kernels[name], library, *operands)
+    np.testing.assert_array_equal(found, expected)
+    number = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found[number]), np.signbit(expected[number]))
 
 
 def test_special_values_meet_in_all_pairs(kernels: dict[str, Kernel], library: str) -> None:

@@ -138,6 +138,38 @@ def test_what_needs_no_rounding_of_its_own_is_exact() -> None:
     assert sites_of(gate())[1][0].ways[0].roughness == 1
 
 
+def test_formulas_that_onnxruntime_names_are_computed() -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "quick"], ["a"]),
+        helper.make_node("Sigmoid", ["a"], ["b"]),
+        helper.make_node("Mul", ["x", "b"], ["c"]),
+        helper.make_node("Add", ["c", "bias"], ["d"]),
+        helper.make_node("Div", ["d", "root"], ["e"]),
+        helper.make_node("Erf", ["e"], ["f"]),
+        helper.make_node("Add", ["f", "one"], ["g"]),
+        helper.make_node("Mul", ["d", "g"], ["h"]),
+        helper.make_node("Mul", ["h", "half"], ["i"]),
+        helper.make_node("Tanh", ["i"], ["y"]),
+    ]
+    numbers = {"quick": 1.702, "root": 2**0.5, "one": 1, "half": 0.5}
+    constants = {name: np.array(value, np.float32) for name, value in numbers.items()}
+    constants["bias"] = np.linspace(-3, 3, 48, dtype=np.float32)
+    model = model_of(nodes, {"x": [2, 48]}, ["y"], constants)
+    assert {"QuickGelu", "BiasGelu"} <= set(operators(ort_optimized(model, ONE)))
+    made = replaced(model)
+    assert operators(made) == ["region"]
+    np.testing.assert_allclose(
+        run(made, feeds())[0], OrtSession(model, ONE).run(feeds())[0], rtol=2e-6, atol=1e-6
+    )
+
+
+def test_an_empty_tensor_has_no_region() -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Tanh", ["a"], ["y"])]
+    assert sites_of(model_of(nodes, {"x": [0, 48]}, ["y"]))[1] == ()
+    assert len(sites_of(model_of(nodes, {"x": [1, 1]}, ["y"]))[1]) == 1
+    assert len(sites_of(model_of(nodes, {"x": []}, ["y"]))[1]) == 1
+
+
 def test_a_value_that_many_elements_read_is_computed_once() -> None:
     nodes = [
         helper.make_node("Tanh", ["x"], ["a"]),

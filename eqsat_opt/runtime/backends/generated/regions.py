@@ -127,6 +127,7 @@ class _Finder:
         return Region(tuple(source.name for source in group), inputs, begins, outputs, kernel)
 
     def _is_of_model(self, name: str) -> bool:
+        """Whether onnxruntime has it: the import makes constants of its own."""
         return name not in self.graph.constants or name in self.graph.model.graph.initializers
 
     def _size(self, name: str) -> int:

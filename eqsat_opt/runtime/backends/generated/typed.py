@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import onnx
 import onnx_ir
@@ -21,6 +22,9 @@ from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 __all__ = ["typed_graph"]
 
 _MICROSOFT = "com.microsoft"
+_LARGE = 1024
+"""Elements of a constant that says nothing of shapes."""
+
 _TYPES = {"tensor(float)": onnx.TensorProto.FLOAT}
 
 
@@ -34,20 +38,49 @@ def typed_graph(model: onnx.ModelProto, options: OrtOptions) -> Graph | None:
     Returns:
         ``None`` where onnxruntime or the registry cannot read it.
     """
-    copied = onnx.ModelProto()
-    copied.CopyFrom(model)
+    copied = _without_weights(model)
     graph = copied.graph
-    del graph.value_info[:]
+    try:
+        types = list(_inner_types(copied, options))
+    except RuntimeFailed:
+        return None
     numbers: dict[str, onnx.TensorProto] = {}
-    nodes = [one for node in model.graph.node for one in _spelled(node, numbers)]
+    nodes = [one for node in graph.node for one in _spelled(node, numbers)]
     del graph.node[:]
     graph.node.extend(nodes)
     graph.initializer.extend(numbers.values())
     try:
-        graph.value_info.extend(_inner_types(model, options))
+        graph.value_info.extend(types)
         return import_model(onnx_ir.from_proto(copied), exact=True)
-    except (ModelError, RuntimeFailed):
+    except ModelError:
         return None
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same, its large constants and all that is known of its values left out."""
+    kept = [tensor for tensor in model.graph.initializer if math.prod(tensor.dims) <= _LARGE]
+    names = {value.name for value in model.graph.input}
+    weights = [
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in model.graph.initializer
+        if math.prod(tensor.dims) > _LARGE and tensor.name not in names
+    ]
+    copied = onnx.ModelProto()
+    for name in ("ir_version", "opset_import", "functions"):
+        _copy(model, copied, name)
+    for name in ("node", "input", "output", "sparse_initializer", "name"):
+        _copy(model.graph, copied.graph, name)
+    copied.graph.initializer.extend(kept)
+    copied.graph.input.extend(weights)
+    return copied
+
+
+def _copy(source: Any, target: Any, name: str) -> None:
+    value = getattr(source, name)
+    if isinstance(value, int | str):
+        setattr(target, name, value)
+    else:
+        getattr(target, name).extend(value)
 
 
 def _inner_types(model: onnx.ModelProto, options: OrtOptions) -> Iterator[onnx.ValueInfoProto]:
