@@ -5,13 +5,18 @@
     python -m benchmarks.native problem [NAME …]            # algorithms in the extraction problem
     python -m benchmarks.native sanitize [--cases 300]      # address and undefined behaviour
 
+A NAME is one of the zoo, `lstm:H` or `gru:H` for an unrolled layer of that width, `torch:NAME` for
+an export of benchmarks/torch_models.py (with the extra `bench`), or a file.
+
 `layers` runs hot: the weights lie in the caches, which they do not inside a deep model. Its table
 says what an algorithm can do, and `models` what it does: the original, the portable result and the
-tuned form race as in `eqsat-opt optimize --tuned`. Times are relative to onnxruntime's own, and the
+tuned form race as in `eqsat-opt optimize --tuned`. Times are relative to onnxruntime's own; in the
+column "of portable" the tuned form's is relative to the portable result's in the same race. The
 column A/A is the relative difference of two sessions of the original. `problem` chooses from one
 e-graph with onnxruntime's kernels alone and with ours beside them, all prices measured; seconds are
 those of the extraction. `sanitize` compiles the
-kernels anew and compares them with float64 on random shapes, as the tests do.
+kernels anew, compares them with float64 on random shapes, as the tests do, and runs the tests of
+generated kernels.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ from onnx import helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import unrolled
 from eqsat_opt import api, zoo
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget
@@ -119,9 +125,23 @@ def layers(arguments: argparse.Namespace) -> None:
     Console().print(table)
 
 
+def _model(name: str) -> onnx.ModelProto | str:
+    kind, _, what = name.partition(":")
+    if kind in ("lstm", "gru"):
+        return unrolled.build(kind, int(what or 128))
+    if kind == "torch":
+        from benchmarks.torch_exports import export
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(Path(folder, "export.onnx"))
+            export(what, "dynamo", path)
+            return onnx.load_model(path)
+    return name if Path(name).suffix == ".onnx" else zoo.build(name)
+
+
 def models(arguments: argparse.Namespace) -> None:
     """The race of each model."""
-    titles = ("model", "ms", "portable", "tuned", "A/A", "replaced", "error", "s")
+    titles = ("model", "ms", "portable", "tuned", "of portable", "A/A", "replaced", "error", "s")
     table = Table(*titles, box=None)
     ratios = []
     for name in arguments.names or CNNS:
@@ -132,13 +152,13 @@ def models(arguments: argparse.Namespace) -> None:
                 tuned=str(Path(folder, "tuned.onnx")),
             )
             start = time.perf_counter()
-            report = api.run(zoo.build(name), options, output=Path(folder, "out.onnx")).report
+            report = api.run(_model(name), options, output=Path(folder, "out.onnx")).report
             seconds = time.perf_counter() - start
         tuned = report.tuned
         assert tuned is not None
         entries = tuned.race.get("entries", {})
         if not entries:
-            table.add_row(name, "", "", "", "", tuned.why, "", f"{seconds:.0f}")
+            table.add_row(name, "", "", "", "", "", tuned.why, "", f"{seconds:.0f}")
             continue
         ratio = 1 / tuned.speedup
         ratios.append(min(ratio, 1.0))
@@ -148,6 +168,7 @@ def models(arguments: argparse.Namespace) -> None:
             f"{entries['original']['median_us'] / 1e3:.2f}",
             f"{portable:.2f}",
             f"{ratio:.2f}" + ("" if tuned.won else f" ({tuned.why})"),
+            f"{ratio / portable:.2f}",
             f"{tuned.race['noise']:.1%}",
             f"{sum(tuned.algorithms.values())} of {tuned.n_sites}",
             f"{tuned.error:.0e}",
@@ -214,30 +235,37 @@ for _ in range(int(sys.argv[2])):
 print(f"{sys.argv[2]} shapes, no finding; largest error {worst:.1e}")
 """
 
+_TESTS = ["tests/conformance/test_generated.py", "tests/property/test_random_regions.py"]
+
 
 def sanitize(arguments: argparse.Namespace) -> None:
     """Compile with sanitizers, and run random shapes; a finding ends the run with its report."""
     compiler = os.environ.get("CXX", "g++")
+    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    runtime = subprocess.run(
+        [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    )
     with tempfile.TemporaryDirectory() as folder:
         target = str(Path(folder, "kernels.so"))
-        checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
         # Instrumented functions are too large for some of the inlining that is demanded.
         flags = ["-std=c++17", "-O2", "-g", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC"]
         sources = sorted(map(str, SOURCES.glob("*.cpp")))
         subprocess.run([compiler, *flags, *checks, *sources, "-o", target], check=True)
-        runtime = subprocess.run(
-            [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-        )
         environment = {
             **os.environ,
+            "CXX": f"env LD_PRELOAD= {compiler} {' '.join(checks)}",
             "LD_PRELOAD": runtime.stdout.strip(),
             "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter keeps what it likes
         }
-        done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, target, str(arguments.cases)],
-            cwd=ROOT, env=environment, check=False,
-        )  # fmt: skip
-    sys.exit(done.returncode)
+        for program in (
+            ["-c", _PROGRAM, target, str(arguments.cases)],
+            ["-m", "pytest", "-q", "-n", "0", "--capture=no", *_TESTS],
+        ):
+            done = subprocess.run(
+                [sys.executable, *program], cwd=ROOT, env=environment, check=False
+            )
+            if done.returncode:
+                sys.exit(done.returncode)
 
 
 def main() -> None:
@@ -248,7 +276,7 @@ def main() -> None:
     one.add_argument("--rounds", type=int, default=5)
     one.set_defaults(call=layers)
     many = commands.add_parser("models", help="whole models")
-    many.add_argument("names", nargs="*", help=f"names of the zoo; by default {', '.join(CNNS)}")
+    many.add_argument("names", nargs="*", help=f"by default {', '.join(CNNS)}")
     many.add_argument("--threads", type=int, default=1)
     many.add_argument("--budget", type=float, default=90.0)
     many.set_defaults(call=models)

@@ -615,6 +615,7 @@ def with_tuned(
         refused=dict(held.refused),
         race=held.races[0].to_json() if held.races else {},
         further_races=tuple(race.to_json() for race in held.races[1:]),
+        note=held.note,
     )
     seconds = dict(report.stages_s)
     for name, spent in stages.seconds.items():

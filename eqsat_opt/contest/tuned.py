@@ -128,6 +128,7 @@ class TunedContest:
         error: largest difference from the original's outputs, relative to the maximum of each.
         refused: forms that took no part in the race, and why.
         races: of the original, the portable result and the forms, one for each set of sizes.
+        note: what could not be tried, and why, as a sentence without a period; empty otherwise.
     """
 
     model: onnx.ModelProto | None = None
@@ -140,6 +141,7 @@ class TunedContest:
     error: float = 0.0
     refused: Mapping[str, str] = field(default_factory=dict)
     races: tuple[RaceResult, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,7 @@ def _by_kernels(
         algorithms=dict(sorted(tuning.algorithms.items())),
         n_sites=tuning.n_sites,
         withdrawn=tuning.withdrawn,
+        note=tuning.note,
     )
     return {name: _Form(tuning.model, job.execution(NATIVE), tuning.error, found)}
 
