@@ -157,8 +157,8 @@ def tune(
     try:
         choices = _measured(optimized, allowed, as_is, feeds=trials[0][0], deadline=deadline)
         choices = _paying(optimized, choices, as_is, feeds=trials[0][0], deadline=deadline)
-    except NotTuned as error:
-        raise NotTuned(_with_note(str(error), note)) from error
+    except NotTuned as nothing:
+        raise NotTuned(_with_note(str(nothing), note)) from nothing
 
     def error_of(choices: Sequence[_Choice]) -> float:
         session = OrtSession(_built(optimized, choices), as_is)
