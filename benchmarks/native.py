@@ -242,9 +242,13 @@ def sanitize(arguments: argparse.Namespace) -> None:
     """Compile with sanitizers, and run random shapes; a finding ends the run with its report."""
     compiler = os.environ.get("CXX", "g++")
     checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    runtime = subprocess.run(
-        [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    )
+    # Both before all else: onnxruntime throws exceptions, which the sanitizer has to know.
+    preloaded = [
+        subprocess.run(
+            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
     with tempfile.TemporaryDirectory() as folder:
         target = str(Path(folder, "kernels.so"))
         # Instrumented functions are too large for some of the inlining that is demanded.
@@ -254,7 +258,7 @@ def sanitize(arguments: argparse.Namespace) -> None:
         environment = {
             **os.environ,
             "CXX": f"env LD_PRELOAD= {compiler} {' '.join(checks)}",
-            "LD_PRELOAD": runtime.stdout.strip(),
+            "LD_PRELOAD": " ".join(preloaded),
             "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter keeps what it likes
         }
         for program in (

@@ -292,6 +292,7 @@ def foreign(change: Any) -> onnx.ModelProto:
         lambda c: c[2][0][2][0].__setitem__(3, 5000),
         lambda c: c[2][0].__setitem__(0, [1, 1]),
         lambda c: c[0][0].__setitem__(0, 10**12),
+        lambda c: c[2].append([[2**30], [], []]),
         lambda c: c.pop(),
         lambda c: c.__setitem__(1, []),
     ],

@@ -25,6 +25,7 @@ LOAD, NUMBER = "Load", "Number"
 
 _MOST_STEPS = 5_000
 _MOST_LOOPS = 8
+_MOST_ELEMENTS = 2**31
 
 
 @dataclass(frozen=True)
@@ -200,10 +201,11 @@ class Kernel:
             ValueError: it cannot.
         """
         sizes = [[math.prod(shape) for shape in shapes] for shapes in (self.inputs, self.outputs)]
-        _demand(all(0 < size < 2**31 for side in sizes for size in side))
+        _demand(all(sizes) and all(0 < size < _MOST_ELEMENTS for side in sizes for size in side))
         _demand(sum(len(nest.steps) for nest in self.nests) <= _MOST_STEPS)
         for nest in self.nests:
             _demand(len(nest.extents) <= _MOST_LOOPS and all(e > 0 for e in nest.extents))
+            _demand(bool(nest.stores))
             for i, step in enumerate(nest.steps):
                 _demand(all(0 <= operand < i for operand in step.operands))
                 _demand((step.access is not None) == (step.function == LOAD))
@@ -232,7 +234,7 @@ def _demand(holds: bool) -> None:
 
 def _check_access(access: Access, extents: Sequence[int], sizes: Sequence[int]) -> None:
     _demand(0 <= access.buffer < len(sizes) and access.offset >= 0)
-    _demand(all(stride >= 0 for stride in access.strides))
+    _demand(all(0 <= stride < _MOST_ELEMENTS for stride in access.strides))
     _demand(access.last(extents) < sizes[access.buffer])
 
 

@@ -97,6 +97,12 @@ class _Choice:
     def roughness(self) -> int:
         return 0 if self.way is None else self.way.roughness
 
+    def tried(self) -> _Choice:
+        """The fastest way; a small site's first one, since its time tells too little."""
+        if self.site.is_small and self.times_us:
+            return replace(self, way=self.site.ways[0])
+        return self.fastest(math.inf)
+
     def fastest(self, below: float) -> _Choice:
         """The fastest way of less roughness, or its own where none gains."""
         known = (w for w in self.site.ways if w.name in self.times_us and w.roughness < below)
@@ -224,7 +230,7 @@ def _measured(
         raise NotTuned("there was no time to measure; allow more with --budget")
     again = node_times_us(optimized, options, feeds, runs=runs, deadline=deadline)
     choices = tuple(
-        _Choice(site, sum(min(own[n], again[n]) for n in site.nodes), known).fastest(math.inf)
+        _Choice(site, sum(min(own[n], again[n]) for n in site.nodes), known).tried()
         for site, known in zip(found, times, strict=True)
     )
     if all(choice.way is None for choice in choices):
