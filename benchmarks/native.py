@@ -50,11 +50,11 @@ from eqsat_opt.report import Tuned
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import library_path
 from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
-from eqsat_opt.runtime.backends.native.tuned_file import open_as_raced
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.backends.tuned_file import open_as_raced
 from eqsat_opt.select.proposal import SearchOptions, propose, repropose
 
 CNNS = ["alexnet", "inception_v3", "nasnet_a", "resnet50", "resnext50", "squeezenet", "vgg19"]
