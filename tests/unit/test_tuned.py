@@ -161,6 +161,17 @@ def test_a_planted_inaccurate_kernel_is_withdrawn(monkeypatch: pytest.MonkeyPatc
 
 
 @needs_kernels
+def test_inputs_that_are_not_measured_have_a_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "node_times_us", ours_are_faster)
+    model = conv_net(4)
+    trials = [(feeds(), OrtSession(model, ONE).run(feeds()))]
+    free = tune(model, ONE, trials, max_error=1e-2, deadline=Deadline.never())
+    near = tune(model, ONE, trials, max_error=1.5 * free.error, deadline=Deadline.never())
+    assert near.error <= 0.75 * free.error
+    assert near.withdrawn
+
+
+@needs_kernels
 def test_nothing_is_tuned_where_no_error_is_allowed_or_no_layer_fits() -> None:
     trials = [(feeds(), OrtSession(conv_net(), ONE).run(feeds()))]
     with pytest.raises(NotTuned, match="no error is allowed"):
