@@ -54,6 +54,9 @@ _SETTINGS = 0.2
 _KERNELS = 0.6
 """Share of what is left then in which layers are measured, where other runtimes follow."""
 
+_RUNTIME = 0.3
+"""Share of all the time left in which another runtime compiles a model and is compared."""
+
 _RACE_S = 10.0
 
 _SESSIONS = 8
@@ -216,7 +219,8 @@ def _makers(
         models = {"": job.portable, " on the original": job.original}
     for name in others:
         for where, model in models.items():
-            make = partial(_by_runtime, job, reference, box, deadline=deadline)
+            share = job.deadline.share(_RUNTIME)
+            make = partial(_by_runtime, job, reference, box, deadline=share)
             yield name + where, partial(make, name + where, model)
 
 
