@@ -236,8 +236,8 @@ def recurrent(n: int) -> onnx.ModelProto:
 def dear_constants(n: int) -> onnx.ModelProto:
     """A product of n constant matrices: nothing is large but what folding it takes."""
     make = _Maker()
-    square = make.constant(make.random.standard_normal((1024, 1024)).astype(np.float32) / 32)
-    return make.model(make("MatMul", make.input(4, 1024), _fold(make, ["MatMul"], [square] * n)))
+    squares = [make.weight(1024, 1024)] * n
+    return make.model(make("MatMul", make.input(4, 1024), _fold(make, ["MatMul"], squares)))
 
 
 def dear_runs(n: int) -> onnx.ModelProto:
