@@ -55,6 +55,7 @@ from eqsat_opt.select.proposal import Proposal, SearchOptions, repropose
 
 __all__ = [
     "PORTABLE_SHARE",
+    "TUNING",
     "AnyModel",
     "Outcome",
     "Progress",
@@ -498,6 +499,9 @@ def _suited(
     return model_proto(with_data_inside(model))
 
 
+TUNING = "tune"
+"""The stage of the tuned form; what was to be written beside it is written before."""
+
 _TUNED_WRITING, _TUNED_READING = 2, 4
 """How often the tuned form has all weights written, and how often they are read before anything is
 tuned: it holds two models."""
@@ -519,7 +523,7 @@ def _tuned(
             staging.original,
             portable,
             session_options(options),
-            suited=_suited(outcome, options, staging, stages, deadline),
+            suited=_suited(outcome, options, staging, stages=stages, deadline=deadline),
             sizes=size_sets(import_model(outcome.loaded), options.shape_sets)[0],
             seeds=tuple(options.seed + i for i in range(max(1, options.check))),
             max_error=options.max_error,
@@ -543,14 +547,15 @@ def with_tuned(
     Raises:
         ModelError: the file cannot be written.
     """
+    progress(TUNING, "")
     destination.check_for(outcome.loaded)
     stages = Stages(progress)
     result = outcome.loaded if outcome.model is None else outcome.model
     deadline = deadline.before(_TUNED_WRITING * outcome.bulk_s)
     with stages("load"):
         portable = model_proto(with_data_inside(result))
-    with stages("tune"):
-        held = _tuned(outcome, portable, given, options, stages, deadline)
+    with stages(TUNING):
+        held = _tuned(outcome, portable, given, options, stages=stages, deadline=deadline)
     with stages("write"):
         destination.write_proto(portable if held.model is None else held.model)
     entries = {} if held.race is None else held.race.entries

@@ -118,7 +118,14 @@ def hold_tuned_contest(
             )
         for left, (name, base) in zip(range(len(bases), 0, -1), bases.items(), strict=True):
             made[name] = replace(
-                _tuned(base, portable, session, reference, max_error, time.share(1 / left)),
+                _tuned(
+                    base,
+                    portable,
+                    session,
+                    reference=reference,
+                    max_error=max_error,
+                    deadline=time.share(1 / left),
+                ),
                 entrant=name,
             )
         entrants = {name: one for name, one in made.items() if one.model is not None}
