@@ -91,7 +91,7 @@ def _tensors(data: memoryview, folder: str | None) -> Iterator[tuple[str, _Loade
     graph = _fields(_message(graphs[-1]))
     for item in graph.get(_INITIALIZER, ()):
         tensor = _fields(_message(item))
-        if _last(tensor, _DATA_TYPE, 0) in DTYPE_NAMES and tensor.get(_NAME):
+        if _is_numeric(tensor) and tensor.get(_NAME):
             yield _text(tensor[_NAME][-1]), partial(_load, tensor, folder)
     for item in graph.get(_NODE, ()):
         node = _fields(_message(item))
@@ -108,8 +108,7 @@ def _attribute(fields: _Fields, folder: str | None) -> _Loader | None:
     match _text(_last(fields, _ATTRIBUTE_NAME, b"")):
         case "value" if fields.get(_T):
             tensor = _fields(_message(fields[_T][-1]))
-            is_ours = _last(tensor, _DATA_TYPE, 0) in DTYPE_NAMES
-            return partial(_load, tensor, folder) if is_ours else None
+            return partial(_load, tensor, folder) if _is_numeric(tensor) else None
         case "value_float":
             return partial(np.reshape, _numbers(fields, _F, "<f4") if _F in fields else 0, ())
         case "value_floats":
@@ -122,14 +121,18 @@ def _attribute(fields: _Fields, folder: str | None) -> _Loader | None:
             return None
 
 
+def _is_numeric(tensor: _Fields) -> bool:
+    return DTYPE_NAMES.get(_last(tensor, _DATA_TYPE, 0), "string") != "string"
+
+
 def _load(tensor: _Fields, folder: str | None) -> Array:
     """The array of a TensorProto."""
     dtype_name = DTYPE_NAMES[_last(tensor, _DATA_TYPE, 0)]
     dtype = numpy_dtype(dtype_name)
     dims = tuple(int(d) for d in _integers(tensor, _DIMS))
     name = _text(_last(tensor, _NAME, b""))
-    if dtype_name == "string" or min(dims, default=0) < 0:
-        raise ModelError(f"the weight {name!r} is no numeric tensor")
+    if min(dims, default=0) < 0:
+        raise ModelError(f"the weight {name!r} has a negative extent")
     size = prod(dims)
     if _last(tensor, _LOCATION, 0):
         flat: Array = _external(tensor, name, folder, size * dtype.itemsize).view(dtype)

@@ -165,11 +165,9 @@ def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
             raise PlanError(
                 f"{what} {node.name!r} cannot stand in a plan: no backend of plans knows it"
             )
-    names = {
-        *graph.inputs,
-        *graph.outputs,
-        *(n for node in nodes for n in (*node.inputs, *node.outputs)),
-    }
+    names = dict.fromkeys(graph.inputs)
+    names.update(dict.fromkeys(name for node in nodes for name in (*node.inputs, *node.outputs)))
+    names.update(dict.fromkeys(graph.outputs))
     types = {}
     for name in names:
         type_ = graph.tensor_type(name)
