@@ -89,16 +89,20 @@ class Executable:
     def bind(self, feeds: Mapping[str, Any]) -> Callable[[], None]:
         """Fix the inputs, for runs that only launch and return nothing.
 
+        A run of other inputs in between replaces them.
+
         Raises:
             RuntimeFailed: an input is missing or does not fit.
         """
         values = checked_feeds(self.plan, feeds)
+        for name, buffer in self._inputs:
+            self._device.upload(buffer, values[name])
+        overwritten = _overwritten(self.plan)
+        again = [(buffer, values[name]) for name, buffer in self._inputs if name in overwritten]
         upload, replay, wait = self._device.upload, self._device.replay, self._device.synchronize
-        # Memory of an input may hold another value by the end of a run.
-        clobbered = [(buffer, values[name]) for name, buffer in self._inputs]
 
         def run_bound() -> None:
-            for buffer, value in clobbered:
+            for buffer, value in again:
                 upload(buffer, value)
             replay(self._captured)
             wait()
@@ -141,3 +145,23 @@ def _require_version(plan: Plan, launcher: Launcher) -> None:
             f"the plan was made with {made_with or 'no version'} as {launcher.name}; here is "
             f"{here}: plan again"
         )
+
+
+def _overwritten(plan: Plan) -> set[str]:
+    """The buffers of inputs whose memory is given to something else later."""
+    spans = [
+        (launch.workspace.offset, launch.workspace.offset + launch.workspace.size_bytes)
+        for launch in plan.launches
+    ]
+    spans += [
+        (buffer.offset, buffer.offset + buffer.span_bytes)
+        for name in {plan.root_of(name).name for one in plan.launches for name in one.writes}
+        for buffer in (plan.buffer_of[name],)
+    ]
+    found = set()
+    for port in plan.inputs:
+        buffer = plan.buffer_of[port.buffer]
+        begin, end = buffer.offset, buffer.offset + buffer.span_bytes
+        if any(low < end and begin < high for low, high in spans):
+            found.add(port.buffer)
+    return found

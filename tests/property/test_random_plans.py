@@ -14,10 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.plans import mixed, tensors_of, workspace_bytes
+from eqsat_opt import zoo
+from eqsat_opt.ir import import_model, load_model
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.stored_tensors import stored_tensors
 from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.files import plan_from_json, plan_text
 from eqsat_opt.runtime.plan.interpreter import interpret
@@ -74,6 +79,29 @@ def test_branching_graphs(streams: int) -> None:
 def test_many_branching_graphs(tens: int) -> None:
     for seed in range(10 * tens, 10 * tens + 10):
         check(branching_graph(seed, nodes=30), seed, 1 + seed % 4, orders=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["numpy", "ort", "mixed"])
+@pytest.mark.parametrize("name", zoo.names())
+def test_models_of_the_zoo(name: str, backend: str) -> None:
+    model = zoo.build(name, scale="tiny")
+    graph, tensors = import_model(load_model(model)), stored_tensors(model)
+    choose = mixed(0) if backend == "mixed" else lambda node: backend
+    plan = make_plan(graph, tensors, choose, streams=3)
+    constants = make_constants(plan, tensors)
+    feeds = random_inputs(model, 0)
+    executable = Executable(plan, constants, HostDevice(), LAUNCHERS)
+    wanted = OrtSession(model, OrtOptions(threads=1)).run(feeds)
+    meant = interpret(plan, constants, feeds)
+    results = zip(executable.output_names, wanted, executable.run(feeds), strict=True)
+    for output, want, got in results:
+        limit = TOLERANCE * np.abs(want).max(initial=1e-30)
+        assert np.abs(got - want).max(initial=0) <= limit
+        assert np.abs(meant[output] - want).max(initial=0) <= limit
+    for seed in range(20):
+        other = interpret(plan, constants, feeds, seed)
+        assert all(other[one].tobytes() == value.tobytes() for one, value in meant.items())
 
 
 def test_mutants_are_noticed() -> None:

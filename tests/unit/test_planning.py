@@ -16,6 +16,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.types import OtherType, TensorType
 from eqsat_opt.runtime.backends.launching import Bound, load_launcher
 from eqsat_opt.runtime.devices.host import HostDevice
+from eqsat_opt.runtime.devices.recording import RecordingDevice
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import Tensors, make_constants
 from eqsat_opt.runtime.plan.hazards import check_plan
@@ -217,6 +218,23 @@ def test_one_output_twice() -> None:
     plan = planned(g.graph(body, g("Tanh", body)), ort_only)
     assert len(plan.launches) == 1
     assert len(plan.launches[0].writes) == 2
+
+
+def test_a_bound_run_gives_inputs_again_where_their_memory_is_used_again() -> None:
+    g = GraphMaker()
+    x = g.input("x", 4)
+    y = x
+    for _ in range(4):
+        y = g("Tanh", y)
+    graph = g.graph(y)
+    for choose, uploads in ((numpy_only, 1), (ort_only, 0)):
+        plan, device = planned(graph, choose), RecordingDevice()
+        launchers = {name: load_launcher(name) for name in ("numpy", "ort")}
+        call = Executable(plan, {}, device, launchers).bind({"x": np.ones(4, np.float32)})
+        for _ in range(2):
+            device.log.clear()
+            call()
+            assert [entry[0] for entry in device.log].count("upload") == uploads
 
 
 # ** backends **

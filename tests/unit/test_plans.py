@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.parser
@@ -103,6 +104,39 @@ def test_wrong_feeds(here: Path) -> None:
         executable.run({"x": image().astype(np.float64)})
     with pytest.raises(RuntimeFailed, match="no input 'z'; it has x"):
         executable.run({"x": image(), "z": image()})
+
+
+def test_arrays_as_files_hold_them(tmp_path: Path) -> None:
+    """The other byte order, and bfloat16, of which .npz keeps two bytes."""
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    net (bfloat16[3] b, float[2] f) => (bfloat16[3] c, float[2] g) {
+        c = Add(b, b)
+        g = Neg(f)
+    }
+    """
+    model = onnx.parser.parse_model(text)
+    two = np.array([2, 3, 4], ml_dtypes.bfloat16)
+    np.savez(tmp_path / "x.npz", b=two, f=np.array([1, 2], ">f4"))
+    runner = eqsat_opt.load_plan(eqsat_opt.plan_model(model, backend="numpy"), model)
+    with np.load(tmp_path / "x.npz") as file:
+        c, g = runner.run(dict(file))
+    assert c.dtype == two.dtype
+    assert c.tolist() == [4, 6, 8]
+    assert g.tolist() == [-1, -2]
+
+
+@pytest.mark.parametrize("backend", ["numpy", "ort"])
+def test_an_input_with_a_value_of_its_own_is_a_weight(backend: str) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 3, opset_import: ["": 9]> net (float[3] x, float[3] w) => (float[3] y) '
+        "{ y = Mul(x, w) }"
+    )
+    weight = np.array([1, 2, 3], np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    runner = eqsat_opt.load_plan(eqsat_opt.plan_model(model, backend=backend), model)
+    assert runner.input_names == ("x",)
+    assert runner.run({"x": np.ones(3, np.float32)})[0].tolist() == [1, 2, 3]
 
 
 def test_options_of_a_plan() -> None:

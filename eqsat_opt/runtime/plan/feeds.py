@@ -26,8 +26,10 @@ def checked_feeds(plan: Plan, feeds: Mapping[str, Any]) -> dict[str, Array]:
     for port in plan.inputs:
         if port.name not in feeds:
             raise RuntimeFailed(f"no value is given for input {port.name!r}")
-        value, buffer = np.asarray(feeds[port.name]), plan.buffer_of[port.buffer]
-        if value.shape != buffer.dims or value.dtype != numpy_dtype(buffer.dtype):
+        buffer = plan.buffer_of[port.buffer]
+        dtype = numpy_dtype(buffer.dtype)
+        value = _as_type(np.asarray(feeds[port.name]), dtype)
+        if value.shape != buffer.dims or value.dtype != dtype:
             given = TensorType(dtype_name(value), value.shape)
             wanted = TensorType(buffer.dtype, buffer.dims)
             raise RuntimeFailed(
@@ -40,3 +42,11 @@ def checked_feeds(plan: Plan, feeds: Mapping[str, Any]) -> dict[str, Array]:
         other = next(name for name in feeds if name not in known)
         raise RuntimeFailed(f"the plan has no input {other!r}; it has {', '.join(sorted(known))}")
     return values
+
+
+def _as_type(value: Array, dtype: np.dtype[Any]) -> Array:
+    """The value in the byte order of this machine; files know bfloat16 as two bytes only."""
+    if value.dtype.kind == dtype.kind == "V" and value.dtype.itemsize == dtype.itemsize:
+        return np.ascontiguousarray(value).view(dtype)
+    is_swapped = value.dtype != dtype and value.dtype.newbyteorder("=") == dtype
+    return value.astype(dtype) if is_swapped else value

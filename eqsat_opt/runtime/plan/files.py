@@ -44,7 +44,12 @@ __all__ = ["FORMAT", "plan_from_json", "plan_text", "plan_to_json", "read_plan",
 
 FORMAT = "eqsat-opt plan 1"
 
-_LARGEST = 1 << 62
+_LARGEST = 1 << 48
+"""Of all extents, strides, offsets and sizes: more bytes than any memory has."""
+
+_MOST_STREAMS = 1 << 12
+"""A table of all launches and streams is made when a plan is read."""
+
 _T = TypeVar("_T")
 
 
@@ -276,10 +281,6 @@ def _launch(entry: Entry) -> Launch:
         entry.wholes("waits", _LARGEST),
         entry.wholes("records", _LARGEST),
     )
-
-
-_MOST_STREAMS = 1 << 12
-"""A table of all launches and streams is made when a plan is read."""
 
 
 def _body(entry: Entry) -> Kernel:

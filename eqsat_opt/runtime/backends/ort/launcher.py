@@ -50,17 +50,33 @@ class OrtLauncher:
         """The session on this memory.
 
         Raises:
-            RuntimeFailed: onnxruntime refuses the body, or the algorithm is unknown.
+            RuntimeFailed: onnxruntime refuses the body, its weights are too large for one session,
+                or the algorithm is unknown.
         """
         if launch.algorithm != "default":
             raise RuntimeFailed(
                 f"launch {launch.name!r}: ort has no algorithm {launch.algorithm!r}; it has "
                 "'default'"
             )
+        _require_room(launch, bound)
         try:
             return _Session(launch, bound)
         except EqsatError as error:
             raise RuntimeFailed(f"launch {launch.name!r}: {error}") from error
+
+
+_MOST_BYTES = 2_000_000_000
+"""Of the weights of one session; protobuf messages end at 2 GiB."""
+
+
+def _require_room(launch: Launch, bound: Bound) -> None:
+    operands = zip(launch.body.operands, bound.reads, strict=True)
+    held = sum(array.nbytes for operand, array in operands if operand.const)
+    if held > _MOST_BYTES:
+        raise RuntimeFailed(
+            f"launch {launch.name!r} has weights of {held} bytes, more than one launch of "
+            "onnxruntime can hold; plan with another backend"
+        )
 
 
 def _used(launch: Launch) -> list[tuple[str, bool]]:
