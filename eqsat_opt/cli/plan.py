@@ -10,7 +10,7 @@ from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.session import Session, check_writable, output_console, write_json
 from eqsat_opt.errors import OptionError
 
-__all__ = ["PlanFile", "app"]
+__all__ = ["PlanFile", "app", "resolved"]
 
 app = typer.Typer(
     help="Make and show plans: which kernels run, in which memory and order.", no_args_is_help=False
@@ -27,12 +27,19 @@ def _plan(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
+def resolved(model: str) -> Any:
+    """``zoo:NAME`` as a model, and a path as it is, without loading the search."""
+    if not model.startswith("zoo:"):
+        return model
+    from eqsat_opt.api import resolve
+
+    return resolve(model)
+
+
 @app.command("make")
 def _make(
     context: typer.Context,
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)
-    ],
+    model: a.Model,
     output: Annotated[
         str,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write.", show_default=False),
@@ -62,7 +69,9 @@ def _make(
     from eqsat_opt import plans
     from eqsat_opt.wording import counted
 
-    plan = plans.plan_model(model, backend=backend, shapes=sets[0], streams=streams, target=target)
+    plan = plans.plan_model(
+        resolved(model), backend=backend, shapes=sets[0], streams=streams, target=target
+    )
     plans.write_plan(output, plan)
     context.ensure_object(Session).written = output
     typer.echo(f"{counted(len(plan.launches), 'kernel')} written to {output}")

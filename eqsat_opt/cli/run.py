@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eqsat_opt.cli import arguments as a
-from eqsat_opt.cli.plan import PlanFile
+from eqsat_opt.cli.plan import PlanFile, resolved
 from eqsat_opt.cli.session import Session, check_writable
 from eqsat_opt.errors import CheckFailed, OptionError, reason
 from eqsat_opt.files import replacing
@@ -25,7 +25,10 @@ def run_plan(
     model: Annotated[
         str,
         typer.Option(
-            "--model", metavar="FILE", help="The model that holds the weights.", show_default=False
+            "--model",
+            metavar="MODEL",
+            help="The model that holds the weights: a file, or zoo:NAME.",
+            show_default=False,
         ),
     ],
     inputs: Annotated[
@@ -54,7 +57,7 @@ def run_plan(
     check_writable(outputs, [plan, model, inputs])
     from eqsat_opt import plans
 
-    executable = plans.load_plan(plan, model)
+    executable = plans.load_plan(plan, resolved(model))
     feeds = _read_arrays(inputs)
     results = dict(zip(executable.output_names, executable.run(feeds), strict=True))
     if check:

@@ -231,6 +231,17 @@ def test_make_show_and_run(here: Path, capsys: pytest.CaptureFixture[str]) -> No
         np.testing.assert_allclose(found["y"], expected(net(), image())[0], rtol=1e-5, atol=1e-6)
 
 
+def test_models_of_the_zoo_have_names(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "make", "zoo:weight_chain@tiny", "-o", "z.json"]) == 0
+    plan = read_plan("z.json")
+    (port,) = plan.inputs
+    _arrays("z.npz", **{port.name: np.ones(plan.buffer_of[port.buffer].dims, np.float32)})
+    given = ["--model", "zoo:weight_chain@tiny", "--inputs", "z.npz", "--outputs", "out.npz"]
+    assert run(["run", "z.json", *given, "--check"]) == 0
+    assert run(["plan", "make", "zoo:none", "-o", "z.json"]) == 1
+    assert "none" in capsys.readouterr().err
+
+
 def edited(change: Callable[[dict[str, Any]], object], source: str = "numpy.json") -> str:
     value = json.loads(Path(source).read_text())
     change(value)
