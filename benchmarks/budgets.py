@@ -1,6 +1,7 @@
 """Does a run end within its budget? Every zoo model and every explosive graph, cold.
 
-    python -m benchmarks.budgets [NAME…] [--budgets 1,5,30] [--group zoo|explosive] [--json FILE]
+    python -m benchmarks.budgets [NAME…] [--budgets 1,5,30] [--group zoo|explosive] [--tuned]
+        [--json FILE]
 
 Each run is a fresh process with an empty store, on a file of the model. Its time is counted from
 the call of `optimize` to its return, files read and written; `command` adds the interpreter and its
@@ -85,9 +86,11 @@ def verdict(outcome: Outcome) -> str:
     return "floor" if outcome.wall_s - outcome.floor_s <= outcome.allowed_s else "late"
 
 
-def _optimised(path: str, output: str, store: str, budget_s: float) -> dict[str, Any]:
+def _optimised(
+    path: str, output: str, store: str, budget_s: float, tuned: str | None
+) -> dict[str, Any]:
     """Figures of one run, as fields of an outcome."""
-    options = Options(budget_s=budget_s, store=store, threads=1)
+    options = Options(budget_s=budget_s, store=store, threads=1, tuned=tuned)
     start = time.perf_counter()
     report = api.run(path, options, output=output).report
     wall_s = time.perf_counter() - start
@@ -104,7 +107,7 @@ def _optimised(path: str, output: str, store: str, budget_s: float) -> dict[str,
     }
 
 
-def _run(model: str, path: Path, budget_s: float, folder: Path) -> Outcome:
+def _run(model: str, path: Path, budget_s: float, folder: Path, is_tuned: bool) -> Outcome:
     """Optimise in a fresh process, with an empty store."""
     with tempfile.TemporaryDirectory(dir=folder) as own:
         start = time.perf_counter()
@@ -114,6 +117,7 @@ def _run(model: str, path: Path, budget_s: float, folder: Path) -> Outcome:
             f"{own}/out.onnx",
             f"{own}/store.db",
             budget_s,
+            f"{own}/tuned.onnx" if is_tuned else None,
             limit_s=_HANG_S + budget_s,
         )
         command_s = time.perf_counter() - start
@@ -130,7 +134,7 @@ def _names(group: str) -> list[str]:
     return {"zoo": models, "explosive": explosive, "all": [*explosive, *models]}[group]
 
 
-def _outcomes(names: Sequence[str], budgets: Sequence[float]) -> Iterator[Outcome]:
+def _outcomes(names: Sequence[str], budgets: Sequence[float], is_tuned: bool) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         for name in names:
@@ -138,7 +142,7 @@ def _outcomes(names: Sequence[str], budgets: Sequence[float]) -> Iterator[Outcom
             is_zoo = name.startswith("zoo:")
             onnx.save(zoo.build(name.removeprefix("zoo:")) if is_zoo else build(name), path)
             for budget_s in budgets:
-                yield _run(name, path, budget_s, folder)
+                yield _run(name, path, budget_s, folder, is_tuned)
 
 
 def _row(outcome: Outcome) -> list[str]:
@@ -169,13 +173,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="zoo:NAME or KIND@SIZE; all by default")
     parser.add_argument("--budgets", default="1,5,30", help="seconds, separated by commas")
     parser.add_argument("--group", choices=["all", "zoo", "explosive"], default="all")
+    parser.add_argument("--tuned", action="store_true", help="make the tuned form as well")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     budgets = [float(text) for text in arguments.budgets.split(",")]
     console = Console(width=None if sys.stdout.isatty() else 200)
     table = Table(*_HEADER)
     done: list[Outcome] = []
-    for outcome in _outcomes(arguments.names or _names(arguments.group), budgets):
+    names = arguments.names or _names(arguments.group)
+    for outcome in _outcomes(names, budgets, arguments.tuned):
         done.append(outcome)
         console.print(*_row(outcome), sep="  ", markup=False)
         table.add_row(*_row(outcome))

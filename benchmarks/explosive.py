@@ -1,4 +1,4 @@
-"""Graphs whose e-graphs explode, or whose tiling does: each kind stresses one law or one shape.
+"""Graphs that cost more than they look: each kind stresses one law, one shape or one stage.
 
 Every function takes a size and returns a valid model; sizes grow without bound.
 """
@@ -233,6 +233,42 @@ def recurrent(n: int) -> onnx.ModelProto:
     return make.model(state)
 
 
+def dear_constants(n: int) -> onnx.ModelProto:
+    """A product of n constant matrices: nothing is large but what folding it takes."""
+    make = _Maker()
+    square = make.constant((make.random.standard_normal((1024, 1024)) / 32).astype(np.float32))
+    return make.model(make("MatMul", make.input(4, 1024), _fold(make, ["MatMul"], [square] * n)))
+
+
+def dear_runs(n: int) -> onnx.ModelProto:
+    """N products of large activations: nothing is large but what running it takes."""
+    make = _Maker()
+    x, other = make.input(1024, 1024), make.input(1024, 1024)
+    for _ in range(n):
+        x = make("Tanh", make("MatMul", x, other))
+    return make.model(x)
+
+
+def heavy_weights(n: int) -> onnx.ModelProto:
+    """N layers of 16 MB each: nothing takes long but to read, copy and write them."""
+    make = _Maker()
+    x = make.input(1, 2048)
+    for _ in range(n):
+        x = make("Relu", make("MatMul", x, make.weight(2048, 2048)))
+    return make.model(x)
+
+
+def large_convolutions(n: int) -> onnx.ModelProto:
+    """N convolutions of large images, which have other algorithms, before heavy layers."""
+    make = _Maker()
+    x = make.input(1, 64, 112, 112)
+    for _ in range(n):
+        x = make("Relu", make("Conv", x, make.weight(64, 64, 3, 3), pads=[1] * 4))
+    flat = make("Flatten", make("GlobalAveragePool", x))
+    return make.model(make("MatMul", make("MatMul", flat, make.weight(64, 8192)),
+                           make.weight(8192, 2048)))  # fmt: skip
+
+
 def wide_layers(n: int) -> onnx.ModelProto:
     """N independent towers of three layers: nothing explodes but the number of nodes."""
     make = _Maker()
@@ -252,7 +288,7 @@ KINDS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
         sums, sums_and_products, extremes, product_of_sums, sum_of_products, weighted_sum,
         matrix_chain, sibling_products, sibling_convolutions, transposes, growing_concat,
         dense_block, open_concat, slices, nested_slices, overlapping_slices, low_rank_layers,
-        recurrent, wide_layers,
+        recurrent, wide_layers, dear_constants, dear_runs, heavy_weights, large_convolutions,
     )
 }  # fmt: skip
 
@@ -276,6 +312,10 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "low_rank_layers": (12, 60),
     "recurrent": (16, 64),
     "wide_layers": (50, 500),
+    "dear_constants": (40, 400),
+    "dear_runs": (40, 400),
+    "heavy_weights": (5, 40),
+    "large_convolutions": (4, 24),
 }
 """A graph of moderate size, and a large one."""
 

@@ -139,7 +139,7 @@ def _entry(
     except ExtractionError as error:
         return Entry(problem.n_nodes, problem.n_classes, greedy, error=str(error))
     time_s = time.perf_counter() - start_s
-    stages_s = dict(found.stage_seconds)
+    stages_s = dict(found.stages_s)
     return Entry(
         nodes=problem.n_nodes,
         classes=problem.n_classes,

@@ -99,7 +99,7 @@ def measure(nodes: int, seed: int, time_limit_s: float, repeat: int) -> Measurem
 
 def _stages(problem: Problem, objective: Objective, repeat: int) -> dict[str, Any]:
     cost = price(problem, objective)
-    instance_s, instance = _best(lambda: from_problem(problem, cost, objective), repeat)
+    instance_s, instance = _best(lambda: from_problem(problem, cost), repeat)
     tree_s, tree = _best(lambda: tree_greedy(instance), repeat)
     sharing_s, sharing = _best(lambda: sharing_greedy(instance), repeat)
     simplify_s, reduction = _best(lambda: simplify(instance), repeat)

@@ -467,7 +467,7 @@ _FOUNDATIONS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("return gate, gate | _reach([(_PROVER, _ALL)])", "return gate, gate",
          "every_module_of_the_verifier_counts"),
         ("*map(_signature, operators), ", "", "traits_and_arities_count"),
-        ("(*(value.__defaults__ or ()), *_captured(value))", "value.__defaults__ or ()",
+        ("*(cell.cell_contents for cell in value.__closure__ or ()),", "",
          "what_a_function_was_made_with_counts"),
         ("if place[1] == _ALL and", "if place[1] < _ALL and",
          "every_module_of_the_verifier_counts"),

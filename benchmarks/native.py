@@ -2,12 +2,15 @@
 
     python -m benchmarks.native layers                      # one convolution alone, each algorithm
     python -m benchmarks.native models [NAME …] [--threads 1] [--budget 90]
+    python -m benchmarks.native problem [NAME …]            # algorithms in the extraction problem
     python -m benchmarks.native sanitize [--cases 300]      # address and undefined behaviour
 
 `layers` runs hot: the weights lie in the caches, which they do not inside a deep model. Its table
 says what an algorithm can do, and `models` what it does: the original, the portable result and the
 tuned form race as in `eqsat-opt optimize --tuned`. Times are relative to onnxruntime's own, and the
-column A/A is the relative difference of two sessions of the original. `sanitize` compiles the
+column A/A is the relative difference of two sessions of the original. `problem` chooses from one
+e-graph with onnxruntime's kernels alone and with ours beside them, all prices measured; seconds are
+those of the extraction. `sanitize` compiles the
 kernels anew and compares them with float64 on random shapes, as the tests do.
 """
 
@@ -30,16 +33,21 @@ from rich.table import Table
 
 from eqsat_opt import api, zoo
 from eqsat_opt.deadline import Deadline
+from eqsat_opt.egraph import Budget
+from eqsat_opt.ir.normalise import normalise
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.numerics import Numerics
+from eqsat_opt.optimising import objective_of, open_pricer
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.backends.native.convolutions import (
-    convolutions,
-    with_algorithms,
-    with_names,
-)
+from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import library_path
+from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.select.proposal import SearchOptions, propose, repropose
 
 CNNS = ["alexnet", "inception_v3", "nasnet_a", "resnet50", "resnext50", "squeezenet", "vgg19"]
 
@@ -48,6 +56,9 @@ LAYERS = [
     (48, 35, (5, 5)), (192, 17, (1, 7)), (192, 17, (7, 1)), (384, 8, (1, 3)), (384, 8, (3, 1)),
 ]  # fmt: skip
 """Channels, extent and kernel of convolutions in the zoo's models."""
+
+_PROOF_S = 60.0
+"""For an extraction whose prices are known."""
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "eqsat_opt" / "runtime" / "backends" / "native" / "src"
@@ -91,14 +102,14 @@ def layers(arguments: argparse.Namespace) -> None:
         models = {
             "": model,
             "again": model,
-            **{str(a): with_algorithms(model, {found.name: a}, block) for a in found.algorithms},
+            **{way.name: with_ways(model, [(found, way)]) for way in found.ways},
         }
         # Rounds of all, so that what disturbs one disturbs the others; the node alone is compared.
         times: dict[str, float] = dict.fromkeys(models, float("inf"))
         for _ in range(arguments.rounds):
             for name, one in models.items():
                 spent = node_times_us(one, as_is, feeds, runs=12, deadline=Deadline.never())
-                times[name] = min(times[name], spent[found.name])
+                times[name] = min(times[name], spent[found.nodes[0]])
         own = times.pop("")
         again = times.pop("again") / own
         flops = 2 * channels * channels * kernel[0] * kernel[1] * extent * extent
@@ -129,7 +140,7 @@ def models(arguments: argparse.Namespace) -> None:
         if not entries:
             table.add_row(name, "", "", "", "", tuned.why, "", f"{seconds:.0f}")
             continue
-        ratio = entries["tuned"]["ratio"]
+        ratio = 1 / tuned.speedup
         ratios.append(min(ratio, 1.0))
         portable = entries.get("portable", entries["original"])["ratio"]
         row = (
@@ -138,7 +149,7 @@ def models(arguments: argparse.Namespace) -> None:
             f"{portable:.2f}",
             f"{ratio:.2f}" + ("" if tuned.won else f" ({tuned.why})"),
             f"{tuned.race['noise']:.1%}",
-            f"{sum(tuned.algorithms.values())} of {tuned.n_convolutions}",
+            f"{sum(tuned.algorithms.values())} of {tuned.n_sites}",
             f"{tuned.error:.0e}",
             f"{seconds:.0f}",
         )
@@ -148,6 +159,46 @@ def models(arguments: argparse.Namespace) -> None:
     if ratios:
         mean = float(np.exp(np.log(ratios).mean()))
         Console().print(f"geometric mean, capped at 1: {mean:.3f}")
+
+
+def problem(arguments: argparse.Namespace) -> None:
+    """What further implementations cost the extraction, and what they promise."""
+    titles = ("model", "rows", "cost, ms", "gap", "s", "rows", "cost, ms", "gap", "s", "ours")
+    table = Table(*titles, box=None)
+    options = Options(threads=1, budget_s=arguments.budget)
+    rules = load_rules("default", Numerics.parse(options.numerics))
+    for name in arguments.names or CNNS:
+        graph = normalise(import_model(load_model(zoo.build(name))))
+
+        def search(measure: bool) -> SearchOptions:
+            limit = Deadline.after(arguments.budget) if measure else Deadline.after(_PROOF_S)
+            return SearchOptions(
+                objective_of(options), Budget(), {}, measure=measure, alternatives=0, deadline=limit
+            )
+
+        with open_pricer(options) as own, open_pricer(options, "native") as both:
+            both.calibrate()
+            own.calibrate()
+            proposal = propose(graph, rules, own, search(True))
+            repropose(proposal, both, search(True), max_error=1e-4)
+            # Again with the prices that are known now.
+            columns = []
+            for pricer in (own, both):
+                start = time.perf_counter()
+                _, choice = repropose(proposal, pricer, search(False), max_error=1e-4)
+                found, rows = choice.extraction, len(choice.problem.problem.impl_cost)
+                seconds = time.perf_counter() - start
+                columns += [
+                    f"{rows}",
+                    f"{found.cost / 1e3:.2f}",
+                    f"{found.gap:.2%}",
+                    f"{seconds:.1f}",
+                ]
+            ours = sum(one.backend == "native" for one in choice.best.values())
+        row = (name, *columns, f"{ours}, {choice.unmeasured} without a price")
+        Console(width=160).print(*row, sep="  ")
+        table.add_row(*row)
+    Console(width=160).print(table)
 
 
 _PROGRAM = """
@@ -201,6 +252,10 @@ def main() -> None:
     many.add_argument("--threads", type=int, default=1)
     many.add_argument("--budget", type=float, default=90.0)
     many.set_defaults(call=models)
+    both = commands.add_parser("problem", help="algorithms in the extraction problem")
+    both.add_argument("names", nargs="*", help=f"names of the zoo; by default {', '.join(CNNS)}")
+    both.add_argument("--budget", type=float, default=120.0, help="seconds of measuring")
+    both.set_defaults(call=problem)
     checked = commands.add_parser("sanitize", help="under sanitizers")
     checked.add_argument("--cases", type=int, default=300)
     checked.set_defaults(call=sanitize)

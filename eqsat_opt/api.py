@@ -24,6 +24,7 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
 from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.explanation import Explanation
+from eqsat_opt.inventory import inventory
 from eqsat_opt.ir.external import files_read_by
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import to_same_type
@@ -39,6 +40,7 @@ from eqsat_opt.optimising import (
     objective_of,
     open_pricer,
     optimise,
+    require_runtimes,
     session_options,
     tuned_destination,
     with_tuned,
@@ -48,15 +50,15 @@ from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import rule_notes, store_warning
 from eqsat_opt.rules.near_misses import near_misses
-from eqsat_opt.runtime.backends.native.tuned_file import (
+from eqsat_opt.runtime.backends.ort.config import default_level, level_in
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
+from eqsat_opt.runtime.backends.registry import load_backend
+from eqsat_opt.runtime.backends.tuned_file import (
     is_tuned,
     open_as_raced,
     require_portable,
 )
-from eqsat_opt.runtime.backends.ort.config import default_level, level_in
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
-from eqsat_opt.runtime.backends.registry import load_backend
-from eqsat_opt.runtime.source import ModelSource
+from eqsat_opt.runtime.source import ModelSource, OpenRunner, RaceRunner
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.stages import (
@@ -75,7 +77,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STAGES", "Difference", "RaceResult", "Result", "StageValue", "bench", "compare",
-    "default_output", "explain", "files_of", "optimize", "read_stage", "require_stage",
+    "default_output", "explain", "files_of", "inventory", "optimize", "read_stage", "require_stage",
     "rule_notes", "run", "stage", "stage_document", "write_stage",
 ]  # fmt: skip
 
@@ -161,6 +163,7 @@ def _run(
     deadline: Deadline,
 ) -> Result:
     require_custom_ops(options.custom_ops)
+    require_runtimes(options)
     for backend in options.backends:
         load_backend(backend)
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
@@ -293,7 +296,7 @@ def bench(
         seeds = [options.seed + i for i in range(max(1, options.check))]
         reference = Reference.of(staged[0], session, seeds, sizes, open_session=_opened)
         found = differences(reference, staged[1], session, options.numerics, open_session=_opened)
-        entrants = {
+        entrants: dict[str, OpenRunner] = {
             name: partial(_opened, source, session)
             for name, source in zip((ORIGINAL, "other"), staged, strict=True)
         }
@@ -313,7 +316,7 @@ def bench(
     return result, found
 
 
-def _opened(model: ModelSource, options: OrtOptions) -> OrtSession:
+def _opened(model: ModelSource, options: OrtOptions) -> RaceRunner:
     """As a default session does; a tuned model as it was raced."""
     if is_tuned(model):
         return open_as_raced(model, options)
@@ -351,7 +354,7 @@ def explain(
     Raises:
         ModelError, OptionError: see :func:`run`.
     """
-    chosen = replace(chosen_options(options, keywords), race=False, check=0, tuned=None)
+    chosen = _searching(chosen_options(options, keywords))
     given = resolve(model)
     deadline = Deadline.after(chosen.budget_s)
     result, proposal = _searched(model, given, chosen, progress, deadline=deadline)
@@ -368,6 +371,11 @@ def explain(
         rewrites=rewrites(proposal.best),
         kernels=kernel_uses(proposal),
     )
+
+
+def _searching(options: Options) -> Options:
+    """The options of a search that runs no result."""
+    return replace(options, race=False, check=0, tuned=None, runtimes=None)
 
 
 def _searched(
@@ -408,7 +416,7 @@ def stage(
         ModelError, OptionError: see :func:`run`; or there is no stage of this name.
     """
     require_stage(name)
-    chosen = replace(chosen_options(options, keywords), race=False, check=0, tuned=None)
+    chosen = _searching(chosen_options(options, keywords))
     if name in ("graph", "eclasses"):  # prices come later
         chosen = replace(chosen, measure=False)
     given = resolve(model)

@@ -10,9 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["Deadline"]
+__all__ = ["Deadline", "OutOfTime"]
 
 Clock = Callable[[], float]
+
+
+class OutOfTime(Exception):
+    """A deadline struck, or would have, before there was an answer; it says nothing of any."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,10 @@ class Deadline:
     def expired(self) -> bool:
         """Whether the deadline has passed."""
         return self.clock() >= self.at_s
+
+    def before(self, seconds: float) -> Deadline:
+        """The deadline of what is followed by something that takes so many seconds."""
+        return Deadline(self.at_s - seconds, self.clock)
 
     def share(self, fraction: float, least_s: float = 0.0) -> Deadline:
         """The deadline of a stage that gets ``fraction`` of the time left.

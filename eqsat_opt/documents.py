@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from eqsat_opt.errors import StageError, reason
 from eqsat_opt.files import write_whole
@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 Document = dict[str, Any]
+T = TypeVar("T")
 
 _OPEN = 2
 """Levels of objects whose keys stand on lines of their own."""
@@ -161,19 +162,19 @@ class Entry:
             raise StageError(f"{self.where} lacks the field {name!r}")
         return self.value[name]
 
+    def _of(self, kind: type[T], name: str, otherwise: str) -> T:
+        value = self.get(name)
+        if not isinstance(value, kind):
+            raise StageError(f"{self.place(name)} is {_short(value)}{otherwise}")
+        return value
+
     def text(self, name: str) -> str:
         """A text."""
-        value = self.get(name)
-        if not isinstance(value, str):
-            raise StageError(f"{self.place(name)} is {_short(value)}, which is not a text")
-        return value
+        return self._of(str, name, ", which is not a text")
 
     def flag(self, name: str) -> bool:
         """True or false."""
-        value = self.get(name)
-        if not isinstance(value, bool):
-            raise StageError(f"{self.place(name)} is {_short(value)}; it is true or false")
-        return value
+        return self._of(bool, name, "; it is true or false")
 
     def number(self, name: str) -> float:
         """A number, infinities among them."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.report import Report
-from eqsat_opt.wording import count_text, time_text
+from eqsat_opt.wording import count_text, plain_table, time_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -72,9 +72,7 @@ class Explanation:
 
     def rule_table(self) -> Table:
         """Every rule that did anything, and why it was not chosen."""
-        table = _table("rule", "matches", "e-nodes", "chosen", "why not")
-        for column in table.columns[1:4]:
-            column.justify = "right"
+        table = plain_table("rule", "matches", "e-nodes", "chosen", "why not", right=slice(1, 4))
         for rule in self.rules:
             style = "green" if rule.chosen else ""
             numbers = (rule.matches, rule.made, rule.chosen)
@@ -86,8 +84,8 @@ class Explanation:
 
     def miss_table(self) -> Table:
         """Why rules did not apply where their left sides matched."""
-        table = _table("not applied", "times", "at", "because this does not hold")
-        table.columns[1].justify = "right"
+        titles = ("not applied", "times", "at", "because this does not hold")
+        table = plain_table(*titles, right=slice(1, 2))
         for miss in self.misses[:_MOST_MISSES]:
             more = ", …" if miss.count > len(miss.places) else ""
             places = f"{', '.join(place.node for place in miss.places)}{more}"
@@ -98,7 +96,7 @@ class Explanation:
 
     def rewrite_table(self) -> Table:
         """The nodes that rules made."""
-        table = _table("new node", "operator", "reads", "by")
+        table = plain_table("new node", "operator", "reads", "by")
         for rewrite in self.rewrites:
             _add(
                 table, rewrite.node, rewrite.op, ", ".join(rewrite.inputs), ", ".join(rewrite.rules)
@@ -107,9 +105,7 @@ class Explanation:
 
     def kernel_table(self) -> Table:
         """Kernels of original and result with their prices."""
-        table = _table("kernel", "before", "after", "price", "")
-        for column in table.columns[1:4]:
-            column.justify = "right"
+        table = plain_table("kernel", "before", "after", "price", "", right=slice(1, 4))
         for use in self.kernels:
             _add(
                 table,
@@ -125,12 +121,6 @@ class Explanation:
 def _miss_json(miss: NearMiss) -> dict[str, Any]:
     places = [{"node": place.node, "values": dict(place.values)} for place in miss.places]
     return {**asdict(miss), "places": places}
-
-
-def _table(*titles: str) -> Table:
-    from rich.table import Table
-
-    return Table(*titles, box=None, pad_edge=False, header_style="dim")
 
 
 def _add(table: Table, *cells: str, style: str = "") -> None:

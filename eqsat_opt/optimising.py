@@ -15,11 +15,18 @@ from functools import cache
 import onnx
 import onnx_ir
 
-from eqsat_opt.contest.entrants import ORIGINAL
-from eqsat_opt.contest.examination import Contest, Terms, hold_contest
+from eqsat_opt.contest.entrants import ORIGINAL, structure
+from eqsat_opt.contest.examination import Contest, Terms, examine, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
-from eqsat_opt.contest.tuned import PORTABLE, TUNED, hold_tuned_contest
+from eqsat_opt.contest.tuned import (
+    NO_TIME,
+    PORTABLE,
+    SUITED,
+    TunedContest,
+    TunedJob,
+    hold_tuned_contest,
+)
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.metrics import TIME, metric_name, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
@@ -27,12 +34,13 @@ from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import OptionError, StoreError
+from eqsat_opt.errors import ExtractionError, OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
+from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.external import with_data_inside
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_export import model_proto
+from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
@@ -42,13 +50,16 @@ from eqsat_opt.paths import same_file
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report, Tuned
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
-from eqsat_opt.runtime.backends.native.tuned_file import require_portable
+from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
-from eqsat_opt.runtime.backends.ort.sandbox import sandbox
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.backends.registry import TUNED_ONLY
+from eqsat_opt.runtime.backends.runtimes import load_runtime, racing_runtimes
+from eqsat_opt.runtime.backends.sandbox import sandbox
+from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.select.proposal import Proposal, SearchOptions
+from eqsat_opt.select.proposal import Proposal, SearchOptions, repropose
 
 __all__ = [
     "PORTABLE_SHARE",
@@ -59,6 +70,7 @@ __all__ = [
     "objective_of",
     "open_pricer",
     "optimise",
+    "require_runtimes",
     "session_options",
     "tuned_destination",
     "with_tuned",
@@ -88,14 +100,19 @@ class Stages:
 
 
 @contextmanager
-def open_pricer(options: Options) -> Iterator[Pricer]:
-    """Prices with the user's store; without one where it cannot be used."""
+def open_pricer(options: Options, *further: str) -> Iterator[Pricer]:
+    """Prices with the user's store; without one where it cannot be used.
+
+    Args:
+        options: what the user chose.
+        further: names of backends beside the user's.
+    """
     store, trouble = None, ""
     try:
         store = None if options.store == "" else ProfileStore(options.store)
     except StoreError as error:
         trouble = str(error)
-    pricer = Pricer(store, options.threads, options.backends)
+    pricer = Pricer(store, options.threads, (*options.backends, *further))
     pricer.trouble = trouble
     try:
         yield pricer
@@ -178,6 +195,23 @@ def _terms(
     )
 
 
+_LEAST_BYTES_PER_S, _MOST_BYTES_PER_S = 3e7, 1.5e8
+"""At which a slow machine reads, copies and writes weights; no machine is taken to be faster."""
+
+_OF_LOADING = 1.5
+"""Writing a model, or loading it to be run, takes so many times longer than reading it in."""
+
+
+def _bulk_s(weight_bytes: int, load_s: float) -> float:
+    """Seconds that going through all weights once more takes, told by what loading them took.
+
+    Weights of other files are mapped and not read, and the first model of a process waits for
+    libraries to load: hence the bounds.
+    """
+    least_s, most_s = weight_bytes / _MOST_BYTES_PER_S, weight_bytes / _LEAST_BYTES_PER_S
+    return max(least_s, min(_OF_LOADING * load_s, most_s))
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a model.
@@ -188,6 +222,9 @@ class Outcome:
         report: all numbers.
         proposal: what the search found; ``None`` where there was no time for one.
         is_written: whether the output holds the result already.
+        job: the search; ``None`` where there was no time for one.
+        graph: of the new model, or the normalised original.
+        bulk_s: seconds that going through all weights takes.
     """
 
     loaded: onnx_ir.Model
@@ -195,6 +232,9 @@ class Outcome:
     report: Report
     proposal: Proposal | None
     is_written: bool = False
+    job: Job | None = None
+    graph: Graph | None = None
+    bulk_s: float = 0.0
 
 
 def optimise(
@@ -227,21 +267,23 @@ def optimise(
         if destination is not None:
             destination.check_for(model)
     with ExitStack() as stack:
-        staging = stack.enter_context(Staging(model, given))
         with stages("load"):
+            staging = stack.enter_context(Staging(model, given))
             lacking = require_valid(staging.original, session_options(options))
             imported = import_model(model, exact=options.numerics == "bitexact")
             clean = normalise(imported, numerics=Numerics.parse(options.numerics))
         sizes = size_sets(imported, options.shape_sets)
+        bulk_s = _bulk_s(constant_bytes(model), stages.seconds["load"])
+        deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
         search = _search_options(options, objective, sizes[0].all, deadline)
         if search.deadline.left_s < _NODE_S * len(clean.nodes):
             report = unsearched_report(name, model, stages.seconds, options, objective=objective)
-            return Outcome(model, None, report, None)
-        terms = _terms(options, search, sizes, deadline)
+            return Outcome(model, None, report, None, bulk_s=bulk_s)
+        terms = replace(_terms(options, search, sizes, deadline), bulk_s=bulk_s)
         clear = _nothing
         if terms.runs_models:
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
-            terms, clear = replace(terms, open_session=box.open, wait=box.wait), box.reset
+            terms, clear = replace(terms, box=box), box.reset
         pricer = stack.enter_context(open_pricer(options))
         if search.measure and objective.uses(TIME):
             with stages("calibrate"):
@@ -304,6 +346,9 @@ def optimise(
         report=report,
         proposal=joined.found.proposal,
         is_written=is_written,
+        job=job,
+        graph=found.entrants.get(verdict.winner.partition("@")[0], clean),
+        bulk_s=bulk_s,
     )
 
 
@@ -334,6 +379,9 @@ def _joined(
 def _notes(joined: Joined, contest: Contest, lacking: str) -> Iterator[str]:
     if joined.note:
         yield joined.note
+    if joined.found.late:
+        names = ", ".join(map(repr, joined.found.late))
+        yield f"there was no time to compute the constants of {names}; allow more with --budget"
     if lacking and not contest.obstacle:
         yield f"the original does not run in onnxruntime, so nothing was checked: {lacking}"
 
@@ -417,6 +465,108 @@ def tuned_destination(options: Options, given: AnyModel, output: Output | None) 
     return destination
 
 
+_SUITING = 0.4
+"""Share of the time for the tuned form in which a graph is looked for that suits our kernels."""
+
+_SUITING_CHECK = 0.2
+"""Share of what is left then in which that graph is compared with the original."""
+
+
+def _suited(
+    outcome: Outcome, options: Options, staging: Staging, stages: Stages, deadline: Deadline
+) -> onnx.ModelProto | None:
+    """What would be the best graph if our kernels computed it; ``None`` for no other than before.
+
+    It computes what the original computes, as far as that was checked for the portable result too.
+    """
+    job, proposal = outcome.job, outcome.proposal
+    if job is None or proposal is None or outcome.graph is None or missing():
+        return None
+    if not job.search.measure or job.terms.by_cost:
+        return None
+    search = replace(job.search, deadline=deadline.share(_SUITING), alternatives=0)
+    try:
+        with open_pricer(options, TUNED_ONLY) as pricer:
+            pricer.calibrate(search.deadline.share(_CALIBRATION))
+            graph, _ = repropose(
+                proposal, pricer, search, max_error=options.max_error, progress=stages.progress
+            )
+    except ExtractionError:
+        return None
+    if structure(graph) == structure(outcome.graph):
+        return None
+    model = export_model(graph)
+    if job.terms.runs_models:
+        with sandbox() as box:
+            terms = replace(job.terms, box=box, deadline=deadline.share(_SUITING_CHECK))
+            if terms.deadline.left_s < terms.bulk_s:
+                return None
+            found = examine({SUITED: staging.of(model)}, staging.original, terms)
+            if not found.is_sound(SUITED):
+                return None
+    return model_proto(with_data_inside(model))
+
+
+def _racing(options: Options) -> tuple[str, ...]:
+    """The runtimes that the tuned form may be run by: by default those that are installed."""
+    if options.runtimes is not None:
+        return tuple(options.runtimes)
+    return tuple(name for name in racing_runtimes() if not load_runtime(name).missing())
+
+
+def require_runtimes(options: Options) -> None:
+    """Check that the runtimes that were asked for can run here, before any work is done.
+
+    Raises:
+        OptionError: one is unknown or missing, or nothing is to be tuned.
+    """
+    for name in options.runtimes or ():
+        if name not in racing_runtimes():
+            raise OptionError(f"unknown runtime {name!r}; there are {', '.join(racing_runtimes())}")
+        if why := load_runtime(name).missing():
+            raise OptionError(why)
+    if options.tuned is None and len(options.runtimes or ()) > 1:
+        raise OptionError(
+            "runtimes race for the form of this machine; name its file with --tuned (tuned=)"
+        )
+
+
+_TUNED_WRITING, _TUNED_READING = 2, 4
+"""How often the tuned form has all weights written, and how often they are read before anything is
+tuned: it holds two models."""
+
+
+def _tuned(
+    outcome: Outcome,
+    portable: onnx.ModelProto,
+    given: AnyModel,
+    options: Options,
+    stages: Stages,
+    deadline: Deadline,
+) -> TunedContest:
+    """Tune a result whose weights are in it."""
+    if deadline.expired or deadline.left_s < _TUNED_READING * outcome.bulk_s:
+        return TunedContest(why=NO_TIME)
+    with Staging(outcome.loaded, given) as staging:
+        return hold_tuned_contest(
+            TunedJob(
+                original=staging.original,
+                original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
+                portable=portable,
+                suited=_suited(outcome, options, staging, stages, deadline=deadline),
+                is_original=outcome.model is None,
+                session=session_options(options),
+                sizes=size_sets(import_model(outcome.loaded), options.shape_sets),
+                seeds=tuple(options.seed + i for i in range(max(1, options.check))),
+                numerics=options.numerics,
+                max_error=options.max_error,
+                runtimes=_racing(options),
+                is_raced=options.race,
+                deadline=deadline,
+            )
+        )
+
+
 def with_tuned(
     report: Report,
     outcome: Outcome,
@@ -434,36 +584,37 @@ def with_tuned(
     destination.check_for(outcome.loaded)
     stages = Stages(progress)
     result = outcome.loaded if outcome.model is None else outcome.model
-    session = session_options(options)
-    with stages("tune"), Staging(outcome.loaded, given) as staging:
+    deadline = deadline.before(_TUNED_WRITING * outcome.bulk_s)
+    with stages("load"):
         portable = model_proto(with_data_inside(result))
-        sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
-        held = hold_tuned_contest(
-            staging.original,
-            portable,
-            session,
-            sizes=sizes,
-            seeds=tuple(options.seed + i for i in range(max(1, options.check))),
-            max_error=options.max_error,
-            deadline=deadline,
-            is_original=outcome.model is None,
-            is_raced=options.race,
-        )
+    with stages("tune"):
+        held = _tuned(outcome, portable, given, options, stages, deadline)
     with stages("write"):
         destination.write_proto(portable if held.model is None else held.model)
-    entries = {} if held.race is None else held.race.entries
+
+    def speedup(name: str) -> float:
+        ratios = [race.entries[name].ratio for race in held.races if name in race.entries]
+        return 1 / max(ratios) if ratios else 1.0
+
     tuned = Tuned(
         output=str(options.tuned),
         won=held.model is not None,
         why=held.why,
-        speedup=1 / entries[TUNED].ratio if entries else 1.0,
-        portable_speedup=1 / entries[PORTABLE].ratio if PORTABLE in entries else 1.0,
+        winner=held.entrant if held.model is not None else "",
+        runtime=held.execution.runtime if held.execution else "",
+        setting=dict(held.execution.setting) if held.execution else {},
+        threads=options.threads,
+        speedup=speedup(held.entrant),
+        portable_speedup=speedup(PORTABLE),
         algorithms=held.algorithms,
-        n_convolutions=held.n_convolutions,
+        n_sites=held.n_sites,
+        is_suited=held.entrant == SUITED,
         withdrawn=held.withdrawn,
         error=held.error,
         max_error=options.max_error,
-        race={} if held.race is None else held.race.to_json(),
+        refused=dict(held.refused),
+        race=held.races[0].to_json() if held.races else {},
+        further_races=tuple(race.to_json() for race in held.races[1:]),
     )
     seconds = dict(report.stages_s)
     for name, spent in stages.seconds.items():

@@ -142,6 +142,7 @@ _KINDS: Mapping[str, Callable[[str, object], Any]] = {
     "float": _number,
     "int": _whole,
     "Sequence[str]": _texts,
+    "Sequence[str] | None": lambda name, value: None if value is None else _texts(name, value),
     "str": _text,
     "str | Mapping[str, float]": _aim,
     "str | None": lambda name, value: None if value is None else _path(name, value),
@@ -198,8 +199,10 @@ class Options:
         backends: whose kernels may be chosen: ``ort``, which runs everything, and the names of
             further ones that are installed.
         tuned: file for the form of the result that runs fastest on this machine, with kernels of
-            our own; ``None`` makes none. The portable result is written there where it gains
-            nothing. Only `optimize` makes it.
+            our own, settings of onnxruntime or another runtime; ``None`` makes none. The portable
+            result is written there where it gains nothing. Only `optimize` makes it.
+        runtimes: what may run the tuned form: ``ort``, which is always among them, ``openvino``,
+            and the names of further ones; ``None`` is all that are installed.
         max_error: how far the outputs of the tuned form may be from those of the original, as a
             share of the maximum of each; 0 allows no kernel that rounds otherwise.
 
@@ -230,6 +233,7 @@ class Options:
     custom_ops: tuple[str, ...] = ()
     backends: Sequence[str] = ("ort",)
     tuned: str | None = None
+    runtimes: Sequence[str] | None = None
     max_error: float = 1e-4
 
     def __post_init__(self) -> None:
@@ -273,12 +277,19 @@ class Options:
             raise OptionError(
                 f"the limit of {self.nodes} e-nodes leaves no room; give a positive number"
             )
+        if "native" in self.backends:
+            raise OptionError(
+                "our own kernels stand in the form for this machine, not in the portable result; "
+                "leave native out of the backends and ask for that form with --tuned FILE (tuned=)"
+            )
         if "ort" not in self.backends:
             raise OptionError(
                 f"the backends are {', '.join(self.backends) or 'none'}; add ort, which runs what "
                 "no other does"
             )
         object.__setattr__(self, "backends", tuple(dict.fromkeys(("ort", *self.backends))))
+        if self.runtimes is not None:
+            object.__setattr__(self, "runtimes", tuple(dict.fromkeys(("ort", *self.runtimes))))
         if self.threads > (most := _THREADS_PER_CORE * _usable_cores()):
             raise OptionError(
                 f"{self.threads} threads are too many for {_usable_cores()} usable cores; give at "

@@ -14,6 +14,7 @@ from eqsat_opt.wording import (
     counted,
     entrant_text,
     percent_text,
+    plain_table,
     quantity_text,
     race_text,
     sizes_text,
@@ -92,47 +93,75 @@ class Tuned:
         output: the file that was written.
         won: whether it holds the tuned form; otherwise it holds the portable result.
         why: why it does not, as a sentence without a period.
-        speedup: time of the original over that of the tuned form; 1 where it was not raced.
+        winner: the entrant that it is; empty if there is none.
+        runtime, setting: how it is run: ``native`` is onnxruntime with our kernels.
+        threads: it is for; with others the portable model in it is run.
+        speedup: time of the original over that of the tuned form, the least over all sizes; 1 where
+            it was not raced.
         portable_speedup: time of the original over that of the portable result in the same race.
-        algorithms: name of an algorithm to how many convolutions it computes.
-        n_convolutions: how many could have been computed otherwise.
+        algorithms: name of an algorithm to how many sites it computes: nodes replaced together.
+        n_sites: how many could have been computed otherwise.
+        is_suited: whether the graph is another than the portable one, cheaper with these kernels.
         withdrawn: how many fell back because of their errors.
         error: largest difference from the original's outputs, relative to the maximum of each.
         max_error: what was allowed.
-        race: original, portable and tuned; empty if there was none.
+        refused: forms that took no part in the race, and why.
+        race: of original, portable result and forms, where ``tuned`` is what our kernels run; empty
+            if there was none.
+        further_races: the same on further sets of sizes.
     """
 
     output: str
     won: bool
     why: str
+    winner: str
+    runtime: str
+    setting: Mapping[str, Any]
+    threads: int
     speedup: float
     portable_speedup: float
     algorithms: Mapping[str, int]
-    n_convolutions: int
+    n_sites: int
+    is_suited: bool
     withdrawn: int
     error: float
     max_error: float
+    refused: Mapping[str, str]
     race: Mapping[str, Any]
+    further_races: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def text(self) -> str:
         """What was written, what it gains, and how far its outputs are from the original's."""
         if not self.won:
             return f"{self.why}; {self.output} holds the portable result"
-        kinds = ", ".join(f"{name} ×{count}" for name, count in self.algorithms.items())
         gain = (
             f"{self.speedup:.2f}x the original's speed (the portable result "
             f"{self.portable_speedup:.2f}x), "
             if self.race
             else ""
         )
-        back = f"; {self.withdrawn} fell back to keep the error" if self.withdrawn else ""
-        of_all = f"{sum(self.algorithms.values())} of {counted(self.n_convolutions, 'convolution')}"
-        return (
-            f"{gain}{of_all} computed otherwise ({kinds}){back}; outputs differ by at most "
-            f"{self.error:.1e} of their maximum, {self.max_error:.0e} is allowed; written to "
-            f"{self.output}, which eqsat_opt.session opens on this machine"
+        also = "".join(
+            f"; {name} took no part: {why}"
+            for name, why in self.refused.items()
+            if not name.startswith("tuned")
         )
+        return (
+            f"{gain}{self._how_text}; outputs differ by at most {self.error:.1e} of their maximum, "
+            f"{self.max_error:.0e} is allowed{also}; written to {self.output}, which "
+            f"eqsat_opt.session opens on this machine with {counted(self.threads, 'thread')}"
+        )
+
+    @property
+    def _how_text(self) -> str:
+        """What runs it, or computes it otherwise."""
+        if self.runtime != "native":
+            return f"run by {self.winner}"
+        kinds = ", ".join(f"{name} ×{count}" for name, count in self.algorithms.items())
+        back = f"; {self.withdrawn} fell back to keep the error" if self.withdrawn else ""
+        of_all = f"{sum(self.algorithms.values())} of {counted(self.n_sites, 'site')}"
+        suited = " of a graph chosen for these kernels" if self.is_suited else ""
+        return f"{of_all}{suited} computed otherwise ({kinds}){back}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,11 +416,7 @@ class Report:
 
     def comparison_table(self) -> RenderableType:
         """Original and result, number by number."""
-        from rich.table import Table
-
-        table = Table("", "before", "after", "change", box=None, pad_edge=False, header_style="dim")
-        for column in table.columns[1:]:
-            column.justify = "right"
+        table = plain_table("", "before", "after", "change", right=slice(1, None))
         before, after = (sum(c.values()) for c in (self.operators_before, self.operators_after))
         table.add_row(
             "operators", count_text(before), count_text(after), change_text(before, after)

@@ -115,19 +115,7 @@ def report_of(
     options: Options,
     objective: AnyObjective,
 ) -> Report:
-    """All numbers of a run.
-
-    Args:
-        name: of the model.
-        found: what the search found.
-        files: the model as loaded, and as it will be written.
-        imported: the graph as it came.
-        contest: how it became the result.
-        stages_s: seconds per stage.
-        n_measured: kernels that were measured.
-        options: what the user chose.
-        objective: what was minimised, under which limits.
-    """
+    """All numbers of a run."""
     verdict, race = contest.verdict, contest.race
     label, level = verdict.winner, verdict.level
     latency: dict[str, Latency] = {}

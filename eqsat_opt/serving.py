@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import onnxruntime
 
-from eqsat_opt.errors import ModelError
+from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native.library import library_path
-from eqsat_opt.runtime.backends.native.tuned_file import open_as_raced
-from eqsat_opt.runtime.backends.ort.session import OrtOptions
-from eqsat_opt.runtime.source import ModelSource
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.tuned_file import open_tuned, tuned_threads
+from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 
 if TYPE_CHECKING:
     import onnx_ir
 
-__all__ = ["native_library", "session"]
+__all__ = ["RuntimeSession", "RuntimeValue", "native_library", "session"]
 
 
 def session(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto | onnx_ir.Model,
     *,
-    threads: int = 0,
+    threads: int | None = None,
     custom_ops: tuple[str, ...] = (),
 ) -> onnxruntime.InferenceSession:
-    """A session of onnxruntime that runs ``model`` as `optimize` raced it.
+    """A session that runs ``model`` as `optimize` raced it.
 
-    Its graph optimisation level is the one that the model's metadata asks for, which a default
-    session does not look at; operators run one after another, on the CPU. A tuned model is run with
-    our kernels where it fits this machine; elsewhere the portable model in it is run, with a
-    warning.
+    It is a session of onnxruntime, unless the model is a tuned one that another runtime won: then
+    it is one that is asked in the same way (`RuntimeSession`). Its graph optimisation level is the
+    one that the model's metadata asks for, which a default session does not look at; operators run
+    one after another, on the CPU. A tuned model is run as it is tuned where it fits this machine
+    and the number of threads; elsewhere the portable model in it is run, with a warning.
 
     Args:
         model: a file, a model in memory, or its serialised bytes.
-        threads: within an operator; 0 means all usable cores.
+        threads: within an operator; 0 means all usable cores, ``None`` as many as a tuned model is
+            tuned for, and for all others the same as 0.
         custom_ops: libraries of operators of your own.
 
     Raises:
@@ -44,9 +48,8 @@ def session(
         OptionError: the number of threads has no meaning, or a library cannot be loaded.
         RuntimeFailed: onnxruntime refuses the model.
     """
-    options = Options(threads=threads, custom_ops=custom_ops)
     if isinstance(model, str | os.PathLike | bytes | onnx.ModelProto):
-        return _opened(model, options)
+        return _opened(model, threads, custom_ops)
     import onnx_ir
 
     from eqsat_opt.runtime.staging import Staging
@@ -57,12 +60,94 @@ def session(
             "onnx.ModelProto or an onnx_ir.Model"
         )
     with Staging(model, model) as staging:  # what the session maps outlives the files' names
-        return _opened(staging.original, options)
+        return _opened(staging.original, threads, custom_ops)
 
 
-def _opened(model: ModelSource, options: Options) -> onnxruntime.InferenceSession:
+def _opened(
+    model: ModelSource, threads: int | None, custom_ops: tuple[str, ...]
+) -> onnxruntime.InferenceSession:
+    wanted = threads
+    if wanted is None:
+        wanted = tuned_threads(model)
+        if wanted > (os.cpu_count() or 1):  # it is not of this machine
+            wanted = 0
+    options = Options(threads=wanted, custom_ops=custom_ops)
     settings = OrtOptions(options.threads, custom_ops=options.custom_ops)
-    return open_as_raced(model, settings).native
+    runner, runtime = open_tuned(model, settings)
+    if isinstance(runner, OrtSession):
+        return runner.native
+    other: Any = RuntimeSession(runner, model, runtime)  # asked in the same way
+    return other
+
+
+@dataclass(frozen=True)
+class RuntimeValue:
+    """An input or output, told as onnxruntime's own sessions do.
+
+    Attributes:
+        name: of the value.
+        shape: sizes and names of dimensions; ``None`` for one without either.
+        type: such as ``tensor(float)``.
+    """
+
+    name: str
+    shape: list[int | str | None]
+    type: str
+
+    @classmethod
+    def of(cls, value: onnx.ValueInfoProto) -> RuntimeValue:
+        """What the graph says of it."""
+        tensor = value.type.tensor_type
+        sizes: list[int | str | None] = [
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+            for dim in tensor.shape.dim
+        ]
+        element = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+        return cls(value.name, sizes, f"tensor({element})")
+
+
+class RuntimeSession:
+    """A model that another runtime runs, with the methods of onnxruntime's session that are used.
+
+    Attributes:
+        runtime: name of the runtime.
+    """
+
+    def __init__(self, runner: Runner, model: ModelSource, runtime: str) -> None:
+        self.runtime = runtime
+        self._runner = runner
+        structure = read_structure(model)
+        values = {v.name: v for v in (*structure.graph.input, *structure.graph.output)}
+        self._inputs, self._outputs = (
+            [RuntimeValue.of(values[name]) for name in names]
+            for names in (runner.input_names, runner.output_names)
+        )
+
+    def get_inputs(self) -> list[RuntimeValue]:
+        """Inputs that have to be fed, in the model's order."""
+        return self._inputs
+
+    def get_outputs(self) -> list[RuntimeValue]:
+        """Outputs, in the model's order."""
+        return self._outputs
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Feeds,
+        run_options: Any = None,
+    ) -> list[Any]:
+        """The outputs that are named, or all; options of onnxruntime have no meaning here.
+
+        Raises:
+            RuntimeFailed: an input does not fit, a kernel failed, or there is no such output.
+        """
+        del run_options
+        found = dict(zip(self._runner.output_names, self._runner.run(input_feed), strict=True))
+        try:
+            return [found[name] for name in output_names or found]
+        except KeyError as error:
+            raise RuntimeFailed(f"the model has no output {error}") from error
 
 
 def native_library() -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = [
     "amount_text",
@@ -13,6 +16,7 @@ __all__ = [
     "counted",
     "entrant_text",
     "percent_text",
+    "plain_table",
     "quantity_text",
     "race_text",
     "sizes_text",
@@ -21,6 +25,7 @@ __all__ = [
 ]
 
 _MANY_SYMBOLS = 6
+_NONE = slice(0)
 
 _STAGES = {"choose": "choose kernels", "raise": "build", "tile": "match kernels"}
 """Stages whose names are terms of this package, in plain words."""
@@ -134,3 +139,13 @@ def change_text(before: float, after: float) -> str:
     """The relative change: `-10.5%`; empty if it rounds to zero."""
     text = f"{after / before - 1:+.1%}" if before else ""
     return "" if text in ("+0.0%", "-0.0%") else text
+
+
+def plain_table(*titles: str, right: slice = _NONE) -> Table:
+    """A table without lines; the columns of a slice are aligned right."""
+    from rich.table import Table  # takes a while: only where something is printed
+
+    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
+    for column in table.columns[right]:
+        column.justify = "right"
+    return table

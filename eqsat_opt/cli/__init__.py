@@ -10,9 +10,6 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Args:
-        arguments: what to run instead of `sys.argv[1:]`.
-
     Returns:
         0 if it is done, 1 after an error, 2 if outputs differ from the original's.
     """

@@ -22,6 +22,7 @@ from eqsat_opt import __version__
 from eqsat_opt.cli import (
     bench,
     compare,
+    devices,
     explain,
     extract,
     optimize,
@@ -74,6 +75,7 @@ app.command("optimize")(optimize.optimize_model)
 app.command("explain")(explain.explain_model)
 app.command("bench")(bench.bench_models)
 app.command("compare")(compare.compare_methods)
+app.command("devices")(devices.show_devices)
 app.command("extract")(extract.extract_egraphs)
 app.command("run")(run_command.run_plan)
 app.add_typer(plan.app, name="plan")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import fields
+from typing import Annotated
 
 import typer
 
@@ -35,7 +36,11 @@ __all__ = [
     "Threads",
     "make_options",
     "parse_shapes",
+    "show_help",
 ]
+
+_FIELDS = {"limit": "limits", "budget": "budget_s", "deadline": "deadline_s"}
+"""Options that have another name than their field."""
 
 Model = Annotated[
     str,
@@ -165,13 +170,28 @@ Debug = Annotated[
 ]
 
 
-def make_options(input_shape: Sequence[str] | None, **fields: Any) -> Options:
-    """Options from the command line's values.
+def show_help(context: typer.Context) -> None:
+    """What a group of commands does without one of them; it is no error."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def make_options(context: typer.Context) -> Options:
+    """Options from the command line's values; what a command does not have keeps its default.
 
     Raises:
         OptionError: a value has no meaning.
     """
-    return Options(shapes=parse_shapes(input_shape or ()), **fields)
+    given = {_FIELDS.get(name, name): value for name, value in context.params.items()}
+    for name in ("limits", "custom_ops"):
+        given[name] = given.get(name) or ()
+    for negated, name in (("no_measure", "measure"), ("no_race", "race")):
+        given[name] = False if given.get(negated) else None
+    given["shapes"] = parse_shapes(given.pop("input_shape", None) or ())
+    for name in ("backends", "runtimes"):
+        if given.get(name) is not None:
+            given[name] = [one.strip() for one in given[name].split(",")]
+    return Options(**{one.name: given[one.name] for one in fields(Options) if one.name in given})
 
 
 def parse_shapes(texts: Sequence[str]) -> list[dict[str, tuple[int, ...] | int]]:

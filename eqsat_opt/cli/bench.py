@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
+from warnings import catch_warnings, simplefilter
 
 import typer
 
 from eqsat_opt.cli import arguments as a
-from eqsat_opt.cli.session import check_writable, output_console, stage_progress, write_json
+from eqsat_opt.cli.session import (
+    check_writable,
+    output_console,
+    print_warnings,
+    stage_progress,
+    write_json,
+)
 from eqsat_opt.errors import CheckFailed
 from eqsat_opt.options import Options
 
@@ -23,6 +30,7 @@ __all__ = ["bench_models"]
 
 
 def bench_models(
+    context: typer.Context,
     model: a.Model,
     other: Annotated[
         str,
@@ -40,21 +48,16 @@ def bench_models(
     debug: a.Debug = False,
 ) -> None:
     """Race two models and compare their outputs; the exit code is 2 if these differ."""
-    options = a.make_options(
-        input_shape,
-        numerics=numerics,
-        budget_s=budget,
-        threads=threads,
-        check=check,
-        seed=seed,
-        custom_ops=custom_ops or (),
-    )
+    options = a.make_options(context)
     from eqsat_opt import api
 
     check_writable(json, api.files_of(model, other), noun="a file of the model")
     with stage_progress(quiet) as progress:
         progress("race", f"{model} against {other}")
-        race, outputs = api.bench(model, other, options)
+        with catch_warnings(record=True) as caught:  # of a tuned form that is not run as such
+            simplefilter("always")
+            race, outputs = api.bench(model, other, options)
+    print_warnings(list(dict.fromkeys(str(one.message) for one in caught)))
     agree = not any(output.why for output in outputs)
     verdict, advice = _verdict(race), _advice(race)
     if json is not None:
@@ -117,15 +120,12 @@ def _race_terms(race: RaceResult) -> str:
 
 
 def _race_table(race: RaceResult, names: Mapping[str, str]) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
-    from eqsat_opt.wording import time_text
+    from eqsat_opt.wording import plain_table, time_text
 
     titles = ("", "model", "best", "median", "spread", "ratio", "note")
-    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
-    for column in table.columns[2:6]:
-        column.justify = "right"
+    table = plain_table(*titles, right=slice(2, 6))
     for role, entry in race.entries.items():
         times = (time_text(entry.time_us), time_text(entry.median_us))
         share = (f"{entry.spread:.1%}", f"{entry.ratio:.3f}")
@@ -137,13 +137,11 @@ def _race_table(race: RaceResult, names: Mapping[str, str]) -> Table:
 
 
 def _output_table(outputs: Sequence[Difference]) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
-    titles = ("output", "max abs", "max rel", "tolerance", "")
-    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
-    for column in table.columns[1:4]:
-        column.justify = "right"
+    from eqsat_opt.wording import plain_table
+
+    table = plain_table("output", "max abs", "max rel", "tolerance", "", right=slice(1, 4))
     for output in outputs:
         numbers = (f"{x:.2e}" for x in (output.max_abs, output.max_rel, output.tolerance))
         why = Text(output.why or "agrees", style="red" if output.why else "green")

@@ -36,6 +36,7 @@ _LIMITS = {
 
 
 def compare_methods(
+    context: typer.Context,
     model: a.Model,
     methods: Annotated[
         str,
@@ -54,8 +55,11 @@ def compare_methods(
             show_default=False,
         ),
     ] = None,
-    budget: Annotated[
-        int, typer.Option(metavar="N", help="Graphs that a search visits; 0 means no limit.")
+    graphs: Annotated[
+        int,
+        typer.Option(
+            "--budget", metavar="N", help="Graphs that a search visits; 0 means no limit."
+        ),
     ] = 1_000,
     time_limit: Annotated[
         float,
@@ -96,17 +100,7 @@ def compare_methods(
     end with. The bound is for the graphs in the e-graph, where associativity and commutativity run
     for two rounds.
     """
-    options = a.make_options(
-        input_shape,
-        rules=rules,
-        numerics=numerics,
-        threads=threads,
-        nodes=nodes,
-        check=check,
-        seed=seed,
-        store=store,
-        custom_ops=custom_ops or (),
-    )
+    options = a.make_options(context)
     from eqsat_opt import api
     from eqsat_opt.comparison import CompareSettings
 
@@ -114,7 +108,7 @@ def compare_methods(
     settings = CompareSettings(
         tuple(name.strip() for name in methods.split(",") if name.strip()),
         _parameters(set_ or ()),
-        graphs=budget,
+        graphs=graphs,
         time_s=time_limit,
         nodes=nodes,
         seed=seed,
@@ -178,9 +172,7 @@ def _assumption(found: Comparison) -> str:
 
 def _table(found: Comparison) -> Table:
     """One column per method, so that any terminal is wide enough."""
-    from rich.table import Table
-
-    from eqsat_opt.wording import count_text, time_text
+    from eqsat_opt.wording import count_text, plain_table, time_text
 
     def counts(values: Iterable[int | None]) -> list[str]:
         return ["" if value is None else count_text(value) for value in values]
@@ -195,6 +187,7 @@ def _table(found: Comparison) -> Table:
         ("operators", str(found.operators), [str(r.operators) for r in results]),
         ("graphs visited", "", counts(r.graphs for r in results)),
         ("substitutions tried", "", counts(r.tried for r in results)),
+        ("left sides compared", "", counts(r.compared for r in results)),
         ("e-nodes", "", counts(r.enodes for r in results)),
         ("time", "", [f"{r.time_s:.2f} s" for r in results]),
         ("best after", "", [f"{r.best_after_s:.2f} s" for r in results]),
@@ -202,10 +195,8 @@ def _table(found: Comparison) -> Table:
         ("ended", "", [_ended(r) for r in results]),
         ("outputs", "", [_verdict(r) for r in results]),
     )  # fmt: skip
-    titles = ("", "original", *(result.method for result in results))
-    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    methods = (result.method for result in results)
+    table = plain_table("", "original", *methods, right=slice(1, None))
     for name, before, cells in rows:
         if before or any(cells):
             table.add_row(name, before, *cells)

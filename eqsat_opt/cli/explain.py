@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated
 
 import typer
 
 from eqsat_opt.cli import arguments as a
-from eqsat_opt.cli.explain_stage import explain_stage
 from eqsat_opt.cli.session import (
     check_writable,
     output_console,
     print_rule_notes,
     stage_progress,
     write_json,
+    write_text,
 )
+from eqsat_opt.documents import document_text
 from eqsat_opt.errors import OptionError
 from eqsat_opt.options import Options
 
 __all__ = ["explain_model"]
 
+_LINES = 40
+"""Rows that fit on a screen, more or less."""
+
+_HEAD = 2
+"""Lines above the rows: the counts and the names of the columns."""
+
 
 def explain_model(
+    context: typer.Context,
     model: a.Model,
     kernels: Annotated[
         bool, typer.Option("--kernels", help="List the kernels with their prices as well.")
@@ -67,28 +77,12 @@ def explain_model(
         raise OptionError("--lines counts the rows of a stage; name one with --stage")
     if stage is not None and kernels:
         raise OptionError("--kernels does not belong to a stage; leave out --kernels or --stage")
-    options = a.make_options(
-        input_shape,
-        objective=objective,
-        limits=limit or (),
-        rules=rules,
-        numerics=numerics,
-        effort=effort,
-        budget_s=budget,
-        threads=threads,
-        nodes=nodes,
-        measure=False if no_measure else None,
-        deadline_s=deadline,
-        seed=seed,
-        store=store,
-        custom_ops=custom_ops or (),
-        backends=backends.split(","),
-    )
+    options = a.make_options(context)
     from eqsat_opt import api
 
     check_writable(json, api.files_of(model), noun="a file of the model")
     if stage is not None:
-        explain_stage(model, stage, options, lines=lines, json=json, quiet=quiet)
+        _explain_stage(model, stage, options, lines=lines, json=json, quiet=quiet)
         return
     with stage_progress(quiet) as progress:
         explanation = api.explain(model, options, progress=progress)
@@ -102,3 +96,43 @@ def explain_model(
             console.print()
             console.print(explanation.kernel_table())
     print_rule_notes(tables=tables)
+
+
+def _explain_stage(
+    model: str, stage: str, options: Options, *, lines: int | None, json: str | None, quiet: bool
+) -> None:
+    """Search as far as needed, print the first rows of a stage, and write all of it.
+
+    Prints all where `lines` is 0, and a screen full of shortened ones where it is None.
+
+    Raises:
+        OptionError: there is no such stage, or the number of lines is negative.
+    """
+    from eqsat_opt import api
+
+    api.require_stage(stage)
+    if lines is not None and lines < 0:
+        raise OptionError(f"{lines} lines cannot be printed; give a number, or 0 for all")
+    with stage_progress(quiet) as progress:
+        value = api.stage(model, stage, options, progress=progress)
+    if json is not None:
+        write_text(document_text(api.stage_document(value)), json)
+    is_shown = not quiet and json != "-"
+    if is_shown:
+        console = output_console()
+        for line in _cut(value.lines(short=lines is None), _LINES if lines is None else lines):
+            # A row stays a row; the terminal wraps it if it has to.
+            console.print(line, soft_wrap=True)
+    print_rule_notes(tables=is_shown)
+
+
+def _cut(text: Iterator[str], most: int) -> Iterator[str]:
+    """The first rows, and how many there are besides; all where ``most`` is 0."""
+    if not most:
+        yield from text
+        return
+    yield from islice(text, _HEAD + most)
+    more = sum(1 for _ in text)
+    if more:
+        noun = "row" if more == 1 else "rows"
+        yield f"… {more} more {noun}: --lines 0 prints all, --json FILE writes them"

@@ -73,7 +73,7 @@ class Solved(Outcome):
     @property
     def stages_s(self) -> dict[str, float]:
         """Seconds of each stage; what none of them accounts for is the rest."""
-        stages = dict(self.extraction.stage_seconds)
+        stages = dict(self.extraction.stages_s)
         rest_s = self.time_s - sum(stages.values())
         return {**stages, "rest": rest_s} if rest_s > _SHOWN_S else stages
 

@@ -76,7 +76,18 @@ def optimize_model(
         typer.Option(
             "--tuned",
             metavar="FILE",
-            help="Also write the form that runs fastest on this machine, with kernels of our own.",
+            help="Also write the form that runs fastest on this machine: with kernels of our own, "
+            "a setting of onnxruntime, or by another runtime.",
+            show_default=False,
+        ),
+    ] = None,
+    runtimes: Annotated[
+        str | None,
+        typer.Option(
+            "--runtimes",
+            metavar="LIST",
+            help="What may run the tuned form: ort and others that are installed (openvino), with "
+            "commas; by default all of them.",
             show_default=False,
         ),
     ] = None,
@@ -94,30 +105,7 @@ def optimize_model(
     debug: a.Debug = False,
 ) -> None:
     """Optimise a model; the original is written where nothing faster is found."""
-    options = a.make_options(
-        input_shape,
-        objective=objective,
-        limits=limit or (),
-        rules=rules,
-        numerics=numerics,
-        effort=effort,
-        budget_s=budget,
-        threads=threads,
-        nodes=nodes,
-        check=check,
-        strict=strict,
-        overwrite=overwrite,
-        race=False if no_race else None,
-        measure=False if no_measure else None,
-        alternatives=alternatives,
-        deadline_s=deadline,
-        seed=seed,
-        store=store,
-        custom_ops=custom_ops or (),
-        backends=backends.split(","),
-        tuned=tuned,
-        max_error=max_error,
-    )
+    options = a.make_options(context)
     from eqsat_opt import api
 
     target = api.default_output(model) if output is None else output

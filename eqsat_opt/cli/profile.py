@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,10 +26,7 @@ _Store = Annotated[
 _File = Annotated[str, typer.Argument(metavar="FILE", help="A JSON file.", show_default=False)]
 
 
-@app.callback(invoke_without_command=True)
-def _profile(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app.callback(invoke_without_command=True)(a.show_help)
 
 
 def _opened(path: str | None) -> ProfileStore:
@@ -50,7 +48,7 @@ def _show(
         stats = opened.stats()
         rows = opened.rows() if kernels else []
     if json is not None:
-        write_json(stats.to_json(), json)
+        write_json(asdict(stats), json)
     if json == "-":
         return
     from rich.table import Table

@@ -36,10 +36,7 @@ __all__ = ["app"]
 app = typer.Typer(help="List, show, verify or import rewrite rules.", no_args_is_help=False)
 
 
-@app.callback(invoke_without_command=True)
-def _rules(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app.callback(invoke_without_command=True)(a.show_help)
 
 
 # list and show ----------------------------------------------------------------------------------

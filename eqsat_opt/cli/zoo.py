@@ -22,10 +22,7 @@ __all__ = ["app"]
 app = typer.Typer(help="List or build the built-in benchmark models.", no_args_is_help=False)
 
 
-@app.callback(invoke_without_command=True)
-def _zoo(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+app.callback(invoke_without_command=True)(a.show_help)
 
 
 @app.command("list")
@@ -38,14 +35,10 @@ def _list(json: a.Json = None, debug: a.Debug = False) -> None:
         write_json({"models": [asdict(model) for model in models]}, json)
     if json == "-":
         return
-    from rich.table import Table
-
-    from eqsat_opt.wording import count_text
+    from eqsat_opt.wording import count_text, plain_table
 
     titles = ("name", "title", "operators", "parameters", "source")
-    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
-    for column in table.columns[2:4]:
-        column.justify = "right"
+    table = plain_table(*titles, right=slice(2, 4))
     for m in models:
         table.add_row(m.name, m.title, count_text(m.n_operators), count_text(m.n_params), m.source)
     output_console().print(table)

@@ -93,6 +93,7 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResu
         extraction=found.status,
         graphs=None,
         tried=None,
+        compared=None,
         enodes=found.enodes,
         operators=_n_running(found.graph),
         rules=rules_used(found.graph),
@@ -121,6 +122,7 @@ def _searched(
         extraction=None,
         graphs=found.graphs,
         tried=found.tried,
+        compared=found.compared,
         enodes=None,
         operators=_n_running(found.graph),
         rules=dict(sorted(Counter(found.steps).items())),
@@ -148,14 +150,8 @@ def compare_methods(
 ) -> Comparison:
     """Run every method on one graph.
 
-    Args:
-        graph: normalised.
-        rules: that every method reads; general equations, which are for derivations, are left out.
-        settings: what they may spend.
-        model: a name for the report.
-        sizes: of symbolic dimensions, for pricing; what is missing is assumed.
-        pricer: measures kernels; ``None`` prices them by the roofline.
-        progress: called with a stage and a detail.
+    General equations, which are for derivations, are left out of the rules. Symbolic dimensions
+    without a size get an assumed one for pricing; without a `pricer` that is the roofline.
     """
     clock = _Clock(pricer)
     known = Sizes.of(graph, sizes or {})
@@ -198,14 +194,6 @@ def check(
     session: OrtOptions,
 ) -> Comparison:
     """Compare the outputs of every result with those of the model.
-
-    Args:
-        comparison: with graphs.
-        staging: of the model.
-        numerics: how far results may move.
-        seeds: of random inputs, one each.
-        sizes: of symbolic dimensions.
-        session: how the runtime runs them.
 
     Raises:
         RuntimeFailed: the model or a result does not run.

@@ -46,6 +46,7 @@ class MethodResult:
         extraction: status of the extraction, of which ``optimal`` is proven; ``None`` for a search.
         graphs: graphs visited, for a search.
         tried: substitutions tried, for a search.
+        compared: how often a left side was compared with an operator, for a search.
         enodes: size of the e-graph, where there is one.
         operators: operators that run in its graph.
         rules: rule to the number of its uses: nodes that it made, or steps that it took.
@@ -65,6 +66,7 @@ class MethodResult:
     extraction: str | None
     graphs: int | None
     tried: int | None
+    compared: int | None
     enodes: int | None
     operators: int
     rules: Mapping[str, int]

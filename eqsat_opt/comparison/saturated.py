@@ -135,13 +135,7 @@ def saturated(
 ) -> Saturated:
     """Saturate, price each e-node as a separate operator, extract, and build the graph.
 
-    Args:
-        graph: normalised.
-        rules: of the e-graph; siblings merge by seeds instead of two-root rules.
-        cost: prices operators.
-        budget: of saturation.
-        time_limit_s: of extraction.
-        seed: of extraction.
+    Siblings merge by seeds instead of two-root rules.
 
     Raises:
         SaturationError: the engine failed.

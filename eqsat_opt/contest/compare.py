@@ -29,13 +29,20 @@ from eqsat_opt.contest.tolerances import (
 from eqsat_opt.contest.trials import Draft
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, RuntimeFailed
-from eqsat_opt.runtime.backends.ort.sandbox import SandboxDied
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.sandbox import SandboxDied
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 
 __all__ = ["TOLERANCES", "Difference", "OpenSession", "Reference", "Trial", "differences"]
 _NOISY_RUNS = 4
+
+_BUILDS, _RUNS = 2, 7
+"""How often the shortest race builds each entrant and the original's twin, and how often it runs
+them in all."""
+
+_RUNS_LEFT = 10
+"""Runs of a model that have to fit before the deadline for one more to be of use."""
 
 _MAX_DEATHS = 3
 """Of a sandbox; a model that dies so often on drafts is not worth the seconds of more."""
@@ -60,6 +67,7 @@ class Reference:
         trials: further inputs.
         model: the original, to look between its quantisations; ``None`` for outputs alone.
         build_s: seconds to load it and run it for the first time.
+        run_s: seconds of its quickest run.
     """
 
     names: tuple[str, ...]
@@ -68,6 +76,13 @@ class Reference:
     trials: tuple[Trial, ...] = ()
     model: ModelSource | None = None
     build_s: float = 0.0
+    run_s: float = 0.0
+
+    @property
+    def entrant_s(self) -> float:
+        """Seconds that the shortest race needs for each session that takes part."""
+        run_s = min(self.run_s, self.build_s)
+        return _BUILDS * (self.build_s - run_s) + _RUNS * run_s
 
     @classmethod
     def of(
@@ -80,6 +95,7 @@ class Reference:
         drafts: Iterable[Draft] = (),
         drafts_s: float = math.inf,
         open_session: OpenSession = OrtSession,
+        deadline: Deadline | None = None,
     ) -> Reference:
         """Run the original on one random input per seed, and on drafts.
 
@@ -91,19 +107,24 @@ class Reference:
             drafts: further inputs; those on which the original does not run are left out.
             drafts_s: seconds after which no further draft is tried.
             open_session: how models are loaded.
+            deadline: further inputs are only tried where several runs more would fit.
 
         Raises:
             RuntimeFailed: the original does not run on any random input.
+            OutOfTime: ``open_session`` has a deadline, which struck.
         """
         start = time.perf_counter()
         session = open_session(model, options)
-        build_s = 0.0
+        build_s, run_s = 0.0, math.inf
         specs = input_specs(model)
         feeds: list[Feeds] = []
         outputs: list[tuple[Any, ...]] = []
         failure: RuntimeFailed | None = None
         for seed in seeds:
+            if feeds and deadline is not None and deadline.left_s < _RUNS_LEFT * run_s:
+                break
             drawn = random_inputs(specs, seed, sizes_for(specs, sizes or {}))
+            began = time.perf_counter()
             try:
                 outputs.append(tuple(session.run(drawn)))
             except RuntimeFailed as error:
@@ -111,11 +132,12 @@ class Reference:
             else:
                 feeds.append(drawn)
                 build_s = build_s or time.perf_counter() - start
+                run_s = min(run_s, time.perf_counter() - began)
         if failure is not None and not feeds:
             raise failure
         names = tuple(session.output_names)
         trials = tuple(_trials(session, drafts, Deadline.after(drafts_s)))
-        return cls(names, tuple(feeds), tuple(outputs), trials, model, build_s)
+        return cls(names, tuple(feeds), tuple(outputs), trials, model, build_s, run_s)
 
 
 def _trials(session: Runner, drafts: Iterable[Draft], deadline: Deadline) -> Iterator[Trial]:
@@ -146,8 +168,11 @@ def differences(
     numerics: str,
     *,
     open_session: OpenSession = OrtSession,
+    open_candidate: OpenSession | None = None,
 ) -> tuple[Difference, ...]:
     """Compare ``model`` with the reference, output by output, and then on its trials.
+
+    ``open_candidate`` loads ``model`` where another runtime runs it than the original.
 
     Where outputs differ and both models quantise, they are compared once more between their
     quantisations (:mod:`eqsat_opt.contest.segments`), with the same tolerances. If all agrees
@@ -157,7 +182,8 @@ def differences(
     Raises:
         RuntimeFailed: ``model`` does not run on random inputs, or has other outputs.
     """
-    session = open_session(model, options)
+    open_candidate = open_candidate or open_session
+    session = open_candidate(model, options)
     if tuple(session.output_names) != reference.names:
         raise RuntimeFailed(
             f"outputs are {list(session.output_names)} instead of {list(reference.names)}"
@@ -168,6 +194,7 @@ def differences(
         options=options,
         numerics=numerics,
         open_session=open_session,
+        open_candidate=open_candidate,
     )
     found = judge.compare(session)
     if any(difference.why for difference in found):
@@ -189,6 +216,7 @@ class _Judge:
     options: OrtOptions
     numerics: str
     open_session: OpenSession
+    open_candidate: OpenSession
 
     @property
     def _tolerance(self) -> float:
@@ -287,7 +315,7 @@ class _Judge:
         try:
             for options in settings:
                 first = open_session(original, options)
-                second = open_session(self.model, options)
+                second = self.open_candidate(self.model, options)
                 noise = _noisy_session(original, options, open_session)
                 if not all(
                     self._differ(draft, seed, first=first, second=second, noise=noise)
@@ -318,7 +346,8 @@ class _Judge:
         self, found: tuple[Difference, ...], feeds: tuple[Feeds, ...]
     ) -> tuple[Difference, ...]:
         """The differences that steps of a quantisation do not explain."""
-        if self.reference.model is None:
+        # Parts of a model that another runtime runs are not what it runs as a whole.
+        if self.reference.model is None or self.open_candidate is not self.open_session:
             return found
         try:
             segments = cut_at_quantisations(

@@ -7,7 +7,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.raising import rules_used
 
-__all__ = ["ALTERNATIVE", "BEST", "CLEAN", "ORIGINAL", "entrants_of", "metrics_of"]
+__all__ = ["ALTERNATIVE", "BEST", "CLEAN", "ORIGINAL", "entrants_of", "metrics_of", "structure"]
 
 ORIGINAL = "original"
 BEST = "best"
@@ -48,7 +48,7 @@ def entrants_of(
     seen: set[str] = set()
     kept = {}
     for name, graph in named.items():
-        text = _structure(graph)
+        text = structure(graph)
         # A rule that only removes leaves no node with its name, and neither do kernels of backends.
         is_rewritten = bool(rules_used(graph)) or graph.operator_counts() != counts
         is_worth_it = not (by_cost and is_rewritten) or breaks_limit or cost[name] < cost[CLEAN]
@@ -75,7 +75,7 @@ def _has_new_constants(clean: Graph, imported: Graph) -> bool:
     return any(constant.digest not in digests for constant in clean.constants.values())
 
 
-def _structure(graph: Graph) -> str:
+def structure(graph: Graph) -> str:
     """A text that is equal for graphs that compute in the same way, whatever the names."""
     number = {name: f"i{i}" for i, name in enumerate(graph.inputs)}
     number.update({name: f"c{constant.digest}" for name, constant in graph.constants.items()})

@@ -6,7 +6,7 @@ Who computes something else, or does not run where the original runs, is out; th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice, zip_longest
@@ -18,21 +18,21 @@ from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.contest.trials import Draft, parameter_drafts, size_drafts
 from eqsat_opt.contest.verdict import PREVIOUS, Verdict, cheapest, decide, unraced
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OptimizationLevel, OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.sandbox import Sandbox
 from eqsat_opt.runtime.inputs import (
     InputSpec,
     input_specs,
-    random_inputs,
     sizes_for,
     symbolic_sizes,
 )
-from eqsat_opt.runtime.source import Feeds, ModelSource, read_structure
+from eqsat_opt.runtime.source import ModelSource, read_structure
 
 __all__ = [
     "ORIGINAL",
@@ -40,6 +40,7 @@ __all__ = [
     "Examination",
     "Terms",
     "affordable",
+    "drafts_of",
     "examine",
     "has_session_variants",
     "hold_contest",
@@ -50,10 +51,6 @@ _DRAFTS = 0.1
 
 _LEAST_DRAFTS_S = 0.3
 """Enough for all of them on a small model, however late it is."""
-
-
-def _nothing() -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -71,8 +68,8 @@ class Terms:
         deadline: by when check and race shall have ended; what cannot be compared by then loses its
             place.
         custom_ops: libraries of operators that every session loads.
-        open_session: how models are loaded to be compared.
-        wait: returns when they can be: what starts first tells nothing of how long a session takes.
+        box: where models are run to be compared; ``None`` for this process.
+        bulk_s: seconds that going through all weights takes, as loading a model does.
     """
 
     threads: int
@@ -84,13 +81,18 @@ class Terms:
     seed: int = 0
     deadline: Deadline = field(default_factory=Deadline.never)
     custom_ops: tuple[str, ...] = ()
-    open_session: OpenSession = OrtSession
-    wait: Callable[[], None] = _nothing
+    box: Sandbox | None = None
+    bulk_s: float = 0.0
 
     @property
     def runs_models(self) -> bool:
         """Whether anything is run at all, to be compared or to race."""
         return bool(self.seeds) or bool(self.race_s)
+
+    @property
+    def open_session(self) -> OpenSession:
+        """How models are loaded to be compared; in a sandbox they end with the deadline."""
+        return OrtSession if self.box is None else partial(self.box.open, deadline=self.deadline)
 
     def session(self, level: OptimizationLevel = "all") -> OrtOptions:
         """How the runtime runs a model here."""
@@ -157,11 +159,8 @@ _NO_TIME = (
     "allow more with --budget"
 )
 
-_BUILDS = 2
-"""Sessions that the shortest race builds of each entrant, and of the original's twin."""
-
-_SHORTEST_RACE = 3 * _BUILDS
-"""Sessions that are built for a race of the original, its twin and one candidate."""
+_SHORTEST_RACE = 3
+"""Sessions that take part in a race of the original, its twin and one candidate."""
 
 _MOST_ENTRANTS = 1_000
 
@@ -201,10 +200,9 @@ def _settings(
     return settings
 
 
-def affordable(build_s: float, deadline: Deadline) -> int:
+def affordable(entrant_s: float, deadline: Deadline) -> int:
     """How many entrants a race in time can have; where time is short, the cheapest take part."""
-    builds = deadline.left_s / max(build_s, 1e-6)
-    return int(min(builds / _BUILDS - 1, _MOST_ENTRANTS))
+    return int(min(deadline.left_s / max(entrant_s, 1e-6) - 1, _MOST_ENTRANTS))
 
 
 def _races(
@@ -213,24 +211,30 @@ def _races(
     graph: Graph,
     terms: Terms,
     incumbent: str,
-    most: int,
 ) -> list[RaceResult]:
     """A race for each set of sizes; the first alone, where it leaves the original in its place.
 
-    Not more than the first ``most`` take part.
+    Where time is short, only the first entrants take part.
+
+    Raises:
+        RuntimeFailed: the original does not run.
+        OutOfTime: not even the shortest race would be in time.
     """
+    most = affordable(reference.entrant_s, terms.deadline)
     settings = islice(_settings(models, graph, terms).items(), most)
     entrants = {
         name: partial(OrtSession, models[name.partition("@")[0]], options)
         for name, options in settings
     }
 
-    def run(feeds: Feeds) -> RaceResult:
+    def run(reference: Reference) -> RaceResult:
+        if terms.deadline.left_s < _SHORTEST_RACE * reference.entrant_s:
+            raise OutOfTime
         left_s = terms.deadline.left_s / (len(terms.sizes) - len(races))
         return race(
             entrants,
             ORIGINAL,
-            feeds,
+            reference.feeds[0],
             threads=terms.threads,
             seed=terms.seed,
             time_limit_s=min(terms.race_s, left_s),
@@ -238,23 +242,37 @@ def _races(
         )
 
     races: list[RaceResult] = []
-    races.append(run(reference.feeds[0]))
+    races.append(run(reference))
     if not terms.by_cost and decide(races, incumbent=incumbent).status == "unchanged":
         return races
-    specs = input_specs(models[ORIGINAL])
     for sizes in terms.sizes[1:]:
-        feeds = random_inputs(specs, terms.seed, sizes_for(specs, sizes.inputs))
-        races.append(run(feeds))
+        there = Reference.of(
+            models[ORIGINAL],
+            terms.session(),
+            (terms.seed,),
+            sizes.inputs,
+            open_session=terms.open_session,
+        )
+        if terms.box is not None:
+            terms.box.reset()  # what it holds would only lie in the way
+        races.append(run(there))
     return races
 
 
-def _drafts(
+def drafts_of(
     original: ModelSource,
     specs: Sequence[InputSpec],
     sets: Sequence[Mapping[str, int]],
     numerics: str,
 ) -> Iterator[Draft]:
-    """Further sizes and designed values in turn, so that little time shows something of both."""
+    """Further sizes and designed values in turn, so that little time shows something of both.
+
+    Args:
+        original: the model as it came.
+        specs: its inputs.
+        sets: sizes of the symbols of its inputs, a set for each that the user gave.
+        numerics: class of differences that are allowed.
+    """
     model = read_structure(original)
     graph = model.graph
     if model.ir_version >= FREE_INITIALIZERS:
@@ -277,42 +295,45 @@ def examine(
     cheapest candidates are compared, and none if there would be no time for a race.
     """
     start = time.perf_counter()
-    if terms.deadline.expired:
+
+    def nothing(obstacle: str) -> Examination:
+        seconds = time.perf_counter() - start
         return Examination(
-            reference=None, differences={}, refused={}, seconds=0.0, obstacle=_NO_TIME
+            reference=None, differences={}, refused={}, seconds=seconds, obstacle=obstacle
         )
+
+    if terms.deadline.expired or terms.deadline.left_s < terms.bulk_s:
+        return nothing(_NO_TIME)
     session, sizes = terms.session(), [one.inputs for one in terms.sizes]
     specs = input_specs(original)
     named = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
     try:
-        terms.wait()
+        if terms.box is not None:  # what starts first tells nothing of how long a session takes
+            terms.box.wait(terms.deadline)
         began = time.perf_counter()
         reference = Reference.of(
             original,
             session,
             terms.seeds or (terms.seed,),
             sizes[0],
-            drafts=_drafts(original, specs, named, terms.numerics) if terms.seeds else (),
+            drafts=drafts_of(original, specs, named, terms.numerics) if terms.seeds else (),
             drafts_s=max(_LEAST_DRAFTS_S, _DRAFTS * terms.deadline.left_s),
             open_session=terms.open_session,
+            deadline=terms.deadline,
         )
+    except OutOfTime:
+        return nothing(_NO_TIME)
     except RuntimeFailed as error:
         obstacle = f"the original does not run in onnxruntime, so it stays: {error}"
         if assumed := terms.sizes[0].assumed:
             text = ", ".join(f"{name}={size}" for name, size in assumed.items())
             obstacle += f" (at assumed sizes {text}; give others with --input-shape)"
-        return Examination(
-            reference=None,
-            differences={},
-            refused={},
-            seconds=time.perf_counter() - start,
-            obstacle=obstacle,
-        )
+        return nothing(obstacle)
     found: dict[str, tuple[Difference, ...]] = {}
     refused: dict[str, str] = {}
     skipped: list[str] = []
     one_s = time.perf_counter() - began
-    race_s = _SHORTEST_RACE * reference.build_s if terms.race_s else 0.0
+    race_s = _SHORTEST_RACE * reference.entrant_s if terms.race_s else 0.0
     for name, model in candidates.items():
         if terms.deadline.left_s < one_s + race_s:
             skipped.append(name)
@@ -321,6 +342,8 @@ def examine(
             found[name] = differences(
                 reference, model, session, terms.numerics, open_session=terms.open_session
             )
+        except OutOfTime:
+            skipped.append(name)
         except RuntimeFailed as error:
             refused[name] = str(error)
     if not terms.seeds:
@@ -355,14 +378,11 @@ def hold_contest(
     if not terms.race_s:
         return Contest(unraced(next(iter(sound), ORIGINAL)))
     start = time.perf_counter()
-    entrants, build_s = {ORIGINAL: original, **sound}, examined.reference.build_s
-    if terms.deadline.left_s < _SHORTEST_RACE * build_s:
-        return Contest(stays, obstacle=_NO_TIME)
-    most = affordable(build_s, terms.deadline)
+    entrants = {ORIGINAL: original, **sound}
     try:
-        races = _races(
-            entrants, examined.reference, graph=graph, terms=terms, incumbent=incumbent, most=most
-        )
+        races = _races(entrants, examined.reference, graph=graph, terms=terms, incumbent=incumbent)
+    except OutOfTime:
+        return Contest(stays, obstacle=_NO_TIME)
     except RuntimeFailed as error:
         obstacle = f"the race could not be held, so the original stays: {error}"
         return Contest(stays, obstacle=obstacle)

@@ -23,6 +23,7 @@ from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import CheckFailed
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.runtime.source import ModelSource
 from eqsat_opt.runtime.staging import Staging
@@ -80,6 +81,7 @@ class Found:
         entrants, exported, models: candidates by name, the cheapest first, in their three forms;
             models only where they were to be run.
         examined: ``None`` where nothing was to be run.
+        late: candidates whose constants there was no time to compute.
         stages_s: seconds per stage of the search, over its repetitions.
     """
 
@@ -89,6 +91,7 @@ class Found:
     models: Mapping[str, ModelSource]
     examined: Examination | None
     stages_s: Mapping[str, float]
+    late: tuple[str, ...] = ()
 
     @property
     def sound(self) -> Iterator[str]:
@@ -147,6 +150,9 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
         job.search.objective,
         by_cost=job.terms.by_cost or not job.terms.race_s,
     )
+    deadline = job.terms.deadline
+    late = [n for n, g in entrants.items() if folding_s(g.constants.values()) > deadline.left_s]
+    entrants = {name: graph for name, graph in entrants.items() if name not in late}
     with job.stage("export"):
         exported = {label: export_model(graph) for label, graph in entrants.items()}
     models: dict[str, ModelSource] = {}
@@ -155,8 +161,12 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
         entrants or (job.terms.race_s and has_session_variants(job.clean))
     ):
         with job.stage("check"):
-            models = {label: job.staging.of(value) for label, value in exported.items()}
+            for label, value in exported.items():
+                if deadline.left_s >= job.terms.bulk_s:
+                    models[label] = job.staging.of(value)
             examined = examine(models, job.staging.original, job.terms)
+            skipped = tuple(label for label in exported if label not in models)
+            examined = replace(examined, skipped=(*examined.skipped, *skipped))
     return Found(
         proposal=proposal,
         entrants=entrants,
@@ -164,6 +174,7 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
         models=models,
         examined=examined,
         stages_s=dict(stages_s),
+        late=tuple(late),
     )
 
 

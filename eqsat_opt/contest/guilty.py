@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.contest.examination import Terms
 from eqsat_opt.cost.pricing import Pricer
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import ExtractionError, RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model
@@ -36,10 +36,6 @@ class Accusation:
 
     guilty: tuple[Rule, ...]
     text: str
-
-
-class _OutOfTimeError(Exception):
-    """The search for the guilty was given up."""
 
 
 def accuse(
@@ -70,14 +66,14 @@ def accuse(
         selection: of the rules, as the user wrote it, to say how to leave one out.
         backends: that run kernels of the candidates, beside the one that runs the original.
     """
-    session = terms.session()
+    session, terms = terms.session(), replace(terms, deadline=deadline)
     # The same prices choose the same graphs; measuring again would only take time.
     again = replace(search, measure=False, deadline=deadline)
     pricer = Pricer(None, terms.threads)
 
     def is_wrong(subset: Sequence[Rule]) -> bool:
         if deadline.expired:
-            raise _OutOfTimeError
+            raise OutOfTime
         try:
             found = propose(graph, subset, pricer, again)
         except ExtractionError:  # without the other rules no graph keeps the limits
@@ -100,7 +96,7 @@ def accuse(
     suspects = [rule for rule in rules if rule.name in names]
     try:
         guilty = find_guilty(suspects, is_wrong) or find_guilty(rules, is_wrong)
-    except _OutOfTimeError:
+    except OutOfTime:
         remedy = f"; leave one out with --rules {selection},-NAME" if names else ""
         return Accusation((), f"involved, but not tried one by one: {involved}{remedy}")
     if not guilty and backends:

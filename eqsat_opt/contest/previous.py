@@ -25,8 +25,8 @@ from eqsat_opt.ir.content import content_digest
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.runtime.backends.native.tuned_file import is_tuned_by
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, level_of
+from eqsat_opt.runtime.backends.tuned_file import is_tuned_by
 from eqsat_opt.runtime.source import ModelSource
 
 if TYPE_CHECKING:
@@ -46,6 +46,14 @@ RECORD = "eqsat_opt"
 """Metadata key of a result: JSON with ``origin`` and ``status``."""
 
 _WON: tuple[Status, ...] = ("improved", "improved_with_option", "kept")
+
+
+_READINGS = 3
+"""Of the weights, until an earlier result can race: to load it, to know it, and to compare it."""
+
+
+def _no_time(name: str) -> str:
+    return f"{name} was there before; there was no time to race it again"
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,8 @@ def join_previous(
         terms: how it is checked, which happens even where the user trusts the rules: nobody knows
             who touched the file.
     """
+    if terms.deadline.left_s < _READINGS * terms.bulk_s:
+        return Joined(found, note=_no_time(os.fspath(path)))
     previous, note = find_previous(path, given, origin)
     if previous is None:
         return Joined(found, note=note)
@@ -129,6 +139,8 @@ def join_previous(
     )
     if own.obstacle:
         return Joined(found)
+    if name in own.skipped:
+        return Joined(found, note=_no_time(previous.path))
     if not own.is_sound(name):
         why = own.refused.get(name) or f"output {own.wrong[name].name!r}: {own.wrong[name].why}"
         return Joined(found, note=f"the earlier result in {previous.path} is dropped: {why}")

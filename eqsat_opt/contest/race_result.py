@@ -80,6 +80,15 @@ class RaceResult:
     seconds: float
     is_open: bool = False
 
+    @classmethod
+    def from_fields(cls, data: Mapping[str, Any]) -> RaceResult:
+        """Inverse of ``dataclasses.asdict``, for a race that another process held."""
+        entries = {
+            name: RaceEntry(**{**entry, "session_us": tuple(entry["session_us"])})
+            for name, entry in data["entries"].items()
+        }
+        return cls(**{**data, "entries": entries})
+
     @property
     def speedup(self) -> float:
         """How many times faster the winner is than the original; 1 if the original won."""

@@ -32,11 +32,7 @@ def operator_kernel(
 ) -> Kernel:
     """The kernel of one operator.
 
-    Args:
-        op: of the registry.
-        attrs: all of them.
-        operands: type and constness of each distinct operand.
-        pattern: for each operand of the operator, its number among the distinct ones.
+    `pattern` has for each operand of the operator its number among the distinct ones.
     """
     return Kernel(
         tuple(Operand(type_, const) for type_, const in operands),
@@ -61,13 +57,7 @@ class OperatorCost:
     def time_us(
         self, op: str, attrs: Attrs, operands: Sequence[tuple[ValueType, bool, object]]
     ) -> float:
-        """Time of one operator; 0 if all operands are constants, a launch if its work is unknown.
-
-        Args:
-            op: of the registry, or opaque.
-            attrs: all of them.
-            operands: type, constness and identity of each operand.
-        """
+        """Time of an operator; 0 if all operands are constants, a launch if its work is unknown."""
         if op == OPAQUE:
             return LAUNCH_US
         if all(const for _, const, _ in operands):

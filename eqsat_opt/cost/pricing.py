@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from eqsat_opt.cost.device import device_fingerprint
 from eqsat_opt.cost.metrics import LAUNCH_US
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.roofline import (
@@ -25,6 +25,7 @@ from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
+from eqsat_opt.runtime.processor import device_fingerprint
 
 __all__ = ["Price", "Pricer"]
 
@@ -43,11 +44,8 @@ class Price:
 _MADE_BYTES_PER_S = 1.5e8
 """Bytes of random weights per second that a slow machine draws, sends to a process and reads."""
 
-
-def _made_s(kernel: Kernel) -> float:
-    """Seconds that it takes to build a kernel before it can be measured."""
-    size = kernel.bytes
-    return size / _MADE_BYTES_PER_S if isinstance(size, int) else 0.0
+_TELLING_BYTES = 1 << 24
+"""Kernels from which on the time that building one took tells how long the next one takes."""
 
 
 class Pricer:
@@ -79,6 +77,7 @@ class Pricer:
         self._known: dict[ProfileKey, Price] = {}
         self._worker: KernelWorker | None = None
         self._roofline: Roofline = DEFAULT_ROOFLINE
+        self._made_bytes_per_s = _MADE_BYTES_PER_S
         self.n_measured = 0
 
     def _key(self, offer: Offer) -> ProfileKey:
@@ -147,37 +146,51 @@ class Pricer:
 
         A kernel that cannot be built before the deadline keeps its lower bound in this run.
         """
+        deadline = deadline or Deadline.never()
         todo = {self._key(offer): offer for offer in offers if not self.is_known(offer)}
-        backends = {backend.name: backend for backend in self.backends}
-        requests: dict[ProfileKey, Request] = {}
-        for key, offer in todo.items():
-            if deadline is not None and deadline.expired:
+        measured: dict[ProfileKey, Measurement | None] = {}
+        # One after another, since a kernel may hold as many weights as the model.
+        for n, (key, offer) in enumerate(todo.items(), start=1):
+            if deadline.expired:
                 break
-            if deadline is not None and deadline.left_s < _made_s(offer.kernel):
-                self._known[key] = self._bound(offer)
-                continue
-            try:
-                content = backends[offer.backend].request(offer)
-            except EqsatError as error:
-                _log.info("%s cannot be measured: %s", offer.kernel, error)
-                self._known[key] = self._bound(offer)
-            else:
-                requests[key] = Request(offer.backend, content)
-        if not requests:
-            return
-        if self._worker is None:
-            self._worker = KernelWorker()
-        results = measure_kernels(
-            list(requests.values()), self._threads, progress, worker=self._worker, deadline=deadline
-        )
-        measured = dict(zip(requests, results, strict=False))  # the deadline may have cut them off
-        for key, measurement in measured.items():
+            if deadline.left_s >= self._made_s(offer.kernel) and (request := self._made(offer)):
+                found = measure_kernels(
+                    [request], self._threads, worker=self._worker, deadline=deadline
+                )
+                if not found:  # cut off by the deadline
+                    break
+                measured[key] = found[0]
+            measurement = measured.get(key)
             if measurement is None:
-                self._known[key] = self._bound(todo[key])
+                self._known[key] = self._bound(offer)
             else:
                 self._known[key] = _price(measurement)
                 self.n_measured += 1
-        self._stored(lambda store: store.put_many(measured))
+            if progress is not None:
+                progress(n, len(todo))
+        if measured:
+            self._stored(lambda store: store.put_many(measured))
+
+    def _made_s(self, kernel: Kernel) -> float:
+        """Seconds that it takes to build a kernel before it can be measured."""
+        size = kernel.bytes
+        return size / self._made_bytes_per_s if isinstance(size, int) else 0.0
+
+    def _made(self, offer: Offer) -> Request | None:
+        """A kernel to be measured; ``None`` if its backend cannot make it."""
+        if self._worker is None:
+            self._worker = KernelWorker()
+        backend = next(one for one in self.backends if one.name == offer.backend)
+        start = time.perf_counter()
+        try:
+            content = backend.request(offer)
+        except EqsatError as error:
+            _log.info("%s cannot be measured: %s", offer.kernel, error)
+            return None
+        if len(content) >= _TELLING_BYTES:
+            rate = len(content) / max(time.perf_counter() - start, 1e-6)
+            self._made_bytes_per_s = min(self._made_bytes_per_s, rate)
+        return Request(offer.backend, content)
 
     def close(self) -> None:
         """End the measuring process."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from eqsat_opt.runtime.measure import Measurement
 
@@ -69,7 +68,3 @@ class StoreStats:
     per_device: Mapping[str, int]
     oldest: str
     newest: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The figures as JSON values."""
-        return asdict(self)

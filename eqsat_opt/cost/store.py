@@ -13,7 +13,6 @@ from dataclasses import asdict, astuple, fields
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from platformdirs import user_cache_dir
@@ -226,12 +225,7 @@ class ProfileStore:
     def __enter__(self) -> ProfileStore:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _insert(self, records: Iterable[tuple[Any, ...]]) -> None:

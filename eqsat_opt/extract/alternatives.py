@@ -88,7 +88,7 @@ def alternatives(
         choice = raise_choice(problem, solution.rows)
         other = conclude(problem, objective, choice, extraction.lower_bound, open_status="feasible")
         used[_rows(problem, other)] += 1
-        pool.setdefault(_key(other), other)
+        pool.setdefault(tuple(sorted(other.choice.items())), other)
         picked = _different(
             extraction, pool.values(), k, min_distance, min_cost_difference=min_cost_difference
         )
@@ -135,10 +135,6 @@ def _different(
         if len(taken) <= k and all(differ(candidate, other) for other in taken):
             taken.append(candidate)
     return tuple(taken[1:])
-
-
-def _key(extraction: Extraction) -> tuple[tuple[int, tuple[int, int]], ...]:
-    return tuple(sorted(extraction.choice.items()))
 
 
 def _rows(problem: Problem, extraction: Extraction) -> IntArray:

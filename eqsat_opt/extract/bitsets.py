@@ -30,13 +30,7 @@ def union(masks: Sequence[int], members: Sequence[int]) -> int:
 
 
 def weigh(mask: int, weights: npt.NDArray[np.float64], first: int) -> float:
-    """Sum of the weights at the set bits.
-
-    Args:
-        mask: the bit set.
-        weights: of all that a set may hold.
-        first: place in `weights` of the lowest bit.
-    """
+    """Sum of the weights at the set bits; `weights[first]` belongs to the lowest bit."""
     if mask.bit_count() <= _FEW:
         return sum(float(weights[first + k]) for k in bits(mask))
     raw = mask.to_bytes((mask.bit_length() + 7) // 8, "little")

@@ -40,13 +40,6 @@ def dearest_chain(
     The least such chain over all choices is exact. Where an e-graph is deep rather than wide, as
     those of convolutional networks, this bound is close to the optimum or meets it.
 
-    Args:
-        members: options of each class.
-        option_class: class of each option.
-        children: child classes of each option.
-        cost: of each option, not negative.
-        roots: classes that every solution has.
-
     Returns:
         The bound; infinite when a root cannot be computed.
     """

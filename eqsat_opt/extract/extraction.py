@@ -22,7 +22,6 @@ __all__ = [
     "longest_chain",
     "measured",
     "relative_gap",
-    "stage_times",
     "totals",
 ]
 
@@ -122,11 +121,6 @@ class Extraction:
             if after.lower_bound < before.lower_bound:
                 raise ExtractionError(f"the trace has a bound that falls at {after.time_s} s")
 
-    @property
-    def stage_seconds(self) -> Mapping[str, float]:
-        """`stages_s`, or what the trace tells about it where nobody measured."""
-        return self.stages_s or stage_times(self.trace)
-
     def to_json(self) -> dict[str, Any]:
         """Plain values for `json.dumps`; infinities become `None`."""
         return {
@@ -136,7 +130,7 @@ class Extraction:
             "gap": self.gap,
             "status": self.status,
             "metrics": dict(self.metrics),
-            "stages_s": dict(self.stage_seconds),
+            "stages_s": dict(self.stages_s),
             "trace": [
                 [p.stage, p.time_s, _finite(p.cost), _finite(p.lower_bound)] for p in self.trace
             ],
@@ -203,13 +197,9 @@ def totals(problem: Problem, choice: Choice) -> dict[str, float]:
 def longest_chain(
     problem: Problem, choice: Choice, order: Sequence[int], weights: FloatArray
 ) -> float:
-    """Length of the longest chain of implementations that wait for each other.
+    """Longest chain of implementations that wait for each other, each as long as its weights say.
 
-    Args:
-        problem: what was chosen from.
-        choice: what was chosen.
-        order: the needed classes, children before parents (`active_order`).
-        weights: `[n_metrics]`, the share of each metric in the length of an implementation.
+    `order` is that of `active_order`; `weights` are `[n_metrics]`.
     """
     finish: dict[int, float] = {}
     for cls in order:
@@ -252,16 +242,6 @@ def relative_gap(cost: float, lower_bound: float) -> float:
     if not math.isfinite(cost) or cost <= 0:
         return 0.0
     return max(0.0, (cost - lower_bound) / cost)
-
-
-def stage_times(trace: Sequence[TracePoint]) -> dict[str, float]:
-    """Seconds of each stage as far as a trace tells: the time up to a point is its stage's."""
-    times: dict[str, float] = {}
-    before_s = 0.0
-    for point in trace:
-        times[point.stage] = times.get(point.stage, 0.0) + point.time_s - before_s
-        before_s = point.time_s
-    return times
 
 
 def _finite(x: float) -> float | None:

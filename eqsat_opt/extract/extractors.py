@@ -75,7 +75,7 @@ def _alone(greedy: Callable[[Instance], list[int] | None]) -> Run:
         if incumbent is not None:
             raise ExtractionError("this extractor knows no incumbent; use greedy, auto or exact")
         start_s = time.perf_counter()
-        instance = from_problem(problem, price(problem, objective), objective)
+        instance = from_problem(problem, price(problem, objective))
         choice = greedy(instance)
         if choice is None:
             raise ExtractionError("the e-graph is too large for this extractor; use tree or auto")

@@ -1,8 +1,7 @@
 """The scalar DAG-cost problem that the algorithms work on, in the plain lists inner loops want.
 
-An *option* is one e-node with one of its implementations. Without limits an e-node has one option,
-its cheapest implementation; with limits it has one for each implementation, because one that costs
-more may use less of what is limited.
+An *option* is one e-node with its cheapest implementation; in `paths.instance`, where limits or a
+critical path matter, each implementation is one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import rustworkx as rx
 
-from eqsat_opt.extract.objective import Objective
 from eqsat_opt.extract.problem import FloatArray, Problem
 
 __all__ = [
@@ -24,7 +22,6 @@ __all__ = [
     "closes_cycle",
     "dag_cost",
     "from_problem",
-    "join",
     "options_by_class",
     "possible_classes",
     "strong_components",
@@ -42,7 +39,6 @@ class Instance:
         option_class: class of each option.
         children: distinct child classes of each option, ascending.
         cost: cost of each option, not negative.
-        load: what each option uses of each limited metric; empty tuples without limits.
         roots: classes that every solution contains.
         class_ids: the problem's number of each class.
         option_ids: the problem's row of `impl_cost` of each option.
@@ -52,7 +48,6 @@ class Instance:
     option_class: list[int]
     children: list[tuple[int, ...]]
     cost: list[float]
-    load: list[tuple[float, ...]]
     roots: tuple[int, ...]
     class_ids: list[int]
     option_ids: list[int]
@@ -81,31 +76,21 @@ class Instance:
             tuple(self.option_class),
             tuple(self.children),
             tuple(self.cost),
-            tuple(self.load),
             self.roots,
         )
 
 
-def from_problem(problem: Problem, cost: FloatArray, objective: Objective) -> Instance:
-    """The instance of a problem under `cost [n_implementations]` and the objective's limits.
-
-    An infinite cost forbids an implementation; one that breaks a limit by itself is left out.
-    """
-    limited = [problem.metrics.index(name) for name in objective.limits]
-    owner = problem.implementation_node()
-    allowed = np.isfinite(cost)
-    for column, limit in zip(limited, objective.limits.values(), strict=True):
-        allowed &= problem.impl_cost[:, column] <= limit
-    rows = np.arange(problem.n_implementations) if limited else problem.cheapest(cost)
-    rows = rows[allowed[rows]]
-    nodes: list[int] = owner[rows].tolist()
+def from_problem(problem: Problem, cost: FloatArray) -> Instance:
+    """The instance of a problem under `cost [n_implementations]`; an infinite cost forbids."""
+    rows = problem.cheapest(cost)
+    rows = rows[np.isfinite(cost[rows])]
+    nodes: list[int] = problem.implementation_node()[rows].tolist()
     option_class: list[int] = problem.node_class[nodes].tolist()
     return Instance(
         members=options_by_class(option_class, problem.n_classes),
         option_class=option_class,
         children=children_of(problem, nodes),
         cost=cost[rows].tolist(),
-        load=[tuple(row) for row in problem.impl_cost[rows][:, limited].tolist()],
         roots=problem.roots,
         class_ids=list(range(problem.n_classes)),
         option_ids=rows.tolist(),
@@ -124,30 +109,6 @@ def options_by_class(option_class: Sequence[int], n_classes: int) -> list[list[i
     for option, cls in enumerate(option_class):
         members[cls].append(option)
     return members
-
-
-def join(parts: Sequence[Instance]) -> Instance:
-    """One instance made of independent ones, as needed when a limit couples them."""
-    members: list[list[int]] = []
-    option_class: list[int] = []
-    children: list[tuple[int, ...]] = []
-    roots: list[int] = []
-    for part in parts:
-        n_classes, n_options = len(members), len(option_class)
-        members += [[i + n_options for i in m] for m in part.members]
-        option_class += [c + n_classes for c in part.option_class]
-        children += [tuple(d + n_classes for d in ch) for ch in part.children]
-        roots += [r + n_classes for r in part.roots]
-    return Instance(
-        members=members,
-        option_class=option_class,
-        children=children,
-        cost=[cost for part in parts for cost in part.cost],
-        load=[load for part in parts for load in part.load],
-        roots=tuple(roots),
-        class_ids=[number for part in parts for number in part.class_ids],
-        option_ids=[number for part in parts for number in part.option_ids],
-    )
 
 
 def possible_classes(members: Children, children: Children, roots: Iterable[int]) -> set[int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,9 @@ CRITICAL_PATH = "critical_path"
 """Name of the critical path among limits and reported metrics."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Limited:
-    """What may not be exceeded, whatever is minimised; the dataclasses below hold the fields.
+    """What may not be exceeded, whatever is minimised.
 
     Attributes:
         limits: metric name (or `CRITICAL_PATH`) to the largest total allowed.
@@ -30,11 +32,11 @@ class _Limited:
             workspace, which one kernel frees before the next one runs.
     """
 
-    limits: Mapping[str, float]
-    path: Mapping[str, float]
-    caps: Mapping[str, float]
+    limits: Mapping[str, float] = field(default_factory=dict)
+    path: Mapping[str, float] = field(default_factory=dict)
+    caps: Mapping[str, float] = field(default_factory=dict)
 
-    def _freeze_limits(self) -> None:
+    def __post_init__(self) -> None:
         self._freeze("limit", "limits")
         self._freeze("weight", "path")
         self._freeze("cap", "caps")
@@ -48,18 +50,14 @@ class _Limited:
                     f"the {kind} of {metric} is {value}; give a finite number that is not negative"
                 )
 
-    def _settle_path(self, default: Mapping[str, float], used: bool) -> None:
+    def _settle_path(self, default: Mapping[str, float]) -> None:
         """Chains are measured in what is minimised unless said otherwise (AutoGraph, eq. 1)."""
-        path = (self.path or default) if used else {}
+        path = (self.path or default) if self.needs_path else {}
         object.__setattr__(self, "path", dict(path))
-        if used and not any(path.values()):
+        if self.needs_path and not any(path.values()):
             raise ExtractionError("the critical path has no length; give `path` a positive weight")
 
-    def _names(self) -> tuple[str, ...]:
-        totals = (name for name in self.limits if name != CRITICAL_PATH)
-        return (*totals, *self.path, *self.caps)
-
-    def _check_names(self, names: Sequence[str], metrics: Sequence[str]) -> None:
+    def _check_names(self, names: Iterable[str], metrics: Sequence[str]) -> None:
         for name in names:
             if name not in metrics:
                 raise ExtractionError(
@@ -67,18 +65,18 @@ class _Limited:
                 )
 
     @property
-    def _minimised(self) -> tuple[str, ...]:
-        """Metrics that the value depends on."""
+    def _sums(self) -> tuple[Mapping[str, float], ...]:
+        """The weights of all that the value depends on, first those of `vector`."""
         raise NotImplementedError
 
     def weighs(self, metric: str) -> bool:
         """Whether the value depends on a metric."""
-        return metric in self._minimised
+        return any(weights.get(metric) for weights in self._sums)
 
     def bounds(self, metric: str) -> bool:
         """Whether a limit or a cap depends on a metric."""
-        path = _positive(self.path) if CRITICAL_PATH in self.limits else ()
-        return metric in (*self.totals_limited, *self.caps, *path)
+        in_path = CRITICAL_PATH in self.limits and bool(self.path.get(metric))
+        return in_path or metric in self.totals_limited or metric in self.caps
 
     def uses(self, metric: str) -> bool:
         """Whether the value, a limit or a cap depends on a metric."""
@@ -104,10 +102,25 @@ class _Limited:
         """Whether the critical path matters."""
         return CRITICAL_PATH in self.limits
 
+    def vector(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Weights in the order of the given metrics, `[n_metrics]`.
+
+        They are those of a sum, or of the numerator of a quotient; each metric of a product has 1.
+
+        Raises:
+            ExtractionError: a weight, limit or cap names a metric that is not there.
+        """
+        self._check_names(chain(*self._sums, self.totals_limited, self.path, self.caps), metrics)
+        return _vector(self._sums[0], metrics)
+
     def path_vector(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
         """Weights of a chain in the order of the given metrics, `[n_metrics]`."""
-        self._check_names(tuple(self.path), metrics)
+        self._check_names(self.path, metrics)
         return _vector(self.path, metrics)
+
+    def weighted(self, weights: Mapping[str, float]) -> Objective:
+        """A weighted sum under the same limits."""
+        return Objective(weights, limits=self.limits, path=self.path, caps=self.caps)
 
     def broken_limit(self, metrics: Mapping[str, float]) -> str | None:
         """One sentence about a limit that the metrics exceed, None if there is none."""
@@ -135,12 +148,9 @@ class Objective(_Limited):
 
     weights: Mapping[str, float]
     critical_path: float = 0.0
-    limits: Mapping[str, float] = field(default_factory=dict)
-    path: Mapping[str, float] = field(default_factory=dict, kw_only=True)
-    caps: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._freeze_limits()
+        super().__post_init__()
         self._freeze("weight", "weights")
         if not math.isfinite(self.critical_path) or self.critical_path < 0:
             raise ExtractionError(
@@ -148,29 +158,20 @@ class Objective(_Limited):
             )
         if not any(self.weights.values()) and not self.critical_path:
             raise ExtractionError("the objective weighs nothing; give a metric a positive weight")
-        self._settle_path(self.weights, self.needs_path)
+        self._settle_path(self.weights)
 
     @property
-    def _minimised(self) -> tuple[str, ...]:
-        return (*_positive(self.weights), *(_positive(self.path) if self.critical_path else ()))
+    def _sums(self) -> tuple[Mapping[str, float], ...]:
+        return (self.weights, self.path) if self.critical_path else (self.weights,)
 
     @property
     def needs_path(self) -> bool:
         """Whether the critical path matters, as part of the value or as a limit."""
         return self.critical_path > 0 or CRITICAL_PATH in self.limits
 
-    def vector(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Weights in the order of the given metrics, `[n_metrics]`.
-
-        Raises:
-            ExtractionError: a weight or limit names a metric that is not there.
-        """
-        self._check_names((*self.weights, *self._names()), metrics)
-        return _vector(self.weights, metrics)
-
     def value(self, metrics: Mapping[str, float]) -> float:
         """The objective of a solution with these metrics (with `critical_path` if it matters)."""
-        linear = math.fsum(w * metrics[name] for name, w in self.weights.items())
+        linear = _sum(self.weights, metrics)
         return (
             linear + self.critical_path * metrics[CRITICAL_PATH] if self.critical_path else linear
         )
@@ -189,37 +190,21 @@ class Product(_Limited):
     """
 
     exponents: Mapping[str, float]
-    limits: Mapping[str, float] = field(default_factory=dict)
-    path: Mapping[str, float] = field(default_factory=dict, kw_only=True)
-    caps: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._freeze_limits()
+        super().__post_init__()
         self._freeze("exponent", "exponents")
         if len(self.exponents) != 2 or not all(self.exponents.values()):
             raise ExtractionError("a product needs two metrics, each with a positive exponent")
-        self._settle_path({}, self.needs_path)
+        self._settle_path({})
 
     @property
-    def _minimised(self) -> tuple[str, ...]:
-        return tuple(self.exponents)
-
-    def vector(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Which metrics matter, `[n_metrics]`.
-
-        Raises:
-            ExtractionError: a metric is not there.
-        """
-        self._check_names((*self.exponents, *self._names()), metrics)
-        return _vector(dict.fromkeys(self.exponents, 1.0), metrics)
+    def _sums(self) -> tuple[Mapping[str, float], ...]:
+        return (dict.fromkeys(self.exponents, 1.0),)
 
     def value(self, metrics: Mapping[str, float]) -> float:
         """The product for a solution with these metrics."""
         return math.prod(math.pow(metrics[name], x) for name, x in self.exponents.items())
-
-    def weighted(self, weights: Mapping[str, float]) -> Objective:
-        """A weighted sum under the same limits."""
-        return Objective(weights, limits=self.limits, path=self.path, caps=self.caps)
 
 
 @dataclass(frozen=True)
@@ -236,30 +221,18 @@ class Ratio(_Limited):
 
     numerator: Mapping[str, float]
     denominator: Mapping[str, float]
-    limits: Mapping[str, float] = field(default_factory=dict)
-    path: Mapping[str, float] = field(default_factory=dict, kw_only=True)
-    caps: Mapping[str, float] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        self._freeze_limits()
+        super().__post_init__()
         for name in ("numerator", "denominator"):
             self._freeze("weight", name)
             if not any(getattr(self, name).values()):
                 raise ExtractionError(f"the {name} weighs nothing; give a metric a positive weight")
-        self._settle_path({}, self.needs_path)
+        self._settle_path({})
 
     @property
-    def _minimised(self) -> tuple[str, ...]:
-        return (*_positive(self.numerator), *_positive(self.denominator))
-
-    def vector(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Weights of the numerator, `[n_metrics]`.
-
-        Raises:
-            ExtractionError: a metric is not there.
-        """
-        self._check_names((*self.numerator, *self.denominator, *self._names()), metrics)
-        return _vector(self.numerator, metrics)
+    def _sums(self) -> tuple[Mapping[str, float], ...]:
+        return self.numerator, self.denominator
 
     def divisor(self, metrics: Sequence[str]) -> npt.NDArray[np.float64]:
         """Weights of the denominator, `[n_metrics]`."""
@@ -267,13 +240,8 @@ class Ratio(_Limited):
 
     def value(self, metrics: Mapping[str, float]) -> float:
         """The quotient for a solution with these metrics; infinite where the denominator is 0."""
-        below = math.fsum(w * metrics[name] for name, w in self.denominator.items())
-        above = math.fsum(w * metrics[name] for name, w in self.numerator.items())
-        return above / below if below > 0 else math.inf
-
-    def weighted(self, weights: Mapping[str, float]) -> Objective:
-        """A weighted sum under the same limits."""
-        return Objective(weights, limits=self.limits, path=self.path, caps=self.caps)
+        below = _sum(self.denominator, metrics)
+        return _sum(self.numerator, metrics) / below if below > 0 else math.inf
 
 
 AnyObjective = Objective | Product | Ratio
@@ -284,8 +252,8 @@ def without_limits(objective: AnyObjective) -> AnyObjective:
     return replace(objective, limits={}, caps={})
 
 
-def _positive(weights: Mapping[str, float]) -> tuple[str, ...]:
-    return tuple(name for name, weight in weights.items() if weight)
+def _sum(weights: Mapping[str, float], metrics: Mapping[str, float]) -> float:
+    return math.fsum(weight * metrics[name] for name, weight in weights.items())
 
 
 def _vector(weights: Mapping[str, float], metrics: Sequence[str]) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Which search solves which objective; all have the signature of `weighted_sum.solve_priced`."""
+"""Which search solves which objective."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from eqsat_opt.extract.extraction import Choice
 from eqsat_opt.extract.objective import AnyObjective, Product, Ratio
-from eqsat_opt.extract.paths.mixed import solve_constrained
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
-from eqsat_opt.extract.solve.weighted_sum import Solution, solve_priced
+from eqsat_opt.extract.solve.weighted_sum import Solution
 from eqsat_opt.extract.tradeoff.product import solve_product
 from eqsat_opt.extract.tradeoff.ratio import solve_ratio
+from eqsat_opt.extract.tradeoff.weighted import solve_sum
 
 __all__ = ["solve"]
 
@@ -26,12 +26,26 @@ def solve(
     time_limit_s: float,
     note: Callable[[str, float, float], None] = lambda stage, cost, bound: None,
 ) -> Solution:
-    """Solve under prices `cost [n_implementations]`; an infinite price forbids.
+    """Solve under prices `cost [n_implementations]`, the linear part; an infinite price forbids.
+
+    Args:
+        problem: what to choose from.
+        cost: `[n_implementations]`; for products and quotients only where it is infinite matters.
+        objective: what to minimise, under which limits.
+        incumbent: a known solution; the result is not worse if it keeps the limits.
+        settings: how hard to search.
+        time_limit_s: wall-clock limit of the search.
+        note: called with stage, best value and bound.
 
     Raises:
         ExtractionError: the incumbent is not a solution.
     """
-    return _search_for(objective)(
+    search: Callable[..., Solution] = solve_sum
+    if isinstance(objective, Product):
+        search = solve_product
+    elif isinstance(objective, Ratio):
+        search = solve_ratio
+    return search(
         problem,
         cost,
         objective,
@@ -40,11 +54,3 @@ def solve(
         time_limit_s=time_limit_s,
         note=note,
     )
-
-
-def _search_for(objective: AnyObjective) -> Callable[..., Solution]:
-    if isinstance(objective, Product):
-        return solve_product
-    if isinstance(objective, Ratio):
-        return solve_ratio
-    return solve_constrained if objective.limits or objective.needs_path else solve_priced

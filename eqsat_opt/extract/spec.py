@@ -40,15 +40,11 @@ _CAP = "max"
 _FACTORS = ("name", "*", "name")
 
 
-def _as_written(name: str) -> str:
-    return name
-
-
 def parse_objective(
     text: str | Mapping[str, float],
     limits: Iterable[str] = (),
     *,
-    metric: Callable[[str], str] = _as_written,
+    metric: Callable[[str], str] = lambda name: name,
 ) -> AnyObjective:
     """Read an objective and its limits.
 

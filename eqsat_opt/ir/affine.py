@@ -15,7 +15,13 @@ import numpy.typing as npt
 
 from eqsat_opt.ir.extraordinary import spoils
 from eqsat_opt.ir.graph import Constant, Graph, Node
-from eqsat_opt.ir.handles import Splat, derived_constant, splat_constant, splat_value
+from eqsat_opt.ir.handles import (
+    Splat,
+    derived_constant,
+    is_dear,
+    splat_constant,
+    splat_value,
+)
 from eqsat_opt.ir.types import FLOATS, TensorType, numpy_dtype
 
 __all__ = ["fold_affine", "lower_batch_normalisation"]
@@ -32,7 +38,8 @@ def _combined(
 ) -> Constant | None:
     """``left op right`` with ``right`` reshaped to ``shape``, computed in float64.
 
-    ``None`` where an operand has infinities or NaN, or where the result leaves the ordinary range.
+    ``None`` where an operand has infinities or NaN or is dear, or where the result leaves the
+    ordinary range.
     """
     function, dtype = _ARITHMETIC[op], numpy_dtype(type_.dtype)
 
@@ -46,6 +53,8 @@ def _combined(
         finite = all(np.all(np.isfinite(v)) for v in (a, b, result))
         return not finite or spoils(op, {}, (a, b), result)
 
+    if is_dear(left, right):
+        return None
     a, b = splat_value(left, 1), splat_value(right, 1)
     if a is not None and b is not None:
         if is_refused(a, b):
@@ -133,6 +142,8 @@ def _scale_and_shift(
             return np.asarray(b, np.float64) - np.asarray(m, np.float64) * scale_of(g, v)
 
     parts = (gamma, beta, mean, variance)
+    if is_dear(*parts):
+        return None
     g, b, m, v = (np.asarray(p.load()) for p in parts)
     with np.errstate(all="ignore"):
         folded = [
@@ -351,6 +362,7 @@ def _flat(constant: Constant, type_: TensorType) -> Constant:
         type_,
         lambda: np.broadcast_to(np.asarray(constant.load()).reshape(-1), type_.static_shape()),
         ("flat", constant.digest),
+        constant.flops,
     )
 
 

@@ -18,11 +18,7 @@ def contradiction(
 ) -> str:
     """Why a standard node can never run, as a sentence; empty if no reason is known.
 
-    Args:
-        op: the operator.
-        types: of the inputs, as far as they are known.
-        attributes: by name.
-        target: value of the second input, if it is known.
+    `target` is the value of the second input, if it is known.
     """
     check = _CHECKS.get(op)
     if check is None or not types or types[0] is None:

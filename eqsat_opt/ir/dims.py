@@ -243,3 +243,53 @@ def encode_dim(dim: Dim, salt: int = 0) -> int:
             coefficient *= _atom_code(name, salt)
         total += coefficient
     return total % MODULUS
+
+
+def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
+    """The constant operand of a Reshape to ``shape``: 0 copies a dimension, one -1 is inferred.
+
+    Runtimes infer it by dividing by the other sizes, so these must never be 0.
+    """
+    target: list[int] = []
+    for axis, dim in enumerate(shape):
+        copied = axis < len(source) and dim == source[axis]
+        if isinstance(dim, int):
+            target.append(dim if copied or dim != 0 else -1)
+        else:
+            target.append(0 if copied else -1)
+    rests = target.count(-1)
+    if rests == 0 or (rests == 1 and 0 not in target):
+        return tuple(target)
+    # One symbol may be inferred although it could be copied, if nothing else is left.
+    unknown = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) or dim == 0]
+    if len(unknown) != 1:
+        return None
+    return tuple(-1 if axis in unknown else size for axis, size in enumerate(target))
+
+
+def expand_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
+    """The constant operand of an Expand to ``shape``: 1 keeps a symbolic dimension."""
+    target: list[int] = []
+    for axis, dim in enumerate(shape):
+        own = axis - len(shape) + len(source)
+        if isinstance(dim, int):
+            target.append(dim)
+        elif own >= 0 and source[own] == dim:
+            target.append(1)
+        else:
+            return None
+    return tuple(target)
+
+
+def unsqueezed_axes(short: tuple[Dim, ...], long: tuple[Dim, ...]) -> tuple[int, ...] | None:
+    """The axes of size 1 that turn ``short`` into ``long``, if nothing else differs."""
+    axes: list[int] = []
+    position = 0
+    for axis, dim in enumerate(long):
+        if position < len(short) and dim == short[position]:
+            position += 1
+        elif dim == 1:
+            axes.append(axis)
+        else:
+            return None
+    return tuple(axes) if position == len(short) and axes else None

@@ -36,7 +36,7 @@ Array = npt.NDArray[Any]
 
 
 class ExportContext:
-    """The :class:`~eqsat_opt.ir.onnx_mapping.WriteContext` of one export."""
+    """What writers know and make while a model is exported."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -100,18 +100,22 @@ class ExportContext:
         if self.ir_version < FREE_INITIALIZERS and original is None:
             self.op("Constant", [], name, value=tensor)
             return
+        value = self._initializer(name, tensor)
+        if original is not None:
+            value.doc_string = original.doc_string
+            value.metadata_props.update(original.metadata_props)
+            value.meta.update(original.meta)
+
+    def _initializer(self, name: str, tensor: Any) -> onnx_ir.Value:
         value = onnx_ir.Value(
             name=name,
             type=onnx_ir.TensorType(tensor.dtype),
             shape=onnx_ir.Shape(tensor.shape),
             const_value=tensor,
         )
-        if original is not None:
-            value.doc_string = original.doc_string
-            value.metadata_props.update(original.metadata_props)
-            value.meta.update(original.meta)
         self._values[name] = value
         self._initializers.append(value)
+        return value
 
     def _new_name(self, base: str) -> str:
         index = 0
@@ -125,19 +129,14 @@ class ExportContext:
         node = self._current
         if node is None:
             return "", None, {}
-        if is_last and node.name and not node.rules:
-            original = self._originals.get(node.name)
-            if original is not None:
-                metadata = dict(original.metadata_props)
-                if node.sources and node.sources != (node.name,):
-                    metadata[SOURCES_KEY] = ",".join(node.sources)
-                return node.name, original.doc_string, metadata
-        metadata = {}
+        original = None if node.rules or not is_last else self._originals.get(node.name)
+        metadata = {} if original is None else dict(original.metadata_props)
         if node.rules:
             metadata[RULES_KEY] = ",".join(node.rules)
         if node.sources and node.sources != (node.name,):
             metadata[SOURCES_KEY] = ",".join(node.sources)
-        return (node.name if is_last else ""), None, metadata
+        doc_string = None if original is None else original.doc_string
+        return (node.name if is_last else ""), doc_string, metadata
 
     def _node_name(self, wanted: str, op_type: str, output: str) -> str:
         """``wanted`` if no node has it yet, else a name that no node of either model has."""
@@ -150,6 +149,7 @@ class ExportContext:
         return name
 
     def type(self, name: str) -> TensorType:
+        """The type of a value, intermediate ones of this export excluded."""
         type_ = self.graph.types.get(name)
         if not isinstance(type_, TensorType):
             raise ModelError(f"value {name!r} has no tensor type")
@@ -162,9 +162,11 @@ class ExportContext:
         return original if found else None
 
     def is_original(self, node: Node, op_type: str) -> bool:
+        """Whether the model itself has ``node`` as this ONNX operator."""
         return self._original(node, op_type) is not None
 
     def original_constant(self, node: Node, op_type: str, index: int) -> Array | None:
+        """A constant operand of ``node`` in the model, if :meth:`is_original`."""
         original = self._original(node, op_type)
         if original is None or index >= len(original.inputs):
             return None
@@ -173,6 +175,7 @@ class ExportContext:
         return None if tensor is None else tensor.numpy()
 
     def op(self, op_type: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
+        """Add an ONNX node and return its output; without ``out`` the output gets a new name."""
         name = out if out is not None else self._inner(op_type)
         self._append(op_type, inputs, [name], attrs, is_last=out is not None)
         return name
@@ -180,6 +183,7 @@ class ExportContext:
     def op_of_several(
         self, op_type: str, inputs: Iterable[str], outputs: Iterable[str], **attrs: Any
     ) -> None:
+        """Add an ONNX node with these outputs; one without a name gets a new one."""
         self._append(op_type, inputs, [name or self._inner(op_type) for name in outputs], attrs)
 
     def _inner(self, op_type: str) -> str:
@@ -213,6 +217,7 @@ class ExportContext:
         )
 
     def constant(self, array: Array) -> str:
+        """Add an initializer, shared between equal arrays, and return its name."""
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self._shared:
             name = self._new_name(f"const_{array.dtype}")
@@ -221,14 +226,7 @@ class ExportContext:
             if self.ir_version < FREE_INITIALIZERS:
                 self.op("Constant", [], name, value=tensor)
             else:
-                value = onnx_ir.Value(
-                    name=name,
-                    type=onnx_ir.TensorType(tensor.dtype),
-                    shape=onnx_ir.Shape(array.shape),
-                    const_value=tensor,
-                )
-                self._values[name] = value
-                self._initializers.append(value)
+                self._initializer(name, tensor)
         return self._shared[key]
 
     def _note_dims(self, name: str) -> None:
@@ -240,6 +238,7 @@ class ExportContext:
                     self._dims.setdefault(symbol, (name, axis))
 
     def shape_value(self, shape: tuple[Dim, ...]) -> str:
+        """An ``int64`` vector that holds ``shape``, computed from other shapes at run time."""
         parts = [self._dim_value(dim) for dim in shape]
         return self._shape_part(("Concat", *parts), lambda: self.op("Concat", parts, axis=0))
 

@@ -174,12 +174,7 @@ def external_tensor(proto: onnx.TensorProto, base: str) -> onnx_ir.ExternalTenso
 
 
 def by_real_place(tensor: onnx_ir.ExternalTensor, home: str) -> onnx_ir.ExternalTensor:
-    """The tensor, by the place of its file in ``home`` if a link leads there from another folder.
-
-    Args:
-        tensor: that was checked with the same ``home``.
-        home: the folder that the model's own file really lies in.
-    """
+    """The tensor, by the place of its file in ``home`` if a link leads there from elsewhere."""
     path = os.path.realpath(tensor.path)
     if (
         not home

@@ -10,10 +10,16 @@ import numpy.typing as npt
 import onnx
 import onnx_ir
 
-from eqsat_opt.ir.dims import SymDim, floor_div, is_size
+from eqsat_opt.ir.dims import SymDim, floor_div, is_size, literal
 from eqsat_opt.ir.evaluation import evaluate_operator
 from eqsat_opt.ir.graph import Constant, Node
-from eqsat_opt.ir.handles import derived_constant, held_bytes, splat_constant, splat_value
+from eqsat_opt.ir.handles import (
+    derived_constant,
+    held_bytes,
+    is_dear,
+    splat_constant,
+    splat_value,
+)
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
@@ -23,6 +29,7 @@ __all__ = [
     "evaluate",
     "evaluate_opaque",
     "fold",
+    "folding_flops",
     "is_deterministic",
     "is_exact",
     "rounds_alike",
@@ -111,13 +118,24 @@ def fold(
         return None
     recipe = (node.op, str(node.attrs), *(o.digest for o in operands))
     return derived_constant(
-        type_, lambda: evaluate(node, [o.load() for o in operands], type_), recipe
+        type_,
+        lambda: evaluate(node, [o.load() for o in operands], type_),
+        recipe,
+        folding_flops(node, operands, type_),
     )
+
+
+def folding_flops(node: Node, operands: Sequence[Constant], type_: TensorType) -> float:
+    """Floating point operations that make a constant of others, and those, if need be."""
+    own = get_op(node.op).flops([o.type for o in operands], type_, dict(node.attrs))
+    return literal(own) + sum(o.flops for o in operands)
 
 
 def _is_undefined(node: Node, operands: Sequence[Constant]) -> bool:
     """Whether ONNX leaves the value open: of an index that points nowhere, of a mean of nothing."""
     if node.op == "Gather":
+        if is_dear(operands[1]):
+            return True  # nobody looks
         size, indices = operands[0].type.static_shape()[node.attr("axis")], operands[1].load()
         return bool(np.any((indices < -size) | (indices >= size)))
     return node.op in ("ReduceMean", *GLOBAL_POOLS) and 0 in operands[0].type.shape
@@ -166,10 +184,6 @@ def evaluate_opaque(
 
 def shape_values(node: Node, operands: Sequence[Array]) -> Array | None:
     """The value of a node on integer tensors whose elements are dimensions.
-
-    Args:
-        node: a registry node.
-        operands: arrays of objects: ints, bools and :class:`~eqsat_opt.ir.dims.SymDim`.
 
     Returns:
         An array of objects, ``None`` where an element cannot be told.

@@ -135,6 +135,11 @@ class Constant:
     load: Callable[[], npt.NDArray[Any]] = field(compare=False, repr=False)
     source: Any = field(default=None, compare=False, repr=False)
 
+    @property
+    def flops(self) -> float:
+        """What computing it would still take; nothing for what is stored."""
+        return getattr(self.load, "flops", 0.0)
+
 
 @dataclass(frozen=True)
 class Graph:

@@ -18,11 +18,15 @@ from eqsat_opt.ir.graph import Constant
 from eqsat_opt.ir.types import DTYPE_NAMES, FLOATS, INTEGERS, TensorType, numpy_dtype
 
 __all__ = [
+    "Computed",
     "Splat",
     "array_constant",
     "derived_constant",
     "folding_room",
+    "folding_s",
     "held_bytes",
+    "is_dear",
+    "reshaped",
     "splat_constant",
     "splat_value",
     "tensor_constant",
@@ -37,6 +41,11 @@ _EXTERNAL_HASHED_BYTES = 1 << 16
 _KEPT_BYTES = 1 << 20
 """Computed arrays up to this are kept; larger ones live only as long as somebody holds them."""
 
+_DEAR_FLOPS = 1e9
+"""What takes more than this to compute is kept, and never computed only to be looked at."""
+
+_FLOPS_PER_S = 5e9
+"""At which a slow machine computes constants."""
 
 _UNIFORM_LIMIT = 1 << 14
 """Constants up to this many elements are looked at for being uniform; no larger one is read."""
@@ -106,7 +115,7 @@ def _content(tensor: Any) -> bytes:
 
 
 def derived_constant(
-    type_: TensorType, compute: Callable[[], Array], recipe: Iterable[str]
+    type_: TensorType, compute: Callable[[], Array], recipe: Iterable[str], flops: float = 0.0
 ) -> Constant:
     """A constant that is computed when it is first loaded.
 
@@ -114,25 +123,60 @@ def derived_constant(
         type_: a static type; what ``compute`` returns is converted to its element type.
         compute: makes the array.
         recipe: operator, attributes and operand digests: all that determines the contents.
+        flops: that ``compute`` takes, those of its operands included.
     """
     shape, dtype = type_.static_shape(), numpy_dtype(type_.dtype)
-    kept: list[Array] = []
-    alive: list[weakref.ref[Array]] = []
 
-    def load() -> Array:
-        if kept:
-            return kept[0]
-        array = alive[0]() if alive else None
-        if array is None:
-            array = np.asarray(compute()).astype(dtype, copy=False).reshape(shape)
-            array.flags.writeable = False
-            if array.nbytes <= _KEPT_BYTES:
-                kept.append(array)
-            else:
-                alive[:] = [weakref.ref(array)]
+    def computed() -> Array:
+        array = np.asarray(compute()).astype(dtype, copy=False).reshape(shape)
+        array.flags.writeable = False
         return array
 
+    load = Computed(computed, flops)
     return Constant(type_, _digest("derived", str(type_), *recipe), load)
+
+
+class Computed:
+    """An array that is computed when it is asked for, and kept where it is small or took long.
+
+    Args:
+        compute: makes it.
+        flops: that this takes, those of its operands included.
+        is_kept: whether it is kept in any case.
+    """
+
+    def __init__(
+        self, compute: Callable[[], Array], flops: float, *, is_kept: bool = False
+    ) -> None:
+        self._compute = compute
+        self._flops = flops
+        self._is_kept = is_kept or flops > _DEAR_FLOPS
+        self._kept: Array | None = None
+        self._alive: weakref.ref[Array] | None = None
+
+    @property
+    def flops(self) -> float:
+        """What is still to be done."""
+        return self._flops if self._kept is None else 0.0
+
+    def __call__(self) -> Array:
+        if self._kept is not None:
+            return self._kept
+        array = self._alive() if self._alive is not None else None
+        if array is None:
+            array = self._compute()
+            if self._is_kept or array.nbytes <= _KEPT_BYTES:
+                self._kept = array
+            else:
+                self._alive = weakref.ref(array)
+        return array
+
+
+def reshaped(handle: Constant, type_: TensorType, digest: str) -> Constant:
+    """The elements of another constant in another static shape."""
+    shape = type_.static_shape()
+    load = Computed(lambda: np.asarray(handle.load()).reshape(shape), handle.flops)
+    return Constant(type_, digest, load)
 
 
 def held_bytes(constants: Iterable[Constant]) -> int:
@@ -145,12 +189,18 @@ def held_bytes(constants: Iterable[Constant]) -> int:
     )
 
 
-def folding_room(constants: Iterable[Constant]) -> int:
-    """Bytes that any value may have which a search folds: the model holds as much, or it is little.
+def folding_s(constants: Iterable[Constant]) -> float:
+    """Seconds that computing these constants takes on a slow machine, each by itself."""
+    return sum(one.flops for one in constants) / _FLOPS_PER_S
 
-    Args:
-        constants: of the model.
-    """
+
+def is_dear(*constants: Constant) -> bool:
+    """Whether any takes so long to compute that none shall be loaded only to be looked at."""
+    return any(one.flops > _DEAR_FLOPS for one in constants)
+
+
+def folding_room(constants: Iterable[Constant]) -> int:
+    """Bytes of any one value that a search folds: as many as the model holds, or few."""
     return max(_FOLDING_ROOM_BYTES, held_bytes(constants))
 
 
@@ -159,7 +209,7 @@ def splat_value(constant: Constant, limit: int = 1024) -> Any:
     if isinstance(constant.source, Splat):
         return constant.source.value
     size = constant.type.static_size()
-    if not 0 < size <= limit or constant.type.dtype == "string":
+    if not 0 < size <= limit or constant.type.dtype == "string" or is_dear(constant):
         return None
     array = np.asarray(constant.load())
     first = array.reshape(-1)[0]

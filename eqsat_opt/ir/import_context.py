@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
-from eqsat_opt.ir.dims import Dim, SymDim
+from eqsat_opt.ir.dims import Dim, SymDim, expand_target, reshape_target, unsqueezed_axes
 from eqsat_opt.ir.folding import evaluate, is_exact, shape_values
-from eqsat_opt.ir.graph import OPAQUE, Attr, Constant, Node, attributes
+from eqsat_opt.ir.graph import OPAQUE, Constant, Node, attributes
 from eqsat_opt.ir.handles import array_constant, splat_constant
-from eqsat_opt.ir.mappings.movement import expand_target, reshape_target, unsqueezed_axes
 from eqsat_opt.ir.onnx_mapping import Call, Untranslatable
 from eqsat_opt.ir.onnx_types import OpaqueTyper, plain_symbol
 from eqsat_opt.ir.ops import OUTPUT, get_op
@@ -52,7 +51,12 @@ def is_small_integer(type_: ValueType) -> bool:
 
 
 class ImportContext:
-    """The :class:`~eqsat_opt.ir.onnx_mapping.ReadContext` of one import."""
+    """What readers know and make while a model is imported.
+
+    Attributes:
+        opset: of the default domain.
+        exact: whether every bit counts.
+    """
 
     def __init__(self, model: onnx_ir.Model, exact: bool) -> None:
         self.model = model
@@ -105,15 +109,17 @@ class ImportContext:
             return None
         return self.array(name)
 
-    # ** what readers use (ReadContext) **
+    # ** what readers use; it raises `Untranslatable` for what is not there **
 
     def type(self, name: str) -> TensorType:
+        """The type of a value that is a typed tensor."""
         type_ = self.types.get(name)
         if not isinstance(type_, TensorType):
             raise Untranslatable
         return type_
 
     def array(self, name: str) -> Array:
+        """The contents of a small constant."""
         if name not in self._arrays:
             constant = self.constants.get(name)
             if constant is None or constant.type.static_size() > _READABLE:
@@ -122,6 +128,7 @@ class ImportContext:
         return self._arrays[name]
 
     def dims(self, name: str) -> tuple[Dim, ...]:
+        """An integer vector as dimensions, all of which are known."""
         if name in self._values:
             return tuple(self._values[name].reshape(-1))
         array = self.array(name)
@@ -130,21 +137,25 @@ class ImportContext:
         return tuple(array.reshape(-1).tolist())
 
     def sequence(self, name: str) -> Call | None:
+        """The call that made a sequence."""
         return self._sequences.get(name)
 
     def constant(self, array: Array, out: str | None = None) -> str:
+        """Add a constant and return its name."""
         name = out or self._new_name()
         self._define_constant(name, array_constant(array))
         self._arrays[name] = np.asarray(array)
         return name
 
     def splat(self, value: Array, shape: tuple[int, ...], out: str) -> str:
+        """Add a constant whose elements all equal the scalar ``value``."""
         if value.dtype.kind in "OSU" or min(shape, default=0) < 0:
             raise Untranslatable
         self._define_constant(out, splat_constant(value, shape))
         return out
 
     def alias(self, value: str, out: str) -> str:
+        """Make ``out`` the same value as ``value``."""
         if value not in self.types:
             raise Untranslatable
         sources = (self._call.name or out,)
@@ -156,7 +167,8 @@ class ImportContext:
             self._typer.protos[out] = self._typer.protos[value]
         return out
 
-    def emit(self, op: str, inputs: Iterable[str], out: str | None = None, **attrs: Attr) -> str:
+    def emit(self, op: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
+        """Add a registry node and return its output; without ``out`` the output gets a new name."""
         operands = tuple(inputs)
         definition = get_op(op)
         if not definition.arity[0] <= len(operands) <= definition.arity[1]:
@@ -179,7 +191,8 @@ class ImportContext:
         self.nodes.append(node)
         return name
 
-    def emit_outputs(self, op: str, inputs: Iterable[str], **attrs: Attr) -> None:
+    def emit_outputs(self, op: str, inputs: Iterable[str], **attrs: Any) -> None:
+        """Add a registry node for each output of the call that is read, in their order."""
         operands, outputs = tuple(inputs), get_op(op).outputs
         if len(self._call.outputs) > outputs:
             raise Untranslatable
@@ -219,6 +232,7 @@ class ImportContext:
         return True
 
     def is_expressible(self, source: TensorType, shape: tuple[Dim, ...], op: str) -> bool:
+        """Whether a model can compute ``shape`` as the target of ``op`` on ``source``."""
         if not any(isinstance(d, SymDim) for d in shape):
             return True
         if op == "Expand":

@@ -14,7 +14,13 @@ import numpy as np
 from eqsat_opt.ir.affine import fold_affine, lower_batch_normalisation
 from eqsat_opt.ir.folding import evaluate_opaque, fold, is_deterministic, is_exact
 from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
-from eqsat_opt.ir.handles import array_constant, held_bytes, splat_constant, splat_value
+from eqsat_opt.ir.handles import (
+    array_constant,
+    held_bytes,
+    is_dear,
+    splat_constant,
+    splat_value,
+)
 from eqsat_opt.ir.onnx_import import identity_node
 from eqsat_opt.ir.ops import IllTyped, get_op, with_trait
 from eqsat_opt.ir.quantised import may_fold
@@ -180,8 +186,10 @@ class _Pass:
         results = [self.types.get(name) for name in node.outputs if name]
         given = [c for c in operands if c is not None]
         room = max(FOLDED_BYTES, held_bytes(given))
-        if any(c.type.static_bytes() > room for c in given) or not all(
-            _may_hold(t, room) for t in results
+        if (
+            is_dear(*given)
+            or any(c.type.static_bytes() > room for c in given)
+            or not all(_may_hold(t, room) for t in results)
         ):
             return False
         arrays = evaluate_opaque(

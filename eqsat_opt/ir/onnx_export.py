@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -113,19 +112,19 @@ class _Exporter(ExportContext):
         source = self.source
         main = source.graph if source else None
         functions = [f.clone() for f in source.functions.values()] if source else []
-        used = {""} | {n.domain for n in self._nodes} | {f.domain for f in functions}
-        for owner in (*self._nodes, *functions):
-            used |= {n.domain for n in _nested_nodes(owner)}
         result = onnx_ir.Graph(
             inputs,
             outputs,
             nodes=self._nodes,
             initializers=self._initializers,
             doc_string=main.doc_string if main else None,
-            opset_imports={d: v for d, v in self._imports.items() if d in used},
             name=main.name if main else "graph",
             metadata_props=dict(main.metadata_props) if main else None,
         )
+        owners: list[onnx_ir.Graph | onnx_ir.Function] = [result, *functions]
+        used = {"", *(f.domain for f in functions)}
+        used.update(node.domain for owner in owners for node in owner.all_nodes())
+        result.opset_imports.update({d: v for d, v in self._imports.items() if d in used})
         if source is None:
             return onnx_ir.Model(result, ir_version=self.ir_version, producer_name="eqsat-opt")
         return onnx_ir.Model(
@@ -291,21 +290,3 @@ class _Exporter(ExportContext):
 
     def _source_initializers(self) -> Any:
         return self.source.graph.initializers if self.source else {}
-
-
-def _subgraphs(owner: Any) -> list[Any]:
-    graphs = []
-    for attribute in owner.attributes.values():
-        if attribute.type == onnx_ir.AttributeType.GRAPH and attribute.value is not None:
-            graphs.append(attribute.value)
-        elif attribute.type == onnx_ir.AttributeType.GRAPHS and attribute.value is not None:
-            graphs.extend(attribute.value)
-    return graphs
-
-
-def _nested_nodes(owner: Any) -> Iterable[onnx_ir.Node]:
-    if isinstance(owner, onnx_ir.Function):
-        yield from owner.all_nodes()
-        return
-    for graph in _subgraphs(owner):
-        yield from graph.all_nodes()

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import onnx_ir
 
 import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
@@ -35,6 +34,7 @@ from eqsat_opt.ir.onnx_load import (
     topological_nodes,
 )
 from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
+from eqsat_opt.ir.onnx_types import standard_schema
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.quantised import quantised_units
 from eqsat_opt.ir.types import DTYPE_NAMES, TensorType, ValueType, numpy_dtype
@@ -170,17 +170,11 @@ class _Importer(ImportContext):
             if reader is not None and node in self._units:
                 self._enter_opaque(node, self._read_types(node, reader))
                 return
-            if reader is not None and self._is_standard(node) and self._read(node, reader):
+            # Some runtimes run more operators than the operator set has.
+            is_standard = standard_schema(node.op_type, self.opset) is not None
+            if reader is not None and is_standard and self._read(node, reader):
                 return
         self._enter_opaque(node)
-
-    def _is_standard(self, node: onnx_ir.Node) -> bool:
-        """Whether the operator set has the operator: some runtimes run more than it has."""
-        try:
-            onnx.defs.get_schema(node.op_type, self.opset, "")
-        except onnx.defs.SchemaError:
-            return False
-        return True
 
     def _contradiction(self, node: onnx_ir.Node) -> str:
         names = ["" if value is None else value.name or "" for value in node.inputs]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +17,15 @@ import numpy.typing as npt
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.dims import Dim
 from eqsat_opt.ir.graph import Node
-from eqsat_opt.ir.types import DTYPE_NAMES, TensorType
+from eqsat_opt.ir.types import DTYPE_NAMES
 
 __all__ = [
     "READERS",
     "WRITERS",
     "Array",
     "Call",
-    "ReadContext",
     "Reader",
     "Untranslatable",
-    "WriteContext",
     "Writer",
     "expect",
     "literal_ints",
@@ -38,6 +36,7 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+F = TypeVar("F")
 
 
 class Untranslatable(Exception):
@@ -75,96 +74,11 @@ class Call:
         return self.attrs.get(name, default)
 
 
-class ReadContext(Protocol):
-    """The interface for readers while a model is imported.
+Reader = Callable[[Call, Any], object]
+"""Of a call and the :class:`~eqsat_opt.ir.import_context.ImportContext`."""
 
-    Attributes:
-        opset: of the default domain.
-        exact: whether every bit counts.
-    """
-
-    opset: int
-    exact: bool
-
-    def type(self, name: str) -> TensorType:
-        """The type of a value; raises :class:`Untranslatable` for what is not a typed tensor."""
-        ...
-
-    def array(self, name: str) -> Array:
-        """The contents of a small constant; raises :class:`Untranslatable` for anything else."""
-        ...
-
-    def dims(self, name: str) -> tuple[Dim, ...]:
-        """An integer vector as dimensions; raises :class:`Untranslatable` if one is unknown."""
-        ...
-
-    def emit(self, op: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
-        """Add a registry node and return its output; without ``out`` the output gets a new name."""
-        ...
-
-    def emit_outputs(self, op: str, inputs: Iterable[str], **attrs: Any) -> None:
-        """Add a registry node for each output of the call that is read, in their order."""
-        ...
-
-    def constant(self, array: Array, out: str | None = None) -> str:
-        """Add a constant and return its name."""
-        ...
-
-    def splat(self, value: Array, shape: tuple[int, ...], out: str) -> str:
-        """Add a constant whose elements all equal the scalar ``value``."""
-        ...
-
-    def alias(self, value: str, out: str) -> str:
-        """Make ``out`` the same value as ``value``."""
-        ...
-
-    def sequence(self, name: str) -> Call | None:
-        """The call that made a sequence."""
-        ...
-
-    def is_expressible(self, source: TensorType, shape: tuple[Dim, ...], op: str) -> bool:
-        """Whether a model can compute ``shape`` as the target of ``op`` on ``source``."""
-        ...
-
-
-class WriteContext(Protocol):
-    """The interface for writers while a model is exported."""
-
-    opset: int
-
-    def type(self, name: str) -> TensorType:
-        """The type of a value, intermediate ones of this export excluded."""
-        ...
-
-    def op(self, op_type: str, inputs: Iterable[str], out: str | None = None, **attrs: Any) -> str:
-        """Add an ONNX node and return its output; without ``out`` the output gets a new name."""
-        ...
-
-    def op_of_several(
-        self, op_type: str, inputs: Iterable[str], outputs: Iterable[str], **attrs: Any
-    ) -> None:
-        """Add an ONNX node with these outputs; one without a name gets a new one."""
-        ...
-
-    def constant(self, array: Array) -> str:
-        """Add an initializer, shared between equal arrays, and return its name."""
-        ...
-
-    def is_original(self, node: Node, op_type: str) -> bool:
-        """Whether the model itself has ``node`` as this ONNX operator."""
-        ...
-
-    def original_constant(self, node: Node, op_type: str, index: int) -> Array | None:
-        """A constant operand of ``node`` in the model, if :meth:`is_original`."""
-        ...
-
-    def shape_value(self, shape: tuple[Dim, ...]) -> str:
-        """An ``int64`` vector that holds ``shape``, computed from other shapes at run time."""
-        ...
-
-
-Reader = Callable[[Call, ReadContext], object]
-Writer = Callable[[Node, WriteContext], object]
+Writer = Callable[[Node, Any], object]
+"""Of a node and the :class:`~eqsat_opt.ir.export_context.ExportContext`."""
 
 READERS: dict[str, Reader] = {}
 """ONNX operator (default domain, opset 7 and later) to reader."""
@@ -173,30 +87,25 @@ WRITERS: dict[str, Writer] = {}
 """Registry operator to writer."""
 
 
-def reads(*op_types: str) -> Callable[[Reader], Reader]:
-    """Register a reader for ONNX operators."""
-
-    def add(reader: Reader) -> Reader:
-        for op_type in op_types:
-            if op_type in READERS:
-                raise ValueError(f"ONNX operator {op_type} has two readers")
-            READERS[op_type] = reader
-        return reader
+def _registered(table: dict[str, F], names: Iterable[str], what: str) -> Callable[[F], F]:
+    def add(function: F) -> F:
+        for name in names:
+            if name in table:
+                raise ValueError(f"{what} {name} has two functions")
+            table[name] = function
+        return function
 
     return add
+
+
+def reads(*op_types: str) -> Callable[[Reader], Reader]:
+    """Register a reader for ONNX operators."""
+    return _registered(READERS, op_types, "the reader of")
 
 
 def writes(*ops: str) -> Callable[[Writer], Writer]:
     """Register a writer for registry operators."""
-
-    def add(writer: Writer) -> Writer:
-        for op in ops:
-            if op in WRITERS:
-                raise ValueError(f"registry operator {op} has two writers")
-            WRITERS[op] = writer
-        return writer
-
-    return add
+    return _registered(WRITERS, ops, "the writer of")
 
 
 def expect(condition: bool) -> None:

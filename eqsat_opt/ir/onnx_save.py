@@ -124,7 +124,7 @@ def serialised(model: onnx_ir.Model) -> bytes:
 
 
 class DataFile:
-    """A file that tensors are written to, each where a page begins, and none of a file twice.
+    """A file that tensors are written to, each where a page begins, and none twice.
 
     Args:
         file: open for writing.
@@ -136,7 +136,8 @@ class DataFile:
         self.name = name
         self._file = file
         self._state = hashlib.sha256() if is_digested else None
-        self._places: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self._places: dict[tuple[str | int, ...], tuple[int, int]] = {}
+        self._written: list[Any] = []
 
     @property
     def digest(self) -> str:
@@ -155,18 +156,18 @@ class DataFile:
 
     def append(self, tensor: Any) -> tuple[int, int]:
         """Write a tensor; returns offset and length in bytes."""
-        key = None
+        key: tuple[str | int, ...] = (id(tensor),)
         if isinstance(tensor, onnx_ir.ExternalTensor):
             key = (os.path.realpath(tensor.path), tensor.offset or 0, tensor.nbytes)
-            if key in self._places:
-                return self._places[key]
+        if key in self._places:
+            return self._places[key]
         sink: Any = self._file if self._state is None else self
         sink.write(b"\0" * (-self.size % _ALIGNMENT))
         offset = self.size
         tensor.tofile(sink)
         place = (offset, self.size - offset)
-        if key is not None:
-            self._places[key] = place
+        self._places[key] = place
+        self._written.append(tensor)  # or another tensor might come to have its identity
         return place
 
     def flush(self) -> None:

@@ -32,11 +32,7 @@ class GraphWriter:
         self._kept: set[str] = set()
 
     def preferred(self, values: Mapping[str, int]) -> dict[int, str]:
-        """The name that each value should keep: one that others rely on if it has several.
-
-        Args:
-            values: names of the original to the numbers of their values.
-        """
+        """The name that each value should keep: one that others rely on if it has several."""
         original, names = self.original, dict[int, str]()
         for name in sorted(values, key=lambda name: name not in original.pinned):
             if name in original.types and name not in original.constants:
@@ -65,10 +61,7 @@ class GraphWriter:
     def opaque(self, node: Node, inputs: Iterable[str], captured: Sequence[str]) -> None:
         """Append an opaque node of the original.
 
-        Args:
-            node: as the original has it.
-            inputs: what it reads now, without absent inputs.
-            captured: present names of the values that its subgraphs read.
+        `captured` are the present names of what its subgraphs read.
         """
         for name, found in zip(filter(None, node.captures), captured, strict=True):
             # Two values of the model may have become one; subgraphs know both by name.

@@ -95,10 +95,6 @@ def size_sets(
 ) -> tuple[Sizes, ...]:
     """Sizes for every set that is given, and one set of assumptions if none is.
 
-    Args:
-        graph: the model.
-        given: sets of sizes; input name to shape, or symbol to size.
-
     Raises:
         OptionError: a name is unknown, or a shape does not fit its input.
     """
@@ -158,10 +154,6 @@ def _accepts(graph: Graph, number: int, sizes: Mapping[str, int]) -> bool:
 
 def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -> dict[str, int]:
     """Symbol to size.
-
-    Args:
-        graph: whose inputs have the symbols.
-        given: input name to shape, or symbol to size.
 
     Raises:
         OptionError: a name is unknown, or a shape does not fit its input.

@@ -40,10 +40,6 @@ def _node_lists(model: onnx.ModelProto) -> Iterator[Any]:
                     pending.extend(attribute.graphs)
 
 
-def _has_sparse(model: onnx.ModelProto) -> bool:
-    return next(_sparse_tensors(model), None) is not None
-
-
 def _sparse_tensors(model: onnx.ModelProto) -> Iterator[onnx.SparseTensorProto]:
     for owner in _node_lists(model):
         if isinstance(owner, onnx.GraphProto):
@@ -98,7 +94,7 @@ def hide_sparse(model: onnx.ModelProto, base: str = "", home: str = "") -> onnx.
         base: the folder that external data of sparse tensors lie in; they are read in.
         home: another one, where links from the first may lead.
     """
-    if not _has_sparse(model):
+    if next(_sparse_tensors(model), None) is None:
         return model
     hidden = onnx.ModelProto()
     hidden.CopyFrom(model)

@@ -31,10 +31,6 @@ _SLACK = 4
 def admit(rules: Sequence[Rule], beside: Path | None = None) -> str:
     """Verify rules, or refuse them.
 
-    Args:
-        rules: of one rulebook.
-        beside: file of certificates that came with them.
-
     Returns:
         What the user should know of that file; empty if there is nothing.
 

@@ -17,8 +17,15 @@ from eqsat_opt.files import write_whole
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.proving.certificates.certificate import Certificate, Direction
 from eqsat_opt.proving.selection import Standing, standings
-from eqsat_opt.rules.constants import closed_form
-from eqsat_opt.rules.glossary import CONDITIONS, LEVELS, NUMERICS, OPERANDS, OPERATORS, PHASES
+from eqsat_opt.rules.glossary import (
+    CONDITIONS,
+    LEVELS,
+    NUMERICS,
+    OPERANDS,
+    OPERATORS,
+    PHASES,
+    closed_form,
+)
 from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rule import Phase, Rule
 from eqsat_opt.rules.term import Condition

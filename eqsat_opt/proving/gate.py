@@ -181,10 +181,7 @@ def _reason(way: Rule, seed: int, max_points: int) -> str:
 def certify_exact(rule: Rule, *, seed: int = 0, max_points: int = THOROUGH_POINTS) -> Certificate:
     """A certificate of level 1, or 0 where only floating point accepts the rule.
 
-    Args:
-        rule: in any direction.
-        seed: of instances and values.
-        max_points: instances per direction; fewer will do for a rule that is also proven.
+    `max_points` instances per direction; fewer will do for a rule that is also proven.
 
     Raises:
         RuleRefuted: the rule is wrong, was not exercised, depends on the rank in a way that a few

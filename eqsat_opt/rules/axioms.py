@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from eqsat_opt.errors import RuleError
-from eqsat_opt.rules.library import families
+from eqsat_opt.rules.library import book
 from eqsat_opt.rules.rule import Rule
 
 __all__ = ["EQUATIONS", "axioms"]
@@ -47,17 +47,14 @@ EQUATIONS: Mapping[str, tuple[str, ...]] = MappingProxyType({
 def axioms(equations: Sequence[str] | None = None) -> tuple[Rule, ...]:
     """The rules that state the given equations (all 23 if ``None``), each once.
 
-    Args:
-        equations: keys of :data:`EQUATIONS`, or names of rules of the book.
-
     Raises:
         RuleError: for a name that is neither.
     """
-    book = {rule.name: rule for rules in families().values() for rule in rules}
+    known = book()
     chosen: dict[str, Rule] = {}
     for equation in EQUATIONS if equations is None else equations:
         for name in EQUATIONS.get(equation, (equation,)):
-            if name not in book:
+            if name not in known:
                 raise RuleError(f"no equation or rule {name!r}; see `eqsat-opt rules list`")
-            chosen[name] = book[name]
+            chosen[name] = known[name]
     return tuple(chosen.values())

@@ -200,10 +200,7 @@ def holds(
 ) -> bool:
     """Whether a condition is true; where it needs a size that is symbolic, it is not.
 
-    Args:
-        condition: of the rule.
-        bindings: of its variables.
-        related: decides ``distinct`` and ``follows``, given the kind and two tensor variables.
+    `related` decides ``distinct`` and ``follows``, given the kind and two tensor variables.
     """
     args = condition.args
     try:

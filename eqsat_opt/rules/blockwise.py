@@ -78,6 +78,12 @@ def _meets(form: Blockwise, operand: Var, others: Mapping[str, Any]) -> tuple[Co
     return tuple(form.alike(operand, **others))
 
 
+def _of_two(form: Blockwise, x: Var, y: Var, others: Mapping[str, Any]) -> Sides:
+    """The conditions on two blocks, each once."""
+    of_y = (c for c in _meets(form, y, others) if _names(c, y))
+    return *_meets(form, x, others), *of_y, *form.shapes(x, y)
+
+
 def merged_siblings(name: str, doc: str, form: Blockwise, reason: str = "") -> Rule:
     """F(x), F(y) are slices of F(concat(x, y)): one operator instead of two."""
 
@@ -92,9 +98,7 @@ def merged_siblings(name: str, doc: str, form: Blockwise, reason: str = "") -> R
             (_apply(form, x, others), _apply(form, y, others)),
             (slice_(both, outer, 0, size), slice_(both, outer, size, size + more)),
             order.because(reason) if reason else order,
-            *_meets(form, x, others),
-            *(c for c in _meets(form, y, others) if _names(c, y)),
-            *form.shapes(x, y),
+            *_of_two(form, x, y, others),
         )
 
     return declared(name, doc, _kinds(form, 2), sides, phase=Phase.SIBLINGS)
@@ -111,24 +115,18 @@ def _concatenated(form: Blockwise, variables: Mapping[str, Any]) -> tuple[Term, 
     x, y = (variables[n] for n in form.operand)
     others = _others(form, variables)
     apart = concat(_apply(form, x, others), _apply(form, y, others), form.outer(**others))
-    conditions = (
-        *_meets(form, x, others),
-        *(c for c in _meets(form, y, others) if _names(c, y)),
-        *form.shapes(x, y),
-    )
-    return apart, _apply(form, concat(x, y, form.inner(**others)), others), conditions
+    together = _apply(form, concat(x, y, form.inner(**others)), others)
+    return apart, together, _of_two(form, x, y, others)
 
 
-def gathered(
-    name: str, doc: str, form: Blockwise, *, phase: Phase = Phase.EXPLORE, both_ways: bool = False
-) -> Rule:
+def gathered(name: str, doc: str, form: Blockwise, *, both_ways: bool = False) -> Rule:
     """concat(F(x), F(y)) = F(concat(x, y)), read from left to right unless ``both_ways``."""
 
     def sides(variables: Mapping[str, Any]) -> Sides:
         apart, together, conditions = _concatenated(form, variables)
         return apart, together, *conditions
 
-    return declared(name, doc, _kinds(form, 2), sides, phase=phase, bidirectional=both_ways)
+    return declared(name, doc, _kinds(form, 2), sides, bidirectional=both_ways)
 
 
 def scattered(name: str, doc: str, form: Blockwise) -> Rule:
@@ -149,18 +147,14 @@ def _sliced(form: Blockwise, variables: Mapping[str, Any]) -> tuple[Term, Term, 
     return inside, outside, _meets(form, x, others)
 
 
-def outward(
-    name: str, doc: str, form: Blockwise, *, phase: Phase = Phase.EXPLORE, both_ways: bool = False
-) -> Rule:
+def outward(name: str, doc: str, form: Blockwise, *, both_ways: bool = False) -> Rule:
     """F(slice(x)) = slice(F(x)): parts of one operand share one operator."""
 
     def sides(variables: Mapping[str, Any]) -> Sides:
         inside, outside, conditions = _sliced(form, variables)
         return inside, outside, *conditions
 
-    return declared(
-        name, doc, _kinds(form, 1, "lo", "hi"), sides, phase=phase, bidirectional=both_ways
-    )
+    return declared(name, doc, _kinds(form, 1, "lo", "hi"), sides, bidirectional=both_ways)
 
 
 def inward(name: str, doc: str, form: Blockwise, *, phase: Phase = Phase.EXPLORE) -> Rule:

@@ -24,16 +24,6 @@ def declared(
 ) -> Rule:
     """Make a rule as ``@rule`` does, of a function of ``kinds`` that returns ``sides``.
 
-    Args:
-        name: ``family/name``.
-        doc: what it says and when it pays.
-        kinds: variable name to annotation.
-        sides: from the variables by name to both sides and the conditions.
-        numerics: class of the floating point change.
-        phase: where it runs.
-        bidirectional: whether it is read both ways.
-        backward: class of the right to left reading, where it is another one.
-
     Raises:
         RuleError: as ``@rule`` does.
     """

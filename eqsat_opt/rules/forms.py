@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat_opt.rules.blockwise import Blockwise
-from eqsat_opt.rules.term import Condition, Expr, Function, Term, Var, is_float, ops
+from eqsat_opt.rules.term import Condition, Expr, Term, Var, is_float, ops
 
 __all__ = [
     "AVERAGE_POOL",
@@ -119,12 +119,8 @@ SAMPLES = Blockwise(
 # Others -------------------------------------------------------------------------------------------
 
 
-def _mapped(x: Term, f: Function) -> Term:
-    return f(x)
-
-
 MAPPED = Blockwise(
-    apply=_mapped,
+    apply=lambda x, f: f(x),
     others={"f": "Func"},
     inner=lambda f, axis: axis,
     outer=lambda f, axis: axis,

@@ -58,12 +58,7 @@ def book() -> dict[str, Rule]:
 
 
 def unknown_rule(name: str, further: str) -> RuleError:
-    """The error message for a name that no rule and no family has.
-
-    Args:
-        name: as it was given.
-        further: what can be done.
-    """
+    """The error message for a name that no rule and no family has."""
     known = (*book(), *FAMILIES, *installed_rulebooks())
     close = get_close_matches(name.removesuffix("-reversed"), known)
     hint = f"did you mean {', '.join(close)}? " if close else ""

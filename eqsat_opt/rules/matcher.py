@@ -69,9 +69,7 @@ class Match:
 class Matcher:
     """Finds matches of many rules in one graph; the indices are built once.
 
-    Args:
-        graph: the graph.
-        orders: in which orders of its operands a node is read; as it is written, unless given.
+    A node is read in the ``orders`` of its operands; as it is written, unless given.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Any
 
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.rules.bindings import Bindings, Undefined, size
-from eqsat_opt.rules.library import families
+from eqsat_opt.rules.library import book
 from eqsat_opt.rules.matcher import Matcher, Refusal
 from eqsat_opt.rules.patterns import in_any_order, leaves
 from eqsat_opt.rules.rule import Rule, directed
@@ -73,16 +73,14 @@ def near_misses(
     A place where a rule applies in one way is not listed for another way in which it misses. Where
     it misses in several ways, the one counts in which most of its conditions hold.
 
-    Args:
-        graphs: a value of one name is one place in all of them.
-        rules: read in all their directions, and in other orders of commuting operands.
-        time_limit_s: seconds; rules that are not reached are left out.
+    Rules are read in all their directions and orders of commuting operands; those that are not
+    reached in time are left out. A value of one name is one place in all graphs.
     """
     deadline = time.monotonic() + time_limit_s
     matchers = [Matcher(graph, in_any_order) for graph in graphs]
-    book = {rule.name for family in families().values() for rule in family}
+    known = book()
     found: list[NearMiss] = []
-    for rule in directed(sorted(rules, key=lambda rule: rule.base in book)):
+    for rule in directed(sorted(rules, key=lambda rule: rule.base in known)):
         if time.monotonic() > deadline:
             break
         found += _of_rule(matchers, rule, deadline)

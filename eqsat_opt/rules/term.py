@@ -34,6 +34,7 @@ __all__ = [
     "ops",
     "parts",
     "real",
+    "shown",
     "slice_",
     "sqrt",
 ]
@@ -49,6 +50,15 @@ ConditionKind = Literal[
 ]
 
 
+def _arithmetic(kind: SizeKind, swapped: bool = False) -> Callable[[Expr, Size], Expr]:
+    """An operator of expressions; ``swapped`` has the operand first that stands second."""
+
+    def combine(self: Expr, other: Size) -> Expr:
+        return Expr(kind, (expr(other), self) if swapped else (self, expr(other)))
+
+    return combine
+
+
 @dataclass(frozen=True, eq=False)
 class Expr:
     """A symbolic attribute or size: literal, attribute variable, extent, or arithmetic on those.
@@ -59,32 +69,11 @@ class Expr:
     kind: SizeKind
     args: tuple[Any, ...]
 
-    def __add__(self, other: Size) -> Expr:
-        return Expr("+", (self, expr(other)))
-
-    def __sub__(self, other: Size) -> Expr:
-        return Expr("-", (self, expr(other)))
-
-    def __rsub__(self, other: Size) -> Expr:
-        return Expr("-", (expr(other), self))
-
-    def __mul__(self, other: Size) -> Expr:
-        return Expr("*", (self, expr(other)))
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Size) -> Expr:
-        return Expr("/", (self, expr(other)))
-
-    def __rtruediv__(self, other: Size) -> Expr:
-        return Expr("/", (expr(other), self))
-
-    def __floordiv__(self, other: Size) -> Expr:
-        return Expr("//", (self, expr(other)))
-
-    def __rfloordiv__(self, other: Size) -> Expr:
-        return Expr("//", (expr(other), self))
+    __add__, __radd__ = _arithmetic("+"), _arithmetic("+")
+    __sub__, __rsub__ = _arithmetic("-"), _arithmetic("-", swapped=True)
+    __mul__, __rmul__ = _arithmetic("*"), _arithmetic("*")
+    __truediv__, __rtruediv__ = _arithmetic("/"), _arithmetic("/", swapped=True)
+    __floordiv__, __rfloordiv__ = _arithmetic("//"), _arithmetic("//", swapped=True)
 
     def __mod__(self, other: Size) -> Expr:
         return self - self // other * other
@@ -276,11 +265,12 @@ class Apply(Term):
             return f"({self.args[0]} {infix} {self.args[1]})"
         if self.op == MAP:
             return f"{self.attrs['f']}({self.args[0]})"
-        attrs = [f"{k}={_show(v)}" for k, v in self.attrs.items()]
+        attrs = [f"{k}={shown(v)}" for k, v in self.attrs.items()]
         return f"{self.op}({', '.join([*map(str, self.args), *attrs])})"
 
 
-def _show(value: AttrPattern) -> str:
+def shown(value: object) -> str:
+    """A value, or a list of values in parentheses."""
     return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
 
 

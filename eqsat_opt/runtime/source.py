@@ -10,7 +10,16 @@ import onnx
 
 from eqsat_opt.errors import ModelError, reason
 
-__all__ = ["Feeds", "ModelSource", "OpenRunner", "RaceRunner", "Runner", "read_structure"]
+__all__ = [
+    "Feeds",
+    "ModelSource",
+    "OpenRunner",
+    "RaceRunner",
+    "Runner",
+    "Runtime",
+    "Setting",
+    "read_structure",
+]
 
 ModelSource: TypeAlias = onnx.ModelProto | str | os.PathLike[str] | bytes
 """A model in memory, its file, or its serialised bytes. Weights of a file stay mapped."""
@@ -47,6 +56,53 @@ class RaceRunner(Runner, Protocol):
 
 OpenRunner: TypeAlias = Callable[[], RaceRunner]
 """Makes a fresh runner; one that cannot be made is a `RuntimeFailed`."""
+
+
+Setting: TypeAlias = Mapping[str, Any]
+"""How a runtime runs a model, as JSON values by name; empty is as it comes."""
+
+
+class Runtime(Protocol):
+    """What runs a whole model: one more entrant of a race, whatever is behind it."""
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+
+    def missing(self) -> str:
+        """Why it cannot run here, as a sentence without a period; empty if it can.
+
+        It is asked often, and before anything of the runtime is loaded.
+        """
+
+    def facts(self) -> Mapping[str, str | int]:
+        """Versions and the like, by name: where one of them differs, a measured choice is void."""
+
+    def settings(self, model: ModelSource, custom_ops: Sequence[str] = ()) -> Sequence[Setting]:
+        """Settings that are worth a race for a model, beside the empty one.
+
+        Raises:
+            RuntimeFailed: it refuses the model.
+        """
+
+    def open(
+        self,
+        model: ModelSource,
+        threads: int,
+        setting: Setting,
+        custom_ops: Sequence[str] = (),
+    ) -> RaceRunner:
+        """Load a model.
+
+        Args:
+            model: with its data inside, or a file.
+            threads: to use, exactly.
+            setting: one of `settings`, or the empty one.
+            custom_ops: libraries of operators that were built for onnxruntime.
+
+        Raises:
+            RuntimeFailed: it is missing, or refuses the model or the setting.
+        """
 
 
 def read_structure(source: ModelSource) -> onnx.ModelProto:

@@ -20,11 +20,7 @@ _MODULUS = 1 << 64
 
 
 class TasoHash:
-    """TASO's hash of graphs over one set of terms.
-
-    Args:
-        known: terms that are kept; what each adds to a hash is computed once.
-    """
+    """TASO's hash of graphs over one set of terms."""
 
     def __init__(self, known: Mapping[bytes, Term]) -> None:
         self._known = known

@@ -8,9 +8,10 @@ rewrite, too, is made once and serves every graph in which its roots live.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import permutations
 
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.ops import IllTyped
@@ -37,6 +38,8 @@ class Rewrite:
     Attributes:
         rule: name of the directed rule.
         number: of the rule, in the order in which they were given.
+        site: keys of the terms that the roots of its left side met; with `number`, what it is.
+        meets: keys of all terms that the left side met, and of the values of its variables.
         roots: keys of the terms that are replaced.
         results: keys of what replaces them.
         made: terms of the right side, operands first; some may exist already.
@@ -45,6 +48,8 @@ class Rewrite:
 
     rule: str
     number: int
+    site: tuple[bytes, ...]
+    meets: frozenset[bytes]
     roots: tuple[bytes, ...]
     results: tuple[bytes, ...]
     made: tuple[Term, ...]
@@ -83,17 +88,18 @@ def _indexed(rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...], Mapping[str, Se
 class Matching:
     """Finds the rewrites of one set of rules in graphs over one set of terms.
 
-    Args:
-        terms: of the search.
-        rules: read both ways where they are bidirectional.
+    Attributes:
+        compared: how often a left side was compared with a term.
     """
 
     def __init__(self, terms: Terms, rules: Sequence[Rule]) -> None:
+        self.compared = 0
         self._terms = terms
         self._rules, self._roots = _indexed(tuple(rules))
         # By number: rules whose matches depend on one term alone, and the others.
         self._ordered = [[c for c in one.when if c.kind == "follows"] for one in self._rules]
         numbers = range(len(self._rules))
+        self._depth = max((_depth(root) for rule in self._rules for root in rule.lhs), default=0)
         self._joint = [n for n in numbers if len(self._rules[n].lhs) > 1 or self._ordered[n]]
         self._single = frozenset(numbers).difference(self._joint)
         # What a term looks like from above to the rules, or the roots of rules, that may meet it.
@@ -118,12 +124,63 @@ class Matching:
             for rewrite in self._at_term(term)
         ]
         if self._joint:
-            place = {**self._terms.rank}
-            for key in graph.order:
-                place.setdefault(key, len(place))
-            found += self._at_several(live, place)
+            found += self._at_several(live, self._place(graph))
         found.sort(key=lambda one: one.number)
         return found
+
+    def around(self, graph: TermGraph, touched: Set[bytes]) -> list[Rewrite]:
+        """The rewrites of ``graph`` that meet any of some terms, in the order of `rewrites`.
+
+        Only terms near these are compared with rules.
+        """
+        self._forget()
+        known = self._terms.known
+        near = set(touched)
+        for _ in range(self._depth):
+            near.update(key for key in graph.order if not near.isdisjoint(known[key].operands))
+        live = [known[key] for key in graph.order if key in near]
+        found = [
+            rewrite
+            for term in live
+            if term.operands and not term.const
+            for rewrite in self._at_term(term)
+        ]
+        if self._joint:
+            place = self._place(graph)
+            numbers = {number for term in live for number, _ in self._fitting_at(term)}
+            whole = [known[key] for key in graph.order] if numbers else []
+            found += self._at_several(whole, place, numbers)
+        found.sort(key=lambda one: one.number)
+        return [one for one in found if not touched.isdisjoint(one.meets)]
+
+    def at(self, number: int, site: Sequence[bytes], graph: TermGraph) -> Rewrite | None:
+        """The rewrite of one rule at one place of ``graph``, in whatever order of its roots."""
+        live = set(graph.order)
+        if not live.issuperset(site):
+            return None
+        if number in self._single:
+            term = self._terms.known[site[0]]
+            if not term.operands or term.const:
+                return None
+            if term.key in self._at:
+                return next((one for one in self._at[term.key] if one.number == number), None)
+            binding = self._bound_at(number, 0, term.key)
+            return None if binding is None else self._rewrite(number, (binding,))
+        place = self._place(graph)
+        for roots in permutations(site):
+            parts = [self._bound_at(number, index, key) for index, key in enumerate(roots)]
+            bound = [[part] for part in parts if part is not None]
+            if len(bound) == len(parts):
+                for rewrite in self._joined(number, bound, place):
+                    return rewrite
+        return None
+
+    def _place(self, graph: TermGraph) -> Mapping[bytes, int]:
+        """Where terms stand: inputs and constants as in the original, all else as in ``graph``."""
+        place = {**self._terms.rank}
+        for key in graph.order:
+            place.setdefault(key, len(place))
+        return place
 
     def _look(self, term: Term) -> _Look:
         known = self._terms.known
@@ -141,6 +198,7 @@ class Matching:
 
     def _bind(self, number: int, index: int, key: bytes) -> Binding[bytes] | None:
         """What a root of a rule binds at a term, which is computed in one way."""
+        self.compared += 1
         return next(iter(match(self._rules[number].lhs[index], self._terms, key)), None)
 
     # One root -------------------------------------------------------------------------------------
@@ -159,27 +217,40 @@ class Matching:
 
     # Several roots --------------------------------------------------------------------------------
 
-    def _at_several(self, live: Sequence[Term], place: Mapping[bytes, int]) -> list[Rewrite]:
+    def _fitting_at(self, term: Term) -> Sequence[tuple[int, int]]:
+        """Rules of several roots, and which of their roots may meet a term."""
+        if not term.operands:
+            return ()
+        look = self._look(term)
+        if look not in self._fitting_roots:
+            self._fitting_roots[look] = [
+                (root.number, root.index)
+                for root in self._meeting(look)
+                if root.number not in self._single
+            ]
+        return self._fitting_roots[look]
+
+    def _bound_at(self, number: int, index: int, key: bytes) -> Binding[bytes] | None:
+        where = (number, index, key)
+        if where not in self._bound:
+            self._bound[where] = self._bind(*where)
+        return self._bound[where]
+
+    def _at_several(
+        self, live: Sequence[Term], place: Mapping[bytes, int], numbers: Set[int] | None = None
+    ) -> list[Rewrite]:
+        """Rewrites at terms of ``live``, of the rules ``numbers`` if these are given."""
         found: dict[int, list[list[Binding[bytes]]]] = {
-            number: [[] for _ in self._rules[number].lhs] for number in self._joint
+            number: [[] for _ in self._rules[number].lhs]
+            for number in self._joint
+            if numbers is None or number in numbers
         }
         for term in live:
-            if not term.operands:
-                continue
-            look = self._look(term)
-            if look not in self._fitting_roots:
-                self._fitting_roots[look] = [
-                    (root.number, root.index)
-                    for root in self._meeting(look)
-                    if root.number not in self._single
-                ]
-            for number, index in self._fitting_roots[look]:
-                key = (number, index, term.key)
-                if key not in self._bound:
-                    self._bound[key] = self._bind(*key)
-                binding = self._bound[key]
-                if binding is not None:
-                    found[number][index].append(binding)
+            for number, index in self._fitting_at(term):
+                if number in found:
+                    binding = self._bound_at(number, index, term.key)
+                    if binding is not None:
+                        found[number][index].append(binding)
         return [
             rewrite
             for number, bindings in found.items()
@@ -257,6 +328,8 @@ class Matching:
         return Rewrite(
             rule=rule.name,
             number=number,
+            site=tuple(part.root for part in parts),
+            meets=frozenset(key for part in parts for key in (*part.covered, *values.values())),
             roots=tuple(old.key for old, _ in changed),
             results=tuple(new.key for _, new in changed),
             made=made,
@@ -294,6 +367,11 @@ class _Builder:
             op, attributes(**values), operands, sources=self._sources, rules=(self._rule,)
         )
         return self.made.setdefault(term.key, term)
+
+
+def _depth(pattern: Pattern) -> int:
+    """How many operators lie between the root of a pattern and a variable, the root included."""
+    return 1 + max(map(_depth, pattern.args), default=0) if isinstance(pattern, Apply) else 0
 
 
 def _follows(

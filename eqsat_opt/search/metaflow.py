@@ -118,9 +118,9 @@ class _Run:
     def _graph_of(self, step: _Step) -> TermGraph:
         if step.parent is None or step.rewrite is None:
             return self._start
-        graph, new = rewritten(self._terms, step.parent.graph, step.rewrite)
-        self._terms.remember(new.values())
-        return graph
+        made = rewritten(self._terms, step.parent.graph, step.rewrite)
+        self._terms.remember(made.new.values())
+        return made.graph
 
     def _expand(self, visited: _Visited) -> bool:
         """Try every substitution on a graph; whether there was time to."""
@@ -155,9 +155,9 @@ class _Run:
         if self._taso is None:
             trial = bench.attempt(rewrite)
             return trial, trial.key
-        graph, new = rewritten(self._terms, bench.graph, rewrite)
-        trial = Trial(graph.key, graph.cost_ps, graph.size)
-        return trial, self._taso(graph, new)
+        made = rewritten(self._terms, bench.graph, rewrite)
+        trial = Trial(made.graph.key, made.graph.cost_ps, made.graph.size)
+        return trial, self._taso(made.graph, made.new)
 
     def result(self) -> SearchResult:
         """Search, and build the best graph."""
@@ -177,6 +177,7 @@ class _Run:
             tried=self._tried,
             duplicates=self._duplicates,
             pruned=self._pruned,
+            compared=self._matching.compared,
             stopped_by=stopped_by,
             time_s=self._elapsed(),
         )

@@ -8,7 +8,11 @@ from importlib.metadata import entry_points
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from eqsat_opt.errors import OptionError
+from eqsat_opt.search.dpp import Dpp
+from eqsat_opt.search.enumeration import Enumeration
 from eqsat_opt.search.metaflow import MetaFlow
+from eqsat_opt.search.pruning import Pruning
+from eqsat_opt.search.sampling import Sampling
 from eqsat_opt.search.search import Search
 
 __all__ = ["GROUP", "make_search", "search_names"]
@@ -16,7 +20,7 @@ __all__ = ["GROUP", "make_search", "search_names"]
 GROUP = "eqsat_opt.searches"
 """Entry points of packages: a name, and the class of a search."""
 
-_OWN: tuple[type[Search], ...] = (MetaFlow,)
+_OWN: tuple[type[Search], ...] = (MetaFlow, Enumeration, Pruning, Dpp, Sampling)
 
 
 def search_names() -> tuple[str, ...]:
@@ -27,10 +31,6 @@ def search_names() -> tuple[str, ...]:
 
 def make_search(name: str, parameters: Mapping[str, Any]) -> Search:
     """A search with some parameters of its own and defaults for the others.
-
-    Args:
-        name: one of :func:`search_names`.
-        parameters: by name; a text is read as what the parameter is.
 
     Raises:
         OptionError: there is no such search or parameter, a value has no meaning, or an installed

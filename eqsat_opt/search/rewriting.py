@@ -7,7 +7,7 @@ new keys. So a trial builds no graph; that is done when a search returns to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -15,7 +15,7 @@ from eqsat_opt.ir.canonical import KEY_BYTES, graph_key
 from eqsat_opt.search.matching import Rewrite
 from eqsat_opt.search.terms import Term, TermGraph, Terms
 
-__all__ = ["Trial", "Workbench", "rewritten"]
+__all__ = ["Rewritten", "Trial", "Workbench", "rewritten"]
 
 _REMEMBERED = 1_000_000
 """Entries of cached cones, so that a graph of thousands of operators does not fill the memory."""
@@ -30,10 +30,23 @@ class Trial:
     size: int
 
 
-def rewritten(
-    terms: Terms, graph: TermGraph, rewrite: Rewrite
-) -> tuple[TermGraph, dict[bytes, Term]]:
-    """The graph after ``rewrite``, and those of its terms that ``terms`` does not hold yet."""
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A graph after a rewrite.
+
+    Attributes:
+        graph: the graph.
+        new: those of its terms that were not known before.
+        moved: key before to key after, of the roots and of all that depends on them.
+    """
+
+    graph: TermGraph
+    new: Mapping[bytes, Term]
+    moved: Mapping[bytes, bytes]
+
+
+def rewritten(terms: Terms, graph: TermGraph, rewrite: Rewrite) -> Rewritten:
+    """The graph after ``rewrite``; its terms are not added to ``terms``."""
     known = terms.known
     new = {term.key: term for term in rewrite.made}
     moved = dict(zip(rewrite.roots, rewrite.results, strict=True))
@@ -46,16 +59,12 @@ def rewritten(
             new.setdefault(other.key, other)
     outputs = tuple(moved.get(key, key) for key in graph.outputs)
     result = terms.graph(outputs, new)
-    return result, {key: new[key] for key in result.order if key in new and key not in known}
+    added = {key: new[key] for key in result.order if key in new and key not in known}
+    return Rewritten(result, added, moved)
 
 
 class Workbench:
-    """One graph with the indices that make trials of rewrites cheap.
-
-    Args:
-        terms: of the search.
-        graph: one whose terms ``terms`` holds.
-    """
+    """One graph with the indices that make trials of rewrites cheap."""
 
     def __init__(self, terms: Terms, graph: TermGraph) -> None:
         self.graph = graph
@@ -81,9 +90,9 @@ class Workbench:
 
     def apply(self, rewrite: Rewrite) -> TermGraph:
         """The graph after ``rewrite``, whose terms are added to those of the search."""
-        graph, new = rewritten(self._terms, self.graph, rewrite)
-        self._terms.remember(new.values())
-        return graph
+        made = rewritten(self._terms, self.graph, rewrite)
+        self._terms.remember(made.new.values())
+        return made.graph
 
     def attempt(self, rewrite: Rewrite) -> Trial:
         """Key, cost and size of the graph after ``rewrite``, without building it."""
@@ -91,7 +100,7 @@ class Workbench:
             trial = self._moved(rewrite)
             if trial is not None:
                 return trial
-        graph, _ = rewritten(self._terms, self.graph, rewrite)
+        graph = rewritten(self._terms, self.graph, rewrite).graph
         return Trial(graph.key, graph.cost_ps, graph.size)
 
     # What a rewrite moves -------------------------------------------------------------------------

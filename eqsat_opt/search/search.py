@@ -88,6 +88,7 @@ class SearchResult:
         tried: substitutions tried.
         duplicates: substitutions that led to a graph seen before.
         pruned: substitutions that led to a graph too expensive or too large.
+        compared: how often a left side was compared with an operator.
     """
 
     graph: Graph
@@ -101,6 +102,7 @@ class SearchResult:
     tried: int
     duplicates: int = 0
     pruned: int = 0
+    compared: int = 0
 
 
 class Search(Protocol):
@@ -120,10 +122,4 @@ class Search(Protocol):
     exact: ClassVar[bool]
 
     def run(self, frame: Frame, budget: SearchBudget, seed: int) -> SearchResult:
-        """The cheapest graph that the search finds; that of ``frame`` itself if there is none.
-
-        Args:
-            frame: what to rewrite, by which rules, at which prices.
-            budget: when to stop.
-            seed: of all that is drawn; the same one gives the same result under a count.
-        """
+        """The cheapest graph that the search finds; that of ``frame`` itself if there is none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,32 +13,18 @@ from eqsat_opt.egraph import EClasses, Lowered
 from eqsat_opt.egraph.terms import LEAF
 from eqsat_opt.errors import EqsatError, ExtractionError
 from eqsat_opt.ir.extraordinary import spoils
-from eqsat_opt.ir.folding import evaluate, is_exact
-from eqsat_opt.ir.graph import Attrs, Constant, Graph, Node
+from eqsat_opt.ir.folding import evaluate, folding_flops, is_exact
+from eqsat_opt.ir.graph import Constant, Graph, Node
+from eqsat_opt.ir.handles import Computed, folding_s, reshaped
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.select.candidates import Selection
 
-__all__ = ["Constants", "reshaped", "spoilt_constants"]
+__all__ = ["Constants", "in_shape", "late_constants", "spoilt_constants"]
 
 _AS_IT_STANDS = OrtOptions(threads=1, level="disabled")
-
-
-def _loader(
-    op: str, attrs: Attrs, operands: list[Constant], type_: TensorType
-) -> Callable[[], npt.NDArray[Any]]:
-    """Folds when it is first called."""
-    memo: list[npt.NDArray[Any]] = []
-    node = Node(op, tuple(f"x{i}" for i in range(len(operands))), ("y",), attrs)
-
-    def load() -> npt.NDArray[Any]:
-        if not memo:
-            memo.append(np.ascontiguousarray(_folded_as_run(node, operands, type_)))
-        return memo[0]
-
-    return load
 
 
 def _folded_as_run(node: Node, operands: list[Constant], type_: TensorType) -> npt.NDArray[Any]:
@@ -67,7 +52,8 @@ class Constants:
         memo: handles by class.
         names: of the model's own constants, by class.
         ranks: operators of the cheapest expression, by class.
-        spoilt: folded classes that are extraordinary though what they are folded from is not.
+        made_by: the e-node that a class is folded by.
+        spoilt: whether folding leaves the ordinary range of numbers, by class.
     """
 
     lowered: Lowered
@@ -75,7 +61,8 @@ class Constants:
     memo: dict[int, Constant] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
-    spoilt: set[int] = field(default_factory=set)
+    made_by: dict[int, int] = field(default_factory=dict)
+    spoilt: dict[int, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Cheapest expression first: its number of operators, settled bottom up, which also excludes
@@ -115,10 +102,19 @@ class Constants:
                 cls
             ):
                 self.memo[cls] = self._folded(node, [self.handle(c) for c in children])
-                if self.spoilt.intersection(children) or self._spoils(node):
-                    self.spoilt.add(cls)
+                self.made_by[cls] = node
                 return self.memo[cls]
         raise ExtractionError(f"constant class {cls} cannot be folded; please report this model")
+
+    def is_spoilt(self, cls: int) -> bool:
+        """Whether a class is extraordinary though what it is folded from is not; this folds it."""
+        if cls not in self.spoilt:
+            self.handle(cls)
+            node = self.made_by.get(cls)
+            self.spoilt[cls] = node is not None and (
+                any(map(self.is_spoilt, self.eclasses.children(node))) or self._spoils(node)
+            )
+        return self.spoilt[cls]
 
     def _spoils(self, node: int) -> bool:
         """Whether folding makes extraordinary numbers, unless the model itself does so."""
@@ -135,23 +131,42 @@ class Constants:
         assert isinstance(type_, TensorType)
         text = f"{op}{attrs}{[o.digest for o in operands]}"
         digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        return Constant(type_, digest, _loader(op, attrs, operands, type_))
+        folded = Node(op, tuple(f"x{i}" for i in range(len(operands))), ("y",), attrs)
+
+        def compute() -> npt.NDArray[Any]:
+            return np.ascontiguousarray(_folded_as_run(folded, operands, type_))
+
+        flops = folding_flops(folded, operands, type_)
+        return Constant(type_, digest, Computed(compute, flops, is_kept=True))
 
 
-def reshaped(handle: Constant, shape: tuple[int, ...]) -> Constant:
+def in_shape(handle: Constant, shape: tuple[int, ...]) -> Constant:
     """The same elements in another shape."""
     if handle.type.shape == shape:
         return handle
-    type_ = TensorType(handle.type.dtype, shape)
-    return Constant(
-        type_, f"{handle.digest}:{shape}", lambda: np.asarray(handle.load()).reshape(shape)
-    )
+    return reshaped(handle, TensorType(handle.type.dtype, shape), f"{handle.digest}:{shape}")
 
 
-def spoilt_constants(lowered: Lowered, eclasses: EClasses, selection: Selection) -> set[int]:
+def _chosen(selection: Selection) -> list[int]:
+    return [cls for cls, one in selection.items() if one.candidate.kind == "const"]
+
+
+def late_constants(constants: Constants, selection: Selection, left_s: float) -> set[int]:
+    """Constant classes of a selection that cannot be folded in the time left.
+
+    Those of the model itself are not among them: it holds no other way to compute them.
+    """
+    eclasses = constants.eclasses
+    own = set(eclasses.term_class.tolist())
+    late: set[int] = set()
+    by_cost = sorted((constants.handle(c).flops, c) for c in _chosen(selection) if c not in own)
+    for _, cls in by_cost:
+        left_s -= folding_s([constants.handle(cls)])
+        if left_s < 0:
+            late.add(cls)
+    return late
+
+
+def spoilt_constants(constants: Constants, selection: Selection) -> set[int]:
     """Constant classes of a selection whose folding leaves the ordinary range of numbers."""
-    constants = Constants(lowered, eclasses)
-    chosen = [cls for cls, one in selection.items() if one.candidate.kind == "const"]
-    for cls in chosen:
-        constants.handle(cls)
-    return constants.spoilt.intersection(chosen)
+    return {cls for cls in _chosen(selection) if constants.is_spoilt(cls)}

@@ -90,7 +90,14 @@ class PricedCandidates:
 
     def run_by(self, backend: str) -> PricedCandidates:
         """The same with the implementations of one backend alone."""
-        ways = (tuple(way for way in one if way[0] == backend) for one in self.implementations)
+        return self._keeping(lambda name, _: name == backend)
+
+    def within(self, error: float) -> PricedCandidates:
+        """The same without the implementations whose results may be farther off than ``error``."""
+        return self._keeping(lambda _, how: how.error <= error)
+
+    def _keeping(self, keeps: Callable[[str, Implementation], bool]) -> PricedCandidates:
+        ways = (tuple(way for way in one if keeps(*way)) for one in self.implementations)
         return replace(self, implementations=tuple(ways))
 
     @cached_property

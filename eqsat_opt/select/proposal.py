@@ -19,7 +19,7 @@ from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.select.candidates import Candidates
 from eqsat_opt.select.choose import ChoiceResult, choose
-from eqsat_opt.select.constants import spoilt_constants
+from eqsat_opt.select.constants import Constants, late_constants, spoilt_constants
 from eqsat_opt.select.pricing import PricedCandidates
 from eqsat_opt.select.raising import raise_graph
 from eqsat_opt.select.tiling import tile
@@ -27,7 +27,7 @@ from eqsat_opt.select.tiling import tile
 if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
-__all__ = ["Proposal", "SearchOptions", "propose"]
+__all__ = ["Proposal", "SearchOptions", "propose", "repropose"]
 
 Progress = Callable[[str, str], None]
 """Called with a stage and a detail."""
@@ -47,6 +47,9 @@ _AFTER_TILING = 3.0
 
 _CHOICE = 0.95
 """Share of what is left that measuring and extraction get; raising needs little."""
+
+_FOLDING_S = 0.5
+"""So much may be folded however late it is."""
 
 _REFUSALS = 6
 """How often constants are refused and chosen is again."""
@@ -126,16 +129,17 @@ def _priced(
 
 
 def _chosen(
-    saturation: Saturation,
+    constants: Constants,
     priced: PricedCandidates,
     own: PricedCandidates,
     pricer: Pricer,
     options: SearchOptions,
     progress: Progress,
 ) -> ChoiceResult:
-    """The choice, none of whose folded constants leaves the ordinary range of numbers.
+    """The choice, none of whose folded constants leaves the ordinary range of numbers or is late.
 
-    Constants are folded when they are chosen: what a fold spoils is refused, and chosen is again.
+    Constants are folded when they are chosen: what a fold spoils, or what cannot be folded in the
+    time left, is refused, and chosen is again.
     """
     deadline = options.deadline.share(_CHOICE)
     for attempt in range(_REFUSALS + 1):
@@ -152,8 +156,9 @@ def _chosen(
             progress=lambda text: progress("choose", text),
         )
         spoilt, *others = (
-            spoilt_constants(saturation.lowered, saturation.eclasses, selection)
-            for selection in (choice.best, *choice.alternatives)
+            late_constants(constants, one, max(_FOLDING_S, options.deadline.left_s))
+            or spoilt_constants(constants, one)
+            for one in (choice.best, *choice.alternatives)
         )
         if not spoilt:
             break
@@ -239,15 +244,16 @@ def propose(
 
     start = clock()
     progress("choose", "")
-    choice = _chosen(saturation, priced, own=own, pricer=pricer, options=options, progress=progress)
+    constants = Constants(saturation.lowered, saturation.eclasses)
+    choice = _chosen(constants, priced, own=own, pricer=pricer, options=options, progress=progress)
     stages["measure"] = choice.measuring_s
     stages["extract"] = clock() - start - choice.measuring_s
 
     start = clock()
     lowered, eclasses = saturation.lowered, saturation.eclasses
-    best = raise_graph(lowered, eclasses, choice.best)
+    best = raise_graph(lowered, eclasses, choice.best, constants)
     original = raise_graph(loaded.lowered, loaded.eclasses, choice.original)
-    others = tuple(raise_graph(lowered, eclasses, selection) for selection in choice.alternatives)
+    others = tuple(raise_graph(lowered, eclasses, one, constants) for one in choice.alternatives)
     stages["raise"] = clock() - start
     return Proposal(
         saturation=saturation,
@@ -259,3 +265,45 @@ def propose(
         rules=tuple(rules),
         stages_s=stages,
     )
+
+
+def repropose(
+    proposal: Proposal,
+    pricer: Pricer,
+    options: SearchOptions,
+    *,
+    max_error: float,
+    progress: Progress = _silent,
+) -> tuple[Graph, ChoiceResult]:
+    """Choose again from the same e-graph, where the backends of ``pricer`` offer more than before.
+
+    Args:
+        proposal: of the first search.
+        pricer: its first backend runs everything.
+        options: of the search; saturation is not repeated.
+        max_error: implementations whose results may be farther off are not offered.
+        progress: called with a stage and a detail.
+
+    Raises:
+        ExtractionError: no graph was found in time.
+    """
+    saturation, before = proposal.saturation, proposal.choice.priced
+    priced = _priced(
+        saturation,
+        pricer.backends,
+        before.sizes,
+        before.max_constant_bytes,
+        options.deadline.share(_TILING),
+    )
+    priced = replace(priced, refused=before.refused).within(max_error)
+    constants = Constants(saturation.lowered, saturation.eclasses)
+    choice = _chosen(
+        constants,
+        priced,
+        own=proposal.choice.own,
+        pricer=pricer,
+        options=options,
+        progress=progress,
+    )
+    graph = raise_graph(saturation.lowered, saturation.eclasses, choice.best, constants)
+    return graph, choice

@@ -16,7 +16,7 @@ from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.rebuild import GraphWriter
 from eqsat_opt.select.candidates import OUTPUTS, Candidate, OperandRef, Selection
-from eqsat_opt.select.constants import Constants, reshaped
+from eqsat_opt.select.constants import Constants, in_shape
 from eqsat_opt.select.ordering import execution_order
 
 __all__ = ["raise_graph", "rules_used"]
@@ -25,12 +25,12 @@ __all__ = ["raise_graph", "rules_used"]
 class _Raiser:
     """Builds the graph of one selection."""
 
-    def __init__(self, lowered: Lowered, eclasses: EClasses, selection: Selection) -> None:
-        self.lowered = lowered
-        self.eclasses = eclasses
+    def __init__(self, constants: Constants, selection: Selection) -> None:
+        self.lowered = lowered = constants.lowered
+        self.eclasses = eclasses = constants.eclasses
         self.selection = selection
         self.graph = lowered.graph
-        self.constants = Constants(lowered, eclasses)
+        self.constants = constants
         self.constant_names: dict[OperandRef, str] = {}
         self.writer = GraphWriter(lowered.graph)
         self.name_of: dict[int, str] = {}
@@ -69,7 +69,7 @@ class _Raiser:
                 if base is not None:
                     own, handle = base, self.graph.constants[base]
                 else:
-                    own, handle = None, reshaped(handle, ref.shape)
+                    own, handle = None, in_shape(handle, ref.shape)
             name = own or f"eqsat_constant_{ref.cls}"
             if own not in self.graph.constants:
                 name = self.writer.fresh(name)
@@ -221,9 +221,21 @@ class _Raiser:
         return self.writer.graph([self.operand(OperandRef(cls)) for cls in classes])
 
 
-def raise_graph(lowered: Lowered, eclasses: EClasses, selection: Selection) -> Graph:
-    """The graph of ``selection``; its outputs stand in interface order, whatever their names."""
-    return _Raiser(lowered, eclasses, selection).graph_of()
+def raise_graph(
+    lowered: Lowered,
+    eclasses: EClasses,
+    selection: Selection,
+    constants: Constants | None = None,
+) -> Graph:
+    """The graph of ``selection``; its outputs stand in interface order, whatever their names.
+
+    Args:
+        lowered: the model.
+        eclasses: its e-graph.
+        selection: of the kernels.
+        constants: of this e-graph, as far as they are folded already.
+    """
+    return _Raiser(constants or Constants(lowered, eclasses), selection).graph_of()
 
 
 def rules_used(graph: Graph) -> dict[str, int]:

@@ -21,15 +21,9 @@ def encoder_layer(
 ) -> Value:
     """Post-norm encoder layer (BERT): attention and feed-forward, each LN(x + branch).
 
-    Args:
-        b: the graph.
-        x: (batch, tokens, hidden).
-        heads: attention heads; must divide hidden.
-        feed_forward: width of the hidden feed-forward layer.
-        activation: between the two feed-forward layers.
-        linear: makes every linear map of the layer.
-        branch_gain: deviation of each branch; the skip path has one. About 1/√(number of
-            branches) keeps what the first layers compute visible after the last.
+    `x` is (batch, tokens, hidden), and the heads divide hidden. `linear` makes every linear map.
+    Each branch has the deviation `branch_gain` and the skip path 1: about 1/√(number of branches)
+    keeps what the first layers compute visible after the last.
     """
     hidden = x.shape[-1]
     y = linear(_self_attention(b, x, heads, linear), hidden, gain=branch_gain)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.native.convolutions import _ACTIVATIONS, _ALGORITHMS
-from eqsat_opt.runtime.backends.native.library import instructions, library_path, missing
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.native.convolutions import TILES, layer_error
+from eqsat_opt.runtime.backends.native.library import instructions, missing
+from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, SILU
 from tests.oracles.blocked import blocked, convolved, plain, winograd_model
+from tests.oracles.native import opened
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -23,32 +21,9 @@ if missing():
 CASES = 150
 CASES_SLOW = 2_400
 KERNELS = [
-    (kernel, algorithm.tile, int(algorithm.in_run))
-    for kernel, algorithms in _ALGORITHMS.items()
-    for algorithm in algorithms
+    (kernel, tile, in_run) for kernel, tiles in TILES.items() for tile in tiles for in_run in (0, 1)
 ]
-BOUND = {4: 3e-6, 6: 3e-5, 8: 6e-5}
-"""Of the maximum, by points along the longer axis of a tile."""
-
-
-@pytest.fixture(scope="module", params=["avx512", "avx2", "neon"])
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The library with these instructions; each copy of the file decides anew."""
-    wanted = request.param
-    copy = tmp_path_factory.mktemp("kernels") / f"{wanted}.so"
-    shutil.copy(library_path(), copy)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EQSAT_OPT_INSTRUCTIONS", wanted)
-        loaded = ctypes.CDLL(str(copy))
-        loaded.eqsat_opt_instructions.restype = ctypes.c_char_p
-        found = loaded.eqsat_opt_instructions().decode()
-    if found != wanted:
-        pytest.skip(f"this processor has no instructions called {wanted}")
-    return str(copy)
-
-
-def opened(model: onnx.ModelProto, library: str, threads: int = 1) -> OrtSession:
-    return OrtSession(model, OrtOptions(threads, custom_ops=(library,)))
+NUMBERS = {name: number for name, (number, _) in ACTIVATIONS.items()} | {"SiLU": SILU}
 
 
 def activated(x: Any, name: str, alpha: float, beta: float) -> Any:
@@ -63,12 +38,16 @@ def activated(x: Any, name: str, alpha: float, beta: float) -> Any:
             return 1 / (1 + np.exp(-x))
         case "HardSigmoid":
             return np.clip(alpha * x + beta, 0, 1)
+        case "SiLU":
+            return x / (1 + np.exp(-x))
+        case "HardSwish":
+            return x * np.clip(x / 6 + 0.5, 0, 1)
     return x
 
 
 def draw(rng: np.random.Generator) -> dict[str, Any]:
     kernel, tile, in_run = KERNELS[rng.integers(len(KERNELS))]
-    names = sorted(_ACTIVATIONS)
+    names = sorted(NUMBERS)
     return {
         "kernel": kernel,
         "tile": tile,
@@ -87,7 +66,7 @@ def draw(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def error_of(case: dict[str, Any], library: str, rng: np.random.Generator) -> float | None:
-    """Largest error relative to the maximum before the activation, which widens none.
+    """Largest error relative to the maximum before the activation, which hardly widens any.
 
     ``None`` where the kernel is larger than the data.
     """
@@ -120,7 +99,7 @@ def error_of(case: dict[str, Any], library: str, rng: np.random.Generator) -> fl
         pads=case["pads"],
         tile=case["tile"],
         transform_in_run=case["in_run"],
-        activation=_ACTIVATIONS[case["activation"]][0],
+        activation=NUMBERS[case["activation"]],
         alpha=alpha,
         beta=beta,
     )
@@ -140,8 +119,7 @@ def test_kernels_agree_with_float64(library: str, request: pytest.FixtureRequest
         error = error_of(case, library, rng)
         if error is not None:
             count += 1
-            points = max(m + r - 1 for m, r in zip(case["tile"], case["kernel"], strict=True))
-            assert error < BOUND[points], (error, case)
+            assert error < layer_error(case["tile"], case["kernel"]), (error, case)
     assert count > CASES // 2
 
 
@@ -173,7 +151,7 @@ def test_denormal_and_huge_values(library: str) -> None:
 def test_relu_keeps_what_is_no_number(library: str) -> None:
     x = np.full((1, 16, 6, 6), np.nan, np.float32)
     w = np.ones((16, 16, 3, 3), np.float32)
-    model = winograd_model(w, None, activation=_ACTIVATIONS["Relu"][0])
+    model = winograd_model(w, None, activation=NUMBERS["Relu"])
     (found,) = opened(model, library).run({"x": x})
     assert np.isnan(found).all()
 

@@ -80,7 +80,7 @@ def test_solver_alone_agrees_with_brute_force(mode: Mode) -> None:
     for seed in range(1000, 1060):
         problem = random_problem(seed)
         optimum = least(problem, TIME)
-        instance = from_problem(problem, price(problem, TIME), TIME)
+        instance = from_problem(problem, price(problem, TIME))
         found = solve_exactly(instance, mode=mode)
         assert found.proven
         if math.isinf(optimum):
@@ -101,7 +101,7 @@ def test_simplification_keeps_an_optimum_and_its_bound() -> None:
         hard = seed % 2 == 0
         problem = hard_problem(seed, 9, back=0.3) if hard else random_problem(seed)
         optimum = least(problem, TIME)
-        instance = from_problem(problem, price(problem, TIME), TIME)
+        instance = from_problem(problem, price(problem, TIME))
         reduction = simplify(instance)
         if reduction is None:
             assert math.isinf(optimum)
@@ -127,7 +127,7 @@ def test_all_ways_to_an_optimum_agree(back: float) -> None:
     left = 0
     for seed in range(5):
         problem = hard_problem(seed, 40, back=back)
-        raw = from_problem(problem, price(problem, TIME), TIME)
+        raw = from_problem(problem, price(problem, TIME))
         reference = solve_exactly(raw)
         assert reference.proven
         reduction = simplify(raw)
@@ -155,7 +155,7 @@ def test_branch_and_bound_and_local_search_without_simplification() -> None:
     better = 0
     for seed in range(200):
         problem = hard_problem(seed, 9, back=0.5)
-        instance = from_problem(problem, price(problem, TIME), TIME)
+        instance = from_problem(problem, price(problem, TIME))
         optimum = least(problem, TIME)
         start = tree_greedy(instance)
         if math.isinf(optimum):

@@ -127,10 +127,12 @@ def objectives(known: Sequence[Solution], seed: int) -> Iterator[AnyObjective]:
     )
     yield Objective(ENERGY, rng.choice((0.0, 1.0)), caps={"time": rng.choice((1.0, 2.0, 4.0))})
     yield Product({"energy": 0.5, "time": 0.5})
-    yield Product({"energy": 1.0, "time": 2.0}, {"time": limit("time")})
-    yield Product({"energy": 0.3, "time": 0.7}, {CRITICAL_PATH: limit(CRITICAL_PATH)}, path=TIME)
+    yield Product({"energy": 1.0, "time": 2.0}, limits={"time": limit("time")})
+    yield Product(
+        {"energy": 0.3, "time": 0.7}, limits={CRITICAL_PATH: limit(CRITICAL_PATH)}, path=TIME
+    )
     yield Ratio(ENERGY, TIME)
-    yield Ratio(ENERGY, {"time": 1.0, "energy": 0.1}, {"time": limit("time")})
+    yield Ratio(ENERGY, {"time": 1.0, "energy": 0.1}, limits={"time": limit("time")})
 
 
 def check(problem: Problem, objective: AnyObjective, known: Sequence[Solution], seed: int) -> bool:

@@ -126,7 +126,7 @@ def test_random_egraphs(batch: int) -> None:
         proven += agree(problem, objective, f"seed {seed}") is not None
         several += len(problem.roots) > 1
         price = problem.impl_cost @ objective.vector(problem.metrics)
-        reduction = simplify(from_problem(problem, price, objective))
+        reduction = simplify(from_problem(problem, price))
         for part in () if reduction is None else reduction.parts:
             left += part.n_options
             cyclic += len(set(strong_components(part.members, part.children))) < part.n_classes

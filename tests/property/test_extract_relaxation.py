@@ -23,7 +23,7 @@ TIME = Objective({"time": 1.0})
 
 
 def instance_of(problem: Problem) -> Instance:
-    return from_problem(problem, price(problem, TIME), TIME)
+    return from_problem(problem, price(problem, TIME))
 
 
 def solvable(instance: Instance) -> bool:

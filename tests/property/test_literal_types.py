@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat_opt.egraph import saturate
+from eqsat_opt.egraph.derivation.derive import GroundTerms
 from eqsat_opt.egraph.derivation.generic import generic_instances
-from eqsat_opt.egraph.derivation.ground import GroundTerms
 from eqsat_opt.egraph.frozen import EClasses
 from eqsat_opt.egraph.recognition.literals import lift
 from eqsat_opt.egraph.saturation.saturate import Budget, saturate_terms

@@ -11,7 +11,7 @@ import pytest
 
 from eqsat_opt.cost.pricing import Price
 from eqsat_opt.egraph import Budget, saturate
-from eqsat_opt.egraph.saturation.relevance import relevant
+from eqsat_opt.egraph.saturation.program import relevant
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.graph import Graph

@@ -40,7 +40,9 @@ from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.runtime.backends.ort import backend
 from eqsat_opt.runtime.backends.ort.backend import OrtBackend
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.runtime.backends.sandbox import Sandbox
 from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
 from eqsat_opt.select.candidates import Candidate, Candidates
 from eqsat_opt.select.proposal import SearchOptions, propose
@@ -177,7 +179,7 @@ def test_what_a_deadline_cuts_off_is_not_measured_and_no_failure() -> None:
 
 @pytest.mark.parametrize(("left_s", "expected"), [(6.0, 2), (8.0, 3), (20.0, 9)])
 def test_as_many_race_as_can_be_built_twice_beside_the_twin(left_s: float, expected: int) -> None:
-    assert affordable(1.0, Deadline.after(left_s, Clock())) == expected
+    assert affordable(2.0, Deadline.after(left_s, Clock())) == expected
 
 
 def test_everybody_races_where_nothing_presses() -> None:
@@ -187,13 +189,23 @@ def test_everybody_races_where_nothing_presses() -> None:
 def test_what_starts_slowly_is_not_taken_for_a_slow_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model, clock = build("sums@3").SerializeToString(), Clock()
 
-    def start() -> None:
-        clock.now_s += 60.0
+    class SlowToStart:
+        def wait(self, deadline: Deadline) -> None:
+            clock.now_s += 60.0
+
+        def open(self, model: Any, options: OrtOptions, deadline: Deadline) -> OrtSession:
+            return OrtSession(model, options)
 
     for module in (contest, compare):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
     terms = Terms(
-        1, "reassociate", (0,), (Sizes(),), 1.0, deadline=Deadline.after(61.0, clock), wait=start
+        threads=1,
+        numerics="reassociate",
+        seeds=(0,),
+        sizes=(Sizes(),),
+        race_s=1.0,
+        deadline=Deadline.after(61.0, clock),
+        box=cast(Sandbox, SlowToStart()),
     )
     examined = examine({"best": model}, model, terms)
     assert examined.is_sound("best")

@@ -16,7 +16,7 @@ from eqsat_opt.cli.app import run
 from eqsat_opt.proving import selection
 from eqsat_opt.proving.selection import standings
 from eqsat_opt.rules import Numerics, families
-from eqsat_opt.rules.constants import closed_form
+from eqsat_opt.rules.glossary import closed_form
 
 RIGHT = """
 from eqsat_opt.rules.rule import Tensor, rule

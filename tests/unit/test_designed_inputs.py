@@ -19,8 +19,8 @@ from eqsat_opt.contest.designed import added_masks
 from eqsat_opt.contest.examination import Examination, Terms, examine
 from eqsat_opt.contest.noise import noisy
 from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.runtime.backends.ort.sandbox import Sandbox, sandbox
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.sandbox import Sandbox, sandbox
 
 OPTIONS = OrtOptions(threads=1)
 TERMS = Terms(1, "reassociate", (0, 1, 2), (Sizes(),), 0.0)
@@ -127,7 +127,7 @@ def box() -> Iterator[Sandbox]:
 def examined(
     box: Sandbox, first: onnx.ModelProto, second: onnx.ModelProto, numerics: str = "reassociate"
 ) -> Examination:
-    terms = replace(TERMS, numerics=numerics, open_session=box.open)
+    terms = replace(TERMS, numerics=numerics, box=box)
     return examine({"best": second}, first, terms)
 
 

@@ -300,7 +300,7 @@ def test_progress_is_told() -> None:
         (lambda: Product({"time": 1.0}), "two metrics"),
         (lambda: Product({"time": 1.0, "energy": 0.0}), "two metrics"),
         (lambda: Product({"time": 1.0, "energy": -1.0}), "exponent of energy"),
-        (lambda: Product({"time": 1.0, "energy": 1.0}, {"critical_path": 1.0}), "no length"),
+        (lambda: Product({"time": 1.0, "energy": 1.0}, limits={"critical_path": 1.0}), "no length"),
         (lambda: Ratio({"time": 1.0}, {"energy": 0.0}), "denominator weighs nothing"),
     ],
 )
@@ -355,7 +355,7 @@ def test_metrics_that_are_not_there_are_named(objective: AnyObjective) -> None:
         (
             "(energy+2*time)/time",
             ("energy=9",),
-            Ratio({"energy": 1.0, "time": 2.0}, {"time": 1.0}, {"energy": 9.0}),
+            Ratio({"energy": 1.0, "time": 2.0}, {"time": 1.0}, limits={"energy": 9.0}),
         ),
     ],
 )

@@ -144,7 +144,7 @@ def test_objectives_without_meaning_are_refused(
     weights: dict[str, float], critical_path: float, limits: dict[str, float], message: str
 ) -> None:
     with pytest.raises(ExtractionError, match=message):
-        Objective(weights, critical_path, limits)
+        Objective(weights, critical_path, limits=limits)
 
 
 def test_objective_must_name_metrics_of_the_problem() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract
 from eqsat_opt.extract.engine import price
-from eqsat_opt.extract.instance import from_problem, join
+from eqsat_opt.extract.instance import from_problem
 from eqsat_opt.extract.simplify.necessity import bits, necessity
 from eqsat_opt.extract.solve import stages
 from eqsat_opt.extract.solve.exact import solve_exactly
@@ -32,20 +32,20 @@ def tempting_cycle() -> Problem:
 
 def test_local_search_stops_short_of_a_cycle() -> None:
     problem = tempting_cycle()
-    instance = from_problem(problem, price(problem, TIME), TIME)
+    instance = from_problem(problem, price(problem, TIME))
     choice = improve_locally(instance, [0, 2], work=1000)
     assert instance.evaluate(choice) == 5.0
 
 
 def test_local_search_without_work_returns_the_given_choice() -> None:
     problem = tempting_cycle()
-    instance = from_problem(problem, price(problem, TIME), TIME)
+    instance = from_problem(problem, price(problem, TIME))
     assert improve_locally(instance, [0, 2], work=0) == [0, 2]
 
 
 def test_budgets_end_the_rules_that_could_cost_too_much() -> None:
     problem = tempting_cycle()
-    instance = from_problem(problem, price(problem, TIME), TIME)
+    instance = from_problem(problem, price(problem, TIME))
     assert sharing_greedy(instance, work=0) is None
     assert necessity(instance.members, instance.children, [0, 1], work=0) is None
 
@@ -70,7 +70,7 @@ def test_bounds_hold_for_costs_of_any_size(unit: float) -> None:
         builder.add_node(root, (), [(unit * (1 + k / 7),)])
         builder.add_node(root, (shared,), [(unit / 3,)])
     problem = builder.build(roots)
-    instance = from_problem(problem, price(problem, TIME), TIME)
+    instance = from_problem(problem, price(problem, TIME))
     # With the shared class each root takes the cheaper way, which is always over it.
     optimum = min(unit * (7 + 20 / 3), math.fsum(unit * (1 + k / 7) for k in range(20)))
     found = solve_exactly(instance)
@@ -110,12 +110,3 @@ def test_cores_prove_repeatably_before_the_search_around(monkeypatch: pytest.Mon
     without = extract(problem, TIME)
     assert without.cost == pytest.approx(found.cost)
     assert {"cutting planes", "neighbourhoods"} & set(without.stages_s)
-
-
-def test_joined_instances_cost_the_sum() -> None:
-    problem = tempting_cycle()
-    instance = from_problem(problem, price(problem, TIME), TIME)
-    both = join([instance, instance])
-    assert both.roots == (0, 1, 2, 3)
-    assert both.evaluate([0, 3, 5, 6]) == 10.0
-    assert math.isinf(both.evaluate([1, 3, 4, 6]))

@@ -47,7 +47,7 @@ def raw_problem(nodes: Iterable[Node], roots: Sequence[int]) -> Problem:
 
 def scalar(problem: Problem) -> Instance:
     objective = Objective({problem.metrics[0]: 1.0})
-    return from_problem(problem, price(problem, objective), objective)
+    return from_problem(problem, price(problem, objective))
 
 
 def options(draft: Draft | None) -> list[int]:
@@ -78,15 +78,9 @@ def test_only_what_forced_classes_reach_stays() -> None:
     assert draft.class_ids.tolist() == [0, 1]
 
 
-def test_duplicates_lose_to_the_cheapest_and_under_limits_only_to_what_uses_no_more() -> None:
+def test_duplicates_lose_to_the_cheapest() -> None:
     nodes = [(0, (1, 2), 3), (0, (2, 1), 2), (0, (1,), 1), (0, (1, 2), 2), (1, (), 1), (2, (), 1)]
     assert options(drop_duplicates(Draft.of(instance(nodes)))) == [1, 2, 4, 5]
-    builder = ProblemBuilder(("time", "energy"))
-    builder.add_node(builder.add_class(), (), [(1.0, 9.0), (2.0, 4.0), (2.0, 5.0), (3.0, 9.0)])
-    problem = builder.build([0])
-    objective = Objective({"time": 1.0}, limits={"energy": 20.0})
-    limited = from_problem(problem, price(problem, objective), objective)
-    assert options(drop_duplicates(Draft.of(limited))) == [0, 1]
 
 
 def test_common_children_are_forced_and_what_has_no_choice_is_paid() -> None:

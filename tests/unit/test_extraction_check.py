@@ -9,7 +9,7 @@ import pytest
 
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import Extraction, Objective, Problem, ProblemBuilder, TracePoint, extract
-from eqsat_opt.extract.extraction import active_order, longest_chain, stage_times
+from eqsat_opt.extract.extraction import active_order, longest_chain
 from eqsat_opt.extract.objective import AnyObjective, Product, Ratio
 
 
@@ -108,13 +108,3 @@ def test_the_longest_chain_of_several_roots() -> None:
     order = active_order(problem, choice)
     objective = Objective({"time": 1.0}, 1.0)
     assert longest_chain(problem, choice, order, objective.path_vector(problem.metrics)) == 4.0
-
-
-def test_stage_times_add_up() -> None:
-    trace = (
-        TracePoint("greedy", 0.5, 9.0, 1.0),
-        TracePoint("local search", 0.75, 8.0, 1.0),
-        TracePoint("greedy", 1.0, 7.0, 1.0),
-    )
-    assert stage_times(trace) == {"greedy": 0.75, "local search": 0.25}
-    assert stage_times(()) == {}

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from eqsat_opt.cost.device import device_fingerprint, fingerprint_of
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.store import CACHE_VARIABLE, ProfileStore, store_path
 from eqsat_opt.errors import StoreError
 from eqsat_opt.runtime.measure import Measurement
+from eqsat_opt.runtime.processor import device_fingerprint, fingerprint_of
 
 RESULT = Measurement(1.25, 2.0, 3.0, 21, 1, "cpu", 1.5, 1.25, 0.5, "blocked")
 KEY = ProfileKey("onnxruntime 1.31.1", '{"op":"Relu"}', "default", "cpu-0", 1, 1)
@@ -67,7 +67,7 @@ def test_stats_and_clear(store: ProfileStore) -> None:
     assert stats.per_device == {"cpu-0": 2, "cpu-1": 1}
     assert stats.size_bytes > 0
     assert stats.oldest <= stats.newest != ""
-    json.dumps(stats.to_json())
+    json.dumps(dataclasses.asdict(stats))
     assert store.clear() == 3
     assert store.rows() == []
 

@@ -14,9 +14,9 @@ import onnx
 import pytest
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.ort import sandbox as module
-from eqsat_opt.runtime.backends.ort.sandbox import SandboxDied, sandbox
+from eqsat_opt.runtime.backends import sandbox as module
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.sandbox import SandboxDied, sandbox
 
 OPTIONS = OrtOptions(threads=1)
 

@@ -21,8 +21,8 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.backends.ort.sandbox import sandbox
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.sandbox import sandbox
 
 FLOAT = TensorProto.FLOAT
 OPTIONS = Options(store="", measure=False, race=False, check=1, strict=True, threads=1)
@@ -389,9 +389,7 @@ def test_a_size_at_which_the_original_fails_says_nothing() -> None:
     """An unpadded pool of an image that is too small ends the process, or refuses."""
     terms = replace(TERMS, sizes=(Sizes({}, {"n": 2, "h": 32, "w_": 32}),))
     with sandbox() as box:
-        found = contest.examine(
-            {"best": strided(2)}, strided(2), replace(terms, open_session=box.open)
-        )
+        found = contest.examine({"best": strided(2)}, strided(2), replace(terms, box=box))
     assert not found.wrong
     assert not found.refused
     assert found.reference is not None

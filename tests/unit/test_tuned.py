@@ -10,41 +10,44 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat_opt
-from eqsat_opt import zoo
 from eqsat_opt.api import run
 from eqsat_opt.cli import main
+from eqsat_opt.contest import tuned as contest
+from eqsat_opt.contest.race_result import RaceEntry, RaceResult
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, OptionError, RuntimeFailed
+from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native import library, tuning
-from eqsat_opt.runtime.backends.native.convolutions import (
-    Algorithm,
-    convolutions,
-    with_algorithms,
-    with_names,
-)
+from eqsat_opt.runtime.backends.native.convolutions import winograd_name
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.backends.native.tuned_file import (
+from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
+from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, sites, tune
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.backends.tuned_file import (
+    Execution,
     is_tuned,
     open_as_raced,
     portable_of,
     tuned_model,
 )
-from eqsat_opt.runtime.backends.native.tuning import NotTuned, output_error, tune
-from eqsat_opt.runtime.backends.ort.block import nchwc_block
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.source import read_structure
 
 needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing() or "kernels are here")
 ONE = OrtOptions(threads=1)
+KERNELS = Execution("native", threads=1)
 FAST: dict[str, Any] = {"measure": False, "race": False, "threads": 1, "store": "", "check": 1}
 
 
-def conv_net(n_layers: int = 2, channels: int = 32, batch: int | str = 1) -> onnx.ModelProto:
+def conv_net(
+    n_layers: int = 2, channels: int = 32, batch: int | str = 1, activation: str = "Relu"
+) -> onnx.ModelProto:
     """A chain of 3 x 3 convolutions, every second with an activation."""
     rng = np.random.default_rng(0)
     nodes, weights, value = [], [], "x"
@@ -54,7 +57,11 @@ def conv_net(n_layers: int = 2, channels: int = 32, batch: int | str = 1) -> onn
         nodes.append(helper.make_node("Conv", [value, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1]))
         value = f"c{i}"
         if i % 2:
-            nodes.append(helper.make_node("Relu", [value], [f"r{i}"]))
+            if activation == "SiLU":
+                nodes.append(helper.make_node("Sigmoid", [value], [f"s{i}"]))
+                nodes.append(helper.make_node("Mul", [value, f"s{i}"], [f"r{i}"]))
+            else:
+                nodes.append(helper.make_node(activation, [value], [f"r{i}"]))
             value = f"r{i}"
     shape = [batch, channels, 24, 24]
     graph = helper.make_graph(
@@ -72,12 +79,15 @@ def feeds(batch: int = 1) -> dict[str, Any]:
     return {"x": np.random.default_rng(1).standard_normal((batch, 32, 24, 24)).astype(np.float32)}
 
 
-def everywhere(model: onnx.ModelProto, algorithm: Algorithm) -> onnx.ModelProto:
-    """The model as onnxruntime runs it, every convolution replaced."""
+F2, F4 = winograd_name((2, 2), False), winograd_name((4, 4), False)
+
+
+def everywhere(model: onnx.ModelProto, name: str = F2) -> onnx.ModelProto:
+    """The model as onnxruntime runs it, every site computed in one way."""
     named = with_names(ort_optimized(model, ONE))
-    found = list(convolutions(named, nchwc_block()))
+    found = sites(named)
     assert found
-    return with_algorithms(named, {one.name: algorithm for one in found}, nchwc_block())
+    return with_ways(named, [(s, way) for s in found for way in s.ways if way.name == name])
 
 
 def ours_are_faster(model: onnx.ModelProto, *_: Any, **__: Any) -> dict[str, float]:
@@ -90,40 +100,39 @@ def ours_are_faster(model: onnx.ModelProto, *_: Any, **__: Any) -> dict[str, flo
 # ** choosing **
 
 
-def choice(name: str, **times_us: float) -> tuning._Choice:
-    algorithms = {"own": None, "f2": Algorithm((2, 2)), "f4": Algorithm((4, 4))}
-    times = {algorithms[key]: value for key, value in times_us.items()}
-    return tuning._Choice(name, times, tuning._fastest(times))
+def choice(own: float, **times_us: float) -> tuning._Choice:
+    site = Site(("a",), (Way("f2", (), 4), Way("f4", (), 16)))
+    return tuning._Choice(site, own, times_us).fastest(math.inf)
 
 
-def test_a_layer_is_replaced_only_for_a_gain() -> None:
-    assert choice("a", own=100, f2=99).algorithm is None
-    assert choice("a", own=100, f2=90, f4=95).algorithm == Algorithm((2, 2))
-    assert choice("a", own=100, f2=90, f4=50).milder().algorithm == Algorithm((2, 2))
-    assert choice("a", own=100, f2=99, f4=50).milder().algorithm is None
+def chosen(one: tuning._Choice) -> str:
+    return "" if one.way is None else one.way.name
+
+
+def test_a_site_is_replaced_only_for_a_gain() -> None:
+    assert chosen(choice(100, f2=99)) == ""
+    assert chosen(choice(100, f2=90, f4=95)) == "f2"
+    assert chosen(choice(100, f2=90, f4=50).fastest(16)) == "f2"
+    assert chosen(choice(100, f2=99, f4=50).fastest(16)) == ""
 
 
 def test_the_error_is_kept_by_giving_up_what_gains_least() -> None:
-    errors = {None: 0.0, Algorithm((2, 2)): 1.0, Algorithm((4, 4)): 10.0}
+    errors = {"": 0.0, "f2": 1.0, "f4": 10.0}
 
     def error_of(choices: Sequence[tuning._Choice]) -> float:
-        return sum(errors[one.algorithm] for one in choices)
+        return sum(errors[chosen(one)] for one in choices)
 
-    all_ = (
-        choice("much", own=100, f2=60, f4=20),
-        choice("some", own=100, f2=70, f4=60),
-        choice("little", own=100, f2=98, f4=90),
-    )
-    kept, error = tuning._within(all_, error_of, 30.0)
+    all_ = (choice(100, f2=60, f4=20), choice(100, f2=70, f4=60), choice(100, f2=98, f4=90))
+    kept, error = tuning._within(all_, error_of, 30.0, Deadline.never())
     assert (kept, error) == (all_, 30.0)
-    kept, error = tuning._within(all_, error_of, 21.0)
-    assert [str(one.algorithm) for one in kept] == ["winograd-4x4", "winograd-4x4", "None"]
-    kept, error = tuning._within(all_, error_of, 12.0)
+    kept, error = tuning._within(all_, error_of, 21.0, Deadline.never())
+    assert [chosen(one) for one in kept] == ["f4", "f4", ""]
+    kept, error = tuning._within(all_, error_of, 12.0, Deadline.never())
     assert error <= 12.0
     with pytest.raises(NotTuned, match="every faster algorithm differs by more"):
-        tuning._within(all_, error_of, 0.5)
+        tuning._within(all_, error_of, 0.5, Deadline.never())
     with pytest.raises(NotTuned, match="own optimised graph already differs"):
-        tuning._within((choice("a", own=1.0),), lambda _: 1.0, 0.5)
+        tuning._within((choice(1.0),), lambda _: 1.0, 0.5, Deadline.never())
 
 
 @needs_kernels
@@ -131,16 +140,18 @@ def test_a_planted_inaccurate_kernel_is_withdrawn(monkeypatch: pytest.MonkeyPatc
     model = conv_net()
     outputs = OrtSession(model, ONE).run(feeds())
 
-    def fast_and_wrong(model: onnx.ModelProto, chosen: Any, block: int) -> onnx.ModelProto:
-        made = with_algorithms(model, chosen, block)
+    def fast_and_wrong(
+        model: onnx.ModelProto, chosen: Sequence[tuple[Site, Way]]
+    ) -> onnx.ModelProto:
+        made = with_ways(model, chosen)
+        rough = {site.nodes[0] for site, way in chosen if way.roughness == 16}
         for node in made.graph.node:
-            if node.op_type == "WinogradConv":
-                for attribute in node.attribute:
-                    if attribute.name == "activation":
-                        attribute.i = 3 if chosen[node.name].outputs == 16 else attribute.i
+            for attribute in node.attribute:
+                if attribute.name == "activation" and node.name in rough:
+                    attribute.i = 3
         return made
 
-    monkeypatch.setattr(tuning, "with_algorithms", fast_and_wrong)
+    monkeypatch.setattr(tuning, "with_ways", fast_and_wrong)
     monkeypatch.setattr(tuning, "node_times_us", ours_are_faster)
     trials = [(feeds(), outputs)]
     found = tune(model, ONE, trials, max_error=1e-4, deadline=Deadline.never())
@@ -153,9 +164,10 @@ def test_nothing_is_tuned_where_no_error_is_allowed_or_no_layer_fits() -> None:
     trials = [(feeds(), OrtSession(conv_net(), ONE).run(feeds()))]
     with pytest.raises(NotTuned, match="no error is allowed"):
         tune(conv_net(), ONE, trials, max_error=0.0, deadline=Deadline.never())
-    chain = zoo.build("weight_chain", scale="tiny")
-    with pytest.raises(NotTuned, match="no convolution of the model"):
-        tune(chain, ONE, trials, max_error=1e-4, deadline=Deadline.never())
+    header = '<ir_version: 8, opset_import: ["" : 17]>'
+    simple = onnx.parser.parse_model(header + "g (float[2] x) => (float[2] y) { y = Abs(x) }")
+    with pytest.raises(NotTuned, match="no part of the model has another way"):
+        tune(simple, ONE, trials, max_error=1e-4, deadline=Deadline.never())
 
 
 @needs_kernels
@@ -203,8 +215,8 @@ def test_replaced_nodes_compute_the_same(batch: int) -> None:
     model = conv_net(4, batch="n")
     expected = OrtSession(model, ONE).run(feeds(batch))
     options = OrtOptions(1, "disabled", custom_ops=(library.library_path(),))
-    for algorithm in (Algorithm((2, 2)), Algorithm((4, 4)), Algorithm((4, 4), in_run=True)):
-        found = OrtSession(everywhere(model, algorithm), options).run(feeds(batch))
+    for name in (F2, F4, winograd_name((4, 4), True)):
+        found = OrtSession(everywhere(model, name), options).run(feeds(batch))
         assert output_error(found, expected) < 2e-5
 
 
@@ -226,7 +238,92 @@ def test_other_convolutions_keep_their_kernels(changes: dict[str, Any]) -> None:
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     model.graph.output[0].type.tensor_type.ClearField("shape")
     named = with_names(ort_optimized(model, ONE))
-    assert not list(convolutions(named, nchwc_block()))
+    assert not sites(named)
+
+
+def raced(**ratios: float) -> Any:
+    """A race that ends with these times of the entrants, relative to the original."""
+
+    def race(entrants: Any, original: str, *_: Any, **__: Any) -> tuple[RaceResult, str]:
+        assert set(entrants) == set(ratios)
+        entries = {
+            name: RaceEntry(name, one, one, 0.0, one, (one,) * (4 if name == original else 2), 4)
+            for name, one in ratios.items()
+        }
+        result = RaceResult(
+            original, original, entries, 0.01, 0.03, 0.03, 2, "cpu", builds=2, rounds=2, seconds=1.0
+        )
+        return result, ""
+
+    return race
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    ("ratios", "entrant", "wins"),
+    [
+        ({"tuned": 0.8, "tuned-suited": 0.7}, "tuned-suited", True),
+        ({"tuned": 0.7, "tuned-suited": 0.8}, "tuned", True),
+        ({"tuned": 1.1, "tuned-suited": 1.0}, "tuned-suited", False),
+    ],
+)
+def test_the_fastest_of_two_tuned_graphs_wins(
+    monkeypatch: pytest.MonkeyPatch, ratios: dict[str, float], entrant: str, wins: bool
+) -> None:
+    monkeypatch.setattr(tuning, "node_times_us", ours_are_faster)
+    monkeypatch.setattr(contest, "hold_race", raced(original=1.0, **ratios))
+    monkeypatch.setattr(contest, "promising_settings", lambda *_, **__: ())
+    model, other = conv_net(), conv_net()
+    other.graph.name = "another"
+    held = contest.hold_tuned_contest(
+        contest.TunedJob(
+            original=model,
+            original_inside=conv_net,
+            portable=model,
+            suited=other,
+            is_original=True,
+            session=ONE,
+            sizes=(Sizes(),),
+            seeds=(0,),
+            numerics="reassociate",
+            max_error=1e-4,
+        )
+    )
+    assert held.entrant == entrant
+    assert (held.model is not None) == wins
+    if held.model is not None:
+        graph = "another" if entrant == "tuned-suited" else "net"
+        assert held.model.graph.name == graph
+        assert read_structure(portable_of(held.model)).graph.name == "net"
+
+
+@needs_kernels
+@pytest.mark.parametrize("activation", ["SiLU", "HardSwish", "LeakyRelu", "Tanh"])
+def test_activations_go_with_their_convolutions(activation: str) -> None:
+    model = conv_net(4, activation=activation)
+    named = with_names(ort_optimized(model, ONE))
+    found = sites(named)
+    silus = sum(node.op_type == "QuickGelu" for node in named.graph.node)
+    assert silus == (2 if activation == "SiLU" else 0)
+    assert sum(len(site.nodes) == 2 for site in found) == silus
+    replaced = with_ways(named, [(site, site.ways[0]) for site in found])
+    assert all(node.op_type != "QuickGelu" for node in replaced.graph.node)
+    options = OrtOptions(1, "disabled", custom_ops=(library.library_path(),))
+    expected = OrtSession(model, ONE).run(feeds())
+    assert output_error(OrtSession(replaced, options).run(feeds()), expected) < 2e-5
+
+
+@needs_kernels
+def test_a_convolution_that_is_read_twice_keeps_its_output() -> None:
+    named = with_names(ort_optimized(conv_net(2, activation="SiLU"), ONE))
+    silu = next(node for node in named.graph.node if node.op_type == "QuickGelu")
+    read_twice, gelu = onnx.ModelProto(), onnx.ModelProto()
+    read_twice.CopyFrom(named)
+    read_twice.graph.node.append(helper.make_node("Abs", [silu.input[0]], ["z"], name="abs"))
+    assert [site.nodes[1:] for site in sites(read_twice)] == [(), ()]
+    silu.attribute[0].f = 1.702
+    gelu.CopyFrom(named)
+    assert [site.nodes[1:] for site in sites(gelu)] == [(), ()]
 
 
 # ** files **
@@ -236,7 +333,7 @@ def test_other_convolutions_keep_their_kernels(changes: dict[str, Any]) -> None:
 def test_a_tuned_file_holds_the_portable_model(tmp_path: Path) -> None:
     portable = conv_net()
     portable.metadata_props.add(key="author", value="Ada")
-    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {"threads": 1})
+    tuned = tuned_model(everywhere(portable), portable, KERNELS)
     path = tmp_path / "tuned.onnx"
     path.write_bytes(tuned.SerializeToString())
     assert is_tuned(path)
@@ -254,7 +351,7 @@ def test_a_tuned_file_holds_the_portable_model(tmp_path: Path) -> None:
 def test_a_server_with_nothing_but_onnxruntime_loads_it(tmp_path: Path) -> None:
     portable = conv_net()
     path = tmp_path / "tuned.onnx"
-    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {})
+    tuned = tuned_model(everywhere(portable), portable, KERNELS)
     path.write_bytes(tuned.SerializeToString())
     options = onnxruntime.SessionOptions()
     options.register_custom_ops_library(eqsat_opt.native_library())
@@ -279,7 +376,7 @@ def test_on_another_machine_the_portable_model_runs(
     change: dict[str, Any] | None, word: str
 ) -> None:
     portable = conv_net()
-    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {})
+    tuned = tuned_model(everywhere(portable), portable, KERNELS)
     entry = next(one for one in tuned.metadata_props if one.key == "eqsat_opt.tuned")
     entry.value = "?" if change is None else json.dumps({**json.loads(entry.value), **change})
     with pytest.warns(RuntimeWarning, match=word):
@@ -291,7 +388,7 @@ def test_on_another_machine_the_portable_model_runs(
 @needs_kernels
 def test_a_damaged_tuned_file_is_a_sentence() -> None:
     portable = conv_net()
-    tuned = tuned_model(everywhere(portable, Algorithm((2, 2))), portable, {})
+    tuned = tuned_model(everywhere(portable), portable, KERNELS)
     for entry in tuned.metadata_props:
         entry.value = "?"
     with (
@@ -334,7 +431,7 @@ def test_tuned_on_the_command_line(
     assert found["max_error"] == 1e-4
     assert found["won"]
     assert found["error"] <= 1e-4
-    assert "3 of 3 convolutions computed otherwise" in output
+    assert "3 of 3 sites computed otherwise" in output
     assert is_tuned(tuned)
     assert main(["bench", str(source), str(tuned), "--threads", "1", "--budget", "1"]) == 0
     assert "agrees" in capsys.readouterr().out
@@ -346,7 +443,7 @@ def test_tuned_on_the_command_line(
 @needs_kernels
 def test_a_tuned_form_in_the_way_is_no_earlier_result(tmp_path: Path) -> None:
     model, place = conv_net(), tmp_path / "out.onnx"
-    tuned = tuned_model(everywhere(model, Algorithm((2, 2))), model, {})
+    tuned = tuned_model(everywhere(model), model, KERNELS)
     place.write_bytes(tuned.SerializeToString())
     options = Options(measure=False, threads=1, store="", check=1, budget_s=5)
     report = run(model, options, output=place).report
@@ -356,7 +453,7 @@ def test_a_tuned_form_in_the_way_is_no_earlier_result(tmp_path: Path) -> None:
 
 @needs_kernels
 def test_our_library_may_be_given_twice(tmp_path: Path) -> None:
-    tuned = tuned_model(everywhere(conv_net(), Algorithm((2, 2))), conv_net(), {})
+    tuned = tuned_model(everywhere(conv_net()), conv_net(), KERNELS)
     session = eqsat_opt.session(tuned, threads=1, custom_ops=(eqsat_opt.native_library(),))
     assert session.run(None, feeds())[0].shape == (1, 32, 24, 24)
 

@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from eqsat_opt.egraph.derivation.generic import generic_instances
-from eqsat_opt.egraph.derivation.ground import GroundTerms
 from eqsat_opt.egraph.encoding.compile import compile_rule
 from eqsat_opt.egraph.encoding.extents import ExtentCodes
 from eqsat_opt.egraph.encoding.schema import Schema
@@ -27,12 +27,16 @@ from eqsat_opt.egraph.encoding.typing import SETTLED, typing_rules
 from eqsat_opt.egraph.engine.driver import Engine, compiled_engine
 from eqsat_opt.egraph.loading.siblings import Seeds
 from eqsat_opt.egraph.loading.tables import load
+from eqsat_opt.egraph.terms import LEAF, Lowered, TermNode
 from eqsat_opt.errors import RuleError
-from eqsat_opt.ir.graph import OPAQUE
-from eqsat_opt.rules.bindings import Bindings
+from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, attributes
+from eqsat_opt.ir.ops import IllTyped
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.rules.bindings import Bindings, Undefined, operator, type_of
 from eqsat_opt.rules.rule import Rule, directed
+from eqsat_opt.rules.term import Apply, Term, Var
 
-__all__ = ["Derivation", "Prover", "derive", "readable"]
+__all__ = ["Derivation", "GroundTerms", "Prover", "derive", "readable"]
 
 _ALL = "axioms_"
 _SETTLE = f"(run-schedule {SETTLED})"
@@ -80,6 +84,63 @@ class _Proof:
     axioms: frozenset[str]
     iterations: int
     enodes: int
+
+
+def _no_bytes() -> NoReturn:
+    raise AssertionError("a derivation asked for a weight")
+
+
+class GroundTerms:
+    """The sides of a rule over the inputs of one instance, as the e-graph holds them; each once."""
+
+    def __init__(self, goal: Rule, bindings: Bindings) -> None:
+        self.kinds = dict(goal.kinds)
+        self.bindings = bindings
+        self.nodes: list[TermNode] = []
+        self.index: dict[tuple[Any, ...], int] = {}
+        self.leaves: list[str] = []
+
+    def add(self, term: Term) -> int:
+        """The number of a term.
+
+        Raises:
+            RuleError: it does not type in the instance.
+        """
+        try:
+            type_ = type_of(term, self.bindings)
+        except (IllTyped, Undefined) as error:
+            raise RuleError(f"{term} has no type in a derivation: {error}") from error
+        if isinstance(term, Var):
+            if term.name not in self.leaves:
+                self.leaves.append(term.name)
+            return self.node(LEAF, attributes(index=self.leaves.index(term.name)), (), type_)
+        assert isinstance(term, Apply)
+        children = [self.add(arg) for arg in term.args]
+        op, values = operator(term, self.bindings)
+        attrs = attributes(**values)
+        if op != "Concat":
+            return self.node(op, attrs, tuple(children), type_)
+        # The e-graph holds binary concatenations, nested to the left.
+        number = children[0]
+        for i, child in enumerate(children[1:], start=2):
+            nested = type_of(Apply("Concat", term.args[:i], term.attrs), self.bindings)
+            number = self.node(op, attrs, (number, child), nested)
+        return number
+
+    def node(self, op: str, attrs: Attrs, children: tuple[int, ...], type_: TensorType) -> int:
+        key = (op, attrs, children)
+        if key not in self.index:
+            self.index[key] = len(self.nodes)
+            self.nodes.append(TermNode(op, attrs, children, type_))
+        return self.index[key]
+
+    def lowered(self) -> Lowered:
+        constants = {
+            name: Constant(self.bindings.types[name], f"variable {name}", _no_bytes)
+            for name in self.leaves
+            if self.kinds.get(name) == "Weight"
+        }
+        return Lowered.of_terms(self.nodes, self.leaves, constants)
 
 
 class Prover:
@@ -295,18 +356,10 @@ def derive(
     seed: int = 0,
     minimise: bool = True,
 ) -> Derivation | None:
-    """Derive ``goal``, read left to right, from ``axioms``.
+    """Derive ``goal``, read left to right, from ``axioms``; :class:`Prover` explains the others.
 
-    Args:
-        goal: what to derive; an axiom of its name is not used. A root that is the same on both
-            sides only puts its term into the e-graph.
-        axioms: rules, read both ways where they are bidirectional; those that are not
-            :func:`readable` are left out.
-        iterations: rounds of all axioms before it is given up.
-        nodes: e-nodes beyond which it is given up.
-        most: generic instances at which it has to be derived.
-        seed: of the instances.
-        minimise: find out which axioms are needed; otherwise all that fired are reported.
+    An axiom of the goal's name is not used. A root that is the same on both sides only puts its
+    term into the e-graph.
 
     Returns:
         How it follows, or ``None``: then it may be wrong, need other axioms, or need more rounds.

@@ -113,13 +113,7 @@ def _unusual(options: Sequence[Any]) -> Sequence[Any]:
 
 
 def generic_instances(rule: Rule, *, seed: int = 0, most: int = 4) -> list[Bindings]:
-    """Up to ``most`` typed instances of both sides of ``rule``, each of another frame.
-
-    Args:
-        rule: read left to right; its conditions hold in each instance.
-        seed: equal seeds give equal instances.
-        most: frames.
-    """
+    """Up to ``most`` typed instances of both sides of ``rule``, each of another frame."""
     rng = random.Random(seed)
     limit = closure(rule)
     found: dict[str, Bindings] = {}

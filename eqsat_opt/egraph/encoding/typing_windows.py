@@ -11,11 +11,9 @@ _COLUMNS = {"ceil": "0", "dilations": "di", "kernel": "k", "pads": "pd", "stride
 """Attributes of windows, as the rules call them."""
 
 
-def typing_rule(
-    name: str, body: str, shape: str, dtype: str = "t", result: str = "r", extra: str = ""
-) -> str:
-    """A rule that gives ``result`` its type."""
-    head = f"(set (shape {result}) {shape}) (set (dtype {result}) {dtype}) {extra}"
+def typing_rule(name: str, body: str, shape: str, extra: str = "") -> str:
+    """A rule that gives ``r`` the type of a shape and of the element type ``t``."""
+    head = f"(set (shape r) {shape}) (set (dtype r) t) {extra}"
     return f'(rule ({body}) ({head}) :ruleset typing :name "type-{name}")'
 
 

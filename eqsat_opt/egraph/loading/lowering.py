@@ -16,7 +16,7 @@ from eqsat_opt.egraph.terms import LEAF, OUT, Lowered, TermNode
 from eqsat_opt.errors import SaturationError
 from eqsat_opt.ir.dims import Dim, literal
 from eqsat_opt.ir.graph import OPAQUE, Attrs, Constant, Graph, Node, attributes
-from eqsat_opt.ir.handles import uniform_value
+from eqsat_opt.ir.handles import reshaped, uniform_value
 from eqsat_opt.ir.ops import get_op, with_trait
 from eqsat_opt.ir.ops._base import IllTyped
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
@@ -93,12 +93,8 @@ class _Lowering:
             name += "_"
         self.view_of[name] = self.view_of.get(base, base)
         static = tuple(literal(d) for d in shape)
-        reshaped = Constant(
-            TensorType(type_.dtype, shape),
-            f"{handle.digest}:{static}",
-            lambda: handle.load().reshape(static),
-        )
-        self.views[(term, shape)] = self.constant(name, reshaped)
+        view = reshaped(handle, TensorType(type_.dtype, shape), f"{handle.digest}:{static}")
+        self.views[(term, shape)] = self.constant(name, view)
         return self.views[(term, shape)]
 
     def lowered_constant(self, term: int) -> Constant | None:
@@ -195,10 +191,6 @@ class _Lowering:
 
 def lower(graph: Graph, *, exact: bool = False) -> Lowered:
     """Decompose ``graph`` into terms; equal terms become one.
-
-    Args:
-        graph: typed and normalised.
-        exact: whether every bit counts; only noted in the result.
 
     Raises:
         SaturationError: a node does not type.

@@ -95,13 +95,8 @@ def load(
 ) -> int:
     """Insert all terms with their types, and say which are constant.
 
-    Args:
-        engine: that has run the program of ``schema``.
-        schema: of the e-graph.
-        lowered: the model; its terms have 0 as their rule.
-        seeds: terms beside the model's own, numbered after them, and equations.
-        seeded_by: number of the rule that made each seed.
-        codes: of the extents of all terms.
+    The engine has run the program of ``schema``. The model's own terms have 0 as their rule, seeds
+    are numbered after them.
 
     Returns:
         The number of e-nodes.

@@ -180,11 +180,9 @@ def recognise(
 ) -> Recognition:
     """Find the fused operators that terms of a model equal, as terms to be loaded beside them.
 
-    Args:
-        lowered: the model.
-        first: number of the first new term.
-        search: saturates terms under the rules of recognition and reads the e-graph out.
-        max_terms: of all distinct windows; of a model that has more, the rarest are not searched.
+    New terms are numbered from `first`. `search` saturates terms under the rules of recognition and
+    reads the e-graph out. Of a model with more than `max_terms` in all distinct windows the rarest
+    are not searched.
     """
     start = time.perf_counter()
     pieces = _within(fragments(lowered), max_terms)

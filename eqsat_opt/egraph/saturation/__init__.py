@@ -1,5 +1,3 @@
 """Rules applied to a model, phase by phase and within a budget, here or in a child process."""
 
-from __future__ import annotations
-
 __all__: list[str] = []

@@ -19,11 +19,6 @@ def branch_paths(
 ) -> tuple[list[int] | None, bool]:
     """Search all choices, bounded by the cheapest options of the classes known to be needed.
 
-    Args:
-        instance: what is extracted.
-        choice: a solution to beat, if one is known.
-        max_steps: options that may be tried.
-
     Returns:
         The best choice found (the given one unless something is cheaper), and whether that is
         proven: optimal, or None where no solution exists.
@@ -42,6 +37,7 @@ def branch_paths(
         best=known,
         max_steps=max_steps,
         tail=instance.alpha * max((finish[r] for r in instance.roots), default=0.0),
+        load=instance.load,
         capacity=instance.capacity,
     )
     search.run(union(masks, instance.roots))

@@ -42,6 +42,7 @@ class PathInstance(Instance):
     Costs may be negative (see `signed`).
 
     Attributes:
+        load: what each option uses of each limited metric.
         path: time that each option adds to a chain, not negative.
         alpha: weight of the longest chain.
         capacity: largest total of each column of `load`.
@@ -49,6 +50,7 @@ class PathInstance(Instance):
         settled: class to option (the problem's numbers), for classes that cost and last nothing.
     """
 
+    load: list[tuple[float, ...]]
     path: list[float]
     alpha: float
     capacity: tuple[float, ...]
@@ -113,12 +115,7 @@ class PathInstance(Instance):
         return {**self.settled, **{self.class_ids[c]: self.option_ids[choice[c]] for c in order}}
 
     def choice(self, rows: Mapping[int, int], fill: Sequence[int]) -> list[int]:
-        """A choice that follows the problem's rows where their options are left.
-
-        Args:
-            rows: class to row of `impl_cost`.
-            fill: `[n_classes]` options for all other classes.
-        """
+        """A choice that follows the problem's rows where their options are left, else `fill`."""
         chosen = list(fill)
         for c, m in enumerate(self.members):
             wanted = rows.get(self.class_ids[c])

@@ -70,13 +70,9 @@ def bound_limited(
 ) -> Iterator[Relaxed]:
     """Solutions and bounds for the least total cost under limits, better and better.
 
-    Args:
-        problem: what to choose from.
-        cost: `[n_implementations]`; an infinite cost forbids.
-        limits: metric name to the largest total allowed.
-        settings: of the ordinary extractions.
-        deadline: `time.perf_counter()` value at which to stop.
-        best: cost of the best solution known to the caller, within the limits.
+    Costs are `[n_implementations]`, and an infinite one forbids. `best` is the cost of the best
+    solution that the caller knows within the limits; `deadline` is a value of
+    `time.perf_counter()`.
 
     Yields:
         What is known so far; the rows of the last step keep the limits, if any could be found.
@@ -123,7 +119,6 @@ class _Dual:
         self._capacity = np.array(list(limits.values()), dtype=np.float64)
         self._start = time.perf_counter()
         self._deadline = deadline
-        self._plain = Objective({problem.metrics[0]: 1.0})
         self.points: list[_Point] = []
         self.bound = 0.0
         self._multipliers = (0.0,) * len(self._limits)
@@ -171,11 +166,10 @@ class _Dual:
 
     def _solve(self, prices: FloatArray, precision: float) -> Solution:
         remaining = self._deadline - time.perf_counter()
-        known = min(self.points, key=lambda p: _total(prices, p.rows), default=None)
+        known = min(self.points, key=lambda p: prices[list(p.rows.values())].sum(), default=None)
         return solve_priced(
             self._problem,
             prices,
-            self._plain,
             incumbent=raise_choice(self._problem, known.rows) if known else None,
             settings=replace(self._settings, gap=max(self._settings.gap / 2, precision)),
             time_limit_s=max(0.0, remaining / 3),
@@ -230,7 +224,7 @@ class _Dual:
         owner = self._problem.implementation_node()
         nodes = {int(owner[row]) for point in self.points for row in point.rows.values()}
         allowed = np.isin(owner, sorted(nodes))
-        objective = Objective(self._plain.weights, limits=self._limits)
+        objective = Objective({self._problem.metrics[0]: 1.0}, limits=self._limits)
         priced = np.where(allowed, self._cost, np.inf)
         part = reduce_paths(from_problem(self._problem, priced, objective))
         known = self.feasible()
@@ -250,7 +244,3 @@ class _Dual:
         if solved.choice is None:
             return self._step(known.rows if known else None)
         return self._step(part.rows(solved.choice))
-
-
-def _total(prices: FloatArray, rows: Rows) -> float:
-    return float(prices[list(rows.values())].sum())

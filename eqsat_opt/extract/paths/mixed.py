@@ -50,20 +50,7 @@ def solve_constrained(
     time_limit_s: float,
     note: Note = lambda stage, cost, bound: None,
 ) -> Solution:
-    """Minimise total + alpha · critical path under limits.
-
-    Args:
-        problem: what to choose from.
-        cost: `[n_implementations]`, the linear part; an infinite price forbids.
-        objective: gives alpha, the lengths along a chain, and the limits.
-        incumbent: a known solution; the result is not worse if it keeps the limits.
-        settings: how hard to search.
-        time_limit_s: wall-clock limit of the search.
-        note: called with stage, best value and bound.
-
-    Raises:
-        ExtractionError: the incumbent is not a solution.
-    """
+    """Minimise total + alpha · critical path under limits; as `solvers.solve`."""
     deadline = time.perf_counter() + time_limit_s
     raw = from_problem(problem, cost, objective)
     state = PathState(raw, note)
@@ -258,7 +245,6 @@ def _bound_total(
         solution = solve_priced(
             problem,
             cost,
-            Objective({problem.metrics[0]: 1.0}),
             incumbent=raise_choice(problem, state.rows) if state.rows is not None else None,
             settings=settings,
             time_limit_s=_BOUND_SHARE * remaining,

@@ -33,16 +33,7 @@ def solve_paths(
     seed: int = 0,
     mode: Mode = "parallel",
 ) -> Solved:
-    """Minimise the value of an instance.
-
-    Args:
-        instance: what to extract from; costs may be negative.
-        hint: a solution to start from, `[n_classes]` options.
-        time_limit_s: wall-clock limit, building the model included.
-        work_limit: limit on the solver's own count of work.
-        gap: relative gap at which to stop.
-        seed: of the solver.
-        mode: see `exact.Mode`.
+    """Minimise the value of an instance, whose costs may be negative; as `exact.solve_exactly`.
 
     Raises:
         ExtractionError: the solver refused the model.

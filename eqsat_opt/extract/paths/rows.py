@@ -9,6 +9,7 @@ from typing import Any
 from eqsat_opt.extract.critical_path import least_finish, least_tail
 from eqsat_opt.extract.instance import possible_classes, strong_components
 from eqsat_opt.extract.paths.instance import ROUNDING, PathInstance
+from eqsat_opt.extract.solve.exact import add_levels, hint_levels
 
 __all__ = ["PathModel"]
 
@@ -68,23 +69,7 @@ class PathModel:
 
     def levels(self) -> None:
         """A level for each class that lies on a cycle; chosen options are above their children."""
-        size: dict[int, int] = {}
-        for c in self.order:
-            size[self.component[c]] = size.get(self.component[c], 0) + 1
-        self.level = {
-            c: self.model.new_int_var(0, size[self.component[c]] - 1, "")
-            for c in self.order
-            if size[self.component[c]] > 1
-        }
-        for i, x in self.x.items():
-            c = self.instance.option_class[i]
-            for d in self.instance.children[i]:
-                if d == c:
-                    self.model.add_bool_or([] if x is True else [~x])
-                elif self.component[d] == self.component[c]:
-                    row = self.model.add(self.level[c] >= self.level[d] + 1)
-                    if x is not True:
-                        row.only_enforce_if(x)
+        self.level = add_levels(self.model, self.order, self.component, self.instance, self.x)
 
     def limits(self, cp_model: Any) -> None:
         """Largest totals."""
@@ -216,16 +201,12 @@ class PathModel:
             if len(instance.members[c]) > 1:
                 for i in instance.members[c]:
                     model.add_hint(self.x[i], c in active and choice[c] == i)
-        height: dict[int, int] = {}
+        chosen = {c: instance.children[choice[c]] for c in measured.order}
+        hint_levels(model, self.level, self.component, chosen)
         finish: dict[int, int] = {}
         for c in measured.order:
-            children = instance.children[choice[c]]
-            same = (height[d] + 1 for d in children if self.component[d] == self.component[c])
-            height[c] = max(same, default=0)
             if self.finish:
-                finish[c] = self.units[choice[c]] + max((finish[d] for d in children), default=0)
-        for c, level in self.level.items():
-            model.add_hint(level, height.get(c, 0))
+                finish[c] = self.units[choice[c]] + max((finish[d] for d in chosen[c]), default=0)
         for c, variable in self.finish.items():
             if not isinstance(variable, int):
                 model.add_hint(variable, finish.get(c, self.least[c]))

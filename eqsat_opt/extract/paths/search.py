@@ -71,12 +71,6 @@ def improve_by_exchanges(
 ) -> list[int]:
     """First-improvement passes over single exchanges until one finds nothing.
 
-    Args:
-        instance: what is extracted.
-        choice: `[n_classes]` options that keep the limits.
-        seed: of the order of the exchanges.
-        deadline: `time.perf_counter()` value at which to stop at the latest.
-
     Returns:
         A choice whose value is no larger.
     """
@@ -119,15 +113,8 @@ def improve_by_neighbourhoods(
 ) -> list[int]:
     """Free some classes, keep the others, solve that problem exactly; repeat while it gains.
 
-    Args:
-        instance: what is extracted; costs must not be negative.
-        choice: `[n_classes]` options that keep the limits, with one for every class if possible.
-        patience: neighbourhoods without a gain after which to stop.
-        total_bound: lower bound on the total cost of every solution.
-        seed: of the neighbourhoods.
-        target: value at which to stop.
-        deadline: `time.perf_counter()` value at which to stop at the latest.
-        report: called with each better value.
+    Costs must not be negative. It stops after `patience` neighbourhoods without a gain, and at the
+    value `target`.
 
     Returns:
         A choice whose value is no larger.

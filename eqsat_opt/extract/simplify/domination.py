@@ -28,11 +28,8 @@ def compare_options(
 
     Reads the forced classes as free: edges to them from other components must have been cut.
 
-    Args:
-        draft: what to shrink; every class must be computable.
-        start: a known solution (class to option, in the problem's numbers), whose cost prunes where
-            it covers a connected part.
-        work: rough count of elementary steps that may be taken.
+    Every class must be computable. A known solution `start` (class to option, in the problem's
+    numbers) prunes where it covers a connected part; `work` is a rough count of steps to take.
 
     Returns:
         The draft without the options, and the steps taken.
@@ -41,9 +38,7 @@ def compare_options(
     rules.drop_cyclic()
     rules.find_forced()
     rules.drop_dominated()
-    if not draft.load.shape[1]:
-        trees = rules.drop_dominated_by_trees()
-        rules.drop_too_dear(start, trees)
+    rules.drop_too_dear(start, rules.drop_dominated_by_trees())
     alive = np.array(rules.alive, dtype=bool)
     forced = np.array(rules.forced, dtype=bool)
     return replace(draft, forced=forced).with_options(alive), rules.steps
@@ -105,12 +100,11 @@ class _Comparison:
                     stack.append(d)
 
     def drop_dominated(self) -> None:
-        """Drop A if a B of its class uses no more, and needs only what lies below A anyway.
+        """Drop A if a B of its class costs no more, and needs only what lies below A anyway.
 
         Below A means below its class too, so B cannot close a cycle.
         """
         alive, below, cost = self.alive, self.sets.below, self.cost
-        load = self.draft.load.tolist() if self.draft.load.shape[1] else None
         for c, m in enumerate(self.members):
             options, rivals = self._rivals(m)
             wants = [(cost[b], b, self._wanted(c, b)) for b in options[:rivals]]
@@ -119,9 +113,7 @@ class _Comparison:
                 for price, b, want in wants:
                     if price > cost[a]:
                         break
-                    if want & beyond or b == a or not alive[b]:
-                        continue
-                    if load is None or all(x <= y for x, y in zip(load[b], load[a], strict=True)):
+                    if not want & beyond and b != a and alive[b]:
                         alive[a] = False
                         break
 
@@ -221,9 +213,7 @@ class _Comparison:
     def drop_too_dear(self, start: Mapping[int, int] | None, trees: list[float]) -> None:
         """Drop an option if every solution with it costs more than a known one.
 
-        Args:
-            start: a known solution.
-            trees: `[n_classes]`, cost of a tree of each class, as far as it is not paid anyway.
+        `trees` are what a tree of each class costs beyond what is paid anyway.
         """
         part = self.draft.part
         upper = self._known_costs(start) * (1 + 1e-9)  # for sums in another order

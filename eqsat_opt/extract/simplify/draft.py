@@ -28,7 +28,6 @@ class Draft:
         child_ptr: `[n_options + 1]`, row pointers into `child_ix`.
         child_ix: `[n_edges]`, distinct child classes of each option, ascending.
         cost: `[n_options]`.
-        load: `[n_options, n_limits]`.
         forced: `[n_classes]`, classes that every solution contains and whose options are paid here.
         class_ids: `[n_classes]`, the problem's numbers.
         option_ids: `[n_options]`, the problem's numbers.
@@ -38,7 +37,6 @@ class Draft:
     child_ptr: IntArray
     child_ix: IntArray
     cost: FloatArray
-    load: FloatArray
     forced: BoolArray
     class_ids: IntArray
     option_ids: IntArray
@@ -50,13 +48,11 @@ class Draft:
         children = [instance.children[i] for i in rows.tolist()]
         forced = np.zeros(instance.n_classes, dtype=bool)
         forced[list(instance.roots)] = True
-        width = len(instance.load[0]) if instance.load else 0
         return cls(
             option_class=np.array(instance.option_class, dtype=np.int64)[rows],
             child_ptr=pointers(np.fromiter(map(len, children), np.int64, len(children))),
             child_ix=np.fromiter(chain.from_iterable(children), np.int64),
             cost=np.array(instance.cost, dtype=np.float64)[rows],
-            load=np.array(instance.load, dtype=np.float64).reshape(len(rows), width)[rows],
             forced=forced,
             class_ids=np.array(instance.class_ids, dtype=np.int64),
             option_ids=np.array(instance.option_ids, dtype=np.int64)[rows],
@@ -130,12 +126,7 @@ class Draft:
         return graph
 
     def reached(self, start: BoolArray, chosen: BoolArray | None = None) -> BoolArray:
-        """Classes that can be reached from some classes, these included.
-
-        Args:
-            start: `[n_classes]`, where to start.
-            chosen: which of `class_edges` to follow; all if None.
-        """
+        """Classes that can be reached from some, these included, by the chosen `class_edges`."""
         tails, heads, _ = self.class_edges
         graph = self.graph.copy() if chosen is None else self._graph(tails[chosen], heads[chosen])
         source = graph.add_node(None)
@@ -166,7 +157,6 @@ class Draft:
             child_ptr=pointers(np.diff(self.child_ptr)[keep]),
             child_ix=self.child_ix[edges],
             cost=self.cost[keep],
-            load=self.load[keep],
             option_ids=self.option_ids[keep],
         )
 
@@ -221,7 +211,6 @@ class Draft:
             "cost": self.cost[rows].tolist(),
             "forced": self.forced[order].tolist(),
         }
-        load = [tuple(used) for used in self.load[rows].tolist()]
         for k in range(len(classes) - 1):
             a, b = classes[k], classes[k + 1]
             roots = tuple(c for c, is_forced in enumerate(flat["forced"][a:b]) if is_forced)
@@ -235,7 +224,6 @@ class Draft:
                     option_class=option_class,
                     children=[tuples[i] for i in flat["row"][lo:hi]],
                     cost=flat["cost"][lo:hi],
-                    load=load[lo:hi],
                     roots=roots,
                     class_ids=flat["class_ids"][a:b],
                     option_ids=flat["option_ids"][lo:hi],

@@ -3,7 +3,7 @@
 Linear rules run over the whole instance at once, then those that compare options; what is settled
 cuts the instance into connected parts, and the rounds go on with the parts that changed. Each rule
 keeps at least one optimal solution of the instance that it is applied to, on cyclic graphs too;
-costs must not be negative. Rules that compare options compare every limited metric.
+costs must not be negative.
 """
 
 from __future__ import annotations
@@ -43,14 +43,12 @@ class Reduction:
         settled: class to option (numbers of the problem), already decided. A class that turns out
             not to be needed may be among them.
         cost: cost of the settled classes that every solution pays.
-        load: what they use of each limited metric.
         parts: independent instances; their optima and `settled` make an optimum of the whole. An
             option may carry the cost and the children of settled classes that only it needs.
     """
 
     settled: Mapping[int, int]
     cost: float
-    load: tuple[float, ...]
     parts: tuple[Instance, ...]
 
 
@@ -62,7 +60,7 @@ def simplify(
     Args:
         instance: what to shrink.
         start: a known solution (class to option, numbers of the problem); where it covers a part,
-            its cost prunes. Ignored under limits, since they couple the parts.
+            its cost prunes.
         work: rough count of elementary steps, by default in proportion to the size; when it is used
             up the remaining parts stay as they are.
 
@@ -97,10 +95,6 @@ def simplify(
     return Reduction(
         settled=settled.option,
         cost=math.fsum(settled.costs),
-        load=tuple(
-            math.fsum(load[k] for load in settled.loads)
-            for k in range(len(instance.load[0]) if instance.load else 0)
-        ),
         parts=tuple(parts),
     )
 

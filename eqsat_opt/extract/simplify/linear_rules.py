@@ -1,6 +1,6 @@
 """Linear-time simplification: drop impossible and needless options, decide forced classes.
 
-Each rule keeps at least one optimal solution, on cyclic graphs too, and for every limited metric.
+Each rule keeps at least one optimal solution, on cyclic graphs too.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ class Settled:
     Attributes:
         option: class to option, in the problem's numbers.
         costs: of the decided classes that every solution pays.
-        loads: what those use of each limited metric.
     """
 
     option: dict[int, int] = field(default_factory=dict)
     costs: list[float] = field(default_factory=list)
-    loads: list[tuple[float, ...]] = field(default_factory=list)
 
     def decide(self, classes: IntArray, options: IntArray) -> None:
         """Note an option for each class."""
@@ -82,8 +80,7 @@ def derivable(draft: Draft, allowed: BoolArray) -> IntArray:
 
 def settle_free(draft: Draft, settled: Settled) -> Draft:
     """A class with a tree of cost 0 takes it: no choice elsewhere can make it cheaper."""
-    free_options = (draft.cost == 0) & ~draft.load.any(axis=1)
-    first = derivable(draft, free_options)
+    first = derivable(draft, draft.cost == 0)
     free = first >= 0
     if not free.any():
         return draft
@@ -104,23 +101,10 @@ def drop_unreachable(draft: Draft) -> Draft:
 
 
 def drop_duplicates(draft: Draft) -> Draft:
-    """Of options with the same class and children keep those that no other beats."""
-    same = _same_as_before(draft)
-    order, repeats = same
-    if not repeats.any():
-        return draft
+    """Of options with the same class and children keep the cheapest."""
+    order, repeats = _same_as_before(draft)
     keep = np.ones(draft.n_options, dtype=bool)
-    if draft.load.shape[1] == 0:
-        keep[order[repeats]] = False
-        return draft.with_options(keep)
-    kept: list[int] = []
-    for option, is_repeat in zip(order.tolist(), repeats.tolist(), strict=True):
-        if not is_repeat:
-            kept = []
-        if any((draft.load[other] <= draft.load[option]).all() for other in kept):
-            keep[option] = False  # and the other costs no more, by the order
-        else:
-            kept.append(option)
+    keep[order[repeats]] = False
     return draft.with_options(keep)
 
 
@@ -131,8 +115,7 @@ def _same_as_before(draft: Draft) -> tuple[IntArray, BoolArray]:
     key = np.random.default_rng(0).integers(2**63, size=draft.n_classes)[draft.child_ix]
     mark = np.zeros(n, dtype=np.int64)
     np.add.at(mark, draft.edge_option, key)  # wraps around, which does not matter
-    columns = [draft.load[:, k] for k in reversed(range(draft.load.shape[1]))]
-    order = np.lexsort((*columns, draft.cost, mark, degree, draft.option_class))
+    order = np.lexsort((draft.cost, mark, degree, draft.option_class))
     repeats = np.zeros(n, dtype=bool)
     a, b = order[:-1], order[1:]
     repeats[1:] = (
@@ -169,7 +152,6 @@ def force(draft: Draft, settled: Settled) -> Draft:
     options, classes = options[childless], np.flatnonzero(alone)[childless]
     settled.decide(draft.class_ids[classes], draft.option_ids[options])
     settled.costs.extend(draft.cost[options].tolist())
-    settled.loads.extend(map(tuple, draft.load[options].tolist()))
     gone = np.zeros(draft.n_classes, dtype=bool)
     gone[classes] = True
     return _without(draft, gone)
@@ -201,14 +183,13 @@ def contract(draft: Draft, settled: Settled) -> Draft:
 
 
 class _Contraction:
-    """Child sets, costs and loads of the options that took in a class."""
+    """Child sets and costs of the options that took in a class."""
 
     def __init__(self, draft: Draft, first: list[int]) -> None:
         self.draft, self.first = draft, first
         self.flat, self.ptr = draft.child_ix.tolist(), draft.child_ptr.tolist()
         self.users, self.user_ptr = (a.tolist() for a in draft.users)
         self.cost = draft.cost.tolist()
-        self.load = draft.load.copy()
         self.changed: dict[int, set[int]] = {}
         self.heirs: dict[int, list[int]] = {}  # options that took in a child of theirs
 
@@ -222,7 +203,6 @@ class _Contraction:
             if c in children:
                 self.changed[i] = (children - {c}) | taken
                 self.cost[i] += self.cost[option]
-                self.load[i] += self.load[option]
                 for d in taken:
                     self.heirs.setdefault(d, []).append(i)
 
@@ -248,6 +228,5 @@ class _Contraction:
             child_ptr=child_ptr,
             child_ix=child_ix,
             cost=np.array(self.cost, dtype=np.float64),
-            load=self.load,
         )
         return draft.with_classes(kept_classes)

@@ -29,11 +29,7 @@ def necessity(
     Every acyclic derivation of `c` contains all of `D(c)`, by induction on its height. An option
     whose children need `c` itself can never compute `c` and does not count.
 
-    Args:
-        members: options of each class.
-        children: child classes of each option.
-        order: classes, best with children first (only speed depends on it).
-        work: words of bit sets that may be touched.
+    An order with children first is the fastest. `work` counts words of bit sets.
 
     Returns:
         `[n_classes]` bit sets, all ones for a class that cannot be computed; None when the work
@@ -99,11 +95,7 @@ def necessities(
     reaches back by one or two windows of positions, and once the work is used up strongly connected
     components are walked twice from below.
 
-    Args:
-        draft: what to look at; every class must be computable.
-        children: its children as tuples.
-        work: words of bit sets that may be touched before the rest is done the cheap way.
-        window: positions.
+    Every class must be computable. Windows count positions.
     """
     component = draft.component
     order = np.lexsort((component, draft.part))

@@ -19,12 +19,6 @@ def branch_and_bound(
 ) -> tuple[list[int], bool]:
     """Search all choices, bounded by the cheapest options of the classes known to be needed.
 
-    Args:
-        instance: what is extracted; limits are not looked at.
-        choice: a solution to beat.
-        max_steps: options that may be tried.
-        max_classes: give up at once above this size.
-
     Returns:
         The best choice found (the given one unless something is cheaper), and whether it is
         proven optimal.
@@ -51,7 +45,7 @@ class Search:
         best: a solution to beat, if one is known.
         max_steps: options that may be tried.
         tail: what every solution is worth at least beyond the cost of its classes.
-        capacity: largest total of each column of `instance.load`.
+        load, capacity: what each option uses of what is limited, and the largest totals.
 
     Attributes:
         best: the best choice found.
@@ -67,6 +61,7 @@ class Search:
         best: Sequence[int] | None,
         max_steps: int,
         tail: float = 0.0,
+        load: Sequence[Sequence[float]] = (),
         capacity: Sequence[float] = (),
     ) -> None:
         self.instance = instance
@@ -82,7 +77,7 @@ class Search:
         self.value = value
         self.best = list(best) if best is not None else None
         self.best_value = math.inf if best is None else value(best)
-        self.capacity = capacity
+        self.load, self.capacity = load, capacity
         self.used = [0.0] * len(capacity)
         self.steps = 0
         self.max_steps = max_steps
@@ -128,10 +123,10 @@ class Search:
     def _add_load(self, i: int) -> bool:
         fits = True
         for k, limit in enumerate(self.capacity):
-            self.used[k] += self.instance.load[i][k]
+            self.used[k] += self.load[i][k]
             fits = fits and self.used[k] <= limit * (1 + _ROUNDING)
         return fits
 
     def _drop_load(self, i: int) -> None:
         for k in range(len(self.used)):
-            self.used[k] -= self.instance.load[i][k]
+            self.used[k] -= self.load[i][k]

@@ -61,14 +61,7 @@ def tighten(
 ) -> Relaxed:
     """Solve the relaxation, add violated cuts, repeat until it stalls.
 
-    Args:
-        instance: what to bound; limits are not looked at.
-        upper: cost of a known solution, infinite if there is none.
-        rounds: rounds of cuts, at most.
-        gap: relative gap to `upper` at which to stop.
-        seed: of the targets.
-        deadline: `time.perf_counter()` value at which to stop at the latest.
-        report: called with each better bound.
+    `upper` is the cost of a known solution, infinite without one.
     """
     separator = Separator(instance)
     relaxation = Relaxation(instance)

@@ -8,7 +8,8 @@ each. One worker is repeatable at no price and starts sooner; it is enough for s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,7 +17,15 @@ from typing import Any, Literal
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.instance import Instance, active_classes, strong_components
 
-__all__ = ["Mode", "Solved", "run_solver", "solve_exactly", "solve_model"]
+__all__ = [
+    "Mode",
+    "Solved",
+    "add_levels",
+    "hint_levels",
+    "run_solver",
+    "solve_exactly",
+    "solve_model",
+]
 
 Mode = Literal["parallel", "interleaved", "single", "cores", "plain-cores"]
 """Workers that race (fast; ties go to whoever is first), the same ones taking turns in a fixed
@@ -26,7 +35,6 @@ without tightening each core. Cores prove most of what the relaxation is too wea
 they take is a matter of luck, so that another try may be short where one was long."""
 
 _WORKERS = 8
-_LIMIT_BITS = 52  # of the scaled left side of a limit; int64 leaves room for sums
 _COST_BITS = 36  # of the scaled objective: 1e-11 of it for each option
 
 
@@ -49,7 +57,6 @@ def solve_exactly(
     instance: Instance,
     *,
     hint: Sequence[int] | None = None,
-    capacity: Sequence[float] = (),
     time_limit_s: float = 10.0,
     work_limit: float = math.inf,
     lower_bound: float = 0.0,
@@ -62,7 +69,6 @@ def solve_exactly(
     Args:
         instance: what to extract from.
         hint: a solution to start from, `[n_classes]` options.
-        capacity: largest total of each column of `instance.load`.
         time_limit_s: wall-clock limit.
         work_limit: limit on the solver's own count of work, about as many seconds on one core.
         lower_bound: of the instance's cost, as far as it is known.
@@ -81,12 +87,11 @@ def solve_exactly(
     model = cp_model.CpModel()
     component = strong_components(instance.members, instance.children)
     x, y = _choice_variables(model, instance)
-    levels = _level_variables(model, instance, component, x)
-    for column, limit in enumerate(capacity):
-        loads = [load[column] for load in instance.load]
-        scaled, scale = _scaled(loads, sum(loads), _LIMIT_BITS)
-        model.add(cp_model.LinearExpr.weighted_sum(x, scaled) <= _floor(limit * scale))
-    reference = min(_finite_cost(instance, hint), _dearest(instance))
+    classes = range(instance.n_classes)
+    levels = add_levels(model, classes, component, instance, dict(enumerate(x)))
+    reference = math.fsum(max((instance.cost[i] for i in m), default=0.0) for m in instance.members)
+    if hint is not None:
+        reference = min(instance.evaluate(hint), reference)
     costs, scale = _scaled(instance.cost, reference, _COST_BITS)
     total = cp_model.LinearExpr.weighted_sum(x, costs)
     model.minimize(total)
@@ -192,25 +197,48 @@ def _choice_variables(model: Any, instance: Instance) -> tuple[list[Any], list[A
     return x, y
 
 
-def _level_variables(
-    model: Any, instance: Instance, component: Sequence[int], x: Sequence[Any]
+def add_levels(
+    model: Any,
+    classes: Sequence[int],
+    component: Sequence[int],
+    instance: Instance,
+    x: Mapping[int, Any],
 ) -> dict[int, Any]:
-    """A level for each class that lies on a cycle; every chosen option is above its children."""
-    size: dict[int, int] = {}
-    for number in component:
-        size[number] = size.get(number, 0) + 1
+    """A level for each class that lies on a cycle; every chosen option is above its children.
+
+    `x` is True for an option that every solution has.
+    """
+    size = Counter(component[c] for c in classes)
     levels = {
-        c: model.new_int_var(0, size[number] - 1, "")
-        for c, number in enumerate(component)
-        if size[number] > 1
+        c: model.new_int_var(0, size[component[c]] - 1, "")
+        for c in classes
+        if size[component[c]] > 1
     }
-    for i, c in enumerate(instance.option_class):
+    for i, chosen in x.items():
+        c = instance.option_class[i]
         for d in instance.children[i]:
             if d == c:
-                model.add_bool_or([~x[i]])
+                model.add_bool_or([] if chosen is True else [~chosen])
             elif component[d] == component[c]:
-                model.add(levels[c] >= levels[d] + 1).only_enforce_if(x[i])
+                row = model.add(levels[c] >= levels[d] + 1)
+                if chosen is not True:
+                    row.only_enforce_if(chosen)
     return levels
+
+
+def hint_levels(
+    model: Any,
+    levels: Mapping[int, Any],
+    component: Sequence[int],
+    chosen: Mapping[int, Sequence[int]],
+) -> None:
+    """Start from the levels of a solution: its classes, children first, and their children."""
+    height: dict[int, int] = {}
+    for c, children in chosen.items():
+        same = (height[d] + 1 for d in children if component[d] == component[c])
+        height[c] = max(same, default=0)
+    for c, level in levels.items():
+        model.add_hint(level, height.get(c, 0))
 
 
 def _add_hint(
@@ -231,15 +259,8 @@ def _add_hint(
     for c, m in enumerate(instance.members):
         if y[c] is not None and len(m) > 1:
             model.add_hint(y[c], c in active)
-    height: dict[int, int] = {}
-    for c in order:
-        if c in levels:
-            height[c] = max(
-                (height[d] + 1 for d in instance.children[hint[c]] if component[d] == component[c]),
-                default=0,
-            )
-    for c, level in levels.items():
-        model.add_hint(level, height.get(c, 0))
+    chosen = {c: instance.children[hint[c]] for c in order}
+    hint_levels(model, levels, component, chosen)
 
 
 def _scaled(numbers: Sequence[float], reference: float, bits: int) -> tuple[list[int], float]:
@@ -262,15 +283,3 @@ def _scaled(numbers: Sequence[float], reference: float, bits: int) -> tuple[list
     if largest * scale * len(numbers) > 2**61:
         scale = 2.0**61 / (largest * len(numbers))
     return [math.floor(n * scale) for n in numbers], scale
-
-
-def _floor(x: float) -> int:
-    return math.floor(x * (1 + 1e-12))  # 0.29 · 100 is 28.999999999999996
-
-
-def _finite_cost(instance: Instance, hint: Sequence[int] | None) -> float:
-    return math.inf if hint is None else instance.evaluate(hint)
-
-
-def _dearest(instance: Instance) -> float:
-    return math.fsum(max((instance.cost[i] for i in m), default=0.0) for m in instance.members)

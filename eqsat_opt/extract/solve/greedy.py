@@ -38,10 +38,6 @@ def sharing_greedy(instance: Instance, *, work: int = 50_000_000) -> list[int] |
     In large instances a set reaches back by one or two windows of classes in topological order. Of
     what lies further back, only the costliest child's share is counted: most of it is shared.
 
-    Args:
-        instance: what to extract from.
-        work: set words and options that may be touched; then the choice stays as it is.
-
     Returns:
         `[n_classes]` options (-1: none), or None when the work ran out before the roots had one.
     """

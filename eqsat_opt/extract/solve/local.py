@@ -23,13 +23,8 @@ def improve_locally(
 ) -> list[int]:
     """Descend by single exchanges, then kick and descend again until the work is used up.
 
-    Args:
-        instance: what is extracted.
-        choice: `[n_classes]` options; needed classes must have one, and no cycle may exist anywhere
-            in the choice, not even among classes that are not needed.
-        seed: of the order of moves and of the kicks.
-        work: edges that may be touched.
-        deadline: `time.perf_counter()` value at which to stop at the latest.
+    Needed classes must have an option, and no cycle may exist anywhere in the choice, not even
+    among classes that are not needed. `work` counts edges that are touched.
 
     Returns:
         A choice of the same kind that costs no more.

@@ -43,16 +43,8 @@ def improve_by_neighbourhoods(
 ) -> list[int]:
     """Solve neighbourhoods of a solution until they bring nothing any more.
 
-    Args:
-        instance: what is extracted; limits are not looked at.
-        choice: `[n_classes]` options; needed classes must have one, and no cycle may exist anywhere
-            in the choice.
-        patience: neighbourhoods without a gain after which to stop; small instances stop earlier,
-            when every class was in some.
-        seed: of the neighbourhoods.
-        target: cost at which to stop.
-        deadline: `time.perf_counter()` value at which to stop at the latest.
-        report: called with each better choice.
+    The choice is as for local search. It stops after `patience` neighbourhoods without a gain
+    (small instances earlier, when every class was in some), and at the cost `target`.
 
     Returns:
         A choice of the same kind that costs no more.
@@ -251,7 +243,6 @@ def _restricted(solution: _Solution, free: set[int], needed: Sequence[int]) -> I
         option_class=[local[c] for c, _, _ in rows],
         children=[tuple(sorted(local[d] for d in kept)) for _, _, kept in rows],
         cost=[0.0 if c in free_of_charge else base.cost[i] for c, i, _ in rows],
-        load=[() for _ in rows],
         roots=tuple(local[c] for c in [*needed, *held]),
         class_ids=classes,
         option_ids=[i for _, i, _ in rows],

@@ -47,10 +47,10 @@ def improve(
     part: Instance, answer: Answer, settings: Settings, deadline: float, report: Report
 ) -> Answer:
     """The stages in the order of their price; the repeatable ones first."""
-    if settings.capacity or settings.method == "exact" or answer.choice is None:
+    if settings.method == "exact" or answer.choice is None:
         return _reduced(part, answer, settings, deadline)
     choice, proven = branch_and_bound(part, answer.choice, **_BRANCH)
-    answer = answer.better(part, choice, settings)
+    answer = answer.better(part, choice)
     if proven:
         return answer.bounded(answer.cost)
     searched = settings.method == "local"
@@ -62,7 +62,7 @@ def improve(
         searched = True
     filled = _filled(part, answer.choice or choice)
     filled = improve_locally(part, filled, seed=settings.seed, deadline=deadline)
-    answer = answer.better(part, filled, settings)
+    answer = answer.better(part, filled)
     report("local search", answer)
     if settings.method == "local":
         return _reduced(part, answer, settings, deadline)
@@ -109,7 +109,7 @@ def _proven_by_cores(part: Instance, answer: Answer, settings: Settings, deadlin
         seeded = replace(settings, seed=settings.seed + number)
         # All from one start, so that a try does not depend on how far the others came.
         found = _solved(part, start, seeded, until, mode=mode, work_limit=work)
-        answer = answer.better(part, found.choice, settings).bounded(found.lower_bound)
+        answer = answer.better(part, found.choice).bounded(found.lower_bound)
     return answer
 
 
@@ -123,7 +123,7 @@ def _searched_around(
 
     def note(choice: list[int]) -> None:
         nonlocal best
-        best = best.better(part, choice, settings)
+        best = best.better(part, choice)
         report("neighbourhoods", best)
 
     choice = improve_by_neighbourhoods(
@@ -135,7 +135,7 @@ def _searched_around(
         deadline=now + max(0.0, deadline - now) * _NEIGHBOURHOOD_SHARE,
         report=note,
     )
-    return best.better(part, choice, settings)
+    return best.better(part, choice)
 
 
 def _filled(part: Instance, choice: Sequence[int]) -> list[int]:
@@ -167,7 +167,7 @@ def _tightened(
         deadline=now + max(0.0, deadline - now) * _CUT_SHARE,
         report=note,
     )
-    answer = answer.better(part, found.choice, settings)
+    answer = answer.better(part, found.choice)
     return answer.bounded(found.lower_bound), found
 
 
@@ -182,8 +182,6 @@ def _reduced(
 
     `possible` leaves out options that are in no solution better than the answer.
     """
-    if settings.capacity:
-        return _solved(part, answer, settings, deadline)
     start = _numbered(part, answer.choice)
     reduction = simplify(part if possible is None else _kept(part, possible), start=start)
     if reduction is None:
@@ -193,7 +191,7 @@ def _reduced(
         return _solved(part, answer, settings, deadline)
     answers = []
     for sub in rest:
-        known = first_answer(sub, start, settings)
+        known = first_answer(sub, start)
         if len(rest) == 1:
             known = known.bounded(answer.lower_bound - reduction.cost)
         answers.append(_proven(sub, known, settings, deadline))
@@ -202,7 +200,7 @@ def _reduced(
         numbered.update(_numbered(sub, found.choice))
     option = {number: i for i, number in enumerate(part.option_ids)}
     choice = [option[numbered[c]] if c in numbered else -1 for c in part.class_ids]
-    answer = answer.better(part, choice, settings)
+    answer = answer.better(part, choice)
     return answer.bounded(reduction.cost + math.fsum(found.lower_bound for found in answers))
 
 
@@ -215,7 +213,6 @@ def _kept(part: Instance, possible: Mask) -> Instance:
         option_class=option_class,
         children=[part.children[i] for i in kept],
         cost=[part.cost[i] for i in kept],
-        load=[part.load[i] for i in kept],
         roots=part.roots,
         class_ids=part.class_ids,
         option_ids=[part.option_ids[i] for i in kept],
@@ -226,7 +223,7 @@ def _proven(part: Instance, answer: Answer, settings: Settings, deadline: float)
     """What is left of a part after its second simplification."""
     if settings.method != "exact" and answer.choice is not None:
         choice, proven = branch_and_bound(part, answer.choice, **_BRANCH)
-        answer = answer.better(part, choice, settings)
+        answer = answer.better(part, choice)
         if proven:
             return answer.bounded(answer.cost)
         if settings.method != "local":
@@ -262,7 +259,6 @@ def _solved(
     found = solve_exactly(
         part,
         hint=answer.choice,
-        capacity=settings.capacity,
         time_limit_s=remaining,
         work_limit=work_limit,
         lower_bound=answer.lower_bound,
@@ -273,5 +269,5 @@ def _solved(
     # Which of two solutions within the gap the parallel solver has is chance: then ours stays.
     margin = max(settings.gap / 2, _STEP) if mode == "parallel" else 0.0
     if found.choice is not None and part.evaluate(found.choice) < answer.cost * (1 - margin):
-        answer = answer.better(part, found.choice, settings)
+        answer = answer.better(part, found.choice)
     return answer.bounded(found.lower_bound)

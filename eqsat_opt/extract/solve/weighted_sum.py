@@ -9,21 +9,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract.critical_path import dearest_chain
 from eqsat_opt.extract.extraction import Choice, active_order, relative_gap
-from eqsat_opt.extract.instance import Instance, active_classes, from_problem, join
-from eqsat_opt.extract.objective import Objective
+from eqsat_opt.extract.instance import Instance, active_classes, from_problem
 from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.simplify.fixpoint import Reduction, simplify
-from eqsat_opt.extract.solve.answer import Answer, Settings, first_answer, overload
+from eqsat_opt.extract.solve.answer import Answer, Settings, first_answer
 from eqsat_opt.extract.solve.greedy import sharing_greedy, tree_greedy
-from eqsat_opt.extract.solve.parts import search_parts
+from eqsat_opt.extract.solve.stages import improve
 
 __all__ = ["BestRows", "Rows", "Solution", "lower_choice", "raise_choice", "solve_priced"]
 
@@ -71,8 +69,7 @@ def lower_choice(problem: Problem, choice: Choice) -> dict[int, int]:
 class BestRows:
     """The best solution offered; an earlier one stays unless a later one is clearly better.
 
-    Args:
-        value_of: value of a solution; infinite if it breaks a limit.
+    `value_of` is infinite for what breaks a limit.
     """
 
     def __init__(self, value_of: Callable[[Rows], float]) -> None:
@@ -90,44 +87,35 @@ class BestRows:
 def solve_priced(
     problem: Problem,
     cost: FloatArray,
-    objective: Objective,
     *,
     incumbent: Choice | None,
     settings: Settings,
     time_limit_s: float,
     note: Callable[[str, float, float], None] = lambda stage, cost, bound: None,
 ) -> Solution:
-    """Solve under prices `cost [n_implementations]`; an infinite price forbids.
+    """Least total of prices `cost [n_implementations]`; an infinite price forbids.
 
     Raises:
         ExtractionError: the incumbent is not a solution.
     """
     deadline = time.perf_counter() + time_limit_s
-    instance = from_problem(problem, cost, objective)
+    instance = from_problem(problem, cost)
     known = None if incumbent is None else lower_choice(problem, incumbent)
     start = _start_options(problem, instance, known)
-    limits = tuple(objective.limits.values())
-    load = problem.impl_cost[:, [*map(problem.metrics.index, objective.limits)]]
-    best = BestRows(partial(_value, cost, load, limits))
+    best = BestRows(lambda rows: math.fsum(cost[list(rows.values())]))
     best.offer(known)
     try:
         reduction = simplify(instance, start=start)
     except KeyboardInterrupt:
         if not settings.interruptible:
             raise
-        _offer_greedies(instance, limits, best)
+        _offer_greedies(instance, best)
         return Solution(best.rows, min(instance.trivial_bound(), best.value))
     note("simplify", math.inf, 0.0)
     if reduction is None:
         return Solution(None, math.inf)
     parts = reduction.parts
-    if limits:
-        parts = (join(parts),) if parts else ()
-        room = [limit - used for limit, used in zip(limits, reduction.load, strict=True)]
-        if any(r < -1e-9 * limit for r, limit in zip(room, limits, strict=True)):
-            return Solution(None, math.inf)
-        settings = replace(settings, capacity=tuple(max(r, 0.0) for r in room))
-    answers = [first_answer(part, start, settings) for part in parts]
+    answers = [first_answer(part, start) for part in parts]
     chain = dearest_chain(
         instance.members,
         instance.option_class,
@@ -139,7 +127,7 @@ def solve_priced(
     tally.tell("greedy")
     if settings.method != "greedy" and relative_gap(tally.cost(), chain) > settings.gap + _TIE:
         try:
-            tally.answers = search_parts(parts, answers, settings, deadline, report=tally.update)
+            tally.answers = _search_parts(parts, answers, settings, deadline, report=tally.update)
         except KeyboardInterrupt:
             if not settings.interruptible:
                 raise
@@ -151,22 +139,53 @@ def solve_priced(
         best.offer(_assembled(instance, reduction, parts, answers))
     if relative_gap(best.value, lower_bound) > _TIE or math.isinf(best.value):
         # Greedies can do worse on the simplified problem, and nothing may be worse than they are.
-        _offer_greedies(instance, limits, best)
+        _offer_greedies(instance, best)
     return Solution(best.rows, min(lower_bound, best.value))
 
 
-def _offer_greedies(instance: Instance, limits: tuple[float, ...], best: BestRows) -> None:
+def _search_parts(
+    parts: Sequence[Instance],
+    answers: Sequence[Answer],
+    settings: Settings,
+    deadline: float,
+    report: Callable[[int, str, Answer], None] = lambda index, stage, answer: None,
+) -> list[Answer]:
+    """Improve the answer of each part, small parts first; equal parts are solved once.
+
+    Told are the number of a part, the stage and its new answer.
+    """
+    improved = list(answers)
+    solved: dict[tuple[object, ...], Answer] = {}
+    order = sorted(range(len(parts)), key=lambda k: (parts[k].n_options, k))
+    size_left = sum(part.n_options for part in parts)
+    for k in order:
+        part, answer = parts[k], improved[k]
+        now = time.perf_counter()
+        share = part.n_options / size_left
+        size_left -= part.n_options
+        if answer.closed(settings.gap) or now >= deadline:
+            continue
+        shape = part.shape()
+        if shape in solved:
+            known = solved[shape]
+            answer = answer.better(part, known.choice).bounded(known.lower_bound)
+        else:
+            until = min(deadline, now + max(0.0, deadline - now) * share)
+
+            def note(stage: str, found: Answer, k: int = k) -> None:
+                report(k, stage, found)
+
+            answer = improve(part, answer, settings, until, report=note)
+            solved[shape] = answer
+        improved[k] = answer
+        report(k, "solver", answer)
+    return improved
+
+
+def _offer_greedies(instance: Instance, best: BestRows) -> None:
     for choice in (tree_greedy(instance), sharing_greedy(instance)):
-        if choice is not None and not overload(instance, choice, limits):
+        if choice is not None:
             best.offer(_rows(instance, choice))
-
-
-def _value(cost: FloatArray, load: FloatArray, limits: Sequence[float], rows: Rows) -> float:
-    chosen = list(rows.values())
-    used = load[chosen].sum(axis=0)
-    if any(u > limit * (1 + 1e-9) for u, limit in zip(used, limits, strict=True)):
-        return math.inf
-    return math.fsum(cost[chosen])
 
 
 class _Tally:
@@ -206,18 +225,11 @@ class _Tally:
 def _start_options(
     problem: Problem, instance: Instance, known: Mapping[int, int] | None
 ) -> dict[int, int]:
-    """The known solution in the instance's options: without limits each e-node has one only."""
-    if known is None:
-        return {}
+    """The known solution in the instance's options, of which each e-node has one only."""
     owner = problem.implementation_node()
-    options = set(instance.option_ids)
     by_node = {int(owner[row]): row for row in instance.option_ids}
-    start = {}
-    for c, row in known.items():
-        option = row if row in options else by_node.get(int(owner[row]))
-        if option is not None:
-            start[c] = option
-    return start
+    options = ((c, by_node.get(int(owner[row]))) for c, row in (known or {}).items())
+    return {c: option for c, option in options if option is not None}
 
 
 def _rows(instance: Instance, choice: list[int]) -> dict[int, int] | None:

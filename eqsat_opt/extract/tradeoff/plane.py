@@ -66,8 +66,7 @@ Cut = HalfPlane | Box
 def corners(cuts: Sequence[HalfPlane]) -> list[tuple[float, float]]:
     """Vertices of what all half-planes leave, by ascending first coordinate.
 
-    Args:
-        cuts: with non-negative coefficients; one bounds the first total alone, one the second.
+    One half-plane bounds the first total alone, one the second.
     """
     found = []
     for i, one in enumerate(cuts):

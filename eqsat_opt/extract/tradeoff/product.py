@@ -39,20 +39,7 @@ def solve_product(
     time_limit_s: float,
     note: Note = lambda stage, cost, bound: None,
 ) -> Solution:
-    """Minimise a product of two totals.
-
-    Args:
-        problem: what to choose from.
-        cost: `[n_implementations]`; only where it is infinite matters, which forbids.
-        objective: what to minimise, under which limits.
-        incumbent: a known solution; the result is not worse if it keeps the limits.
-        settings: how hard to search.
-        time_limit_s: wall-clock limit of the search.
-        note: called with stage, best value and bound.
-
-    Raises:
-        ExtractionError: the incumbent is not a solution.
-    """
+    """Minimise a product of two totals; the arguments are those of `solvers.solve`."""
     deadline = time.perf_counter() + time_limit_s
     forbidden = ~np.isfinite(cost)
     (first, p), (second, q) = objective.exponents.items()

@@ -47,17 +47,7 @@ def solve_ratio(
 ) -> Solution:
     """Minimise a quotient of two weighted sums; solutions with a denominator of 0 do not count.
 
-    Args:
-        problem: what to choose from.
-        cost: `[n_implementations]`; only where it is infinite matters, which forbids.
-        objective: what to minimise, under which limits.
-        incumbent: a known solution; the result is not worse if it keeps the limits.
-        settings: how hard to search.
-        time_limit_s: wall-clock limit of the search.
-        note: called with stage, best value and bound.
-
-    Raises:
-        ExtractionError: the incumbent is not a solution.
+    The arguments are those of `solvers.solve`.
     """
     deadline = time.perf_counter() + time_limit_s
     forbidden = ~np.isfinite(cost)

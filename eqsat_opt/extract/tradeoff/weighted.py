@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,9 +14,16 @@ from eqsat_opt.extract.problem import FloatArray, Problem
 from eqsat_opt.extract.solve.answer import Settings
 from eqsat_opt.extract.solve.weighted_sum import BestRows, Solution, lower_choice, solve_priced
 
-__all__ = ["Mask", "offer_incumbent", "solve_weighted"]
+__all__ = ["Mask", "offer_incumbent", "solve_sum", "solve_weighted"]
 
 Mask = npt.NDArray[np.bool_]
+
+
+def solve_sum(problem: Problem, cost: FloatArray, objective: Objective, **options: Any) -> Solution:
+    """Least total, under limits and with a critical path if there are any."""
+    if objective.needs_path or objective.limits:
+        return solve_constrained(problem, cost, objective, **options)
+    return solve_priced(problem, cost, **options)
 
 
 def solve_weighted(
@@ -25,18 +34,10 @@ def solve_weighted(
     settings: Settings,
     time_limit_s: float,
 ) -> Solution:
-    """Solve for a weighted sum, under limits if there are any."""
-    cost: FloatArray = problem.impl_cost @ objective.vector(problem.metrics)
-    cost = np.where(forbidden, np.inf, cost)
-    constrained = objective.needs_path or objective.limits
-    solve = solve_constrained if constrained else solve_priced
-    return solve(
-        problem,
-        cost,
-        objective,
-        incumbent=None,
-        settings=settings,
-        time_limit_s=time_limit_s,
+    """Solve for a weighted sum."""
+    prices = np.where(forbidden, np.inf, problem.impl_cost @ objective.vector(problem.metrics))
+    return solve_sum(
+        problem, prices, objective, incumbent=None, settings=settings, time_limit_s=time_limit_s
     )
 
 

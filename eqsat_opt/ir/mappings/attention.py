@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat_opt.ir.dims import literal
+from eqsat_opt.ir.export_context import ExportContext
 from eqsat_opt.ir.graph import Node, number_of
-from eqsat_opt.ir.onnx_mapping import Array, Call, ReadContext, WriteContext, expect, reads, writes
+from eqsat_opt.ir.import_context import ImportContext
+from eqsat_opt.ir.onnx_mapping import Array, Call, expect, reads, writes
 from eqsat_opt.ir.types import TensorType, numpy_dtype
 
 __all__: list[str] = []
@@ -36,7 +38,7 @@ def _leaves_a_key(mask: Array) -> bool:
 
 
 @reads("Attention")
-def _read_attention(call: Call, context: ReadContext) -> None:
+def _read_attention(call: Call, context: ImportContext) -> None:
     """Only what the registry means by it: four axes, an additive mask, no cache, no cap."""
     operands = [name for name in call.inputs if name]
     expect(len(call.outputs) == 1 and len(operands) == len(call.inputs) <= 4)
@@ -57,7 +59,7 @@ def _read_attention(call: Call, context: ReadContext) -> None:
 
 
 @writes("Attention", "MaskedAttention")
-def _write_attention(node: Node, context: WriteContext) -> None:
+def _write_attention(node: Node, context: ExportContext) -> None:
     """The plain formula where the native operator means less; groups of heads are repeated."""
     scale = number_of(node.attrs, "scale")
     q, k, v, *mask = node.inputs
@@ -82,7 +84,7 @@ def _write_attention(node: Node, context: WriteContext) -> None:
 
 
 def _repeated(
-    context: WriteContext, x: str, axis: int, repeats: int, out: str | None = None
+    context: ExportContext, x: str, axis: int, repeats: int, out: str | None = None
 ) -> str:
     extent = literal(context.type(x).shape[axis])
     index = np.repeat(np.arange(extent, dtype=np.int64), repeats)
@@ -90,6 +92,6 @@ def _repeated(
 
 
 @writes("Repeat")
-def _write_repeat(node: Node, context: WriteContext) -> None:
+def _write_repeat(node: Node, context: ExportContext) -> None:
     axis, repeats = node.attr("axis"), node.attr("repeats")
     _repeated(context, node.inputs[0], axis, repeats=repeats, out=node.output)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from eqsat_opt.ir.onnx_mapping import Array, Call, ReadContext, expect, literal_ints, reads, scalar
+from eqsat_opt.ir.import_context import ImportContext
+from eqsat_opt.ir.onnx_mapping import Array, Call, expect, literal_ints, reads, scalar
 
 __all__: list[str] = []
 
 
 @reads("Constant")
-def _read_constant(call: Call, context: ReadContext) -> None:
+def _read_constant(call: Call, context: ImportContext) -> None:
     """The forms other than ``value``, which the importer keeps as a handle."""
     ((form, value),) = call.attrs.items()
     if form in ("value_float", "value_floats"):
@@ -22,19 +23,19 @@ def _read_constant(call: Call, context: ReadContext) -> None:
 
 
 @reads("ConstantOfShape")
-def _read_constant_of_shape(call: Call, context: ReadContext) -> None:
+def _read_constant_of_shape(call: Call, context: ImportContext) -> None:
     shape = literal_ints(context.dims(call.inputs[0]))
     value = call.get("value", np.zeros(1, np.float32))
     context.splat(np.asarray(value).reshape(()), shape, call.outputs[0])
 
 
 @reads("Identity")
-def _read_identity(call: Call, context: ReadContext) -> None:
+def _read_identity(call: Call, context: ImportContext) -> None:
     context.alias(call.inputs[0], call.outputs[0])
 
 
 @reads("Dropout")
-def _read_dropout(call: Call, context: ReadContext) -> None:
+def _read_dropout(call: Call, context: ImportContext) -> None:
     """Only in inference mode and when nobody asks for the mask."""
     expect(len(call.outputs) == 1)
     training = call.input(2)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from eqsat_opt.ir.export_context import ExportContext
 from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.import_context import ImportContext
 from eqsat_opt.ir.onnx_mapping import (
     WRITERS,
     Call,
-    ReadContext,
-    WriteContext,
     expect,
     reads,
     refuse,
@@ -20,14 +20,14 @@ __all__ = ["fill"]
 _FORMS: dict[str, OnnxForm] = {name: op.onnx for name, op in OPS.items() if op.onnx is not None}
 
 
-def _read(call: Call, context: ReadContext) -> None:
+def _read(call: Call, context: ImportContext) -> None:
     form, op = _FORMS[call.op_type], OPS[call.op_type]
     given = {**form.defaults, **call.attrs}
     expect(context.opset >= form.since and given.keys() == op.attrs.keys() - {OUTPUT})
     context.emit_outputs(op.name, call.inputs, **given)
 
 
-def _write(node: Node, context: WriteContext) -> None:
+def _write(node: Node, context: ExportContext) -> None:
     if context.opset < _FORMS[node.op].since:
         refuse(node, context.opset)
     context.op_of_several(node.op, node.inputs, node.outputs, **dict(node.attrs))

@@ -8,11 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from eqsat_opt.ir.export_context import ExportContext
 from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.import_context import ImportContext
 from eqsat_opt.ir.onnx_mapping import (
     Call,
-    ReadContext,
-    WriteContext,
     dtype_name,
     expect,
     reads,
@@ -25,12 +25,12 @@ from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, numpy_dtype
 __all__: list[str] = []
 
 
-def _scalar(context: WriteContext, like: str, value: float) -> str:
+def _scalar(context: ExportContext, like: str, value: float) -> str:
     return context.constant(np.asarray(value, dtype=numpy_dtype(context.type(like).dtype)))
 
 
 @writes("Gelu")
-def _write_gelu(node: Node, context: WriteContext) -> None:
+def _write_gelu(node: Node, context: ExportContext) -> None:
     """x/2 (1 + erf(x/√2)), or the tanh formula, before opset 20."""
     (x,) = node.inputs
     if context.opset >= 20:
@@ -51,7 +51,7 @@ def _write_gelu(node: Node, context: WriteContext) -> None:
 
 
 @writes("Swish")
-def _write_swish(node: Node, context: WriteContext) -> None:
+def _write_swish(node: Node, context: ExportContext) -> None:
     """A product with a sigmoid: onnxruntime has no Swish of opset 24, but fuses this."""
     (x,), alpha = node.inputs, node.attr("alpha")
     inner = x if alpha == 1.0 else context.op("Mul", [x, _scalar(context, x, alpha)])
@@ -59,7 +59,7 @@ def _write_swish(node: Node, context: WriteContext) -> None:
 
 
 @writes("Scale", "Shift")
-def _write_affine(node: Node, context: WriteContext) -> None:
+def _write_affine(node: Node, context: ExportContext) -> None:
     (x,) = node.inputs
     ((name, _),) = node.attrs
     op = "Mul" if node.op == "Scale" else "Add"
@@ -67,17 +67,17 @@ def _write_affine(node: Node, context: WriteContext) -> None:
 
 
 @writes("Square")
-def _write_square(node: Node, context: WriteContext) -> None:
+def _write_square(node: Node, context: ExportContext) -> None:
     context.op("Mul", [node.inputs[0], node.inputs[0]], node.output)
 
 
 @writes("Rsqrt")
-def _write_rsqrt(node: Node, context: WriteContext) -> None:
+def _write_rsqrt(node: Node, context: ExportContext) -> None:
     context.op("Reciprocal", [context.op("Sqrt", node.inputs)], node.output)
 
 
 @writes("HardSwish")
-def _write_hard_swish(node: Node, context: WriteContext) -> None:
+def _write_hard_swish(node: Node, context: ExportContext) -> None:
     (x,) = node.inputs
     if context.type(x).dtype == "float64" and not context.is_original(node, "HardSwish"):
         # onnxruntime has no HardSwish of doubles, and no HardSigmoid.
@@ -94,7 +94,7 @@ def _write_hard_swish(node: Node, context: WriteContext) -> None:
 
 
 @writes("Mish")
-def _write_mish(node: Node, context: WriteContext) -> None:
+def _write_mish(node: Node, context: ExportContext) -> None:
     if context.opset >= 18:
         context.op("Mish", node.inputs, node.output)
         return
@@ -103,7 +103,7 @@ def _write_mish(node: Node, context: WriteContext) -> None:
 
 
 @writes("Celu")
-def _write_celu(node: Node, context: WriteContext) -> None:
+def _write_celu(node: Node, context: ExportContext) -> None:
     (x,), alpha = node.inputs, node.attr("alpha")
     if context.opset >= 12:
         context.op("Celu", [x], node.output, alpha=alpha)
@@ -114,7 +114,7 @@ def _write_celu(node: Node, context: WriteContext) -> None:
 
 
 @writes("GreaterOrEqual", "LessOrEqual")
-def _write_weak_comparison(node: Node, context: WriteContext) -> None:
+def _write_weak_comparison(node: Node, context: ExportContext) -> None:
     if context.opset >= 12:
         context.op(node.op, node.inputs, node.output)
         return
@@ -127,7 +127,7 @@ def _write_weak_comparison(node: Node, context: WriteContext) -> None:
 
 
 @reads("Min", "Max", "Sum", "Mean")
-def _read_variadic(call: Call, context: ReadContext) -> None:
+def _read_variadic(call: Call, context: ImportContext) -> None:
     if len(call.inputs) == 1:
         context.alias(call.inputs[0], call.outputs[0])
         return
@@ -148,7 +148,7 @@ def _read_variadic(call: Call, context: ReadContext) -> None:
 
 
 @writes("Min", "Max")
-def _write_extremum(node: Node, context: WriteContext) -> None:
+def _write_extremum(node: Node, context: ExportContext) -> None:
     left, right = (context.type(name).shape for name in node.inputs)
     if context.opset < 8 and left != right:
         refuse(node, context.opset)  # They do not broadcast.
@@ -164,7 +164,7 @@ def _range(dtype: str) -> tuple[float, float]:
 
 
 @reads("Clip")
-def _read_clip(call: Call, context: ReadContext) -> None:
+def _read_clip(call: Call, context: ImportContext) -> None:
     bounds: list[Any] = list(_range(context.type(call.inputs[0]).dtype))
     for index, name in enumerate(("min", "max")):
         operand = call.input(index + 1)
@@ -179,7 +179,7 @@ def _read_clip(call: Call, context: ReadContext) -> None:
 
 
 @writes("Clip")
-def _write_clip(node: Node, context: WriteContext) -> None:
+def _write_clip(node: Node, context: ExportContext) -> None:
     (x,) = node.inputs
     bounds = node.attr("min"), node.attr("max")
     absent = _range(context.type(x).dtype)
@@ -197,15 +197,15 @@ def _write_clip(node: Node, context: WriteContext) -> None:
 
 
 @reads("Cast")
-def _read_cast(call: Call, context: ReadContext) -> None:
+def _read_cast(call: Call, context: ImportContext) -> None:
     context.emit("Cast", call.inputs, call.outputs[0], to=dtype_name(call.attrs["to"]))
 
 
 @reads("CastLike")
-def _read_cast_like(call: Call, context: ReadContext) -> None:
+def _read_cast_like(call: Call, context: ImportContext) -> None:
     context.emit("Cast", call.inputs[:1], call.outputs[0], to=context.type(call.inputs[1]).dtype)
 
 
 @writes("Cast")
-def _write_cast(node: Node, context: WriteContext) -> None:
+def _write_cast(node: Node, context: ExportContext) -> None:
     context.op("Cast", node.inputs, node.output, to=DTYPE_CODES[node.attr("to")])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from eqsat_opt.ir.dims import Dim
+from eqsat_opt.ir.export_context import ExportContext
 from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.import_context import ImportContext
 from eqsat_opt.ir.onnx_mapping import (
     Call,
-    ReadContext,
-    WriteContext,
     expect,
     literal_ints,
     reads,
@@ -54,7 +54,7 @@ def resolve_pads(
 
 
 @reads("Gemm")
-def _read_gemm(call: Call, context: ReadContext) -> None:
+def _read_gemm(call: Call, context: ImportContext) -> None:
     """Alpha A'B' + beta C; libraries add C within the product, so no bit is certain."""
     left, right = call.inputs[:2]
     dtype = context.type(left).dtype
@@ -82,7 +82,7 @@ def _read_gemm(call: Call, context: ReadContext) -> None:
 
 
 @reads("Conv", "ConvTranspose")
-def _read_conv(call: Call, context: ReadContext) -> None:
+def _read_conv(call: Call, context: ImportContext) -> None:
     x, weight = context.type(call.inputs[0]), context.type(call.inputs[1])
     kernel = literal_ints(weight.shape[2:])
     axes = len(kernel)
@@ -103,6 +103,6 @@ def _read_conv(call: Call, context: ReadContext) -> None:
 
 
 @writes("Conv", "ConvTranspose")
-def _write_conv(node: Node, context: WriteContext) -> None:
+def _write_conv(node: Node, context: ExportContext) -> None:
     kernel = literal_ints(context.type(node.inputs[1]).shape[2:])
     context.op(node.op, node.inputs, node.output, kernel_shape=kernel, **dict(node.attrs))

@@ -6,12 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, dim_product, floor_div
+from eqsat_opt.ir.dims import (
+    Dim,
+    dim_product,
+    expand_target,
+    floor_div,
+    reshape_target,
+    unsqueezed_axes,
+)
+from eqsat_opt.ir.export_context import ExportContext
 from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.import_context import ImportContext
 from eqsat_opt.ir.onnx_mapping import (
     Call,
-    ReadContext,
-    WriteContext,
     expect,
     literal_ints,
     normal_axis,
@@ -22,31 +29,9 @@ from eqsat_opt.ir.onnx_mapping import (
 )
 from eqsat_opt.ir.types import FLOATS, numpy_dtype
 
-__all__ = ["expand_target", "reshape_target", "unsqueezed_axes"]
+__all__: list[str] = []
 
 _MAX = 2**31 - 1
-
-
-def reshape_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
-    """The constant operand of a Reshape to ``shape``: 0 copies a dimension, one -1 is inferred.
-
-    Runtimes infer it by dividing by the other sizes, so these must never be 0.
-    """
-    target: list[int] = []
-    for axis, dim in enumerate(shape):
-        copied = axis < len(source) and dim == source[axis]
-        if isinstance(dim, int):
-            target.append(dim if copied or dim != 0 else -1)
-        else:
-            target.append(0 if copied else -1)
-    rests = target.count(-1)
-    if rests == 0 or (rests == 1 and 0 not in target):
-        return tuple(target)
-    # One symbol may be inferred although it could be copied, if nothing else is left.
-    unknown = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) or dim == 0]
-    if len(unknown) != 1:
-        return None
-    return tuple(-1 if axis in unknown else size for axis, size in enumerate(target))
 
 
 def _flattened_axis(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> int | None:
@@ -72,42 +57,14 @@ def _spells(target: Sequence[int], source: tuple[Dim, ...], shape: tuple[Dim, ..
     )
 
 
-def expand_target(source: tuple[Dim, ...], shape: tuple[Dim, ...]) -> tuple[int, ...] | None:
-    """The constant operand of an Expand to ``shape``: 1 keeps a symbolic dimension."""
-    target: list[int] = []
-    for axis, dim in enumerate(shape):
-        own = axis - len(shape) + len(source)
-        if isinstance(dim, int):
-            target.append(dim)
-        elif own >= 0 and source[own] == dim:
-            target.append(1)
-        else:
-            return None
-    return tuple(target)
-
-
-def unsqueezed_axes(short: tuple[Dim, ...], long: tuple[Dim, ...]) -> tuple[int, ...] | None:
-    """The axes of size 1 that turn ``short`` into ``long``, if nothing else differs."""
-    axes: list[int] = []
-    position = 0
-    for axis, dim in enumerate(long):
-        if position < len(short) and dim == short[position]:
-            position += 1
-        elif dim == 1:
-            axes.append(axis)
-        else:
-            return None
-    return tuple(axes) if position == len(short) and axes else None
-
-
-def _emit_reshape(call: Call, context: ReadContext, shape: tuple[Dim, ...]) -> None:
+def _emit_reshape(call: Call, context: ImportContext, shape: tuple[Dim, ...]) -> None:
     x = context.type(call.inputs[0])
     expect(context.is_expressible(x, shape, "Reshape"))
     context.emit("Reshape", call.inputs[:1], call.outputs[0], shape=shape)
 
 
 @reads("Reshape")
-def _read_reshape(call: Call, context: ReadContext) -> None:
+def _read_reshape(call: Call, context: ImportContext) -> None:
     x, wanted = context.type(call.inputs[0]), list(context.dims(call.inputs[1]))
     if not call.get("allowzero", 0):
         for axis, dim in enumerate(wanted):
@@ -122,14 +79,14 @@ def _read_reshape(call: Call, context: ReadContext) -> None:
 
 
 @reads("Flatten")
-def _read_flatten(call: Call, context: ReadContext) -> None:
+def _read_flatten(call: Call, context: ImportContext) -> None:
     x = context.type(call.inputs[0])
     axis = call.get("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
     _emit_reshape(call, context, (dim_product(x.shape[:axis]), dim_product(x.shape[axis:])))
 
 
-def _axes(call: Call, context: ReadContext) -> tuple[int, ...] | None:
+def _axes(call: Call, context: ImportContext) -> tuple[int, ...] | None:
     operand = call.input(1)
     if operand is not None:
         return tuple(int(a) for a in context.array(operand).reshape(-1))
@@ -137,7 +94,7 @@ def _axes(call: Call, context: ReadContext) -> tuple[int, ...] | None:
 
 
 @reads("Squeeze")
-def _read_squeeze(call: Call, context: ReadContext) -> None:
+def _read_squeeze(call: Call, context: ImportContext) -> None:
     x, axes = context.type(call.inputs[0]), _axes(call, context)
     if axes is None:
         expect(x.is_static)
@@ -148,7 +105,7 @@ def _read_squeeze(call: Call, context: ReadContext) -> None:
 
 
 @reads("Unsqueeze")
-def _read_unsqueeze(call: Call, context: ReadContext) -> None:
+def _read_unsqueeze(call: Call, context: ImportContext) -> None:
     x, axes = context.type(call.inputs[0]), _axes(call, context)
     expect(axes is not None)
     rank = x.rank + len(axes or ())
@@ -158,7 +115,7 @@ def _read_unsqueeze(call: Call, context: ReadContext) -> None:
     _emit_reshape(call, context, tuple(1 if i in new else next(rest) for i in range(rank)))
 
 
-def _write_axes(context: WriteContext, op: str, x: str, axes: tuple[int, ...], out: str) -> None:
+def _write_axes(context: ExportContext, op: str, x: str, axes: tuple[int, ...], out: str) -> None:
     if context.opset >= 13:
         context.op(op, [x, context.constant(np.asarray(axes, np.int64))], out)
     else:
@@ -166,7 +123,7 @@ def _write_axes(context: WriteContext, op: str, x: str, axes: tuple[int, ...], o
 
 
 def _own_target(
-    node: Node, context: WriteContext, source: tuple[Dim, ...], shape: tuple[Dim, ...]
+    node: Node, context: ExportContext, source: tuple[Dim, ...], shape: tuple[Dim, ...]
 ) -> tuple[int, ...] | None:
     """The constant operand of the original; it refuses the same inputs as before."""
     wanted = context.original_constant(node, "Reshape", 1)
@@ -177,7 +134,7 @@ def _own_target(
 
 
 @writes("Reshape")
-def _write_reshape(node: Node, context: WriteContext) -> None:
+def _write_reshape(node: Node, context: ExportContext) -> None:
     (x,), shape = node.inputs, tuple(node.attr("shape"))
     source = context.type(x).shape
     axes = unsqueezed_axes(source, shape)
@@ -205,7 +162,7 @@ def _write_reshape(node: Node, context: WriteContext) -> None:
 
 
 @reads("Expand")
-def _read_expand(call: Call, context: ReadContext) -> None:
+def _read_expand(call: Call, context: ImportContext) -> None:
     x, wanted = context.type(call.inputs[0]), context.dims(call.inputs[1])
     rank = max(x.rank, len(wanted))
     source = (1,) * (rank - x.rank) + x.shape
@@ -216,7 +173,7 @@ def _read_expand(call: Call, context: ReadContext) -> None:
 
 
 @writes("Expand")
-def _write_expand(node: Node, context: WriteContext) -> None:
+def _write_expand(node: Node, context: ExportContext) -> None:
     (x,), shape = node.inputs, tuple(node.attr("shape"))
     if context.opset < 8:
         refuse(node, context.opset)
@@ -230,29 +187,25 @@ def _write_expand(node: Node, context: WriteContext) -> None:
 
 
 @reads("Transpose")
-def _read_transpose(call: Call, context: ReadContext) -> None:
+def _read_transpose(call: Call, context: ImportContext) -> None:
     rank = context.type(call.inputs[0]).rank
     perm = tuple(call.get("perm", tuple(reversed(range(rank)))))
     context.emit("Transpose", call.inputs, call.outputs[0], perm=perm)
 
 
-@writes("Transpose")
-def _write_transpose(node: Node, context: WriteContext) -> None:
-    context.op("Transpose", node.inputs, node.output, perm=node.attr("perm"))
+@reads("Concat", "Gather")
+def _read_along(call: Call, context: ImportContext) -> None:
+    axis = call.get("axis", 0) if call.op_type == "Gather" else call.attrs["axis"]
+    axis = normal_axis(axis, context.type(call.inputs[0]).rank)
+    context.emit(call.op_type, call.inputs, call.outputs[0], axis=axis)
 
 
-@reads("Concat")
-def _read_concat(call: Call, context: ReadContext) -> None:
-    axis = normal_axis(call.attrs["axis"], context.type(call.inputs[0]).rank)
-    context.emit("Concat", call.inputs, call.outputs[0], axis=axis)
+@writes("BatchNormalization", "Concat", "Gather", "InstanceNormalization", "Transpose")
+def _write_as_it_is(node: Node, context: ExportContext) -> None:
+    context.op(node.op, node.inputs, node.output, **dict(node.attrs))
 
 
-@writes("Concat")
-def _write_concat(node: Node, context: WriteContext) -> None:
-    context.op("Concat", node.inputs, node.output, axis=node.attr("axis"))
-
-
-def _slice_bounds(call: Call, context: ReadContext) -> list[tuple[int, int, int]]:
+def _slice_bounds(call: Call, context: ImportContext) -> list[tuple[int, int, int]]:
     """Axis, start and end as the model gives them."""
     if context.opset >= 10:
         starts, ends = (context.array(call.inputs[i]).reshape(-1).tolist() for i in (1, 2))
@@ -271,7 +224,7 @@ def _slice_bounds(call: Call, context: ReadContext) -> list[tuple[int, int, int]
 
 
 @reads("Slice")
-def _read_slice(call: Call, context: ReadContext) -> None:
+def _read_slice(call: Call, context: ImportContext) -> None:
     x = context.type(call.inputs[0])
     cuts: list[tuple[int, int, int]] = []
     for raw_axis, start, end in _slice_bounds(call, context):
@@ -294,7 +247,7 @@ def _read_slice(call: Call, context: ReadContext) -> None:
 
 
 @writes("Slice")
-def _write_slice(node: Node, context: WriteContext) -> None:
+def _write_slice(node: Node, context: ExportContext) -> None:
     axis, low, high = node.attr("axis"), node.attr("lo"), node.attr("hi")
     if context.opset < 10:
         context.op("Slice", node.inputs, node.output, axes=(axis,), starts=(low,), ends=(high,))
@@ -304,7 +257,7 @@ def _write_slice(node: Node, context: WriteContext) -> None:
 
 
 def _emit_parts(
-    context: ReadContext, x: str, axis: int, sizes: list[int], outputs: tuple[str, ...]
+    context: ImportContext, x: str, axis: int, sizes: list[int], outputs: tuple[str, ...]
 ) -> None:
     (total,) = literal_ints([context.type(x).shape[axis]])
     expect(sum(sizes) == total and len(sizes) >= len(outputs) and min(sizes) > 0)
@@ -323,7 +276,7 @@ def _even_sizes(total: int, parts: int) -> list[int]:
 
 
 @reads("Split")
-def _read_split(call: Call, context: ReadContext) -> None:
+def _read_split(call: Call, context: ImportContext) -> None:
     x = context.type(call.inputs[0])
     axis = normal_axis(call.get("axis", 0), x.rank)
     operand = call.input(1)
@@ -338,7 +291,7 @@ def _read_split(call: Call, context: ReadContext) -> None:
 
 
 @reads("SequenceAt")
-def _read_sequence_at(call: Call, context: ReadContext) -> None:
+def _read_sequence_at(call: Call, context: ImportContext) -> None:
     """One part of a split whose sequence is only a detour, as exporters write it."""
     split = context.sequence(call.inputs[0])
     index = int(scalar(context.array(call.inputs[1])))
@@ -364,7 +317,7 @@ def _read_sequence_at(call: Call, context: ReadContext) -> None:
 
 
 @reads("Pad")
-def _read_pad(call: Call, context: ReadContext) -> None:
+def _read_pad(call: Call, context: ImportContext) -> None:
     x = context.type(call.inputs[0])
     expect(call.get("mode", "constant") == "constant")
     value: float | int = call.get("value", 0.0)
@@ -389,7 +342,7 @@ def _read_pad(call: Call, context: ReadContext) -> None:
 
 
 @writes("Pad")
-def _write_pad(node: Node, context: WriteContext) -> None:
+def _write_pad(node: Node, context: ExportContext) -> None:
     (x,), pads, value = node.inputs, node.attr("pads"), node.attr("value")
     if context.opset < 11:
         context.op("Pad", [x], node.output, pads=pads, value=value)
@@ -398,14 +351,3 @@ def _write_pad(node: Node, context: WriteContext) -> None:
     if value != 0:
         operands.append(context.constant(np.asarray(value, numpy_dtype(context.type(x).dtype))))
     context.op("Pad", operands, node.output)
-
-
-@reads("Gather")
-def _read_gather(call: Call, context: ReadContext) -> None:
-    axis = normal_axis(call.get("axis", 0), context.type(call.inputs[0]).rank)
-    context.emit("Gather", call.inputs, call.outputs[0], axis=axis)
-
-
-@writes("Gather")
-def _write_gather(node: Node, context: WriteContext) -> None:
-    context.op("Gather", node.inputs, node.output, axis=node.attr("axis"))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from eqsat_opt.ir.export_context import ExportContext
 from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.import_context import ImportContext
 from eqsat_opt.ir.mappings.reduction import write_reduction
 from eqsat_opt.ir.onnx_mapping import (
     Call,
-    ReadContext,
-    WriteContext,
     expect,
     normal_axis,
     reads,
@@ -28,7 +26,7 @@ def _stash_type(x: TensorType) -> int:
 
 
 @reads("LayerNormalization", "RMSNormalization")
-def _read_layer(call: Call, context: ReadContext) -> None:
+def _read_layer(call: Call, context: ImportContext) -> None:
     x = context.type(call.inputs[0])
     expect(len(call.outputs) == 1 and call.get("stash_type", 1) == _stash_type(x))
     expect(all(context.type(p).dtype == x.dtype for p in call.inputs if p))
@@ -40,7 +38,7 @@ def _read_layer(call: Call, context: ReadContext) -> None:
 
 
 @writes("LayerNormalization", "RMSNormalization")
-def _write_layer(node: Node, context: WriteContext) -> None:
+def _write_layer(node: Node, context: ExportContext) -> None:
     axis, epsilon = node.attr("axis"), node.attr("epsilon")
     layer = node.op == "LayerNormalization"
     x = node.inputs[0]
@@ -66,14 +64,14 @@ def _write_layer(node: Node, context: WriteContext) -> None:
 
 
 @writes("Center")
-def _write_center(node: Node, context: WriteContext) -> None:
+def _write_center(node: Node, context: ExportContext) -> None:
     (x,) = node.inputs
     mean = write_reduction(context, "ReduceMean", x, node.attr("axes"))
     context.op("Sub", [x, mean], node.output)
 
 
 @writes("RmsN")
-def _write_root_mean_square(node: Node, context: WriteContext) -> None:
+def _write_root_mean_square(node: Node, context: ExportContext) -> None:
     (x,) = node.inputs
     square = write_reduction(context, "ReduceMean", context.op("Mul", [x, x]), node.attr("axes"))
     epsilon = context.constant(np.asarray(node.attr("epsilon"), numpy_dtype(context.type(x).dtype)))
@@ -82,7 +80,7 @@ def _write_root_mean_square(node: Node, context: WriteContext) -> None:
 
 
 @reads("BatchNormalization")
-def _read_batch(call: Call, context: ReadContext) -> None:
+def _read_batch(call: Call, context: ImportContext) -> None:
     """Inference only: one output, no training mode, statistics per channel."""
     expect(
         len(call.outputs) == 1 and not call.get("training_mode", 0) and call.get("spatial", 1) == 1
@@ -95,14 +93,8 @@ def _read_batch(call: Call, context: ReadContext) -> None:
 
 
 @reads("InstanceNormalization")
-def _read_instance(call: Call, context: ReadContext) -> None:
+def _read_instance(call: Call, context: ImportContext) -> None:
     expect(context.type(call.inputs[0]).rank >= 3)
     context.emit(
         "InstanceNormalization", call.inputs, call.outputs[0], epsilon=call.get("epsilon", 1e-5)
     )
-
-
-@writes("BatchNormalization", "InstanceNormalization")
-def _write_per_channel(node: Node, context: WriteContext) -> None:
-    attrs: dict[str, Any] = dict(node.attrs)
-    context.op(node.op, node.inputs, node.output, **attrs)

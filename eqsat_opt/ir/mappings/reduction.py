@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from eqsat_opt.ir.export_context import ExportContext
 from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.import_context import ImportContext
 from eqsat_opt.ir.onnx_mapping import (
     Call,
-    ReadContext,
-    WriteContext,
     expect,
     literal_ints,
     normal_axis,
@@ -23,12 +23,8 @@ __all__ = ["write_reduction"]
 _REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
 
 
-def _axes_are_an_input(op_type: str, opset: int) -> bool:
-    return opset >= (13 if op_type == "ReduceSum" else 18)
-
-
 @reads(*_REDUCTIONS)
-def _read_reduction(call: Call, context: ReadContext) -> None:
+def _read_reduction(call: Call, context: ImportContext) -> None:
     x = context.type(call.inputs[0])
     axes = tuple(call.get("axes", ()))
     operand = call.input(1)
@@ -44,7 +40,7 @@ def _read_reduction(call: Call, context: ReadContext) -> None:
 
 
 @writes(*GLOBAL_POOLS)
-def _write_global_pool(node: Node, context: WriteContext) -> None:
+def _write_global_pool(node: Node, context: ExportContext) -> None:
     """A reduction where runtimes have no such pool: of doubles, or of more axes."""
     (x,) = node.inputs
     type_ = context.type(x)
@@ -56,7 +52,7 @@ def _write_global_pool(node: Node, context: WriteContext) -> None:
 
 
 def write_reduction(
-    context: WriteContext,
+    context: ExportContext,
     op: str,
     x: str,
     axes: tuple[int, ...],
@@ -64,7 +60,7 @@ def write_reduction(
     out: str | None = None,
 ) -> str:
     """A reduction with its axes where the opset wants them."""
-    if _axes_are_an_input(op, context.opset):
+    if context.opset >= (13 if op == "ReduceSum" else 18):
         return context.op(
             op, [x, context.constant(np.asarray(axes, np.int64))], out, keepdims=keepdims
         )
@@ -72,13 +68,13 @@ def write_reduction(
 
 
 @writes(*_REDUCTIONS)
-def _write_reduction(node: Node, context: WriteContext) -> None:
+def _write_reduction(node: Node, context: ExportContext) -> None:
     axes, keepdims = node.attr("axes"), node.attr("keepdims")
     write_reduction(context, node.op, node.inputs[0], axes=axes, keepdims=keepdims, out=node.output)
 
 
 @reads("Softmax", "LogSoftmax")
-def _read_softmax(call: Call, context: ReadContext) -> None:
+def _read_softmax(call: Call, context: ImportContext) -> None:
     """Before opset 13 the axes from ``axis`` on are one: the same if only one is above 1."""
     x = context.type(call.inputs[0])
     expect(x.rank > 0)
@@ -91,7 +87,7 @@ def _read_softmax(call: Call, context: ReadContext) -> None:
 
 
 @writes("Softmax", "LogSoftmax")
-def _write_softmax(node: Node, context: WriteContext) -> None:
+def _write_softmax(node: Node, context: ExportContext) -> None:
     axis = node.attr("axis")
     type_ = context.type(node.inputs[0])
     if context.opset >= 13 or all(d == 1 for d in type_.shape[axis + 1 :]):
@@ -105,7 +101,7 @@ def _write_softmax(node: Node, context: WriteContext) -> None:
 
 
 @reads("TopK")
-def _read_top_k(call: Call, context: ReadContext) -> None:
+def _read_top_k(call: Call, context: ImportContext) -> None:
     """In order only: in which other one the elements come is up to the runtime."""
     (x,), axis = call.inputs[:1], call.get("axis", -1)
     expect(call.get("sorted", 1) == 1)
@@ -115,7 +111,7 @@ def _read_top_k(call: Call, context: ReadContext) -> None:
 
 
 @writes("TopK")
-def _write_top_k(node: Node, context: WriteContext) -> None:
+def _write_top_k(node: Node, context: ExportContext) -> None:
     inputs, attrs, k = [*node.inputs], {"axis": node.attr("axis")}, node.attr("k")
     if context.opset >= 11:
         attrs["largest"] = node.attr("largest")

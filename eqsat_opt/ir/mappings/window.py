@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from eqsat_opt.ir.export_context import ExportContext
 from eqsat_opt.ir.graph import Node
+from eqsat_opt.ir.import_context import ImportContext
 from eqsat_opt.ir.mappings.linear import resolve_pads, same_padding
 from eqsat_opt.ir.onnx_mapping import (
     Call,
-    ReadContext,
-    WriteContext,
     expect,
     literal_ints,
     reads,
@@ -21,7 +21,7 @@ __all__: list[str] = []
 
 
 @reads("MaxPool", "AveragePool")
-def _read_pool(call: Call, context: ReadContext) -> None:
+def _read_pool(call: Call, context: ImportContext) -> None:
     expect(len(call.outputs) == 1 and not call.get("storage_order", 0))
     x = context.type(call.inputs[0])
     kernel = tuple(call.attrs["kernel_shape"])
@@ -48,7 +48,7 @@ def _read_pool(call: Call, context: ReadContext) -> None:
 
 
 @writes("MaxPool", "AveragePool")
-def _write_pool(node: Node, context: WriteContext) -> None:
+def _write_pool(node: Node, context: ExportContext) -> None:
     attrs = dict(node.attrs)
     named: dict[str, Any] = {
         "kernel_shape": attrs["kernel"],

@@ -29,6 +29,7 @@ __all__ = [
     "Trait",
     "TypeFn",
     "broadcast_shapes",
+    "define",
     "get_op",
     "is_known",
     "padded",
@@ -199,6 +200,26 @@ def register(op: Op) -> Op:
     return op
 
 
+def define(
+    kind: OpClass,
+    name: str,
+    attrs: Mapping[str, AttrKind],
+    type_fn: TypeFn,
+    eval_fn: EvalFn,
+    index_fn: IndexFn | None = None,
+    *,
+    arity: int | tuple[int, int] = 1,
+    flops: FlopsFn | int = 1,
+    **facts: Any,
+) -> None:
+    """Register an operator; ``flops`` may be those of each element of the result."""
+    inputs = (arity, arity) if isinstance(arity, int) else arity
+    work = per_element(flops) if isinstance(flops, int) else flops
+    register(
+        Op(name, inputs, attrs, kind, type_fn, eval_fn, flops=work, index_fn=index_fn, **facts)
+    )
+
+
 def get_op(name: str) -> Op:
     """The operator called ``name``."""
     return OPS[name]
@@ -262,6 +283,11 @@ def padded(x: Array, widths: Sequence[tuple[int, int]], fill: Any = 0) -> Array:
     return result
 
 
-def elements(type_: TensorType) -> Dim:
-    """Number of elements, the FLOP count of most pointwise operators."""
-    return dim_product(type_.shape)
+def per_element(count: int) -> FlopsFn:
+    """As many operations for each element of the result."""
+    return lambda _inputs, output, _attrs: dim_product(output.shape) * count
+
+
+def per_operand_element(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
+    """One operation for each element of the first operand."""
+    return dim_product(inputs[0].shape)

@@ -14,14 +14,12 @@ from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.ops import index_attention
 from eqsat_opt.ir.ops._base import (
     Array,
-    AttrKind,
     AttrMap,
     Domain,
     IllTyped,
-    Op,
     broadcast_shapes,
+    define,
     get_op,
-    register,
     require,
     traits,
 )
@@ -73,20 +71,17 @@ def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -
     return logits * (2 * q.shape[3] + 2 * v.shape[3] + 14)
 
 
-_ATTRS: dict[str, AttrKind] = {"scale": "float"}
 _MASKED = "`Attention` with a mask `m` that is added to the scaled products"
 for _name, _arity in (("Attention", 3), ("MaskedAttention", 4)):
-    register(
-        Op(
-            _name,
-            (_arity, _arity),
-            _ATTRS,
-            "contraction",
-            type_fn=_type,
-            eval_fn=_attention,
-            flops=_flops,
-            index_fn=index_attention.attention,
-            traits=traits("floats"),
-            doc=_MASKED if _arity > 3 else "",
-        )
+    define(
+        "contraction",
+        _name,
+        {"scale": "float"},
+        _type,
+        _attention,
+        index_attention.attention,
+        arity=_arity,
+        flops=_flops,
+        traits=traits("floats"),
+        doc=_MASKED if _arity > 3 else "",
     )

@@ -50,11 +50,6 @@ class ScalarFunction:
     exact: ExactFn | None = None
 
 
-def _erf(x: Array) -> Array:
-    # math.erf is exact to the last bits; vectorised calls are only made on small tensors.
-    return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x))
-
-
 def _sigmoid(x: Array) -> Array:
     # Of small numbers only: neither end overflows, and none is rounded to 0 beside a 1.
     small = np.exp(-np.abs(x))
@@ -68,10 +63,6 @@ def _gelu(x: Array, approximate: str) -> Array:
     # 1 + erf(y) = erfc(-y), which does not cancel where erf is near -1.
     tail = np.vectorize(math.erfc, otypes=[np.float64])
     return np.asarray(0.5 * x * tail(x.astype(np.float64) / -math.sqrt(2.0)))
-
-
-def _elu(x: Array, alpha: float) -> Array:
-    return np.where(x < 0, alpha * np.expm1(np.minimum(x, 0)), x)
 
 
 def _celu(x: Array, alpha: float) -> Array:
@@ -88,10 +79,6 @@ def _clip(x: Array, low: float, high: float) -> Array:
         low, high = (min(max(bound, info.min), info.max) for bound in (low, high))
         return np.clip(x, x.dtype.type(low), x.dtype.type(high))
     return np.asarray(np.minimum(np.maximum(x, low), high))
-
-
-def _round(x: Any) -> Any:
-    return round(x) if abs(x) < math.inf else x
 
 
 def _between(x: Any, low: Any, high: Any) -> Any:
@@ -122,7 +109,8 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         lambda x, _a: np.ceil(x), traits=_DETERMINED, exact=lambda x, _a: -(-x // 1)
     ),
     "Round": ScalarFunction(
-        lambda x, _a: np.rint(x), since=11, traits=_EXACT, exact=lambda x, _a: _round(x)
+        lambda x, _a: np.rint(x), since=11, traits=_EXACT,
+        exact=lambda x, _a: round(x) if abs(x) < math.inf else x,
     ),
     "Exp": ScalarFunction(lambda x, _a: np.exp(x), flops=8, traits=_VANISHING),
     "Log": ScalarFunction(
@@ -132,7 +120,11 @@ FUNCTIONS: dict[str, ScalarFunction] = {
     "Sin": ScalarFunction(lambda x, _a: np.sin(x), since=7),
     "Cos": ScalarFunction(lambda x, _a: np.cos(x), since=7),
     "Tanh": ScalarFunction(lambda x, _a: np.tanh(x), flops=10),
-    "Erf": ScalarFunction(lambda x, _a: _erf(x), since=9, flops=10, on_integers=True),
+    "Erf": ScalarFunction(
+        # math.erf is exact to the last bits; vectorised calls are only made on small tensors.
+        lambda x, _a: np.vectorize(math.erf, otypes=[np.float64])(x),
+        since=9, flops=10, on_integers=True,
+    ),
     "Sigmoid": ScalarFunction(lambda x, _a: _sigmoid(x), flops=10, traits=_VANISHING),
     "Softsign": ScalarFunction(
         lambda x, _a: x / (1 + np.abs(x)), exact=lambda x, _a: Fraction(x) / (1 + abs(x))
@@ -161,7 +153,10 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         {"alpha": "float", "beta": "float"}, {"alpha": 0.2, "beta": 0.5},
         exact=lambda x, a: _between(a["alpha"] * x + a["beta"], 0, 1),
     ),
-    "Elu": ScalarFunction(lambda x, a: _elu(x, a["alpha"]), _ALPHA, {"alpha": 1.0}),
+    "Elu": ScalarFunction(
+        lambda x, a: np.where(x < 0, a["alpha"] * np.expm1(np.minimum(x, 0)), x),
+        _ALPHA, {"alpha": 1.0},
+    ),
     "Celu": ScalarFunction(lambda x, a: _celu(x, a["alpha"]), _ALPHA, {"alpha": 1.0}, since=12),
     "Selu": ScalarFunction(
         lambda x, a: _selu(x, a["alpha"], a["gamma"]),

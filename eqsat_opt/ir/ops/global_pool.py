@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.ops import index_reduction
 from eqsat_opt.ir.ops._base import (
     Array,
     AttrMap,
     Domain,
     OnnxForm,
-    Op,
-    register,
+    define,
+    per_operand_element,
     require,
     traits,
 )
@@ -61,27 +60,20 @@ def _indexed(kind: ReduceKind, *, mean: bool = False) -> IndexFn:
     return index_fn
 
 
-def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
-    return dim_product(inputs[0].shape)
-
-
 _INDEX_FNS = {
     "GlobalAveragePool": _indexed("sum", mean=True),
     "GlobalMaxPool": _indexed("max"),
 }
 _TRAITS = traits("floats", "plane", "spatial")
 for _name, _reduction in GLOBAL_POOLS.items():
-    register(
-        Op(
-            _name,
-            (1, 1),
-            {},
-            "reduction",
-            type_fn=_type,
-            eval_fn=_evaluated(_reduction),
-            flops=_flops,
-            index_fn=_INDEX_FNS[_name],
-            traits=_TRAITS | traits("order") if _name == "GlobalMaxPool" else _TRAITS,
-            onnx=OnnxForm(),
-        )
+    define(
+        "reduction",
+        _name,
+        {},
+        _type,
+        _evaluated(_reduction),
+        _INDEX_FNS[_name],
+        flops=per_operand_element,
+        traits=_TRAITS | traits("order") if _name == "GlobalMaxPool" else _TRAITS,
+        onnx=OnnxForm(),
     )

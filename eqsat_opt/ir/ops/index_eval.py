@@ -187,13 +187,6 @@ def evaluate(
 ) -> Array:
     """All elements of a tensor that is given by its index function.
 
-    Args:
-        tensor: reads the tensors called like the keys of ``operands``.
-        domain: to compute in.
-        operands: arrays of one element type.
-        sizes: values of the symbols.
-        parameters: values of the attributes that are numbers.
-
     Raises:
         IndexError: an operand is read outside its extents.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,9 @@ from eqsat_opt.ir.ops._base import (
     AttrMap,
     Domain,
     OnnxForm,
-    Op,
     broadcast_shapes,
+    define,
     padded,
-    register,
     require,
     traits,
 )
@@ -41,23 +41,17 @@ def _matmul_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return TensorType(a.dtype, tuple(shape))
 
 
-def _matmul_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
-    return dim_product(output.shape) * inputs[0].shape[-1] * 2
-
-
-register(
-    Op(
-        "MatMul",
-        (2, 2),
-        {},
-        "contraction",
-        type_fn=_matmul_type,
-        eval_fn=lambda d, x, _a: d.matmul(x[0], x[1]),
-        flops=_matmul_flops,
-        index_fn=index_linear.matmul,
-        traits=traits("ring"),
-        onnx=OnnxForm(),
-    )
+define(
+    "contraction",
+    "MatMul",
+    {},
+    _matmul_type,
+    lambda d, x, _a: d.matmul(x[0], x[1]),
+    index_linear.matmul,
+    arity=2,
+    flops=lambda x, y, _a: dim_product(y.shape) * x[0].shape[-1] * 2,
+    traits=traits("ring"),
+    onnx=OnnxForm(),
 )
 
 
@@ -206,19 +200,10 @@ def _conv_flops(inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMa
     )
 
 
-register(
-    Op(
-        "Conv",
-        (2, 3),
-        _CONV_ATTRS,
-        "contraction",
-        type_fn=_conv_type,
-        eval_fn=_conv,
-        flops=_conv_flops,
-        index_fn=index_linear.conv,
-        traits=traits("floats", "ring", "spatial"),
-    )
+_convolution = partial(
+    define, "contraction", arity=(2, 3), traits=traits("floats", "ring", "spatial")
 )
+_convolution("Conv", _CONV_ATTRS, _conv_type, _conv, index_linear.conv, flops=_conv_flops)
 
 
 def _deconv_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -276,20 +261,11 @@ def _deconv(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     return _conv(domain, [stretched, weights, *operands[2:]], plain)
 
 
-def _deconv_flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
-    return dim_product(inputs[0].shape) * dim_product(inputs[1].shape[1:]) * 2
-
-
-register(
-    Op(
-        "ConvTranspose",
-        (2, 3),
-        {**_CONV_ATTRS, "output_padding": "ints"},
-        "contraction",
-        type_fn=_deconv_type,
-        eval_fn=_deconv,
-        flops=_deconv_flops,
-        index_fn=index_linear.deconv,
-        traits=traits("floats", "ring", "spatial"),
-    )
+_convolution(
+    "ConvTranspose",
+    {**_CONV_ATTRS, "output_padding": "ints"},
+    _deconv_type,
+    _deconv,
+    index_linear.deconv,
+    flops=lambda x, _y, _a: dim_product(x[0].shape) * dim_product(x[1].shape[1:]) * 2,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -14,10 +15,9 @@ from eqsat_opt.ir.ops._base import (
     AttrMap,
     Domain,
     IllTyped,
-    Op,
     broadcast_shapes,
+    define,
     padded,
-    register,
     require,
     traits,
 )
@@ -26,8 +26,7 @@ from eqsat_opt.ir.types import TensorType, has_element, numpy_dtype
 __all__: list[str] = []
 
 
-def _no_flops(_inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
-    return 0
+_moving = partial(define, "movement", flops=0)
 
 
 def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -44,18 +43,14 @@ def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
 
 
-register(
-    Op(
-        "Concat",
-        (1, 1 << 20),
-        {"axis": "int"},
-        "movement",
-        type_fn=_concat_type,
-        eval_fn=lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]),
-        flops=_no_flops,
-        index_fn=index_movement.concat,
-        traits=traits("along"),
-    )
+_moving(
+    "Concat",
+    {"axis": "int"},
+    _concat_type,
+    lambda _d, x, a: np.concatenate(list(x), axis=a["axis"]),
+    index_movement.concat,
+    arity=(1, 1 << 20),
+    traits=traits("along"),
 )
 
 
@@ -75,18 +70,13 @@ def _slice(_domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     return operands[0][tuple(index)]
 
 
-register(
-    Op(
-        "Slice",
-        (1, 1),
-        {"axis": "int", "lo": "int", "hi": "int"},
-        "movement",
-        type_fn=_slice_type,
-        eval_fn=_slice,
-        flops=_no_flops,
-        index_fn=index_movement.slice_,
-        traits=traits("along"),
-    )
+_moving(
+    "Slice",
+    {"axis": "int", "lo": "int", "hi": "int"},
+    _slice_type,
+    _slice,
+    index_movement.slice_,
+    traits=traits("along"),
 )
 
 
@@ -96,17 +86,12 @@ def _transpose_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return TensorType(x.dtype, tuple(x.shape[p] for p in attrs["perm"]))
 
 
-register(
-    Op(
-        "Transpose",
-        (1, 1),
-        {"perm": "ints"},
-        "movement",
-        type_fn=_transpose_type,
-        eval_fn=lambda _d, x, a: x[0].transpose(a["perm"]),
-        flops=_no_flops,
-        index_fn=index_movement.transpose,
-    )
+_moving(
+    "Transpose",
+    {"perm": "ints"},
+    _transpose_type,
+    lambda _d, x, a: x[0].transpose(a["perm"]),
+    index_movement.transpose,
 )
 
 
@@ -116,17 +101,12 @@ def _reshape_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return result
 
 
-register(
-    Op(
-        "Reshape",
-        (1, 1),
-        {"shape": "ints"},
-        "movement",
-        type_fn=_reshape_type,
-        eval_fn=lambda _d, x, a: x[0].reshape(a["shape"]),
-        flops=_no_flops,
-        index_fn=index_movement.reshape,
-    )
+_moving(
+    "Reshape",
+    {"shape": "ints"},
+    _reshape_type,
+    lambda _d, x, a: x[0].reshape(a["shape"]),
+    index_movement.reshape,
 )
 
 
@@ -141,17 +121,12 @@ def _expand_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return TensorType(x.dtype, shape)
 
 
-register(
-    Op(
-        "Expand",
-        (1, 1),
-        {"shape": "ints"},
-        "movement",
-        type_fn=_expand_type,
-        eval_fn=lambda _d, x, a: np.broadcast_to(x[0], a["shape"]),
-        flops=_no_flops,
-        index_fn=index_movement.expand,
-    )
+_moving(
+    "Expand",
+    {"shape": "ints"},
+    _expand_type,
+    lambda _d, x, a: np.broadcast_to(x[0], a["shape"]),
+    index_movement.expand,
 )
 
 
@@ -177,18 +152,7 @@ def _pad(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     return padded(cropped, widths, domain.constant(attrs["value"], x))
 
 
-register(
-    Op(
-        "Pad",
-        (1, 1),
-        {"pads": "ints", "value": "float"},
-        "movement",
-        type_fn=_pad_type,
-        eval_fn=_pad,
-        flops=_no_flops,
-        index_fn=index_movement.pad,
-    )
-)
+_moving("Pad", {"pads": "ints", "value": "float"}, _pad_type, _pad, index_movement.pad)
 
 
 def _gather_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -216,18 +180,14 @@ def _whole(numbers: Array) -> Array:
     return np.nan_to_num(np.floor(numbers.astype(np.float64)), posinf=0, neginf=0).astype(np.int64)
 
 
-register(
-    Op(
-        "Gather",
-        (2, 2),
-        {"axis": "int"},
-        "movement",
-        type_fn=_gather_type,
-        eval_fn=_gather,
-        flops=_no_flops,
-        index_fn=index_movement.gather,
-        element_types={1: "int64"},
-    )
+_moving(
+    "Gather",
+    {"axis": "int"},
+    _gather_type,
+    _gather,
+    index_movement.gather,
+    arity=2,
+    element_types={1: "int64"},
 )
 
 
@@ -242,18 +202,14 @@ def _scalar(domain: Domain, _operands: Sequence[Array], attrs: AttrMap) -> Array
     return domain.constant(attrs["value"], like)
 
 
-register(
-    Op(
-        "Scalar",
-        (0, 0),
-        {"value": "float", "dtype": "str"},
-        "movement",
-        type_fn=_scalar_type,
-        eval_fn=_scalar,
-        flops=_no_flops,
-        index_fn=index_movement.scalar,
-        doc="a constant of rank 0; on a left side also any constant with this one value",
-    )
+_moving(
+    "Scalar",
+    {"value": "float", "dtype": "str"},
+    _scalar_type,
+    _scalar,
+    index_movement.scalar,
+    arity=0,
+    doc="a constant of rank 0; on a left side also any constant with this one value",
 )
 
 
@@ -271,17 +227,13 @@ def _identity_kernel(domain: Domain, _operands: Sequence[Array], attrs: AttrMap)
     return kernel
 
 
-register(
-    Op(
-        "IdentityKernel",
-        (0, 0),
-        {"channels": "int", "height": "int", "width": "int", "dtype": "str"},
-        "movement",
-        type_fn=_identity_type,
-        eval_fn=_identity_kernel,
-        flops=_no_flops,
-        index_fn=index_movement.identity_kernel,
-        doc="the kernel [channels, channels, height, width] of a convolution that returns its "
-        "input: a 1 in the centre, where both channels are the same, else 0",
-    )
+_moving(
+    "IdentityKernel",
+    {"channels": "int", "height": "int", "width": "int", "dtype": "str"},
+    _identity_type,
+    _identity_kernel,
+    index_movement.identity_kernel,
+    arity=0,
+    doc="the kernel [channels, channels, height, width] of a convolution that returns its "
+    "input: a 1 in the centre, where both channels are the same, else 0",
 )

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.ops import index_reduction
 from eqsat_opt.ir.ops._base import (
     Array,
+    AttrKind,
     AttrMap,
     Domain,
-    FlopsFn,
     IllTyped,
-    Op,
     broadcast_shapes,
-    register,
+    define,
     require,
     traits,
 )
@@ -114,62 +113,47 @@ def _channel_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return x
 
 
-def _flops(per_element: int) -> FlopsFn:
-    def flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
-        return dim_product(output.shape) * per_element
-
-    return flops
-
-
-register(
-    Op(
-        "LayerNormalization",
-        (2, 3),
-        {"axis": "int", "epsilon": "float"},
-        "reduction",
-        type_fn=_layer_type,
-        eval_fn=_layer,
-        flops=_flops(8),
-        index_fn=index_reduction.layer,
-        traits=traits("floats", "trailing"),
-    )
+_reduction = partial(define, "reduction")
+_BY_AXIS: dict[str, AttrKind] = {"axis": "int", "epsilon": "float"}
+_TRAILING, _CHANNEL = traits("floats", "trailing"), traits("channel", "floats")
+_reduction(
+    "LayerNormalization",
+    _BY_AXIS,
+    _layer_type,
+    _layer,
+    index_reduction.layer,
+    arity=(2, 3),
+    flops=8,
+    traits=_TRAILING,
 )
-register(
-    Op(
-        "RMSNormalization",
-        (2, 2),
-        {"axis": "int", "epsilon": "float"},
-        "reduction",
-        type_fn=_layer_type,
-        eval_fn=_rms,
-        flops=_flops(5),
-        index_fn=index_reduction.rms,
-        traits=traits("floats", "trailing"),
-    )
+_reduction(
+    "RMSNormalization",
+    _BY_AXIS,
+    _layer_type,
+    _rms,
+    index_reduction.rms,
+    arity=2,
+    flops=5,
+    traits=_TRAILING,
 )
-register(
-    Op(
-        "BatchNormalization",
-        (5, 5),
-        {"epsilon": "float"},
-        "pointwise",
-        type_fn=_channel_type,
-        eval_fn=_batch,
-        flops=_flops(2),
-        index_fn=index_reduction.batch,
-        traits=traits("channel", "floats"),
-    )
+define(
+    "pointwise",
+    "BatchNormalization",
+    {"epsilon": "float"},
+    _channel_type,
+    _batch,
+    index_reduction.batch,
+    arity=5,
+    flops=2,
+    traits=_CHANNEL,
 )
-register(
-    Op(
-        "InstanceNormalization",
-        (3, 3),
-        {"epsilon": "float"},
-        "reduction",
-        type_fn=_channel_type,
-        eval_fn=_instance,
-        flops=_flops(8),
-        index_fn=index_reduction.instance,
-        traits=traits("channel", "floats", "plane"),
-    )
+_reduction(
+    "InstanceNormalization",
+    {"epsilon": "float"},
+    _channel_type,
+    _instance,
+    index_reduction.instance,
+    arity=3,
+    flops=8,
+    traits=_CHANNEL | traits("plane"),
 )

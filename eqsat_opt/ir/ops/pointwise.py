@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim
 from eqsat_opt.ir.ops._base import (
     Array,
+    AttrKind,
     AttrMap,
     Domain,
     EvalFn,
-    ExactFn,
-    FlopsFn,
     OnnxForm,
-    Op,
     TypeFn,
     broadcast_shapes,
-    elements,
-    register,
+    define,
     require,
     traits,
 )
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 from eqsat_opt.ir.ops.scalars import (
     MINUS_ONE,
-    IndexFn,
     Inverse,
     Plus,
     Times,
@@ -91,13 +88,6 @@ def _prelu(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
 _POWER_FLOPS = 10
 
 
-def _flops(per_element: int = 1) -> FlopsFn:
-    def flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
-        return elements(output) * per_element
-
-    return flops
-
-
 def _applied(name: str) -> EvalFn:
     def evaluate(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
         return domain.apply(name, attrs, *operands)
@@ -117,194 +107,133 @@ def _float(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
     return _same(inputs, attrs)
 
 
+_pointwise = partial(define, "pointwise")
+
+
+def _called(name: str, type_fn: TypeFn, **facts: Any) -> None:
+    """Register a function that number domains know by its name."""
+    attrs: Mapping[str, AttrKind] = facts.pop("attrs", {})
+    _pointwise(name, attrs, type_fn, _applied(name), called(name), **facts)
+
+
 for _name, _function in FUNCTIONS.items():
-    register(
-        Op(
-            _name,
-            (1, 1),
-            _function.attrs,
-            "pointwise",
-            type_fn=_same if _function.on_integers else _float,
-            eval_fn=_applied(_name),
-            flops=_flops(_function.flops),
-            index_fn=called(_name),
-            traits=_function.traits,
-            choices=_function.choices,
-            exact=_function.exact,
-            onnx=OnnxForm(_function.since, _function.defaults) if _function.since else None,
-        )
+    _called(
+        _name,
+        _same if _function.on_integers else _float,
+        attrs=_function.attrs,
+        flops=_function.flops,
+        traits=_function.traits,
+        choices=_function.choices,
+        exact=_function.exact,
+        onnx=OnnxForm(_function.since, _function.defaults) if _function.since else None,
     )
-
-_EXACTLY: dict[str, ExactFn] = {
-    "Not": lambda x, _a: not x,
-    "IsNaN": lambda x, _a: bool(x != x),
-    "Min": lambda x, y, _a: min(x, y),
-    "Max": lambda x, y, _a: max(x, y),
-    "Equal": lambda x, y, _a: x == y,
-    "Greater": lambda x, y, _a: x > y,
-    "Less": lambda x, y, _a: x < y,
-    "GreaterOrEqual": lambda x, y, _a: x >= y,
-    "LessOrEqual": lambda x, y, _a: x <= y,
-    "And": lambda x, y, _a: bool(x) and bool(y),
-    "Or": lambda x, y, _a: bool(x) or bool(y),
-    "Xor": lambda x, y, _a: bool(x) != bool(y),
-}
-for _name, _operand_fn in (("Not", _logical), ("IsNaN", _nan)):
-    register(
-        Op(
-            _name,
-            (1, 1),
-            {},
-            "pointwise",
-            type_fn=_operand_fn,
-            eval_fn=_applied(_name),
-            flops=_flops(),
-            index_fn=called(_name),
-            traits=_TRUTH,
-            onnx=OnnxForm(9 if _name == "IsNaN" else 1),
-            element_types={0: "bool"} if _name == "Not" else {},
-            exact=_EXACTLY[_name],
-        )
-    )
-
-_ARITHMETIC: dict[str, EvalFn] = {
-    "Add": lambda d, x, _a: d.add(*x),
-    "Sub": lambda d, x, _a: d.sub(*x),
-    "Mul": lambda d, x, _a: d.mul(*x),
-    "Div": lambda d, x, _a: d.div(*x),
-}
-_NEUTRAL: dict[str, dict[int, float]] = {
-    "Add": {0: -0.0, 1: -0.0},
-    "Sub": {1: 0.0},
-    "Mul": {0: 1, 1: 1},
-    "Div": {1: 1},
-    "And": {0: 1, 1: 1},
-    "Or": {0: 0, 1: 0},
-}
-_ARITHMETIC_INDEX: dict[str, IndexFn] = {
-    "Add": elementwise(lambda x, _a: Plus(tuple(x))),
-    "Sub": elementwise(lambda x, _a: Plus((x[0], Times((MINUS_ONE, x[1]))))),
-    "Mul": elementwise(lambda x, _a: Times(tuple(x))),
-    "Div": elementwise(lambda x, _a: Times((x[0], Inverse(x[1])))),
-}
-for _name, _evaluate in _ARITHMETIC.items():
-    register(
-        Op(
-            _name,
-            (2, 2),
-            {},
-            "pointwise",
-            type_fn=_broadcast,
-            eval_fn=_evaluate,
-            flops=_flops(),
-            commutative=_name in ("Add", "Mul"),
-            index_fn=_ARITHMETIC_INDEX[_name],
-            neutral=_NEUTRAL[_name],
-            traits=_RING if _name != "Div" else _DETERMINED | _SPREAD | traits("pole"),
-            onnx=OnnxForm(),
-        )
-    )
-
-register(
-    Op(
-        "Neg",
-        (1, 1),
-        {},
-        "pointwise",
-        type_fn=_signed,
-        eval_fn=lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
-        flops=_flops(),
-        traits=_EXACT | traits("ring"),
-        onnx=OnnxForm(),
-        index_fn=elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))),
-    )
+_called(
+    "Not",
+    _logical,
+    traits=_TRUTH,
+    element_types={0: "bool"},
+    exact=lambda x, _a: not x,
+    onnx=OnnxForm(),
 )
-register(
-    Op(
-        "Reciprocal",
-        (1, 1),
-        {},
-        "pointwise",
-        type_fn=_float,
-        eval_fn=lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
-        flops=_flops(),
-        index_fn=elementwise(lambda x, _a: Inverse(x[0])),
-        traits=traits("pole"),
-        onnx=OnnxForm(),
-    )
-)
+_called("IsNaN", _nan, traits=_TRUTH, exact=lambda x, _a: bool(x != x), onnx=OnnxForm(9))
 
-for _name in ("Min", "Max"):
-    register(
-        Op(
-            _name,
-            (2, 2),
-            {},
-            "pointwise",
-            type_fn=_broadcast,
-            eval_fn=_applied(_name),
-            flops=_flops(),
-            commutative=True,
-            index_fn=called(_name),
-            traits=_EXACT | _SPREAD | traits("order"),
-            exact=_EXACTLY[_name],
-        )
-    )
-register(
-    Op(
-        "Pow",
-        (2, 2),
-        {},
-        "pointwise",
-        type_fn=_pow,
-        eval_fn=_applied("Pow"),
-        flops=_flops(_POWER_FLOPS),
-        index_fn=called("Pow"),
-        traits=_SPREAD | traits("nonnegative", "pole", "vanishing"),
-        element_types={1: ""},
-        neutral={1: 1},
-        onnx=OnnxForm(),
-    )
+_arithmetic = partial(define, "pointwise", arity=2, onnx=OnnxForm())
+_arithmetic(
+    "Add",
+    {},
+    _broadcast,
+    lambda d, x, _a: d.add(*x),
+    elementwise(lambda x, _a: Plus(tuple(x))),
+    commutative=True,
+    neutral={0: -0.0, 1: -0.0},
+    traits=_RING,
 )
-register(
-    Op(
-        "PRelu",
-        (2, 2),
-        {},
-        "pointwise",
-        type_fn=_prelu,
-        eval_fn=_applied("PRelu"),
-        flops=_flops(),
-        index_fn=called("PRelu"),
-        onnx=OnnxForm(),
-        exact=lambda x, slope, _a: x if x >= 0 else slope * x,
-    )
+_arithmetic(
+    "Sub",
+    {},
+    _broadcast,
+    lambda d, x, _a: d.sub(*x),
+    elementwise(lambda x, _a: Plus((x[0], Times((MINUS_ONE, x[1]))))),
+    neutral={1: 0.0},
+    traits=_RING,
+)
+_arithmetic(
+    "Mul",
+    {},
+    _broadcast,
+    lambda d, x, _a: d.mul(*x),
+    elementwise(lambda x, _a: Times(tuple(x))),
+    commutative=True,
+    neutral={0: 1, 1: 1},
+    traits=_RING,
+)
+_arithmetic(
+    "Div",
+    {},
+    _broadcast,
+    lambda d, x, _a: d.div(*x),
+    elementwise(lambda x, _a: Times((x[0], Inverse(x[1])))),
+    neutral={1: 1},
+    traits=_DETERMINED | _SPREAD | traits("pole"),
+)
+_pointwise(
+    "Neg",
+    {},
+    _signed,
+    lambda d, x, _a: d.sub(np.zeros_like(x[0]), x[0]),
+    elementwise(lambda x, _a: Times((MINUS_ONE, x[0]))),
+    traits=_EXACT | traits("ring"),
+    onnx=OnnxForm(),
+)
+_pointwise(
+    "Reciprocal",
+    {},
+    _float,
+    lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
+    elementwise(lambda x, _a: Inverse(x[0])),
+    traits=traits("pole"),
+    onnx=OnnxForm(),
+)
+_extremum = partial(
+    _called,
+    type_fn=_broadcast,
+    arity=2,
+    commutative=True,
+    traits=_EXACT | _SPREAD | traits("order"),
+)
+_extremum("Min", exact=lambda x, y, _a: min(x, y))
+_extremum("Max", exact=lambda x, y, _a: max(x, y))
+_called(
+    "Pow",
+    _pow,
+    arity=2,
+    flops=_POWER_FLOPS,
+    traits=_SPREAD | traits("nonnegative", "pole", "vanishing"),
+    element_types={1: ""},
+    neutral={1: 1},
+    onnx=OnnxForm(),
+)
+_called(
+    "PRelu",
+    _prelu,
+    arity=2,
+    exact=lambda x, slope, _a: x if x >= 0 else slope * x,
+    onnx=OnnxForm(),
 )
 
 COMPARISONS = ("Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual")
-_TRUTHS: tuple[tuple[str, TypeFn], ...] = (
-    ("Equal", _compared),
-    *((name, _ordered) for name in COMPARISONS[1:]),
-    *((name, _logical) for name in ("And", "Or", "Xor")),
+_relation = partial(_called, arity=2, traits=_TRUTH | _SPREAD)
+_relation("Equal", _compared, exact=lambda x, y, _a: x == y, onnx=OnnxForm())
+_relation("Greater", _ordered, exact=lambda x, y, _a: x > y, onnx=OnnxForm())
+_relation("Less", _ordered, exact=lambda x, y, _a: x < y, onnx=OnnxForm())
+_relation("GreaterOrEqual", _ordered, exact=lambda x, y, _a: x >= y, onnx=OnnxForm(12))
+_relation("LessOrEqual", _ordered, exact=lambda x, y, _a: x <= y, onnx=OnnxForm(12))
+_both_bool = partial(
+    _relation, type_fn=_logical, element_types={0: "bool", 1: "bool"}, onnx=OnnxForm()
 )
-for _name, _truth_fn in _TRUTHS:
-    register(
-        Op(
-            _name,
-            (2, 2),
-            {},
-            "pointwise",
-            type_fn=_truth_fn,
-            eval_fn=_applied(_name),
-            flops=_flops(),
-            index_fn=called(_name),
-            traits=_TRUTH | _SPREAD,
-            neutral=_NEUTRAL.get(_name, {}),
-            exact=_EXACTLY[_name],
-            element_types={0: "bool", 1: "bool"} if _truth_fn is _logical else {},
-            onnx=OnnxForm(12 if _name.endswith("OrEqual") else 1),
-        )
-    )
+_both_bool("And", neutral={0: 1, 1: 1}, exact=lambda x, y, _a: bool(x) and bool(y))
+_both_bool("Or", neutral={0: 0, 1: 0}, exact=lambda x, y, _a: bool(x) or bool(y))
+_both_bool("Xor", exact=lambda x, y, _a: bool(x) != bool(y))
 
 
 def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
@@ -313,20 +242,16 @@ def _where_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return TensorType(left.dtype, broadcast_shapes(condition.shape, left.shape, right.shape))
 
 
-register(
-    Op(
-        "Where",
-        (3, 3),
-        {},
-        "pointwise",
-        type_fn=_where_type,
-        eval_fn=lambda d, x, _a: d.where(*x),
-        flops=_flops(),
-        index_fn=called("Where"),
-        traits=_EXACT | _SPREAD | traits("moving"),
-        element_types={0: "bool"},
-        onnx=OnnxForm(9),
-    )
+_pointwise(
+    "Where",
+    {},
+    _where_type,
+    lambda d, x, _a: d.where(*x),
+    called("Where"),
+    arity=3,
+    traits=_EXACT | _SPREAD | traits("moving"),
+    element_types={0: "bool"},
+    onnx=OnnxForm(9),
 )
 
 
@@ -345,16 +270,4 @@ def _cast(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
         return operands[0].astype(numpy_dtype(attrs["to"]))
 
 
-register(
-    Op(
-        "Cast",
-        (1, 1),
-        {"to": "str"},
-        "pointwise",
-        type_fn=_cast_type,
-        eval_fn=_cast,
-        flops=_flops(),
-        index_fn=called("Cast"),
-        traits=_DETERMINED,
-    )
-)
+_pointwise("Cast", {"to": "str"}, _cast_type, _cast, called("Cast"), traits=_DETERMINED)

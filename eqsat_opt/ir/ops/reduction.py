@@ -8,24 +8,21 @@ from functools import reduce
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, dim_product
 from eqsat_opt.ir.ops import index_reduction
 from eqsat_opt.ir.ops._base import (
     Array,
-    AttrKind,
     AttrMap,
     Domain,
-    Op,
+    EvalFn,
     Trait,
-    register,
+    define,
+    per_operand_element,
     require,
     traits,
 )
 from eqsat_opt.ir.types import FLOATS, TensorType
 
 __all__ = ["REDUCTIONS"]
-
-_ATTRS: dict[str, AttrKind] = {"axes": "ints", "keepdims": "int"}
 
 
 def _reduce_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
@@ -49,10 +46,6 @@ def _finish(x: Array, kept: Array, attrs: AttrMap) -> Array:
     if attrs["keepdims"]:
         return kept
     return kept.reshape(tuple(s for i, s in enumerate(x.shape) if i not in attrs["axes"]))
-
-
-def _sum(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
-    return _finish(operands[0], domain.sum(operands[0], attrs["axes"]), attrs)
 
 
 def _mean(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
@@ -85,12 +78,8 @@ def _prod(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     return _finish(x, reduce(domain.mul, factors, one).reshape(shape), attrs)
 
 
-def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
-    return dim_product(inputs[0].shape)
-
-
-REDUCTIONS = {
-    "ReduceSum": _sum,
+REDUCTIONS: dict[str, EvalFn] = {
+    "ReduceSum": lambda d, x, a: _finish(x[0], d.sum(x[0], a["axes"]), a),
     "ReduceMean": _mean,
     "ReduceMax": _max,
     "ReduceMin": _min,
@@ -107,19 +96,16 @@ _TRAITS: dict[str, frozenset[Trait]] = {
     **dict.fromkeys(("ReduceMax", "ReduceMin"), traits("order")),
 }
 for _name, _evaluate in REDUCTIONS.items():
-    register(
-        Op(
-            _name,
-            (1, 1),
-            _ATTRS,
-            "reduction",
-            type_fn=_extremum_type if _name in ("ReduceMax", "ReduceMin") else _reduce_type,
-            eval_fn=_evaluate,
-            flops=_flops,
-            index_fn=_INDEX_FNS.get(_name),
-            traits=_TRAITS.get(_name, frozenset()) | traits("reducing"),
-            choices={"keepdims": (0, 1)},
-        )
+    define(
+        "reduction",
+        _name,
+        {"axes": "ints", "keepdims": "int"},
+        _extremum_type if _name in ("ReduceMax", "ReduceMin") else _reduce_type,
+        _evaluate,
+        _INDEX_FNS.get(_name),
+        flops=per_operand_element,
+        traits=_TRAITS.get(_name, frozenset()) | traits("reducing"),
+        choices={"keepdims": (0, 1)},
     )
 
 
@@ -146,33 +132,17 @@ def _log_softmax(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> A
     return domain.sub(shifted, domain.apply("Log", {}, np.broadcast_to(total, x.shape)))
 
 
-def _softmax_flops(_inputs: Sequence[TensorType], output: TensorType, _attrs: AttrMap) -> Dim:
-    return dim_product(output.shape) * 12
-
-
-register(
-    Op(
-        "Softmax",
-        (1, 1),
-        {"axis": "int"},
+for _name, _evaluate, _index_fn in (
+    ("Softmax", _softmax, index_reduction.softmax),
+    ("LogSoftmax", _log_softmax, index_reduction.log_softmax),
+):
+    define(
         "reduction",
-        type_fn=_softmax_type,
-        eval_fn=_softmax,
-        flops=_softmax_flops,
-        index_fn=index_reduction.softmax,
+        _name,
+        {"axis": "int"},
+        _softmax_type,
+        _evaluate,
+        _index_fn,
+        flops=12,
         traits=traits("along", "floats"),
     )
-)
-register(
-    Op(
-        "LogSoftmax",
-        (1, 1),
-        {"axis": "int"},
-        "reduction",
-        type_fn=_softmax_type,
-        eval_fn=_log_softmax,
-        flops=_softmax_flops,
-        index_fn=index_reduction.log_softmax,
-        traits=traits("along", "floats"),
-    )
-)

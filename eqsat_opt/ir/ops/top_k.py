@@ -6,8 +6,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, dim_product
-from eqsat_opt.ir.ops._base import OUTPUT, Array, AttrMap, Domain, Op, register, require, traits
+from eqsat_opt.ir.ops._base import (
+    OUTPUT,
+    Array,
+    AttrMap,
+    Domain,
+    define,
+    per_operand_element,
+    require,
+    traits,
+)
 from eqsat_opt.ir.ops.domains import FloatDomain
 from eqsat_opt.ir.ops.integers import Formula, Poly, at_least, less, poly
 from eqsat_opt.ir.ops.scalars import (
@@ -111,22 +119,15 @@ def _indexed(operands: Sequence[IndexTensor], attrs: AttrMap, premises: Premises
     return IndexTensor((*x.shape[:axis], k, *x.shape[axis + 1 :]), at)
 
 
-def _flops(inputs: Sequence[TensorType], _output: TensorType, _attrs: AttrMap) -> Dim:
-    return dim_product(inputs[0].shape)
-
-
-register(
-    Op(
-        "TopK",
-        (1, 1),
-        {"axis": "int", "k": "int", "largest": "int", OUTPUT: "int"},
-        "reduction",
-        type_fn=_type,
-        eval_fn=_evaluate,
-        flops=_flops,
-        index_fn=_indexed,
-        traits=traits("along", "order", "sorting"),
-        result_types={1: "int64"},
-        choices={"largest": (0, 1), OUTPUT: (0, 1)},
-    )
+define(
+    "reduction",
+    "TopK",
+    {"axis": "int", "k": "int", "largest": "int", OUTPUT: "int"},
+    _type,
+    _evaluate,
+    _indexed,
+    flops=per_operand_element,
+    traits=traits("along", "order", "sorting"),
+    result_types={1: "int64"},
+    choices={"largest": (0, 1), OUTPUT: (0, 1)},
 )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from eqsat_opt.ir.dims import Dim, dim_product
+from eqsat_opt.ir.dims import dim_product
 from eqsat_opt.ir.ops import index_linear
 from eqsat_opt.ir.ops._base import (
     Array,
@@ -14,10 +15,8 @@ from eqsat_opt.ir.ops._base import (
     AttrMap,
     Domain,
     OnnxForm,
-    Op,
-    elements,
+    define,
     padded,
-    register,
     require,
     traits,
 )
@@ -116,37 +115,26 @@ def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> 
     return domain.div(total, np.broadcast_to(count, total.shape).astype(x.dtype))
 
 
-def _pool_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMap) -> Dim:
-    return elements(output) * dim_product(attrs["kernel"])
-
-
-register(
-    Op(
-        "MaxPool",
-        (1, 1),
-        _POOL_ATTRS,
-        "window",
-        type_fn=_maximum_type,
-        eval_fn=_max_pool,
-        flops=_pool_flops,
-        index_fn=index_linear.max_pool,
-        traits=traits("order", "pooling", "spatial"),
-        choices={"ceil": (0, 1)},
-    )
+_pool = partial(
+    define, "window", flops=lambda _x, y, a: dim_product(y.shape) * dim_product(a["kernel"])
 )
-register(
-    Op(
-        "AveragePool",
-        (1, 1),
-        {**_POOL_ATTRS, "count_include_pad": "int"},
-        "window",
-        type_fn=_average_type,
-        eval_fn=_average_pool,
-        flops=_pool_flops,
-        index_fn=index_linear.average_pool,
-        traits=traits("floats", "pooling", "spatial"),
-        choices={"ceil": (0, 1), "count_include_pad": (0, 1)},
-    )
+_pool(
+    "MaxPool",
+    _POOL_ATTRS,
+    _maximum_type,
+    _max_pool,
+    index_linear.max_pool,
+    traits=traits("order", "pooling", "spatial"),
+    choices={"ceil": (0, 1)},
+)
+_pool(
+    "AveragePool",
+    {**_POOL_ATTRS, "count_include_pad": "int"},
+    _average_type,
+    _average_pool,
+    index_linear.average_pool,
+    traits=traits("floats", "pooling", "spatial"),
+    choices={"ceil": (0, 1), "count_include_pad": (0, 1)},
 )
 
 
@@ -177,21 +165,14 @@ def _lrn_type(inputs: Sequence[TensorType], _attrs: AttrMap) -> TensorType:
     return inputs[0]
 
 
-def _lrn_flops(_inputs: Sequence[TensorType], output: TensorType, attrs: AttrMap) -> Dim:
-    return elements(output) * (int(attrs["size"]) + 14)
-
-
-register(
-    Op(
-        "LRN",
-        (1, 1),
-        {"size": "int", "alpha": "float", "beta": "float", "bias": "float"},
-        "window",
-        type_fn=_lrn_type,
-        eval_fn=_lrn,
-        flops=_lrn_flops,
-        index_fn=index_linear.lrn,
-        traits=traits("channel", "floats", "spatial"),
-        onnx=OnnxForm(defaults={"alpha": 1e-4, "beta": 0.75, "bias": 1.0}),
-    )
+define(
+    "window",
+    "LRN",
+    {"size": "int", "alpha": "float", "beta": "float", "bias": "float"},
+    _lrn_type,
+    _lrn,
+    index_linear.lrn,
+    flops=lambda _x, y, a: dim_product(y.shape) * (int(a["size"]) + 14),
+    traits=traits("channel", "floats", "spatial"),
+    onnx=OnnxForm(defaults={"alpha": 1e-4, "beta": 0.75, "bias": 1.0}),
 )

@@ -117,13 +117,7 @@ def _text(places: Iterable[_Place], operators: Iterable[str] = ()) -> str:
 def _reach(
     start: Iterable[_Place], operators: Iterable[str] = (), known: Set[_Place] = frozenset()
 ) -> set[_Place]:
-    """The statements that some statements use, and these, but for those that are known.
-
-    Args:
-        start: the first.
-        operators: whose entries in tables are used.
-        known: where it ends.
-    """
+    """The statements that some statements use, and these, but for those that are known."""
     found: set[_Place] = set()
     whole: set[str] = set()
     todo = list(start)
@@ -239,7 +233,10 @@ def _follow(value: Any, places: list[_Place], held: list[str]) -> None:
     """Add the place of a function, and what it was made with."""
     if isinstance(value, FunctionType):
         places.extend(_place_of(value))
-        for inner in (*(value.__defaults__ or ()), *_captured(value)):
+        for inner in (
+            *(value.__defaults__ or ()),
+            *(cell.cell_contents for cell in value.__closure__ or ()),
+        ):
             _follow(inner, places, held)
     elif isinstance(value, partial):
         for inner in (value.func, *value.args, *value.keywords.values()):
@@ -253,10 +250,6 @@ def _follow(value: Any, places: list[_Place], held: list[str]) -> None:
         held.append(ascii(sorted(value) if isinstance(value, frozenset) else value))
     else:
         held.append(getattr(value, "__name__", type(value).__name__))
-
-
-def _captured(function: FunctionType) -> list[Any]:
-    return [cell.cell_contents for cell in function.__closure__ or ()]
 
 
 def _place_of(function: Callable[..., Any]) -> list[_Place]:

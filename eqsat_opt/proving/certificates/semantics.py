@@ -67,9 +67,7 @@ def _operators(rule: Rule) -> list[str]:
 def fingerprint(rule: Rule, level: int = 1) -> str | None:
     """Hash of the rule, of the operators it uses and of what verifies it.
 
-    Args:
-        rule: in any direction.
-        level: of the verdict; from 2 on it rests on the prover as well.
+    From level 2 on the verdict rests on the prover as well.
 
     Returns:
         ``None`` where the sources cannot be read, as in some frozen applications; what depends on

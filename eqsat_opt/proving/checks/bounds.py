@@ -301,11 +301,7 @@ def bounded_results(
 ) -> list[tuple[Bounded, Bounded]]:
     """Left and right value of every root, one column per draw, with their bounds closed.
 
-    Args:
-        sides: both sides of a rule at an instance.
-        draws: values of the operands.
-        dtype: element type of the arithmetic.
-        roundoff: of it; 0 counts nothing but what is too small for the type.
+    With a `roundoff` of 0 nothing counts but what is too small for the type.
     """
     domain = _BoundedDomain(dtype, roundoff, len(draws))
     given: dict[str, Array] = {}

@@ -103,14 +103,7 @@ def _points(rule: Rule, seed: int, dtype: str, max_points: int) -> list[Found]:
 def breach(
     rule: Rule, numerics: Numerics, *, seed: int = 0, max_points: int = USUAL_POINTS
 ) -> Breach | None:
-    """The smallest of some instances at which a directed rule breaks what a class promises.
-
-    Args:
-        rule: one direction; it holds over the reals.
-        numerics: the class.
-        seed: of instances and values.
-        max_points: most instances to choose from.
-    """
+    """The smallest of some instances at which a directed rule breaks what a class promises."""
     numbers = literals(rule)
     with np.errstate(all="ignore"):
         for dtype in DTYPES:
@@ -235,12 +228,7 @@ class _Shown:
 
 
 def refutation_of(rule: Rule, shown: Breach) -> Refutation | None:
-    """The breach as a refutation, with code that shows it.
-
-    Args:
-        rule: the direction that :func:`breach` looked at.
-        shown: what it found.
-    """
+    """The breach as a refutation, with code that shows it."""
     types = {
         n: replace(t, dtype=shown.dtype) if t.dtype in FLOATS else t
         for n, t in shown.found.types.items()

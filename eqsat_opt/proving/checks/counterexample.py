@@ -194,14 +194,7 @@ def _simplified(
 def counterexample(
     rule: Rule, bindings: Bindings, numbers: Numbers, values: Values
 ) -> Refutation | None:
-    """What differs at an instance, with values as small as can be found; ``None`` if nothing.
-
-    Args:
-        rule: one direction.
-        bindings: the instance.
-        numbers: what refuted the rule there.
-        values: at which it did.
-    """
+    """What differs at an instance, with values as small as can be found; ``None`` if nothing."""
     integer = isinstance(numbers, IntegerNumbers)
     plain: Numbers = IntegerNumbers(0) if integer else FloatNumbers(0)
     with np.errstate(all="ignore"):

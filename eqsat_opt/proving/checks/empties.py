@@ -31,10 +31,7 @@ def empty_difference(
 ) -> Refutation | None:
     """An empty instance at which both sides of a directed rule differ; ``None`` if none does.
 
-    Args:
-        rule: one direction. In the class relaxed only the types have to agree.
-        seed: of instances and values.
-        max_points: most instances to choose from.
+    In the class relaxed only the types have to agree.
     """
     some = varied(find_instances(rule, limit=max_points, seed=seed).points, _EMPTIED)
     empty: dict[object, Found] = {one.origin.key: one for one in empty_instances(rule, some)}

@@ -226,12 +226,6 @@ def check_rule(
     Instances of the left side whose conditions hold but whose right side has another type refute
     the rule; those whose right side does not type at all are left out, as every reader leaves them
     out.
-
-    Args:
-        rule: one direction of it (:func:`~eqsat_opt.rules.rule.directed`).
-        seed: of what is drawn.
-        max_points: instances to look for.
-        minimise: whether to look for a smaller counterexample than the first.
     """
     instances = find_instances(rule, limit=max_points, seed=seed)
     points = instances.points

@@ -40,13 +40,7 @@ _DRAWS = (0, 1)
 
 
 def first_moved(rule: Rule, points: Sequence[Found], seed: int) -> Wrong | None:
-    """A smallest instance within the tolerances of ``rule`` at which it moves a result too far.
-
-    Args:
-        rule: one direction.
-        points: instances at the targets, with operands of floating point.
-        seed: of the values.
-    """
+    """A smallest instance within the tolerances of ``rule`` at which it moves a result too far."""
     near = [condition for condition in rule.when if condition.kind == "near"]
     if not near:
         return None

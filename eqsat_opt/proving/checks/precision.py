@@ -86,9 +86,7 @@ def _relative(exact: Array, result: Array) -> float:
 def measured(rule: Rule, points: Sequence[Found]) -> list[Measured]:
     """Errors in single and half precision at the larger of some instances, the smallest first.
 
-    Args:
-        rule: one direction.
-        points: instances, the smallest first.
+    The smallest instances come first.
     """
     real = [point for point in points if not point.whole][-_INSTANCES:]
     with np.errstate(all="ignore"):

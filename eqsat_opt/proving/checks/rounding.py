@@ -135,11 +135,6 @@ def _uneven(rule: Rule, found: Found, names: Sequence[str]) -> Found | None:
 def rounding_difference(rule: Rule, *, max_points: int, seed: int = 0) -> Refutation | None:
     """Where both sides of a directed rule round differently; ``None`` if nowhere.
 
-    Args:
-        rule: one direction; it holds over the reals.
-        max_points: instances to look at.
-        seed: of instances and values.
-
     Raises:
         RuleRefuted: its conditions admit no real attribute that rounds, so nothing could be seen.
     """

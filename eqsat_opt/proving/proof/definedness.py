@@ -49,11 +49,7 @@ _WORDS: dict[Kind, str] = {
 def undefined(left: Scalar, right: Scalar, rule: Rule, context: Context) -> str | None:
     """Why ``right`` may be undefined where ``left`` is defined, or ``None`` if it cannot be.
 
-    Args:
-        left: an element of the side that is replaced.
-        right: the same element of what replaces it.
-        rule: for its conditions.
-        context: what is known of the sizes.
+    Both are the same element, of the side that is replaced and of what replaces it.
     """
     signs = Signs(context)
     lefts = list(demands(left, Place({}), signs))

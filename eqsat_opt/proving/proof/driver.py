@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.ops.index_eval import formula_value
@@ -24,7 +24,7 @@ from eqsat_opt.proving.proof.obligations import Key, Obligation, obligation
 from eqsat_opt.proving.proof.reach import Reach, Uneven, reach_of
 from eqsat_opt.proving.typing.scenario import Scenario, scenarios
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.rules.term import applied, parts
+from eqsat_opt.rules.term import applied, parts, shown
 
 __all__ = ["Proof", "Status", "prove"]
 
@@ -236,12 +236,8 @@ def _proved(wanted: Obligation, context: Context, known: _Known) -> bool:
 
 
 def _described(scenario: Scenario) -> str:
-    made = [f"{name} = {_shown(value)}" for name, value in scenario.choices.items()]
+    made = [f"{name} = {shown(value)}" for name, value in scenario.choices.items()]
     return ", ".join(made) or "any sizes"
-
-
-def _shown(value: Any) -> str:
-    return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
 
 
 def _span(values: Iterable[int]) -> str:

@@ -41,10 +41,6 @@ class Frames(Relations):
     def __init__(self, rule: Rule, given: Mapping[Key, int]) -> None:
         """Relate all terms of ``rule``.
 
-        Args:
-            rule: in any direction.
-            given: values of what was open.
-
         Raises:
             Open: the axes depend on something else.
         """

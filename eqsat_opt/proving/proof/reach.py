@@ -79,10 +79,6 @@ class Reach:
 def reach_of(rule: Rule, given: Mapping[Key, int] | None = None) -> Reach:
     """The ranks to try.
 
-    Args:
-        rule: in any direction.
-        given: values of what the axes depend on.
-
     Raises:
         Uneven: no rank up to :data:`MOST_RANKS` is known to do.
     """

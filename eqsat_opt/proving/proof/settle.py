@@ -262,11 +262,7 @@ def _settled(part: Summand, scope: Sequence[Atom], context: Context, same: Same)
 def settle(sum_: Normal, scope: Sequence[Atom], context: Context, same: Same) -> Normal:
     """``sum_`` simplified under the assumptions of ``context``.
 
-    Args:
-        sum_: to simplify.
-        scope: variables bound further out.
-        context: the assumptions.
-        same: decides equality of sums, to merge factors.
+    `scope` are the variables bound further out; `same` decides equality of sums, to merge factors.
 
     Raises:
         Open: a condition that does not depend on variables bound in ``sum_`` is undecided.

@@ -36,13 +36,7 @@ class _Unlike(Exception):
 
 
 def slides_alike(rule: Rule, frames: Frames, windows: Sequence[Key]) -> str:
-    """Why it is not known that windows of any rank treat all axes alike; empty if it is.
-
-    Args:
-        rule: in any direction.
-        frames: of it.
-        windows: terms that are windows of any rank.
-    """
+    """Why it is not known that windows of any rank treat all axes alike; empty if it is."""
     try:
         _check_geometry(frames, [frames.terms[key] for key in windows])
         for left, right in zip(rule.lhs, rule.rhs, strict=True):

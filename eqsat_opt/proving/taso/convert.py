@@ -226,11 +226,7 @@ def _of_shape(term: Term) -> Term:
 def to_rule(rule: TasoRule, groups: Groups = Groups.ORDINARY, kernel: int | None = None) -> Rule:
     """``rule`` in our language, read from left to right.
 
-    Args:
-        rule: of the file.
-        groups: which convolutions its source matches.
-        kernel: extent of the weights of its source; any if ``None``. What is wrong at one extent is
-            wrong, and smaller.
+    What is wrong at one extent of the weights is wrong, and smaller.
 
     Raises:
         RuleError: it uses what cannot be made explicit.

@@ -96,9 +96,8 @@ class Decisions(Generic[_Result]):
     def __init__(self, procedure: Callable[[Chooser], _Result | None]) -> None:
         """Remember nothing yet.
 
-        Args:
-            procedure: depends on nothing but the decisions of the chooser; ``None`` means that it
-                gave up.
+        ``procedure`` depends on nothing but the decisions of the chooser; ``None`` means that it
+        gave up.
         """
         self._procedure = procedure
         self._top: _Node[_Result] = _Node(1, 1, 1)

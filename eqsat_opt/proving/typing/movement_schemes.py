@@ -13,6 +13,7 @@ from eqsat_opt.proving.typing.most_general import Fresh, Known, Scheme, Typing
 from eqsat_opt.proving.typing.open_attributes import (
     SIGNED,
     attribute,
+    axis_of,
     extents_of,
     numbers,
     repeated,
@@ -53,10 +54,7 @@ def _concat(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
 
 
 def _slice(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    axis = t.value(term.attrs["axis"])
-    x = t.at_least(operands[0], 1 if axis is None else axis + 1)
-    axis = attribute(t, term, "axis", range(len(x)))
-    t.require(isinstance(axis, int) and axis < len(x))
+    x, axis = axis_of(t, operands[0], term)
     lo, hi = t.value(term.attrs["lo"]), t.value(term.attrs["hi"])
     if lo is None:
         lo = t.extents.new(low=0)
@@ -123,11 +121,7 @@ def _pad(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape]
     )
     attribute(t, term, "value", (0.0, 2.0, *SIGNED), core=1)
     t.require(len(pads) == 2 * rank)
-    return [x], tuple(apply(_sum, d, pads[i], pads[rank + i]) for i, d in enumerate(x))
-
-
-def _sum(*numbers: int) -> int:
-    return sum(numbers)
+    return [x], tuple(apply(lambda *n: sum(n), d, pads[i], pads[rank + i]) for i, d in enumerate(x))
 
 
 def _value(t: Typing, term: Apply) -> None:
@@ -162,10 +156,7 @@ def _identity(t: Typing, _operands: Sequence[Known], term: Apply) -> tuple[list[
 
 
 def _gather(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    axis = t.value(term.attrs["axis"])
-    x = t.at_least(operands[0], 1 if axis is None else axis + 1)
-    axis = attribute(t, term, "axis", range(len(x)))
-    t.require(isinstance(axis, int) and axis < len(x))
+    x, axis = axis_of(t, operands[0], term)
     indices = operands[1]
     k = t.fresh(indices, (1, 2, 0), core=2) if isinstance(indices, Fresh) else indices
     return [x, k], (*x[:axis], *k, *x[axis + 1 :])

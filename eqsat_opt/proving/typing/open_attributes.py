@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eqsat_opt.proving.typing.extents import Extent, Shape, Unknown, apply, resolve
-from eqsat_opt.proving.typing.most_general import Typing
+from eqsat_opt.proving.typing.most_general import Known, Typing
 from eqsat_opt.rules.term import Apply
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "PARAMETERS",
     "SIGNED",
     "attribute",
+    "axis_of",
     "extents_of",
     "multiple",
     "numbers",
@@ -43,6 +44,15 @@ def attribute(t: Typing, term: Apply, key: str, options: Sequence[Any], core: in
             value = _like(t, options, core)
         t.bind(pattern, value)
     return value
+
+
+def axis_of(t: Typing, operand: Known, term: Apply) -> tuple[Shape, int]:
+    """An operand that has the axis of an operator, and the axis."""
+    axis = t.value(term.attrs["axis"])
+    x = t.at_least(operand, 1 if axis is None else axis + 1)
+    axis = attribute(t, term, "axis", range(len(x)))
+    t.require(isinstance(axis, int) and axis < len(x))
+    return x, axis
 
 
 def _like(t: Typing, options: Sequence[Any], core: int) -> Any:

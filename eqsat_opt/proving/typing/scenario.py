@@ -77,9 +77,7 @@ class Scenario:
 def scenarios(rule: Rule, highest: int = HIGHEST_RANK) -> Iterator[Scenario]:
     """All scenarios that are not ruled out by typing alone.
 
-    Args:
-        rule: in any direction.
-        highest: rank up to which tensors are tried, unless a condition gives theirs.
+    Tensors are tried up to the rank `highest`, unless a condition gives theirs.
 
     Raises:
         Unindexed: an operator of the rule has no index semantics, or there are too many.
@@ -99,11 +97,6 @@ def scenarios(rule: Rule, highest: int = HIGHEST_RANK) -> Iterator[Scenario]:
 
 def scenario(rule: Rule, choices: Choices, highest: int = HIGHEST_RANK) -> Scenario:
     """The scenario that some choices lead to.
-
-    Args:
-        rule: in any direction.
-        choices: what decides.
-        highest: as for all scenarios.
 
     Raises:
         IllTyped: typing alone rules it out.

@@ -16,6 +16,7 @@ from eqsat_opt.proving.typing.open_attributes import (
     PARAMETERS,
     SIGNED,
     attribute,
+    axis_of,
     multiple,
 )
 from eqsat_opt.proving.typing.window_schemes import WINDOWS, pool
@@ -78,10 +79,7 @@ def _matmul(t: Typing, operands: Sequence[Known], _term: Apply) -> tuple[list[Sh
 
 
 def _along_axis(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    axis = t.value(term.attrs["axis"])
-    x = t.at_least(operands[0], 1 if axis is None else axis + 1)
-    axis = attribute(t, term, "axis", range(len(x)))
-    t.require(isinstance(axis, int) and axis < len(x))
+    x, axis = axis_of(t, operands[0], term)
     if "epsilon" in term.attrs:
         attribute(t, term, "epsilon", (0.25,))
     shapes = [x]

@@ -57,20 +57,28 @@ def _spatial(t: Typing, operand: Known, term: Apply, other: Known | None = None)
     return t.fresh(operand, ((lengths[0] if lengths else t.axes) + 2,))
 
 
-def _conv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    x = _spatial(t, operands[0], term, operands[1])
-    weight = operands[1]
+def _data_and_weight(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[Shape, Shape]:
+    x, weight = _spatial(t, operands[0], term, operands[1]), operands[1]
     w = t.fresh(weight, (len(x),)) if isinstance(weight, Fresh) else weight
     t.require(len(w) == len(x) >= 3)
+    return x, w
+
+
+def _biases(t: Typing, operands: Sequence[Known], channels: Extent) -> list[Shape]:
+    biases = [(channels,) if isinstance(one, Fresh) else one for one in operands[2:]]
+    for shape in biases:
+        t.equal(shape, (channels,))
+    return biases
+
+
+def _conv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
+    x, w = _data_and_weight(t, operands, term)
     group = attribute(t, term, "group", (1, 2, 3, 3, 3, 4), core=2)
     t.require(isinstance(group, int))
     multiple(t, x[1], group, w[1])
     multiple(t, w[0], group, t.extents.new())
     positions = _windows(t, term, x[2:], w[2:])
-    bias = [operand if not isinstance(operand, Fresh) else (w[0],) for operand in operands[2:]]
-    for shape in bias:
-        t.equal(shape, (w[0],))
-    return [x, w, *bias], (x[0], w[0], *positions)
+    return [x, w, *_biases(t, operands, w[0])], (x[0], w[0], *positions)
 
 
 def _stretched(
@@ -80,10 +88,7 @@ def _stretched(
 
 
 def _deconv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:
-    x = _spatial(t, operands[0], term, operands[1])
-    weight = operands[1]
-    w = t.fresh(weight, (len(x),)) if isinstance(weight, Fresh) else weight
-    t.require(len(w) == len(x) >= 3)
+    x, w = _data_and_weight(t, operands, term)
     t.equal(x[1], w[0])
     group = attribute(t, term, "group", (1, 2, 3), core=2)
     t.require(isinstance(group, int))
@@ -107,10 +112,7 @@ def _deconv(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Sha
         for i in range(n)
     )
     channels = apply(python.mul, w[1], group)
-    bias = [operand if not isinstance(operand, Fresh) else (channels,) for operand in operands[2:]]
-    for shape in bias:
-        t.equal(shape, (channels,))
-    return [x, w, *bias], (x[0], channels, *positions)
+    return [x, w, *_biases(t, operands, channels)], (x[0], channels, *positions)
 
 
 def pool(t: Typing, operands: Sequence[Known], term: Apply) -> tuple[list[Shape], Shape]:

@@ -95,11 +95,14 @@ class Implementation:
             last of them are the outputs. ``None`` for the kernel's own.
         arithmetic: operations that it does at least, as a share of those of the kernel as it is
             defined. Lower bounds of time rest on it.
+        error: how far its results may be from those of the kernel as it is, relative to the maximum
+            of each; 0 where it rounds no worse than any order of the same operations.
     """
 
     algorithm: str
     steps: tuple[Step, ...] | None = None
     arithmetic: float = 1.0
+    error: float = 0.0
 
 
 DEFAULT = Implementation("default")

@@ -24,13 +24,19 @@ from eqsat_opt.runtime.backends.protocol import (
 )
 from eqsat_opt.runtime.measure import Measurement
 
-__all__ = ["GROUP", "load_backend", "names"]
+__all__ = ["GROUP", "TUNED_ONLY", "load_backend", "names"]
 
 GROUP = "eqsat_opt.backends"
 
 _T = TypeVar("_T")
 
-_OWN = {"ort": ("eqsat_opt.runtime.backends.ort.backend", "OrtBackend")}
+_OWN = {
+    "ort": ("eqsat_opt.runtime.backends.ort.backend", "OrtBackend"),
+    "native": ("eqsat_opt.runtime.backends.native.backend", "NativeBackend"),
+}
+
+TUNED_ONLY = "native"
+"""Its kernels stand in the form of a model for one machine, never in a portable result."""
 
 
 def _installed() -> dict[str, EntryPoint]:
@@ -38,8 +44,8 @@ def _installed() -> dict[str, EntryPoint]:
 
 
 def names() -> tuple[str, ...]:
-    """All names that `load_backend` knows, our own first."""
-    return (*_OWN, *sorted(_installed()))
+    """The backends whose kernels may stand in a portable result, our own first."""
+    return (*(name for name in _OWN if name != TUNED_ONLY), *sorted(_installed()))
 
 
 @cache

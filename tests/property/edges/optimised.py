@@ -16,7 +16,8 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.options import Options
-from eqsat_opt.select import raise_graph, selected, spoilt_constants
+from eqsat_opt.select import raise_graph, selected
+from eqsat_opt.select.constants import Constants, spoilt_constants
 from tests.property.edges.allowed import differences
 from tests.property.edges.models import EdgeModel
 
@@ -63,7 +64,7 @@ def _another(result: Result, seed: int) -> onnx.ModelProto | None:
     problem = replace(choice.problem.problem, impl_cost=costs)
     found = extract(problem, Objective({TIME: 1.0}), method="greedy")
     selection = selected(choice.priced, choice.problem, found)
-    if spoilt_constants(saturation.lowered, saturation.eclasses, selection):
+    if spoilt_constants(Constants(saturation.lowered, saturation.eclasses), selection):
         return None  # the search refuses it too
     other: onnx.ModelProto = model_proto(
         export_model(raise_graph(saturation.lowered, saturation.eclasses, selection))

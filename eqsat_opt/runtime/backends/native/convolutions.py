@@ -1,153 +1,121 @@
 """Which convolutions of a model as onnxruntime runs it our kernels can take over, and how.
 
-They read and write the same blocked buffers, so that a node is replaced alone, with nothing around
-it.
+They read and write the same blocked buffers as onnxruntime's own.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import onnx
 from onnx import helper
 
-__all__ = ["DOMAIN", "Algorithm", "Convolution", "convolutions", "with_algorithms", "with_names"]
+from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, DOMAIN, SILU, Site, Way
 
-DOMAIN = "eqsat_opt"
-"""Of the operators of our library."""
+__all__ = ["TILES", "convolutions", "is_plain", "layer_error", "winograd_name"]
 
 _BLOCKED = "com.microsoft.nchwc"
 
-
-@dataclass(frozen=True)
-class Algorithm:
-    """Winograd's minimal filtering F(m, r) along both axes.
-
-    Attributes:
-        tile: outputs per tile, height and width: the m.
-        in_run: whether weights are transformed in each run, which reads and keeps less memory, and
-            not once when the model is loaded.
-    """
-
-    tile: tuple[int, int]
-    in_run: bool = False
-
-    def __str__(self) -> str:
-        return f"winograd-{self.tile[0]}x{self.tile[1]}{'-in-run' if self.in_run else ''}"
-
-    @property
-    def outputs(self) -> int:
-        """Outputs per tile: the more, the fewer products and the larger the errors."""
-        return self.tile[0] * self.tile[1]
-
-
-def _both(*tiles: tuple[int, int]) -> tuple[Algorithm, ...]:
-    return tuple(Algorithm(tile, in_run) for tile in tiles for in_run in (False, True))
-
-
-_ALGORITHMS: Mapping[tuple[int, int], Sequence[Algorithm]] = {
-    (3, 3): _both((2, 2), (4, 4)),
-    (5, 5): _both((2, 2), (4, 4)),
-    (1, 3): _both((1, 4)),
-    (3, 1): _both((4, 1)),
-    (1, 7): _both((1, 2)),
-    (7, 1): _both((2, 1)),
+TILES: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = {
+    (3, 3): ((2, 2), (4, 4)),
+    (5, 5): ((2, 2), (4, 4)),
+    (1, 3): ((1, 4),),
+    (3, 1): ((4, 1),),
+    (1, 7): ((1, 2),),
+    (7, 1): ((2, 1),),
 }
-"""By kernel; what the library was compiled for."""
-
-_ACTIVATIONS: Mapping[str, tuple[int, int]] = {
-    "": (0, 0),
-    "Relu": (1, 0),
-    "LeakyRelu": (2, 1),
-    "Clip": (3, 2),
-    "Sigmoid": (4, 0),
-    "HardSigmoid": (5, 2),
-}
-"""What onnxruntime fuses: our number of it, and how many parameters it has."""
+"""Kernel to tiles, height and width: the m of Winograd's F(m, r), as the library was compiled."""
 
 
-@dataclass(frozen=True)
-class Convolution:
-    """A node that can be replaced, and by what.
+def winograd_name(tile: tuple[int, int], in_run: bool) -> str:
+    """Of an algorithm: `tile` is outputs per tile, and `in_run` when weights are transformed.
 
-    Attributes:
-        name: of the node.
-        algorithms: any of which computes it.
+    In each run, which reads and keeps less memory, or once when the model is loaded.
     """
-
-    name: str
-    algorithms: tuple[Algorithm, ...]
+    return f"winograd-{tile[0]}x{tile[1]}{'-in-run' if in_run else ''}"
 
 
-def with_names(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model, its nodes renamed so that no two have one name."""
-    copied = onnx.ModelProto()
-    copied.CopyFrom(model)
-    for i, node in enumerate(copied.graph.node):
-        node.name = f"{i}:{node.op_type}"
-    return copied
+def layer_error(tile: tuple[int, int], kernel: tuple[int, int]) -> float:
+    """Bound on the difference from the direct sum, relative to the maximum of the outputs.
+
+    Measured on random shapes: tests/conformance/test_native.py. It grows with the points of the
+    longer axis, since their powers stand in the transforms.
+    """
+    points = max(m + r - 1 for m, r in zip(tile, kernel, strict=True))
+    return 3e-6 if points <= 4 else 3e-5 if points <= 6 else 6e-5
 
 
-def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Convolution]:
-    """The nodes that can be replaced.
+def is_plain(attrs: Mapping[str, Any], weights: Sequence[int], block: int) -> bool:
+    """Whether a convolution has one group and no strides, and works on whole blocks.
+
+    Args:
+        attrs: of the operator of ONNX, its defaults left out or not.
+        weights: their shape: outputs, inputs, height and width.
+        block: channels per block.
+    """
+    return (
+        attrs.get("group", 1) == 1
+        and all(one == 1 for name in ("strides", "dilations") for one in attrs.get(name) or ())
+        and weights[0] % block == 0
+        and weights[1] % block == 0
+    )
+
+
+def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
+    """The nodes that can be replaced, with a SiLU that follows.
 
     Args:
         model: a graph as onnxruntime optimises it on this machine, its nodes with names.
         block: channels per block here.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    silus = _silus(model)
     for node in model.graph.node:
         if node.domain == _BLOCKED and node.op_type == "Conv":
             weights = shapes.get(node.input[1], ())
-            if len(weights) == 4 and _is_plain(node, weights, shapes, block):
-                found = _ALGORITHMS.get((weights[2], weights[3]), ())
-                if found:
-                    yield Convolution(node.name, tuple(found))
+            if len(weights) == 4 and _is_ours(node, weights, shapes, block):
+                tiles = TILES.get((weights[2], weights[3]), ())
+                silu = None if _activation(node)[0] else silus.get(node.output[0])
+                nodes = (node,) if silu is None else (node, silu)
+                if tiles:
+                    ways = (_way(nodes, tile, r, block) for tile in tiles for r in (False, True))
+                    yield Site(tuple(one.name for one in nodes), tuple(ways))
 
 
-def with_algorithms(
-    model: onnx.ModelProto, chosen: Mapping[str, Algorithm], block: int
-) -> onnx.ModelProto:
-    """The model with some nodes replaced.
-
-    Args:
-        model: the one whose `convolutions` these are.
-        chosen: name of a node to how it shall be computed.
-        block: channels per block here.
-    """
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    for node in result.graph.node:
-        if node.name in chosen:
-            _replace(node, chosen[node.name], block)
-    if all(opset.domain != DOMAIN for opset in result.opset_import):
-        result.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-    return result
+def _silus(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    """What computes x sigmoid(x), by the name of x; there alone is x read."""
+    graph = model.graph
+    readers = Counter(name for node in graph.node for name in node.input)
+    readers.update(value.name for value in graph.output)
+    return {
+        node.input[0]: node
+        for node in graph.node
+        if node.domain == "com.microsoft"
+        and node.op_type == "QuickGelu"
+        and _attributes(node).get("alpha") == 1.0
+        and readers[node.input[0]] == 1
+    }
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def _is_plain(
+def _is_ours(
     node: onnx.NodeProto,
     weights: Sequence[int],
     shapes: Mapping[str, Sequence[int]],
     block: int,
 ) -> bool:
-    """Whether it is a convolution of one group without strides, on whole blocks."""
     attrs = _attributes(node)
     activation, parameters = _activation(node)
     return (
         attrs.get("auto_pad", b"NOTSET") == b"NOTSET"
-        and attrs.get("group", 1) == 1
-        and all(one == 1 for name in ("strides", "dilations") for one in attrs.get(name) or ())
-        and weights[0] % block == 0
-        and weights[1] % block == 0
-        and activation in _ACTIVATIONS
-        and len(parameters) == _ACTIVATIONS[activation][1]
+        and is_plain(attrs, weights, block)
+        and activation in ACTIVATIONS
+        and len(parameters) == ACTIVATIONS[activation][1]
         and (len(node.input) < 3 or not node.input[2] or node.input[2] in shapes)
     )
 
@@ -159,22 +127,25 @@ def _activation(node: onnx.NodeProto) -> tuple[str, tuple[float, ...]]:
     return name.decode(), tuple(parameters)
 
 
-def _replace(node: onnx.NodeProto, algorithm: Algorithm, block: int) -> None:
+def _way(nodes: Sequence[onnx.NodeProto], tile: tuple[int, int], in_run: bool, block: int) -> Way:
+    node = nodes[0]
     attrs = _attributes(node)
-    name, parameters = _activation(node)
+    activation, parameters = _activation(node)
+    number = ACTIVATIONS[activation][0] if len(nodes) == 1 else SILU
     alpha, beta = (*parameters, 0.0, 0.0)[:2]
     made = helper.make_node(
         "WinogradConv",
         list(node.input),
-        list(node.output),
+        list(nodes[-1].output),
         name=node.name,
         domain=DOMAIN,
         block=block,
         pads=list(attrs.get("pads") or (0, 0, 0, 0)),
-        tile=list(algorithm.tile),
-        transform_in_run=int(algorithm.in_run),
-        activation=_ACTIVATIONS[name][0],
+        tile=list(tile),
+        transform_in_run=int(in_run),
+        activation=number,
         alpha=float(alpha),
         beta=float(beta),
     )
-    node.CopyFrom(made)
+    # The more outputs per tile, the fewer products and the larger the errors.
+    return Way(winograd_name(tile, in_run), (made,), roughness=tile[0] * tile[1])

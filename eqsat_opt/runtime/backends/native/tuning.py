@@ -1,11 +1,12 @@
-"""How each convolution of a model is computed fastest here, with errors that stay in a bound.
+"""How each site of a model is computed fastest here, with errors that stay in a bound.
 
 Times of a kernel alone mislead by up to a factor of two, since its weights lie in the caches then;
-so every algorithm is timed inside the whole model.
+so every way is timed inside the whole model.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,29 +17,30 @@ import numpy as np
 import onnx
 
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.runtime.backends.native.convolutions import (
-    Algorithm,
-    Convolution,
-    convolutions,
-    with_algorithms,
-    with_names,
-)
+from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import with_kernels
+from eqsat_opt.runtime.backends.native.normalizations import normalizations
+from eqsat_opt.runtime.backends.native.products import products
+from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
-__all__ = ["NotTuned", "Tuning", "output_error", "tune"]
+__all__ = ["NotTuned", "Tuning", "output_error", "sites", "tune"]
 
 _GAIN = 0.97
-"""A node is replaced where that takes less than this share of its time."""
+"""A site is replaced where that takes less than this share of its time."""
 
 _PASS_S = 0.5
-"""Seconds of runs for one algorithm, as far as `_RUNS` allow."""
+"""Seconds of runs for one pass, as far as `_RUNS` allow."""
 
 _RUNS = 4, 12
-"""Runs for one algorithm, at least and at most; the first of them warms up."""
+"""Runs for one pass, at least and at most; the first of them warms up."""
+
+
+_PASSES_LEFT = 2
+"""Passes that have to fit before another one begins: itself, and that of all own ways."""
 
 
 class NotTuned(Exception):
@@ -47,46 +49,51 @@ class NotTuned(Exception):
 
 @dataclass(frozen=True)
 class Tuning:
-    """What became of the convolutions of a model.
+    """What became of the sites of a model.
 
     Attributes:
-        model: the graph that onnxruntime runs, with nodes replaced; for this machine only.
-        algorithms: name of an algorithm to how many convolutions it computes.
-        n_convolutions: how many could have been replaced.
-        withdrawn: how many were faster by an algorithm whose errors were too large.
+        model: the graph that onnxruntime runs, with sites replaced; for this machine only.
+        algorithms: name of an algorithm to how many sites it computes.
+        n_sites: how many could have been replaced.
+        withdrawn: how many were faster in a way whose errors were too large.
         error: largest difference from the original's outputs, relative to the maximum of each.
     """
 
     model: onnx.ModelProto
     algorithms: Mapping[str, int]
-    n_convolutions: int
+    n_sites: int
     withdrawn: int
     error: float
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """One convolution: its times by algorithm, and the algorithm in use; ``None`` is its own."""
+    """One site: its times by the name of a way, and the way in use; ``None`` is its own."""
 
-    name: str
-    times_us: Mapping[Algorithm | None, float]
-    algorithm: Algorithm | None
+    site: Site
+    own_us: float
+    times_us: Mapping[str, float]
+    way: Way | None = None
 
     @property
     def gain_us(self) -> float:
-        return self.times_us[None] - self.times_us[self.algorithm]
+        return self.own_us - (self.own_us if self.way is None else self.times_us[self.way.name])
 
-    def milder(self) -> _Choice:
-        """The fastest way whose errors are smaller: smaller tiles, or onnxruntime's own."""
-        assert self.algorithm is not None
-        most = self.algorithm.outputs
-        milder = {a: t for a, t in self.times_us.items() if a is None or a.outputs < most}
-        return replace(self, algorithm=_fastest(milder))
+    @property
+    def roughness(self) -> int:
+        return 0 if self.way is None else self.way.roughness
+
+    def fastest(self, below: float) -> _Choice:
+        """The fastest way of less roughness, or its own where none gains."""
+        known = (w for w in self.site.ways if w.name in self.times_us and w.roughness < below)
+        best = min(known, key=lambda way: self.times_us[way.name], default=None)
+        gains = best is not None and self.times_us[best.name] < _GAIN * self.own_us
+        return replace(self, way=best if gains else None)
 
 
-def _fastest(times_us: Mapping[Algorithm | None, float]) -> Algorithm | None:
-    best = min(times_us, key=times_us.__getitem__)
-    return best if times_us[best] < _GAIN * times_us[None] else None
+def sites(model: onnx.ModelProto) -> tuple[Site, ...]:
+    """All sites of a graph as onnxruntime optimises it here, its nodes with names; disjoint."""
+    return (*convolutions(model, nchwc_block()), *normalizations(model), *products(model))
 
 
 def tune(
@@ -97,80 +104,91 @@ def tune(
     max_error: float,
     deadline: Deadline,
 ) -> Tuning:
-    """Choose an algorithm for each convolution.
+    """Choose a way for each site.
 
     Args:
         model: a portable model.
         options: how it is run.
         trials: inputs, the first of which are those that are timed, with the outputs that the
             original has there.
-        max_error: bound on `output_error`.
+        max_error: bound on `output_error`; 0 allows only what computes as onnxruntime does.
         deadline: what is not measured by then keeps its own kernel.
 
     Raises:
         NotTuned: there is nothing to gain, or no time.
         RuntimeFailed: onnxruntime refuses the model, or there are no kernels.
     """
-    if max_error <= 0:
-        raise NotTuned("no error is allowed, and every other algorithm rounds otherwise")
-    block = nchwc_block()
     as_is = replace(with_kernels(options), data_folder="")
     optimized = with_names(ort_optimized(model, options))
-    found = tuple(convolutions(optimized, block))
+    found = sites(optimized)
     if not found:
-        raise NotTuned("no convolution of the model has another algorithm here")
-    choices = _measured(optimized, found, block, as_is, feeds=trials[0][0], deadline=deadline)
-
-    def built(choices: Sequence[_Choice]) -> onnx.ModelProto:
-        chosen = {c.name: c.algorithm for c in choices if c.algorithm is not None}
-        return with_algorithms(optimized, chosen, block)
+        raise NotTuned("no part of the model has another way to be computed here")
+    allowed = found if max_error > 0 else _exact(found)
+    choices = _measured(optimized, allowed, as_is, feeds=trials[0][0], deadline=deadline)
 
     def error_of(choices: Sequence[_Choice]) -> float:
-        session = OrtSession(built(choices), as_is)
+        session = OrtSession(_built(optimized, choices), as_is)
         return max(output_error(session.run(feeds), outputs) for feeds, outputs in trials)
 
-    kept, error = _within(choices, error_of, max_error)
+    kept, error = _within(choices, error_of, max_error, deadline)
     return Tuning(
-        model=built(kept),
-        algorithms=Counter(str(c.algorithm) for c in kept if c.algorithm is not None),
-        n_convolutions=len(found),
-        withdrawn=sum(
-            one.algorithm != other.algorithm for one, other in zip(choices, kept, strict=True)
-        ),
+        model=_built(optimized, kept),
+        algorithms=Counter(one.way.name for one in kept if one.way is not None),
+        n_sites=len(found),
+        withdrawn=sum(one.way is not other.way for one, other in zip(choices, kept, strict=True)),
         error=error,
     )
 
 
+def _exact(found: Sequence[Site]) -> tuple[Site, ...]:
+    """What computes every bit as onnxruntime does."""
+    exact = (replace(s, ways=tuple(way for way in s.ways if not way.roughness)) for s in found)
+    kept = tuple(site for site in exact if site.ways)
+    if not kept:
+        raise NotTuned("no error is allowed, and every other algorithm rounds otherwise")
+    return kept
+
+
+def _built(model: onnx.ModelProto, choices: Sequence[_Choice]) -> onnx.ModelProto:
+    return with_ways(model, [(one.site, one.way) for one in choices if one.way is not None])
+
+
 def _measured(
     optimized: onnx.ModelProto,
-    found: Sequence[Convolution],
-    block: int,
+    found: Sequence[Site],
     options: OrtOptions,
     feeds: Feeds,
     deadline: Deadline,
 ) -> tuple[_Choice, ...]:
-    """The fastest algorithm of each; in each pass every node tries its next one."""
+    """The fastest way of each; in each pass every site tries its next one."""
     start = time.perf_counter()
     own = node_times_us(optimized, options, feeds, runs=_RUNS[0], deadline=deadline)
-    run_s = sum(own.values()) / 1e6
-    runs = int(min(max(_PASS_S / max(run_s, 1e-6), _RUNS[0]), _RUNS[1]))
-    pass_s = (time.perf_counter() - start) * runs / _RUNS[0]
-    times: dict[str, dict[Algorithm | None, float]] = {c.name: {None: own[c.name]} for c in found}
-    for i in range(max(len(c.algorithms) for c in found)):
-        if deadline.left_s < pass_s:
+    run_s, spent_s = max(sum(own.values()) / 1e6, 1e-6), time.perf_counter() - start
+    n_ways = max(len(site.ways) for site in found)
+    open_s = max(0.0, spent_s - _RUNS[0] * run_s)
+    fitting = (deadline.left_s / (n_ways + _PASSES_LEFT) - open_s) / run_s
+    runs = int(min(max(min(_PASS_S / run_s, fitting), _RUNS[0]), _RUNS[1]))
+    pass_s = open_s + runs * run_s
+    times: list[dict[str, float]] = [{} for _ in found]
+    for i in range(n_ways):
+        if deadline.left_s < _PASSES_LEFT * pass_s:
             break
-        tried = {c.name: c.algorithms[i] for c in found if i < len(c.algorithms)}
-        model = with_algorithms(optimized, tried, block)
-        spent = node_times_us(model, options, feeds, runs=runs, deadline=deadline)
-        for name, algorithm in tried.items():
-            times[name][algorithm] = spent[name]
-    if all(len(one) == 1 for one in times.values()):
+        tried = [(site, site.ways[i]) for site in found if i < len(site.ways)]
+        spent = node_times_us(
+            with_ways(optimized, tried), options, feeds, runs=runs, deadline=deadline
+        )
+        for site, known in zip(found, times, strict=True):
+            if i < len(site.ways):
+                way = site.ways[i]
+                known[way.name] = sum(spent[node.name] for node in way.nodes)
+    if not any(times):
         raise NotTuned("there was no time to measure; allow more with --budget")
     again = node_times_us(optimized, options, feeds, runs=runs, deadline=deadline)
-    for name, one in times.items():
-        one[None] = min(one[None], again[name])
-    choices = tuple(_Choice(name, one, _fastest(one)) for name, one in times.items())
-    if all(choice.algorithm is None for choice in choices):
+    choices = tuple(
+        _Choice(site, sum(min(own[n], again[n]) for n in site.nodes), known).fastest(math.inf)
+        for site, known in zip(found, times, strict=True)
+    )
+    if all(choice.way is None for choice in choices):
         raise NotTuned("no algorithm is faster than onnxruntime's own here")
     return choices
 
@@ -179,16 +197,21 @@ def _within(
     choices: Sequence[_Choice],
     error_of: Callable[[Sequence[_Choice]], float],
     max_error: float,
+    deadline: Deadline,
 ) -> tuple[tuple[_Choice, ...], float]:
     """Choices whose error is within the bound: those that gain least become milder first."""
-    kept, step = list(choices), 1
+    kept, step, longest_s = list(choices), 1, 0.0
     while True:
+        if longest_s and deadline.left_s < longest_s:
+            raise NotTuned("there was no time to bound the errors; allow more with --budget")
+        start = deadline.clock()
         error = error_of(kept)
+        longest_s = max(longest_s, deadline.clock() - start)
         if error <= max_error:
             return tuple(kept), error
         replaced = sorted(
-            (i for i, one in enumerate(kept) if one.algorithm is not None),
-            key=lambda i: (-_outputs(kept[i]), kept[i].gain_us),
+            (i for i, one in enumerate(kept) if one.way is not None),
+            key=lambda i: (-kept[i].roughness, kept[i].gain_us),
         )
         if not replaced:
             raise NotTuned(
@@ -196,14 +219,10 @@ def _within(
                 f"maximum, and {max_error:.1e} is allowed"
             )
         for i in replaced[:step]:
-            kept[i] = kept[i].milder()
-        if all(one.algorithm is None for one in kept):
+            kept[i] = kept[i].fastest(kept[i].roughness)
+        if all(one.way is None for one in kept):
             raise NotTuned(f"every faster algorithm differs by more than {max_error:.1e}")
         step *= 2
-
-
-def _outputs(choice: _Choice) -> int:
-    return choice.algorithm.outputs if choice.algorithm is not None else 0
 
 
 def output_error(outputs: Sequence[Any], expected: Sequence[Any]) -> float:

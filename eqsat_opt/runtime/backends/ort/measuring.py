@@ -26,7 +26,7 @@ from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.measure import SYSTEM_CLOCK, Measurement, clock_kind, measure
 from eqsat_opt.runtime.source import Feeds
 
-__all__ = ["MIN_KERNEL_US", "measure_kernel", "session_overhead_us"]
+__all__ = ["MIN_KERNEL_US", "blocked_form", "measure_kernel", "session_overhead_us"]
 
 MIN_KERNEL_US = 0.05
 """No kernel is priced below this, whatever remains after the overhead."""
@@ -50,11 +50,12 @@ def measure_kernel(model: onnx.ModelProto, threads: int, *, budget_s: float = 0.
         return _alias_measurement(threads)
     options = OrtOptions(threads=threads)
     feeds: Feeds = random_inputs(model, 0)
-    blocked = _blocked_form(model, feeds, options) if is_layout_sensitive(model) else None
+    blocked = blocked_form(model, feeds, options)
     if blocked is None:
         session = OrtSession(model, options)
     else:
-        session, feeds = blocked
+        inner, feeds = blocked
+        session = OrtSession(inner, replace(options, level="disabled"))
     result = measure(session.bind(feeds), threads=threads, budget_s=budget_s)
     return replace(
         _without(result, session_overhead_us(threads)),
@@ -75,11 +76,16 @@ def session_overhead_us(threads: int) -> float:
     return measure(session.bind(random_inputs(model, 0)), threads=threads).time_us
 
 
-def _blocked_form(
+def blocked_form(
     model: onnx.ModelProto, feeds: Feeds, options: OrtOptions
-) -> tuple[OrtSession, Feeds] | None:
-    """The kernel alone in blocked layout, with inputs; None where there is no such form."""
-    as_is = OrtOptions(threads=options.threads, level="disabled", spinning=options.spinning)
+) -> tuple[onnx.ModelProto, Feeds] | None:
+    """The kernel alone in blocked layout, with inputs; None where there is no such form.
+
+    It is a graph as onnxruntime optimises it, to be run at the level "disabled".
+    """
+    if not is_layout_sensitive(model):
+        return None
+    as_is = replace(options, level="disabled")
     try:
         extended, neighbours = add_neighbours(model)
         optimized = ort_optimized(extended, options)
@@ -97,11 +103,10 @@ def _blocked_form(
                 helper.make_tensor_value_info(name, TensorProto.FLOAT, values[name].shape)
             )
         blocked_feeds = {name: feeds.get(name, values.get(name)) for name in kernel.input_names}
-        session = OrtSession(kernel.model, as_is)
-        session.bind(blocked_feeds)()
+        OrtSession(kernel.model, as_is).run(blocked_feeds)
     except RuntimeFailed:
         return None
-    return session, blocked_feeds
+    return kernel.model, blocked_feeds
 
 
 def _without(result: Measurement, overhead_us: float) -> Measurement:

@@ -31,12 +31,6 @@ struct Plane {
   int64_t height, width;
 };
 
-// Calls task(data, i) for all i below n, in any order and on any thread.
-struct Parallel {
-  void (*run)(const void* self, void (*task)(void*, size_t), size_t n, void* data);
-  const void* self;
-};
-
 // One sample. `residual` has the shape of the output and may be null, as may `bias`; `weights` are
 // transformed ones unless the run transforms them.
 struct Sample {
@@ -44,31 +38,6 @@ struct Sample {
   float* output;
   Plane plane;  // of the input
 };
-
-// What a translation unit for one instruction set provides.
-struct Kernels {
-  const char* name;
-  bool (*supports)(const Convolution&);
-  void (*transform)(const Convolution&, const float* weights, float* transformed);
-  bool (*run)(const Convolution&, const Sample&, const Parallel&);  // false: out of memory
-};
-
-#if defined(__x86_64__)
-extern const Kernels kAvx2;
-extern const Kernels kAvx512;
-#elif defined(__aarch64__)
-extern const Kernels kNeon;
-#endif
-
-// Memory on large pages: weights that stream through small ones lose a third of the bandwidth.
-float* allocate_floats(size_t n);
-void free_floats(float* memory);
-
-// Memory of the calling thread, kept between runs; null if there is none.
-enum class Scratch { kShared, kOwn };
-float* scratch(Scratch which, size_t n);
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Floats of all transformed weights, and of those of one group of output blocks.
 inline size_t transformed_floats(const Convolution& c) {

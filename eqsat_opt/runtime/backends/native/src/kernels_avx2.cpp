@@ -1,20 +1,26 @@
 // The kernels for processors with AVX2, where onnxruntime's blocks have 8 channels. Those of 16 serve
 // to try these instructions on a processor with wider ones.
 #if defined(__x86_64__)
-#include "convolution.h"
+#include "kernels.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 
 #define EQSAT_INSTRUCTIONS avx2
+#define EQSAT_LANES 8
 #define EQSAT_BLOCKS(use) use(8) use(16)
 #define EQSAT_TILES 6  // with two blocks of outputs 12 of the 16 registers hold sums
+#define EQSAT_ROWS 6
 #define EQSAT_AHEAD 16
 namespace eqsat {
+#include "vectors.h"
 #include "winograd.h"
+#include "normalize.h"
+#include "multiply.h"
 
 #pragma GCC pop_options
 
-const Kernels kAvx2{"avx2", avx2::supports, avx2::transform, avx2::run};
+const Kernels kAvx2{"avx2", avx2::supports, avx2::transform, avx2::run, avx2::normalize, avx2::packed_floats,
+                      avx2::pack_weights, avx2::multiply_rows};
 }  // namespace eqsat
 #endif

@@ -1,14 +1,20 @@
 // The kernels for 64-bit ARM, whose vectors of four the compiler makes of longer ones.
 #if defined(__aarch64__)
-#include "convolution.h"
+#include "kernels.h"
 
 #define EQSAT_INSTRUCTIONS neon
+#define EQSAT_LANES 4
 #define EQSAT_BLOCKS(use) use(8) use(16)
 #define EQSAT_TILES 3
+#define EQSAT_ROWS 12
 #define EQSAT_AHEAD 8
 namespace eqsat {
+#include "vectors.h"
 #include "winograd.h"
+#include "normalize.h"
+#include "multiply.h"
 
-const Kernels kNeon{"neon", neon::supports, neon::transform, neon::run};
+const Kernels kNeon{"neon", neon::supports, neon::transform, neon::run, neon::normalize, neon::packed_floats,
+                      neon::pack_weights, neon::multiply_rows};
 }  // namespace eqsat
 #endif

@@ -62,6 +62,9 @@ class Api {
   Status* input_count(const KernelContext* context, size_t* n) const {
     return slot<Status* (*)(const KernelContext*, size_t*)>(88)(context, n);
   }
+  Status* output_count(const KernelContext* context, size_t* n) const {
+    return slot<Status* (*)(const KernelContext*, size_t*)>(89)(context, n);
+  }
   Status* input(const KernelContext* context, size_t index, const Value** value) const {
     return slot<Status* (*)(const KernelContext*, size_t, const Value**)>(90)(
         context, index, value);

@@ -1,11 +1,4 @@
-// The kernels, for vectors of any length. Included once per instruction set, into a namespace of its
-// own, after a pragma that says which instructions may be used; so nothing here may be shared, and
-// nothing of the standard library is instantiated. Whoever includes it defines
-//
-//   EQSAT_INSTRUCTIONS  the namespace
-//   EQSAT_BLOCKS        the lengths of blocks
-//   EQSAT_TILES         tiles whose sums stay in registers, for two blocks of outputs
-//   EQSAT_AHEAD         channels whose weights are fetched before they are used
+// Convolutions by Winograd's minimal filtering.
 //
 // F(m, r) computes m outputs of a filter of r taps with n = m + r - 1 products. The filter is the
 // polynomial evaluated at n - 1 points and at infinity; points come in pairs +p and -p, of which the
@@ -16,30 +9,6 @@ namespace EQSAT_INSTRUCTIONS {
 constexpr int kTiles = EQSAT_TILES;
 constexpr int64_t kChunk = 4;      // blocks of channels whose weights a run transforms at a time
 constexpr int64_t kManyParts = 8;  // from here on the parts are tasks, below it what is in a part
-
-#define EQSAT_INLINE __attribute__((always_inline)) inline
-
-template <int B>
-struct Vector {
-  typedef float Type __attribute__((vector_size(B * sizeof(float))));
-};
-template <int B>
-using Vec = typename Vector<B>::Type;
-
-template <int B>
-EQSAT_INLINE Vec<B> load(const float* from) {
-  Vec<B> v;
-  __builtin_memcpy(&v, from, sizeof v);
-  return v;
-}
-template <int B>
-EQSAT_INLINE void store(float* to, const Vec<B>& v) {
-  __builtin_memcpy(to, &v, sizeof v);
-}
-template <int B>
-EQSAT_INLINE Vec<B> all(float x) {
-  return Vec<B>{} + x;
-}
 
 // Transforms ------------------------------------------------------------------------------------
 
@@ -220,66 +189,6 @@ EQSAT_INLINE Multiply multiply_of(int64_t tiles, int64_t blocks) {
   return blocks == 2 ? MultiplyOf<B, 2, kTiles>::of(tiles) : MultiplyOf<B, 1, kTiles>::of(tiles);
 }
 
-// Activations -----------------------------------------------------------------------------------
-
-template <int B>
-EQSAT_INLINE Vec<B> at_least(Vec<B> x, float low) {
-  const Vec<B> v = all<B>(low);
-  return v > x ? v : x;  // NaN stays
-}
-template <int B>
-EQSAT_INLINE Vec<B> at_most(Vec<B> x, float high) {
-  const Vec<B> v = all<B>(high);
-  return v < x ? v : x;
-}
-
-// exp for x in [-87, 0]: 2^k times a polynomial on [-ln 2 / 2, ln 2 / 2]; relative error 2e-7.
-template <int B>
-EQSAT_INLINE Vec<B> exp_of_negative(Vec<B> x) {
-  typedef int32_t Int __attribute__((vector_size(B * sizeof(int32_t))));
-  const Vec<B> shifter = all<B>(12582912.0f);  // 1.5 * 2^23: the sum is rounded to an integer
-  const Vec<B> shifted = x * 1.44269504f + shifter;
-  const Vec<B> k = shifted - shifter;
-  const Vec<B> r = (x - k * 0.693359375f) + k * 2.12194440e-4f;
-  Vec<B> p = all<B>(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  Int bits;
-  __builtin_memcpy(&bits, &shifted, sizeof bits);
-  bits = (bits - 0x4b400000 + 127) << 23;
-  Vec<B> scale;
-  __builtin_memcpy(&scale, &bits, sizeof scale);
-  return p * scale;
-}
-
-template <int B>
-EQSAT_INLINE Vec<B> sigmoid(Vec<B> x) {
-  const Vec<B> size = x < 0.0f ? x : -x;  // NaN stays
-  const Vec<B> e = exp_of_negative<B>(at_least<B>(size, -87.0f));
-  const Vec<B> low = e / (1.0f + e);
-  return x < 0.0f ? low : x >= 0.0f ? 1.0f - low : x;
-}
-
-template <int B>
-EQSAT_INLINE Vec<B> activate(const Convolution& c, Vec<B> x) {
-  switch (c.activation) {
-    case Activation::kRelu: return at_least<B>(x, 0.0f);
-    case Activation::kLeakyRelu: return x >= 0.0f ? x : x * c.alpha;
-    case Activation::kClip: return at_most<B>(at_least<B>(x, c.alpha), c.beta);
-    case Activation::kSigmoid: return sigmoid<B>(x);
-    case Activation::kHardSigmoid:
-      return at_most<B>(at_least<B>(x * c.alpha + c.beta, 0.0f), 1.0f);
-    case Activation::kSilu: return x * sigmoid<B>(x);
-    case Activation::kHardSwish:
-      return x * at_most<B>(at_least<B>(x * (1.0f / 6.0f) + 0.5f, 0.0f), 1.0f);
-    default: return x;
-  }
-}
-
 // The convolution -------------------------------------------------------------------------------
 
 template <int B, int H, int W, int R, int S>  // outputs of a tile, taps of the kernel
@@ -419,7 +328,7 @@ struct Winograd {
           const int64_t at = offset + ((top + y) * out_width + left + x) * B;
           Vec<B> v = r[y] + bias;
           if (sample.residual) v += load<B>(sample.residual + at);
-          store<B>(sample.output + at, activate<B>(c, v));
+          store<B>(sample.output + at, activate<B>(c.activation, c.alpha, c.beta, v));
         }
       }
     }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["DeviceFingerprint", "device_fingerprint", "fingerprint_of"]
+__all__ = ["DeviceFingerprint", "device_fingerprint", "fingerprint_of", "usable_cores"]
 
 _CPUINFO = Path("/proc/cpuinfo")
 # A kernel is chosen by these flags; the rest of the list changes with kernel updates.
@@ -32,6 +33,11 @@ class DeviceFingerprint:
     name: str
     isa: tuple[str, ...]
     is_virtual: bool
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,8 @@
 """Run models in a child process, where one that crashes, hangs or eats the memory does no harm.
 
-Some kernels of onnxruntime divide by a size and end the process where a tensor is empty. So a check
-that wants to know what a model does at the edges runs it here.
+Some kernels of onnxruntime divide by a size and end the process where a tensor is empty, and other
+runtimes may not survive a model at all. So a check that wants to know what a model does at the
+edges, and whatever is done with another runtime, happens here.
 """
 
 from __future__ import annotations
@@ -14,18 +15,29 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
 
+from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime
 from eqsat_opt.runtime.child import Child, Message, answer_requests
-from eqsat_opt.runtime.source import Feeds, ModelSource
+from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, Setting
 
-__all__ = ["Sandbox", "SandboxDied", "SandboxSession", "sandbox", "serve"]
+__all__ = [
+    "Sandbox",
+    "SandboxDied",
+    "SandboxSession",
+    "packed",
+    "sandbox",
+    "serve",
+    "unpacked",
+]
 
 _START_UP_S = 120.0
 """Starting Python and loading onnxruntime, on a busy machine."""
@@ -40,6 +52,8 @@ _LEAST_LIMIT_S = 20.0
 _LIMIT_FACTOR = 20.0
 """A request that takes so many times longer than the longest before hangs."""
 
+_NEVER = Deadline.never()
+
 
 class SandboxDied(RuntimeFailed):
     """A model ended the process that it ran in, or had to be ended."""
@@ -50,6 +64,9 @@ class Sandbox:
 
     The process starts at once, in the background, and is started again after a crash. Not for use
     by several threads at once.
+
+    Attributes:
+        current: the session that the process holds.
     """
 
     def __init__(self) -> None:
@@ -57,40 +74,103 @@ class Sandbox:
         self._longest_s = 0.0
         self.current: SandboxSession | None = None
 
-    def open(self, model: ModelSource, options: OrtOptions) -> SandboxSession:
+    def open(
+        self, model: ModelSource, options: OrtOptions, deadline: Deadline = _NEVER
+    ) -> SandboxSession:
         """Load a model; a drop-in for :class:`~eqsat_opt.runtime.backends.ort.session.OrtSession`.
+
+        Args:
+            model: to be loaded.
+            options: how it is run.
+            deadline: of loading and of every run; what has not ended by then is ended.
 
         Raises:
             RuntimeFailed: onnxruntime refuses the model, or the process does not survive it.
+            OutOfTime: the deadline struck.
         """
-        return SandboxSession(self, model, options)
+        return SandboxSession(self, model, options, deadline)
 
-    def wait(self) -> None:
+    def open_by(
+        self,
+        runtime: str,
+        setting: Setting,
+        model: ModelSource,
+        options: OrtOptions,
+        deadline: Deadline = _NEVER,
+    ) -> SandboxSession:
+        """The same by a runtime of that name; of the options it gets threads and operators.
+
+        Raises:
+            RuntimeFailed: the runtime refuses the model, or the process does not survive it.
+            OutOfTime: the deadline struck.
+        """
+        return SandboxSession(self, model, options, deadline, runtime=runtime, setting=setting)
+
+    def call(
+        self,
+        what: str,
+        function: str,
+        value: Mapping[str, Any],
+        blobs: Sequence[Any],
+        deadline: Deadline = _NEVER,
+    ) -> dict[str, Any]:
+        """What a function returns in the process, where it has the process for itself.
+
+        Args:
+            what: is done, for an error.
+            function: ``module:name``, from JSON values and bytes to JSON values.
+            value: the JSON values.
+            blobs: the bytes.
+            deadline: by when it has to return.
+
+        Raises:
+            RuntimeFailed: what the function raises, or the process does not survive it.
+            OutOfTime: the deadline struck.
+        """
+        self.reset()
+        header = {"do": "call", "function": function, "value": value}
+        reply, _ = self.request(what, header, blobs, deadline)
+        found: dict[str, Any] = reply["value"]
+        return found
+
+    def wait(self, deadline: Deadline = _NEVER) -> None:
         """Wait until the process is there, so that what follows is not taken for slow.
 
         Raises:
             RuntimeFailed: it does not start.
+            OutOfTime: the deadline struck.
         """
         if not self._child.is_alive:
             self.close()
             self._child = _start()
-        if not self._child.is_ready(_START_UP_S):
+        if not self._child.is_ready(min(_START_UP_S, deadline.left_s)):
             self.close()
+            if deadline.expired:
+                raise OutOfTime
             raise self._child.not_ready()
 
-    def request(self, what: str, header: Mapping[str, Any], blobs: Sequence[Any]) -> Message:
+    def request(
+        self,
+        what: str,
+        header: Mapping[str, Any],
+        blobs: Sequence[Any],
+        deadline: Deadline = _NEVER,
+    ) -> Message:
         """Send a request and wait for its reply.
 
         Raises:
             RuntimeFailed: the reply is an error, or there is none.
+            OutOfTime: the deadline struck.
         """
-        self.wait()
+        self.wait(deadline)
         start, known = time.monotonic(), self._longest_s
         limit_s = max(_LEAST_LIMIT_S, _LIMIT_FACTOR * known) if known else _FIRST_LIMIT_S
-        reply = self._child.ask(header, blobs, limit_s)
+        reply = self._child.ask(header, blobs, min(limit_s, deadline.left_s))
         elapsed_s = time.monotonic() - start
         if reply is None:
             code = self.close()
+            if deadline.expired:
+                raise OutOfTime
             raise SandboxDied(f"{what} {_ending(code, elapsed_s, limit_s)}")
         if "error" in reply[0]:
             raise RuntimeFailed(reply[0]["error"])
@@ -102,8 +182,8 @@ class Sandbox:
         self._longest_s = 0.0
         if self.current is not None:
             self.current = None
-            with suppress(RuntimeFailed):
-                self.request("closing", {"do": "close"}, ())
+            with suppress(RuntimeFailed, OutOfTime):
+                self.request("closing", {"do": "close"}, (), Deadline.after(_LEAST_LIMIT_S))
 
     @property
     def is_alive(self) -> bool:
@@ -123,8 +203,18 @@ class Sandbox:
 class SandboxSession:
     """A model in a sandbox; it is loaded anew where the process died or holds another model."""
 
-    def __init__(self, box: Sandbox, model: ModelSource, options: OrtOptions) -> None:
-        self._box, self._model, self._options = box, model, options
+    def __init__(
+        self,
+        box: Sandbox,
+        model: ModelSource,
+        options: OrtOptions,
+        deadline: Deadline,
+        runtime: str = ORT,
+        setting: Setting | None = None,
+    ) -> None:
+        self._box, self._model, self._options, self._deadline = box, model, options, deadline
+        self._runtime, self._setting = runtime, dict(setting or {})
+        self._who = "onnxruntime" if runtime == ORT else runtime
         self._open()
 
     @property
@@ -142,16 +232,20 @@ class SandboxSession:
 
         Raises:
             RuntimeFailed: an input does not fit, a kernel failed, or the process did not survive.
+            OutOfTime: the deadline struck.
         """
         if self._box.current is not self or not self._box.is_alive:
             self._open()
         blobs: list[Any] = []
-        values = {name: _packed(value, blobs) for name, value in feeds.items()}
+        values = {name: packed(value, blobs) for name, value in feeds.items()}
         header, received = self._box.request(
-            "onnxruntime, running the model,", {"do": "run", "feeds": values}, blobs
+            f"{self._who}, running the model,",
+            {"do": "run", "feeds": values},
+            blobs,
+            deadline=self._deadline,
         )
         rest = iter(received)
-        return [_unpacked(value, rest) for value in header["outputs"]]
+        return [unpacked(value, rest) for value in header["outputs"]]
 
     def _open(self) -> None:
         model = self._model
@@ -164,9 +258,12 @@ class SandboxSession:
             "folder": os.getcwd(),
             "path": os.fspath(model) if not isinstance(model, bytes) else "",
             "options": asdict(self._options),
+            "runtime": self._runtime,
+            "setting": self._setting,
         }
         blobs = () if is_path else (model,)
-        reply, _ = self._box.request("onnxruntime, loading the model,", header, blobs)
+        what = f"{self._who}, loading the model,"
+        reply, _ = self._box.request(what, header, blobs, deadline=self._deadline)
         self._names = tuple(reply["inputs"]), tuple(reply["outputs"])
         self._box.current = self
 
@@ -226,20 +323,20 @@ def _ending(code: int, elapsed_s: float, limit_s: float) -> str:
 
 def serve() -> None:
     """Load and run what is asked for, a model at a time: the life of the child process."""
-    session: OrtSession | None = None
+    session: Runner | None = None
 
     def answer(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
         nonlocal session
         if header["do"] == "run" and session is not None:
             return _run(session, header["feeds"], blobs)
         session = None
+        if header["do"] == "call":
+            module, _, name = header["function"].partition(":")
+            function = getattr(import_module(module), name)
+            return {"value": function(header["value"], blobs)}, []
         if header["do"] != "open":
             return {}, []
-        os.chdir(header["folder"])
-        chosen: Any = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in header["options"].items()
-        }
-        session = OrtSession(blobs[0] if blobs else header["path"], OrtOptions(**chosen))
+        session = _opened(header, blobs)
         return {"inputs": list(session.input_names), "outputs": list(session.output_names)}, []
 
     def safely(header: dict[str, Any], blobs: list[bytes]) -> tuple[dict[str, Any], list[Any]]:
@@ -253,20 +350,31 @@ def serve() -> None:
     answer_requests(safely)
 
 
+def _opened(header: Mapping[str, Any], blobs: Sequence[bytes]) -> Runner:
+    os.chdir(header["folder"])
+    model: ModelSource = blobs[0] if blobs else header["path"]
+    chosen: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in header["options"].items()}
+    options = OrtOptions(**chosen)
+    if header["runtime"] == ORT:
+        return OrtSession(model, options)
+    runtime = load_runtime(header["runtime"])
+    return runtime.open(model, options.threads, header["setting"], options.custom_ops)
+
+
 def _run(
-    session: OrtSession, values: Mapping[str, Any], blobs: Sequence[bytes]
+    session: Runner, values: Mapping[str, Any], blobs: Sequence[bytes]
 ) -> tuple[dict[str, Any], list[Any]]:
     rest = iter(blobs)
-    feeds = {name: _unpacked(value, rest) for name, value in values.items()}
+    feeds = {name: unpacked(value, rest) for name, value in values.items()}
     produced: list[Any] = []
-    outputs = [_packed(value, produced) for value in session.run(feeds)]
+    outputs = [packed(value, produced) for value in session.run(feeds)]
     return {"outputs": outputs}, produced
 
 
 # Values as JSON, and the bytes of the arrays that they name --------------------------------------
 
 
-def _packed(value: Any, blobs: list[Any]) -> Any:
+def packed(value: Any, blobs: list[Any]) -> Any:
     """A JSON value that stands for ``value``; arrays go to ``blobs``."""
     if isinstance(value, np.generic):
         value = np.asarray(value)
@@ -277,20 +385,20 @@ def _packed(value: Any, blobs: list[Any]) -> Any:
         blobs.append(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
         return {"dtype": str(value.dtype), "shape": shape}
     if isinstance(value, Mapping):
-        pairs = [[_packed(k, blobs), _packed(v, blobs)] for k, v in value.items()]
+        pairs = [[packed(k, blobs), packed(v, blobs)] for k, v in value.items()]
         return {"mapping": pairs}
     if isinstance(value, list | tuple):
-        return {"list": [_packed(one, blobs) for one in value]}
+        return {"list": [packed(one, blobs) for one in value]}
     return {"plain": value}
 
 
-def _unpacked(value: Any, blobs: Iterator[Any]) -> Any:
+def unpacked(value: Any, blobs: Iterator[Any]) -> Any:
     if "plain" in value:
         return value["plain"]
     if "list" in value:
-        return [_unpacked(one, blobs) for one in value["list"]]
+        return [unpacked(one, blobs) for one in value["list"]]
     if "mapping" in value:
-        return {_unpacked(k, blobs): _unpacked(v, blobs) for k, v in value["mapping"]}
+        return {unpacked(k, blobs): unpacked(v, blobs) for k, v in value["mapping"]}
     if "strings" in value:
         return np.array(value["strings"], dtype=object).reshape(value["shape"])
     name = value["dtype"]

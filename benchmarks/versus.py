@@ -1,0 +1,158 @@
+"""Our results beside what other optimisers and runtimes make of a model, all interleaved.
+
+    python -m benchmarks.versus squeezenet bert [--threads 1] [--budget 90] [--race 30]
+
+Models are names of the zoo or files. Peers are onnxruntime as it comes, onnxsim, onnxoptimizer and
+onnxscript (their results in onnxruntime), and OpenVINO; those that are not installed are named and
+left out (extras `bench` and `openvino`). Ours is the portable result and the form for this machine,
+as it is opened by `eqsat_opt.session`. Times are relative to onnxruntime's own in the same build of
+sessions, and A/A is the relative difference of its two sessions. Who computes something else, by
+more than 1e-4 of the maximum of an output, is `wrong` and does not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnx
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.isolated import attempt
+from benchmarks.torch_exports import OPTIMISERS
+from eqsat_opt import api, zoo
+from eqsat_opt.contest.race import race
+from eqsat_opt.errors import EqsatError
+from eqsat_opt.options import Options
+from eqsat_opt.runtime.backends.native.tuning import output_error
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.backends.runtimes import load_runtime
+from eqsat_opt.runtime.backends.tuned_file import Execution, open_as_raced
+from eqsat_opt.runtime.inputs import random_inputs
+from eqsat_opt.runtime.source import RaceRunner
+
+BASE, RUNTIME = "onnxruntime", "openvino"
+PORTABLE, TUNED = "eqsat-opt", "tuned"
+REWRITERS = ("onnxsim", "onnxoptimizer", "onnxscript")
+LIMIT_S = 600.0
+MOST_ERROR = 1e-4
+
+Open = Callable[[], RaceRunner]
+
+
+def _rewrite(optimiser: str, source: str, target: str) -> None:
+    onnx.save(OPTIMISERS[optimiser](onnx.load(source)), target)
+
+
+def _entrants(
+    source: Path, folder: Path, threads: int, budget_s: float
+) -> tuple[dict[str, Open], dict[str, str]]:
+    """How everybody opens their model, and why somebody has none."""
+    session, failed = OrtOptions(threads), dict[str, str]()
+    default = Execution("ort", threads)
+    found: dict[str, Open] = {BASE: partial(default.open, source)}
+    for name in REWRITERS:
+        if find_spec(name) is None:
+            failed[name] = "–"
+            continue
+        target = folder / f"{name}.onnx"
+        outcome = attempt(_rewrite, name, str(source), str(target), limit_s=LIMIT_S)
+        if outcome.failure:
+            failed[name] = "failed"
+            Console().print(f"{name}: {outcome.failure}", markup=False)
+        else:
+            found[name] = partial(default.open, target)
+    if load_runtime(RUNTIME).missing():
+        failed[RUNTIME] = "–"
+    else:
+        found[RUNTIME] = partial(Execution(RUNTIME, threads).open, source)
+    output, tuned = folder / "out.onnx", folder / "tuned.onnx"
+    options = Options(threads=threads, budget_s=budget_s, tuned=str(tuned))
+    report = api.run(source, options, output=output).report
+    found[PORTABLE] = partial(open_as_raced, output, session)
+    if report.tuned is not None and report.tuned.won:
+        Console().print(f"{source.stem}, tuned: {report.tuned.text}", markup=False)
+        found[TUNED] = partial(open_as_raced, tuned, session)
+    else:
+        failed[TUNED] = "none"
+    return found, failed
+
+
+def _row(source: Path, arguments: argparse.Namespace) -> tuple[list[str], float]:
+    """A row of the table, and our time over that of the best other."""
+    feeds = random_inputs(source, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        entrants, cells = _entrants(source, Path(folder), arguments.threads, arguments.budget)
+        expected = entrants[BASE]().run(feeds)
+        for name, opener in list(entrants.items()):
+            try:
+                wrong = output_error(opener().run(feeds), expected) > MOST_ERROR
+            except EqsatError as error:
+                wrong = False
+                cells[name] = "failed"
+                Console().print(f"{source.stem}, {name}: {error}", markup=False)
+            if wrong or name in cells:
+                cells.setdefault(name, "wrong")
+                del entrants[name]
+        held = race(
+            entrants,
+            BASE,
+            feeds,
+            threads=arguments.threads,
+            time_limit_s=arguments.race,
+            extension_s=arguments.race / 2,
+        )
+    ratios = {name: entry.ratio for name, entry in held.entries.items() if not entry.note}
+    cells |= {name: f"{ratio:.2f}" for name, ratio in ratios.items()}
+    cells |= {name: entry.note for name, entry in held.entries.items() if entry.note}
+    others = {name: ratio for name, ratio in ratios.items() if name not in (PORTABLE, TUNED)}
+    best = min(others, key=others.__getitem__)
+    # Who has no result of ours runs what was given.
+    gain = (
+        min([1.0, *(ratios[name] for name in (PORTABLE, TUNED) if name in ratios)]) / others[best]
+    )
+    columns = (*REWRITERS, RUNTIME, PORTABLE, TUNED)
+    milliseconds = f"{held.entries[BASE].median_us / 1e3:.2f}"
+    texts = (cells.get(name, "failed") for name in columns)
+    return [source.stem, milliseconds, *texts, best, f"{gain:.2f}", f"{held.noise:.1%}"], gain
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="+", help="names of the zoo, or files")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=90.0, help="seconds for ours")
+    parser.add_argument("--race", type=float, default=30.0, help="seconds for the race")
+    arguments = parser.parse_args()
+    missing = [name for name in REWRITERS if find_spec(name) is None]
+    if why := load_runtime(RUNTIME).missing():
+        missing.append(RUNTIME)
+        Console().print(why, markup=False)
+    if missing:
+        Console().print(f"not installed, left out: {', '.join(missing)}")
+    titles = ("model", "ms", *REWRITERS, RUNTIME, PORTABLE, TUNED, "best other", "ours/best", "A/A")
+    table, gains = Table(*titles, box=None), []
+    for name in arguments.models:
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(name)
+            if source.suffix != ".onnx":
+                source = Path(folder, f"{name}.onnx")
+                onnx.save(zoo.build(name), source)
+            row, gain = _row(source, arguments)
+        gains.append(gain)
+        table.add_row(*row)
+    console = Console(width=160)
+    console.print(table)
+    mean = float(np.exp(np.log(gains).mean()))
+    console.print(f"{arguments.threads} thread(s); geometric mean of ours/best: {mean:.3f}")
+
+
+if __name__ == "__main__":
+    main()

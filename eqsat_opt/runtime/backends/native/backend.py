@@ -1,0 +1,193 @@
+"""Our kernels as a backend: the algorithms of a convolution as rows of the extraction problem.
+
+They replace nodes of the graph that onnxruntime optimises, so they fuse what it fuses, and a choice
+among them is written as the plain operator: which algorithm computes a node is settled when the
+form for this machine is tuned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.kernel_export import export_kernel
+from eqsat_opt.runtime.backends.native.convolutions import (
+    TILES,
+    convolutions,
+    is_plain,
+    layer_error,
+    winograd_name,
+)
+from eqsat_opt.runtime.backends.native.library import instructions, library_digest, with_kernels
+from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
+from eqsat_opt.runtime.backends.ort.block import nchwc_block
+from eqsat_opt.runtime.backends.ort.measuring import (
+    MIN_KERNEL_US,
+    blocked_form,
+    measure_kernel,
+    session_overhead_us,
+)
+from eqsat_opt.runtime.backends.ort.patterns import ort_patterns
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
+from eqsat_opt.runtime.backends.protocol import CarriedForm, Implementation, KernelPattern, Offer
+from eqsat_opt.runtime.inputs import random_inputs
+from eqsat_opt.runtime.measure import Measurement, measure
+from eqsat_opt.runtime.source import Feeds
+
+__all__ = ["NativeBackend"]
+
+_ALGORITHM = "eqsat_opt.algorithm"
+"""Key of a request's metadata."""
+
+_FOOTPRINT = 16 << 20
+"""Bytes of weights that one core's caches do not hold."""
+
+_COPIES = 2, 8
+"""Kernels in a model that is measured, at least and at most."""
+
+
+class NativeBackend:
+    """Computes convolutions by Winograd's algorithms, inside a session of onnxruntime."""
+
+    name = "native"
+
+    def __init__(self) -> None:
+        self._block = nchwc_block()
+
+    def version(self) -> str:
+        """That of the library, of what it uses of the processor, and of onnxruntime."""
+        return f"native {library_digest()} {instructions()}, onnxruntime {ort_version()}"
+
+    def patterns(self) -> Sequence[KernelPattern]:
+        """What onnxruntime fuses with a convolution."""
+        return tuple(one for one in ort_patterns() if one.name.startswith("conv-"))
+
+    def carried(self) -> Sequence[CarriedForm]:
+        """None of its own: it reads and writes onnxruntime's."""
+        return ()
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        """Tiles of Winograd's algorithm, with weights transformed at load or in each run."""
+        first = kernel.steps[0]
+        if first.op != "Conv" or len(kernel.outputs) != 1:
+            return ()
+        x, w = (kernel.operands[i] for i in first.operands[:2])
+        if x.type.rank != 4 or x.type.dtype != "float32" or not w.const:
+            return ()
+        weights = w.type.static_shape()
+        if not is_plain(dict(first.attrs), weights, self._block):
+            return ()
+        size = weights[2], weights[3]
+        return tuple(
+            Implementation(
+                winograd_name(tile, in_run),
+                arithmetic=math.prod(
+                    (m + r - 1) / (m * r) for m, r in zip(tile, size, strict=True)
+                ),
+                error=layer_error(tile, size),
+            )
+            for tile in TILES.get(size, ())
+            for in_run in (False, True)
+        )
+
+    def request(self, offer: Offer) -> bytes:
+        """A serialised model of one kernel, which names the algorithm.
+
+        Raises:
+            EqsatError: ONNX cannot say it.
+        """
+        model = onnx.load_model_from_string(export_kernel(offer.body))
+        model.metadata_props.add(key=_ALGORITHM, value=offer.implementation.algorithm)
+        data: bytes = model.SerializeToString()
+        return data
+
+    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
+        """Time in a model whose weights come from memory, relative to onnxruntime's own there.
+
+        The ratio is applied to the price of onnxruntime's kernel alone, so that both stand in one
+        problem. Where onnxruntime does not run the kernel in blocks, its own kernel runs.
+        """
+        model = onnx.load_model_from_string(request)
+        algorithm = model.metadata_props.pop().value
+        own = _own(model.SerializeToString(), threads, budget_s)
+        if own is None:
+            return measure_kernel(model, threads, budget_s=budget_s)
+        alone, repeated, feeds, repeated_us = own
+        chosen = [
+            (site, way)
+            for site in convolutions(repeated, nchwc_block())
+            for way in site.ways
+            if way.name == algorithm
+        ]
+        if not chosen:
+            return alone
+        options = with_kernels(OrtOptions(threads))
+        spent_us = _time_us(with_ways(repeated, chosen), options, feeds, budget_s / 2)
+        ratio = spent_us / repeated_us
+        return replace(
+            alone,
+            time_us=alone.time_us * ratio,
+            p20_us=alone.p20_us * ratio,
+            median_us=alone.median_us * ratio,
+        )
+
+
+@lru_cache(maxsize=4)
+def _own(
+    content: bytes, threads: int, budget_s: float
+) -> tuple[Measurement, onnx.ModelProto, Feeds, float] | None:
+    """Onnxruntime's kernel alone; a model of several of it, with inputs, and its time, µs.
+
+    ``None`` where it does not run in blocks. Remembered, since all algorithms of one kernel are
+    measured one after another.
+    """
+    model = onnx.load_model_from_string(content)
+    options = OrtOptions(threads)
+    found = blocked_form(model, random_inputs(model, 0), options)
+    if found is None:
+        return None
+    repeated, feeds = _repeated(found[0]), found[1]
+    repeated_us = _time_us(repeated, replace(options, level="disabled"), feeds, budget_s / 2)
+    return measure_kernel(model, threads, budget_s=budget_s), repeated, feeds, repeated_us
+
+
+def _time_us(model: onnx.ModelProto, options: OrtOptions, feeds: Feeds, budget_s: float) -> float:
+    found = measure(
+        OrtSession(model, options).bind(feeds), threads=options.threads, budget_s=budget_s
+    )
+    return max(found.time_us - session_overhead_us(options.threads), MIN_KERNEL_US)
+
+
+def _repeated(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The kernel several times, each with weights of its own, on the same data."""
+    size = sum(tensor.ByteSize() for tensor in model.graph.initializer)
+    least, most = _COPIES
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    graph = result.graph
+    for field in ("node", "initializer", "output", "value_info"):
+        graph.ClearField(field)
+    shared = {value.name for value in graph.input} | {""}
+    for copy in range(min(max(_FOOTPRINT // max(size, 1), least), most)):
+        for tensor in model.graph.initializer:
+            # Other values, since onnxruntime keeps equal constants once.
+            values = numpy_helper.to_array(tensor)
+            other = values if values.dtype.kind != "f" else np.roll(values, copy, axis=-1)
+            graph.initializer.append(numpy_helper.from_array(other, f"{tensor.name}/{copy}"))
+        for node in model.graph.node:
+            named = graph.node.add()
+            named.CopyFrom(node)
+            for names in (named.input, named.output):
+                names[:] = [n if n in shared else f"{n}/{copy}" for n in names]
+        for value in model.graph.output:
+            named_value = graph.output.add()
+            named_value.CopyFrom(value)
+            named_value.name = f"{value.name}/{copy}"
+    return with_names(result)

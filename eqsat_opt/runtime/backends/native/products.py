@@ -1,0 +1,82 @@
+"""Which products with constant right sides our kernel can take over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import onnx
+from onnx import TensorProto, helper
+
+from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, DOMAIN, Site, Way
+
+__all__ = ["PRODUCT", "products"]
+
+PRODUCT = "packed-product"
+"""Name of the algorithm."""
+
+_GEMMS = {("", "Gemm"), ("com.microsoft", "FusedGemm")}
+_PARAMETERS = ("activation_alpha", "activation_beta", "activation_gamma")
+_MATMULS = {("", "MatMul"), ("com.microsoft", "FusedMatMul")}
+
+
+def products(model: onnx.ModelProto) -> Iterator[Site]:
+    """The nodes that can be replaced: one matrix of weights, in float32.
+
+    Args:
+        model: a graph as onnxruntime optimises it on this machine, its nodes with names.
+    """
+    shapes = {
+        tensor.name: tuple(tensor.dims)
+        for tensor in model.graph.initializer
+        if tensor.data_type == TensorProto.FLOAT
+    }
+    for node in model.graph.node:
+        kind = node.domain.replace("ai.onnx", ""), node.op_type
+        if kind in _GEMMS | _MATMULS:
+            attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            made = _made(node, attrs, kind in _GEMMS, shapes)
+            if made is not None:
+                yield Site((node.name,), (Way(PRODUCT, (made,), roughness=1),))
+
+
+def _made(
+    node: onnx.NodeProto,
+    attrs: Mapping[str, Any],
+    is_gemm: bool,
+    shapes: Mapping[str, Sequence[int]],
+) -> onnx.NodeProto | None:
+    """Our operator for one of onnxruntime's, or ``None`` where it cannot compute the same."""
+    weights = shapes.get(node.input[1], ())
+    bias = node.input[2] if len(node.input) > 2 else ""
+    transposed = bool(attrs.get("transB", 0))
+    activation = attrs.get("activation", b"").decode()
+    number, count = ACTIVATIONS.get(activation, (0, -1))
+    parameters = [attrs[name] for name in _PARAMETERS if name in attrs]
+    if (
+        len(weights) != 2
+        or 0 in weights
+        or any(attrs.get(name, 0) for name in ("transA", "transBatchA", "transBatchB"))
+        or (bias and tuple(shapes.get(bias, ())) not in _rows(weights[0 if transposed else 1]))
+        or len(parameters) != count
+    ):
+        return None
+    alpha, beta = (*parameters, 0.0, 0.0)[:2]
+    return helper.make_node(
+        "PackedProduct",
+        [*node.input[:2], *([bias] if bias else [])],
+        list(node.output),
+        name=node.name,
+        domain=DOMAIN,
+        transposed=int(transposed),
+        factor=float(attrs.get("alpha", 1.0)),
+        bias_factor=float(attrs.get("beta", 1.0)) if is_gemm else 1.0,
+        activation=number,
+        alpha=float(alpha),
+        beta=float(beta),
+    )
+
+
+def _rows(columns: int) -> tuple[tuple[int, ...], ...]:
+    """Shapes of a bias that is the same for all rows, and not the same for all columns."""
+    return (columns,), (1, columns)

@@ -1,0 +1,3 @@
+"""OpenVINO, as a runtime of whole models."""
+
+__all__: list[str] = []

@@ -1,0 +1,104 @@
+"""Onnxruntime as a runtime of whole models, and which of its settings are worth a race.
+
+Its fusions mostly gain; some lose, on some models and thread counts (an own kernel for a residual
+and the normalisation after it, say, that is slower than the two by themselves). What a fusion did
+shows in the graph that onnxruntime really runs, so only those that did something are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.runtime.backends.ort.config import level_in
+from eqsat_opt.runtime.backends.ort.session import (
+    OrtOptions,
+    OrtSession,
+    ort_optimized,
+    ort_version,
+)
+from eqsat_opt.runtime.source import ModelSource, Setting, read_structure
+
+__all__ = ["LEVEL", "WITHOUT", "OrtRuntime"]
+
+LEVEL, WITHOUT = "level", "without"
+"""Settings: the optimisation level, and the names of graph transformers that are left out."""
+
+_FUSIONS = (
+    ("SkipLayerNormalization", "SkipLayerNormFusion"),
+    ("FusedMatMul", "MatMulScaleFusion"),
+    ("FusedMatMul", "MatmulTransposeFusion"),
+    ("Gemm", "MatMulAddFusion"),
+    ("Gelu", "GeluFusionL2"),
+    ("BiasGelu", "BiasGeluFusion"),
+    ("QuickGelu", "QuickGeluFusion"),
+)
+"""Operators that a given model lacks, and the transformers that make them."""
+
+_BLOCKED, _OWN = "com.microsoft.nchwc", "com.microsoft"
+"""Domains of operators that only the level ``all``, and only ``extended`` and above, make."""
+
+
+class OrtRuntime:
+    """The runtime that every portable model is written for."""
+
+    name = "ort"
+
+    def missing(self) -> str:
+        """It is always there."""
+        return ""
+
+    def facts(self) -> Mapping[str, str | int]:
+        """The version of the package."""
+        return {"onnxruntime": ort_version()}
+
+    def settings(self, model: ModelSource, custom_ops: Sequence[str] = ()) -> Sequence[Setting]:
+        """Each fusion that did something left out, and the levels below the last that did.
+
+        Without its fusions a model with DequantizeLinear is computed in floats, which moves its
+        outputs by steps; it has no settings.
+
+        Raises:
+            RuntimeFailed: it refuses the model.
+        """
+        given = {node.op_type for node in read_structure(model).graph.node}
+        if "DequantizeLinear" in given:
+            return ()
+        options = OrtOptions(1, level_in(model), custom_ops=tuple(custom_ops))
+        nodes = ort_optimized(model, options).graph.node
+        made = {node.op_type for node in nodes} - given
+        found: list[Setting] = [
+            {WITHOUT: [name]} for operator, name in _FUSIONS if operator in made
+        ]
+        domains = {node.domain for node in nodes}
+        if _BLOCKED in domains:
+            found.append({LEVEL: "extended"})
+        if _OWN in domains:
+            found.append({LEVEL: "basic"})
+        return found
+
+    def open(
+        self,
+        model: ModelSource,
+        threads: int,
+        setting: Setting,
+        custom_ops: Sequence[str] = (),
+    ) -> OrtSession:
+        """A session at the level that the setting, or else the model's metadata, asks for.
+
+        Raises:
+            RuntimeFailed: onnxruntime refuses the model, or there is no such setting.
+        """
+        left_out = setting.get(WITHOUT, [])
+        if not isinstance(left_out, list) or not all(isinstance(name, str) for name in left_out):
+            raise RuntimeFailed(f"the setting {WITHOUT!r} is {left_out!r} and no list of names")
+        try:
+            options = OrtOptions(
+                threads,
+                setting.get(LEVEL, level_in(model)),
+                disabled_optimizers=tuple(left_out),
+                custom_ops=tuple(custom_ops),
+            )
+        except (OptionError, TypeError) as error:
+            raise RuntimeFailed(f"the setting {dict(setting)} has no meaning: {error}") from error
+        return OrtSession(model, options)

@@ -1,0 +1,248 @@
+"""A model in the form that one machine runs fastest, with the portable model inside.
+
+The metadata of the file name the runtime that won the race here (onnxruntime with our kernels or
+with a setting of its own, or another one), and all that this choice rests on. The graph of the file
+is what that runtime runs. Where it is not the portable one, the portable model lies in the field
+``training_info``, which runtimes do not read. So a file that does not fit a machine still holds a
+model that does.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+from eqsat_opt.errors import ModelError, OptionError, RuntimeFailed
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime
+from eqsat_opt.runtime.processor import device_fingerprint
+from eqsat_opt.runtime.source import ModelSource, RaceRunner, Setting, read_structure
+
+__all__ = [
+    "MOST_BYTES",
+    "Execution",
+    "is_tuned",
+    "is_tuned_by",
+    "open_as_raced",
+    "open_tuned",
+    "portable_of",
+    "require_portable",
+    "tuned_model",
+    "tuned_threads",
+]
+
+_KEY = "eqsat_opt.tuned"
+_SHELL = "eqsat_opt.portable"
+_FORMAT = 2
+
+MOST_BYTES = (2**31 - 1) // 2 - (1 << 24)
+"""Size of a portable model up to which a file can hold two: no file of ONNX exceeds 2 GB."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a graph is run.
+
+    Attributes:
+        runtime: by its name.
+        threads: that it uses.
+        setting: of the runtime.
+    """
+
+    runtime: str
+    threads: int
+    setting: Setting = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The runtime and its setting in words."""
+        parts = (
+            f"{name} {'+'.join(map(str, value)) if isinstance(value, list) else value}"
+            for name, value in self.setting.items()
+        )
+        return " ".join((self.runtime, *parts))
+
+    def facts(self) -> dict[str, Any]:
+        """What has to be the same where it shall be as fast: machine, versions, threads."""
+        here = {"device": device_fingerprint().id, "threads": self.threads}
+        return {**here, **load_runtime(self.runtime).facts()}
+
+    def open(self, model: ModelSource, custom_ops: tuple[str, ...] = ()) -> RaceRunner:
+        """A runner of a model.
+
+        Raises:
+            RuntimeFailed: the runtime is missing, or refuses the model.
+        """
+        return load_runtime(self.runtime).open(model, self.threads, self.setting, custom_ops)
+
+
+def tuned_model(
+    graph: onnx.ModelProto,
+    portable: onnx.ModelProto,
+    execution: Execution,
+    facts: Mapping[str, object] | None = None,
+) -> onnx.ModelProto:
+    """The content of a tuned file.
+
+    Args:
+        graph: what is run here; the portable model itself where another runtime or setting is all.
+        portable: what is run elsewhere; its weights are in it.
+        execution: how the graph is run here.
+        facts: of the tuning, for who reads the metadata.
+    """
+    result = onnx.ModelProto()
+    result.CopyFrom(graph)
+    del result.metadata_props[:]
+    result.metadata_props.extend(portable.metadata_props)
+    if graph is not portable:
+        shell = onnx.ModelProto()
+        shell.CopyFrom(portable)
+        shell.ClearField("graph")
+        result.training_info.add().algorithm.CopyFrom(portable.graph)
+        text = base64.b64encode(shell.SerializeToString()).decode()
+        result.metadata_props.add(key=_SHELL, value=text)
+    record = {
+        **(facts or {}),
+        "format": _FORMAT,
+        "runtime": execution.runtime,
+        "setting": dict(execution.setting),
+        **execution.facts(),
+    }
+    result.metadata_props.add(key=_KEY, value=json.dumps(record))
+    return result
+
+
+def is_tuned(model: ModelSource) -> bool:
+    """Whether a model is tuned for some machine."""
+    return is_tuned_by(_metadata(model))
+
+
+def is_tuned_by(metadata: Mapping[str, str]) -> bool:
+    """The same, told by a model's metadata."""
+    return _KEY in metadata
+
+
+def tuned_threads(model: ModelSource) -> int:
+    """Threads that a model is tuned for; 0 if it is not tuned, or does not say."""
+    threads = _record(_metadata(model).get(_KEY, "")).get("threads")
+    return threads if type(threads) is int and threads > 0 else 0
+
+
+def require_portable(metadata: Mapping[str, str], name: str) -> None:
+    """Refuse a tuned model, by its metadata, where its graph would have to be understood.
+
+    Raises:
+        ModelError: it is one.
+    """
+    if is_tuned_by(metadata):
+        raise ModelError(
+            f"{name} is a tuned form, which is made for one machine; give the portable model that "
+            "it was made from"
+        )
+
+
+def portable_of(model: ModelSource) -> ModelSource:
+    """The portable model within a tuned one; the same where only the metadata make it tuned.
+
+    Raises:
+        ModelError: it is damaged.
+    """
+    tuned = read_structure(model)
+    shell = _metadata(tuned).get(_SHELL)
+    if shell is None and not tuned.training_info:
+        return model
+    try:
+        result = onnx.load_model_from_string(base64.b64decode(shell or "", validate=True))
+        result.graph.CopyFrom(tuned.training_info[0].algorithm)
+    except Exception as error:  # protobuf's DecodeError has no public base class
+        raise ModelError(
+            "the portable model within the tuned one is damaged; make the file again with --tuned"
+        ) from error
+    return result
+
+
+def open_as_raced(model: ModelSource, options: OrtOptions) -> RaceRunner:
+    """A model as it was raced: a tuned one by its runtime, if it fits this machine and the threads.
+
+    A tuned model that does not fit is opened by the portable one within it, with a warning. Of any
+    other model the level that its metadata ask for is used.
+
+    Raises:
+        ModelError: the model cannot be read.
+        RuntimeFailed: onnxruntime refuses it.
+    """
+    return open_tuned(model, options)[0]
+
+
+def open_tuned(model: ModelSource, options: OrtOptions) -> tuple[RaceRunner, str]:
+    """The same, with the name of the runtime."""
+    why, default = "", Execution(ORT, options.threads)
+    if (text := _metadata(model).get(_KEY)) is None:
+        return default.open(model, options.custom_ops), ORT
+    try:
+        execution = _execution(text, options.threads)
+        return execution.open(model, options.custom_ops), execution.runtime
+    except _Misfit as misfit:
+        why = str(misfit)
+    except RuntimeFailed as error:
+        why = f"it cannot be opened as it was raced: {error}"
+    warnings.warn(
+        f"the model is tuned for another machine or other threads ({why}), so the portable model "
+        "in it is used; tune it here with eqsat-opt optimize --tuned",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+    return default.open(portable_of(model), options.custom_ops), ORT
+
+
+class _Misfit(Exception):
+    """In what this machine differs from the one of a record."""
+
+
+def _execution(text: str, threads: int) -> Execution:
+    """How a record wants its graph to be run.
+
+    Raises:
+        _Misfit: not here.
+    """
+    record = _record(text)
+    if record.get("format") != _FORMAT:
+        known = "its record cannot be read" if "format" not in record else ""
+        raise _Misfit(known or f"format {record['format']} is not {_FORMAT}")
+    name, setting = record.get("runtime"), record.get("setting")
+    if not isinstance(name, str) or not isinstance(setting, dict):
+        raise _Misfit("its record cannot be read")
+    execution = Execution(name, threads, setting)
+    try:
+        if why := load_runtime(name).missing():
+            raise _Misfit(why)
+        here = execution.facts()
+    except OptionError as error:
+        raise _Misfit(str(error)) from error
+    different = [
+        f"{key} {record.get(key)!r} is not {value!r}"
+        for key, value in here.items()
+        if record.get(key) != value
+    ]
+    if different:
+        raise _Misfit(", ".join(different))
+    return execution
+
+
+def _record(text: str) -> dict[str, Any]:
+    """What a tuned model says of itself; nothing if that cannot be read."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _metadata(model: ModelSource) -> dict[str, str]:
+    return {entry.key: entry.value for entry in read_structure(model).metadata_props}
