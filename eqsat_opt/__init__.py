@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from eqsat_opt.api import Result, bench, explain, optimize
     from eqsat_opt.options import Options
+    from eqsat_opt.plans import load_plan, plan_model
     from eqsat_opt.report import Report
     from eqsat_opt.serving import native_library, session
 
@@ -25,8 +26,10 @@ __all__ = [
     "__version__",
     "bench",
     "explain",
+    "load_plan",
     "native_library",
     "optimize",
+    "plan_model",
     "session",
 ]
 
@@ -38,8 +41,10 @@ _HOMES = {
     "Result": "eqsat_opt.api",
     "bench": "eqsat_opt.api",
     "explain": "eqsat_opt.api",
+    "load_plan": "eqsat_opt.plans",
     "native_library": "eqsat_opt.serving",
     "optimize": "eqsat_opt.api",
+    "plan_model": "eqsat_opt.plans",
     "session": "eqsat_opt.serving",
 }
 

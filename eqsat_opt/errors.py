@@ -9,6 +9,7 @@ __all__ = [
     "ExtractionError",
     "ModelError",
     "OptionError",
+    "PlanError",
     "RuleError",
     "RuleRefuted",
     "RuntimeFailed",
@@ -85,6 +86,10 @@ class ExtractionError(EqsatError):
 
 class RuntimeFailed(EqsatError):
     """A backend refused a model or failed while running it."""
+
+
+class PlanError(EqsatError):
+    """A plan is damaged, unsafe to run, or made for something else."""
 
 
 class StoreError(EqsatError):

@@ -19,7 +19,21 @@ import typer
 from typer.main import get_command
 
 from eqsat_opt import __version__
-from eqsat_opt.cli import bench, compare, devices, explain, extract, optimize, profile, rules, zoo
+from eqsat_opt.cli import (
+    bench,
+    compare,
+    devices,
+    explain,
+    extract,
+    optimize,
+    plan,
+    profile,
+    rules,
+    zoo,
+)
+from eqsat_opt.cli import (
+    run as run_command,
+)
 from eqsat_opt.cli.session import Session
 from eqsat_opt.cli.signals import ended_by, ending_signals
 from eqsat_opt.errors import EqsatError, printable
@@ -63,6 +77,8 @@ app.command("bench")(bench.bench_models)
 app.command("compare")(compare.compare_methods)
 app.command("devices")(devices.show_devices)
 app.command("extract")(extract.extract_egraphs)
+app.command("run")(run_command.run_plan)
+app.add_typer(plan.app, name="plan")
 app.add_typer(profile.app, name="profile")
 app.add_typer(rules.app, name="rules")
 app.add_typer(zoo.app, name="zoo")

@@ -11,6 +11,7 @@ import onnx
 import onnx_ir
 
 from eqsat_opt.ir.dims import SymDim, floor_div, is_size, literal
+from eqsat_opt.ir.evaluation import evaluate_operator
 from eqsat_opt.ir.graph import Constant, Node
 from eqsat_opt.ir.handles import (
     derived_constant,
@@ -23,7 +24,7 @@ from eqsat_opt.ir.onnx_types import inner_graphs
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
-from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.ir.types import TensorType
 
 __all__ = [
     "evaluate",
@@ -78,11 +79,7 @@ def rounds_alike(function: str) -> bool:
 
 def evaluate(node: Node, operands: Sequence[Array], type_: TensorType) -> Array:
     """The value of a registry node, in its element type."""
-    if 0 in type_.shape:  # Not all operators can do nothing.
-        return np.zeros(type_.static_shape(), numpy_dtype(type_.dtype))
-    with np.errstate(all="ignore"):
-        result = get_op(node.op).eval_fn(FLOAT, operands, dict(node.attrs))
-    return np.asarray(result).astype(numpy_dtype(type_.dtype), copy=False)
+    return evaluate_operator(node.op, node.attrs, operands, type_)
 
 
 def fold(

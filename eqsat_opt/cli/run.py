@@ -1,0 +1,104 @@
+"""`eqsat-opt run`: run a plan on given inputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.plan import PlanFile, resolved
+from eqsat_opt.cli.session import Session, check_writable
+from eqsat_opt.errors import CheckFailed, OptionError, reason
+from eqsat_opt.files import replacing
+from eqsat_opt.paths import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["run_plan"]
+
+
+def run_plan(
+    context: typer.Context,
+    plan: PlanFile,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="The model that holds the weights: a file, or zoo:NAME.",
+            show_default=False,
+        ),
+    ],
+    inputs: Annotated[
+        str,
+        typer.Option(
+            "--inputs", metavar="FILE", help="Arrays by input name, .npz.", show_default=False
+        ),
+    ],
+    outputs: Annotated[
+        str,
+        typer.Option(
+            "--outputs", metavar="FILE", help="Where to write outputs, .npz.", show_default=False
+        ),
+    ],
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Also evaluate the plan as its operators are defined, which is slow; exit with 2 "
+            "and write nothing if outputs differ.",
+        ),
+    ] = False,
+    debug: a.Debug = False,
+) -> None:
+    """Run a plan once."""
+    check_writable(outputs, [plan, model, inputs])
+    from eqsat_opt import plans
+
+    executable = plans.load_plan(plan, resolved(model))
+    feeds = _read_arrays(inputs)
+    results = dict(zip(executable.output_names, executable.run(feeds), strict=True))
+    if check:
+        expected = dict(zip(executable.output_names, executable.reference(feeds), strict=True))
+        differences = plans.differences(results, expected)
+        if differences:
+            raise CheckFailed(f"the plan computes something else: {differences[0]}")
+    _write_arrays(outputs, results)
+    context.ensure_object(Session).written = outputs
+    agree = "; they agree with the definition of the operators" if check else ""
+    typer.echo(f"{', '.join(results)} written to {outputs}{agree}")
+
+
+def _read_arrays(path: str) -> dict[str, Any]:
+    import numpy as np
+
+    try:
+        file = np.load(path, allow_pickle=False)
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise OptionError(f"{shown(path)} holds one array without a name; write an .npz")
+        with file:
+            return {name: file[name] for name in file.files}
+    except OSError as error:
+        raise OptionError(f"cannot read {shown(path)}: {reason(error)}") from error
+    except Exception as error:  # zipfile and NumPy raise unrelated types
+        if isinstance(error, OptionError):
+            raise
+        raise OptionError(f"{shown(path)} is no .npz file of numbers: {reason(error)}") from error
+
+
+def _write_arrays(path: str, arrays: Mapping[str, Any]) -> None:
+    import zipfile
+
+    import numpy as np
+
+    try:
+        with replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+            for name, array in arrays.items():  # names may be those of arguments of numpy.savez
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"cannot write {shown(path)}: {reason(error)}; choose another place"
+        ) from error

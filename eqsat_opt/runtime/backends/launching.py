@@ -1,0 +1,91 @@
+"""How backends run the launches of a plan: what each needs, and the one registry of them.
+
+It stands apart from the protocol of kernels, prices and patterns, so that running a plan imports
+nothing of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from eqsat_opt.errors import PlanError
+from eqsat_opt.runtime.devices.protocol import Launched
+from eqsat_opt.runtime.plan.places import Array
+from eqsat_opt.runtime.plan.plan import Buffer, Launch
+
+__all__ = ["Bound", "Launcher", "launcher_names", "load_launcher"]
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """The memory of one launch; the same for every run.
+
+    Attributes:
+        reads: a view for each operand, strided as the plan says; constants hold their values.
+        writes: a view for each output.
+        workspace: bytes.
+    """
+
+    reads: tuple[Array, ...]
+    writes: tuple[Array, ...]
+    workspace: npt.NDArray[np.uint8]
+
+
+class Launcher(Protocol):
+    """A backend that runs launches on a device whose memory NumPy sees."""
+
+    @property
+    def name(self) -> str:
+        """What plans call it."""
+
+    def version(self) -> str:
+        """Of what computes: another one may compute something else."""
+
+    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
+        """What a launch needs beside its operands and results."""
+
+    def build(self, launch: Launch, bound: Bound) -> Launched:
+        """What runs the launch on this memory, again and again.
+
+        Raises:
+            RuntimeFailed: it cannot run that, or not by that algorithm.
+        """
+
+
+_OWN = {
+    "numpy": ("eqsat_opt.runtime.backends.numpy.launcher", "NumpyLauncher"),
+    "ort": ("eqsat_opt.runtime.backends.ort.launcher", "OrtLauncher"),
+}
+
+
+def launcher_names() -> tuple[str, ...]:
+    """All that plans may name."""
+    return tuple(_OWN)
+
+
+@cache
+def load_launcher(name: str) -> Launcher:
+    """The launcher of a backend.
+
+    Raises:
+        PlanError: there is none, or a package that it needs is missing.
+    """
+    if name not in _OWN:
+        raise PlanError(f"no backend {name!r} runs plans; there are {', '.join(_OWN)}")
+    module, attribute = _OWN[name]
+    try:
+        launcher: Launcher = getattr(import_module(module), attribute)()
+    except ImportError as error:
+        package = (error.name or name).partition(".")[0]
+        raise PlanError(
+            f"the backend {name!r} needs {package!r}, which is not installed; "
+            f"run pip install {package}"
+        ) from error
+    return launcher

@@ -1,0 +1,61 @@
+"""Launches in NumPy: whatever the registry knows, in any strides, without a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.evaluation import evaluate_kernel
+from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.plan.plan import Buffer, Launch
+
+__all__ = ["NumpyLauncher"]
+
+
+class NumpyLauncher:
+    """Evaluates bodies by the registry."""
+
+    name = "numpy"
+
+    def version(self) -> str:
+        """Of NumPy."""
+        return f"numpy {np.__version__}"
+
+    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
+        """None: NumPy allocates what it needs."""
+        return 0
+
+    def build(self, launch: Launch, bound: Bound) -> _Evaluation:
+        """The evaluation on this memory.
+
+        Raises:
+            RuntimeFailed: the algorithm is unknown.
+        """
+        if launch.algorithm != "default":
+            raise RuntimeFailed(
+                f"launch {launch.name!r}: numpy has no algorithm {launch.algorithm!r}; it has "
+                "'default'"
+            )
+        return _Evaluation(launch, bound)
+
+
+@dataclass(frozen=True, eq=False)
+class _Evaluation:
+    launch: Launch
+    bound: Bound
+
+    @property
+    def name(self) -> str:
+        return self.launch.name
+
+    def __call__(self) -> None:
+        try:
+            results = evaluate_kernel(self.launch.body, self.bound.reads)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise RuntimeFailed(f"launch {self.name!r} failed: {error}") from error
+        # A plan writes nothing over what the same launch reads, so there is nothing to save.
+        for target, result in zip(self.bound.writes, results, strict=True):
+            np.copyto(target, result)

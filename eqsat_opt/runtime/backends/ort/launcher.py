@@ -1,0 +1,167 @@
+"""Launches in onnxruntime: a session for each, bound once to the memory of the plan.
+
+A body may be a whole graph. What is strided is packed into the workspace before the session runs,
+and unpacked from it afterwards; onnxruntime reads and writes dense tensors only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.errors import EqsatError, RuntimeFailed
+from eqsat_opt.ir.graph import Constant
+from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
+from eqsat_opt.runtime.backends.ort.values import to_ort_value
+from eqsat_opt.runtime.plan.places import Array
+from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES, Buffer, Launch
+
+__all__ = ["OrtLauncher"]
+
+_OPTIONS = OrtOptions(threads=1, spinning=False)
+
+
+class OrtLauncher:
+    """Sessions on one thread; idle threads of several sessions would take each other's cores."""
+
+    name = "ort"
+
+    def version(self) -> str:
+        """Of onnxruntime."""
+        return f"onnxruntime {ort_version()}"
+
+    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
+        """Room for a dense copy of each strided operand and result."""
+        total = 0
+        for name, const in _used(launch):
+            buffer = buffers[name]
+            if not const and not buffer.is_dense:
+                total += _aligned(prod(buffer.dims) * buffer.itemsize)
+        return total
+
+    def build(self, launch: Launch, bound: Bound) -> _Session:
+        """The session on this memory.
+
+        Raises:
+            RuntimeFailed: onnxruntime refuses the body, its weights are too large for one session,
+                or the algorithm is unknown.
+        """
+        if launch.algorithm != "default":
+            raise RuntimeFailed(
+                f"launch {launch.name!r}: ort has no algorithm {launch.algorithm!r}; it has "
+                "'default'"
+            )
+        _require_room(launch, bound)
+        try:
+            return _Session(launch, bound)
+        except EqsatError as error:
+            raise RuntimeFailed(f"launch {launch.name!r}: {error}") from error
+
+
+_MOST_BYTES = 2_000_000_000
+"""Of the weights of one session; protobuf messages end at 2 GiB."""
+
+
+def _require_room(launch: Launch, bound: Bound) -> None:
+    operands = zip(launch.body.operands, bound.reads, strict=True)
+    held = sum(array.nbytes for operand, array in operands if operand.const)
+    if held > _MOST_BYTES:
+        raise RuntimeFailed(
+            f"launch {launch.name!r} has weights of {held} bytes, more than one launch of "
+            "onnxruntime can hold; plan with another backend"
+        )
+
+
+def _used(launch: Launch) -> list[tuple[str, bool]]:
+    """The buffers of a launch, and whether each is a constant, which a session holds itself."""
+    reads = zip(launch.reads, (operand.const for operand in launch.body.operands), strict=True)
+    return [*reads, *((name, False) for name in launch.writes)]
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+@dataclass(frozen=True, eq=False)
+class _Copy:
+    target: Array
+    source: Array
+
+    def __call__(self) -> None:
+        np.copyto(self.target, self.source)
+
+
+class _Session:
+    """A launch on its memory."""
+
+    def __init__(self, launch: Launch, bound: Bound) -> None:
+        self.name = launch.name
+        graph = launch.body.to_graph()
+        constants = {
+            name: Constant(constant.type, f"{launch.name} {name}", partial(np.asarray, value))
+            for name, value in zip(_operand_names(launch), bound.reads, strict=True)
+            if (constant := graph.constants.get(name)) is not None
+        }
+        # An output that several outputs of the body share is one output of the session.
+        outputs = tuple(dict.fromkeys(graph.outputs))
+        graph = replace(graph, constants=constants, outputs=outputs)
+        model = model_proto(export_model(graph))
+        session = OrtSession(model.SerializeToString(), _OPTIONS)
+        self._native = session.native
+        self._workspace, self._used = bound.workspace, 0
+        self._before: list[_Copy] = []
+        self._after: list[_Copy] = []
+        self._values: list[Any] = []  # a binding points into their memory without owning it
+        self._binding = self._native.io_binding()
+        types = {v.name: v.type for v in (*self._native.get_inputs(), *self._native.get_outputs())}
+        for name, array in zip(_operand_names(launch), bound.reads, strict=True):
+            if name in types and name not in constants:
+                value = self._value(self._dense(array, self._before, reading=True), types[name])
+                self._binding.bind_ortvalue_input(name, value)
+        first: dict[str, Array] = {}
+        for name, array in zip(launch.body.to_graph().outputs, bound.writes, strict=True):
+            if name in first:
+                self._after.append(_Copy(array, first[name]))
+                continue
+            dense = self._dense(array, self._after, reading=False)
+            first[name] = dense
+            self._binding.bind_ortvalue_output(name, self._value(dense, types[name]))
+
+    def _dense(self, array: Array, copies: list[_Copy], *, reading: bool) -> Array:
+        """The array, or a dense place in the workspace that stands for it."""
+        if array.flags.c_contiguous:
+            return array
+        begin, end = self._used, self._used + array.nbytes
+        self._used = begin + _aligned(array.nbytes)
+        packed = self._workspace[begin:end].view(array.dtype).reshape(array.shape)
+        copies.append(_Copy(packed, array) if reading else _Copy(array, packed))
+        return packed
+
+    def _value(self, array: Array, type_name: str) -> Any:
+        value = to_ort_value(array, type_name)
+        if array.size and value.data_ptr() != array.ctypes.data:
+            raise RuntimeFailed(f"onnxruntime does not take {type_name} where it lies")
+        self._values.append((array, value))
+        return value
+
+    def __call__(self) -> None:
+        for copy in self._before:
+            copy()
+        try:
+            self._native.run_with_iobinding(self._binding)
+        except Exception as error:  # onnxruntime raises unrelated types
+            raise RuntimeFailed(f"launch {self.name!r} failed in onnxruntime: {error}") from error
+        for copy in self._after:
+            copy()
+
+
+def _operand_names(launch: Launch) -> list[str]:
+    """As `Kernel.to_graph` calls them."""
+    return [f"x{number}" for number in range(len(launch.body.operands))]

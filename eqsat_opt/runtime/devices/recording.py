@@ -1,0 +1,89 @@
+"""A device that writes down what it is told, so that a schedule can be compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eqsat_opt.runtime.devices.host import HostDevice
+from eqsat_opt.runtime.devices.protocol import Event, Launched, Memory, Stream
+from eqsat_opt.runtime.plan.places import Array
+
+__all__ = ["RecordingDevice"]
+
+
+class RecordingDevice:
+    """Runs everything on a `HostDevice`, and keeps a log.
+
+    Attributes:
+        log: calls as tuples: ``("launch", name, stream)``, ``("record", event, stream)``,
+            ``("wait", event, stream)``, ``("alloc", bytes)``, ``("upload", bytes)`` and so on.
+            A launch has the ``name`` of its work, if it has one.
+    """
+
+    name = "cpu"
+
+    def __init__(self) -> None:
+        self.log: list[tuple[object, ...]] = []
+        self._host = HostDevice()
+
+    def alloc(self, size_bytes: int) -> Memory:
+        """Logged with its bytes."""
+        self.log.append(("alloc", size_bytes))
+        return self._host.alloc(size_bytes)
+
+    def upload(self, target: Array, value: Array) -> None:
+        """Logged with its bytes."""
+        self.log.append(("upload", value.nbytes))
+        self._host.upload(target, value)
+
+    def download(self, source: Array) -> Array:
+        """Logged with its bytes."""
+        self.log.append(("download", source.nbytes))
+        return self._host.download(source)
+
+    def stream(self, number: Stream) -> Stream:
+        """Logged."""
+        self.log.append(("stream", number))
+        return self._host.stream(number)
+
+    def event(self) -> Event:
+        """Logged with its number."""
+        event = self._host.event()
+        self.log.append(("event", event))
+        return event
+
+    def record(self, event: Event, stream: Stream) -> None:
+        """Logged."""
+        self.log.append(("record", event, stream))
+        self._host.record(event, stream)
+
+    def wait(self, event: Event, stream: Stream) -> None:
+        """Logged."""
+        self.log.append(("wait", event, stream))
+        self._host.wait(event, stream)
+
+    def launch(self, work: Launched, stream: Stream) -> None:
+        """Logged with the name of its work."""
+        self.log.append(("launch", getattr(work, "name", ""), stream))
+        self._host.launch(work, stream)
+
+    def capture(self, queue: Callable[[], None]) -> tuple[Launched, ...]:
+        """Logged around what is captured."""
+        self.log.append(("capture",))
+        captured = self._host.capture(queue)
+        self.log.append(("captured", len(captured)))
+        return captured
+
+    def replay(self, captured: tuple[Launched, ...]) -> None:
+        """Logged with the number of launches."""
+        self.log.append(("replay", len(captured)))
+        self._host.replay(captured)
+
+    def synchronize(self) -> None:
+        """Logged."""
+        self.log.append(("synchronize",))
+        self._host.synchronize()
+
+    def clock(self) -> float:
+        """Not logged: it changes nothing."""
+        return self._host.clock()

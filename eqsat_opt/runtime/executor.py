@@ -1,0 +1,167 @@
+"""Runs a plan on a device: memory is allocated and kernels are built once; a run only launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from eqsat_opt.errors import PlanError
+from eqsat_opt.runtime.backends.launching import Bound, Launcher
+from eqsat_opt.runtime.devices.protocol import Device
+from eqsat_opt.runtime.plan.feeds import checked_feeds
+from eqsat_opt.runtime.plan.hazards import check_plan
+from eqsat_opt.runtime.plan.interpreter import interpret
+from eqsat_opt.runtime.plan.places import Array, array_of
+from eqsat_opt.runtime.plan.plan import Plan
+
+__all__ = ["Executable"]
+
+
+class Executable:
+    """A plan with its memory; a runner like any other. Not for several threads at once.
+
+    Attributes:
+        plan: what it runs.
+
+    Raises:
+        PlanError: the plan is not safe to run, a workspace is too small for its backend, or a
+            backend has another version than when the plan was made.
+        RuntimeFailed: a backend cannot run a launch, or memory does not suffice.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        constants: Mapping[str, Array],
+        device: Device,
+        launchers: Mapping[str, Launcher],
+    ) -> None:
+        check_plan(plan)
+        self.plan = plan
+        self._device = device
+        self._constants = dict(constants)
+        arena = device.alloc(plan.arena_bytes)
+        self._buffers = {b.name: array_of(plan, b.name, arena, constants) for b in plan.buffers}
+        self._works = []
+        for launch in plan.launches:
+            launcher = launchers[launch.backend]
+            _require_version(plan, launcher)
+            space = launch.workspace
+            needed = launcher.workspace_bytes(launch, plan.buffer_of)
+            if space.size_bytes < needed:
+                raise PlanError(
+                    f"launch {launch.name!r} has a workspace of {space.size_bytes} bytes; "
+                    f"{launch.backend} needs {needed}"
+                )
+            bound = Bound(
+                tuple(self._buffers[name] for name in launch.reads),
+                tuple(self._buffers[name] for name in launch.writes),
+                arena[space.offset : space.offset + space.size_bytes],
+            )
+            self._works.append(launcher.build(launch, bound))
+        self._captured = device.capture(self._queue)
+        self._inputs = [(port.buffer, self._buffers[port.buffer]) for port in plan.inputs]
+        self._outputs = [self._buffers[port.buffer] for port in plan.outputs]
+
+    @property
+    def input_names(self) -> Sequence[str]:
+        """Inputs that have to be fed, in the model's order."""
+        return tuple(port.name for port in self.plan.inputs)
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        """Outputs, in the model's order."""
+        return tuple(port.name for port in self.plan.outputs)
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """All outputs, in order; fresh arrays.
+
+        Raises:
+            RuntimeFailed: an input is missing or does not fit, or a kernel failed.
+        """
+        values = checked_feeds(self.plan, feeds)
+        for name, buffer in self._inputs:
+            self._device.upload(buffer, values[name])
+        self._device.replay(self._captured)
+        self._device.synchronize()
+        return [self._device.download(buffer) for buffer in self._outputs]
+
+    def bind(self, feeds: Mapping[str, Any]) -> Callable[[], None]:
+        """Fix the inputs, for runs that only launch and return nothing.
+
+        A run of other inputs in between replaces them.
+
+        Raises:
+            RuntimeFailed: an input is missing or does not fit.
+        """
+        values = checked_feeds(self.plan, feeds)
+        for name, buffer in self._inputs:
+            self._device.upload(buffer, values[name])
+        overwritten = _overwritten(self.plan)
+        again = [(buffer, values[name]) for name, buffer in self._inputs if name in overwritten]
+        upload, replay, wait = self._device.upload, self._device.replay, self._device.synchronize
+
+        def run_bound() -> None:
+            for buffer, value in again:
+                upload(buffer, value)
+            replay(self._captured)
+            wait()
+
+        return run_bound
+
+    def reference(self, feeds: Mapping[str, Any]) -> list[Array]:
+        """All outputs as the operators are defined, by the interpreter of plans; slow.
+
+        Raises:
+            RuntimeFailed: an input is missing or does not fit, or a kernel is not defined there.
+        """
+        outputs = interpret(self.plan, self._constants, feeds)
+        return [outputs[name] for name in self.output_names]
+
+    def _queue(self) -> None:
+        """The launches with their events: other streams begin after stream 0, and join it again."""
+        plan, device = self.plan, self._device
+        events = {e: device.event() for launch in plan.launches for e in launch.records}
+        streams = {number: device.stream(number) for number in range(plan.streams)}
+        if plan.streams > 1:
+            begin = device.event()
+            device.record(begin, streams[0])
+            for number in range(1, plan.streams):
+                device.wait(begin, streams[number])
+        for launch, work in zip(plan.launches, self._works, strict=True):
+            for event in launch.waits:
+                device.wait(events[event], streams[launch.stream])
+            device.launch(work, streams[launch.stream])
+            for event in launch.records:
+                device.record(events[event], streams[launch.stream])
+        for event in plan.joins:
+            device.wait(events[event], streams[0])
+
+
+def _require_version(plan: Plan, launcher: Launcher) -> None:
+    made_with, here = plan.versions.get(launcher.name), launcher.version()
+    if made_with != here:
+        raise PlanError(
+            f"the plan was made with {made_with or 'no version'} as {launcher.name}; here is "
+            f"{here}: plan again"
+        )
+
+
+def _overwritten(plan: Plan) -> set[str]:
+    """The buffers of inputs whose memory is given to something else later."""
+    spans = [
+        (launch.workspace.offset, launch.workspace.offset + launch.workspace.size_bytes)
+        for launch in plan.launches
+    ]
+    spans += [
+        (buffer.offset, buffer.offset + buffer.span_bytes)
+        for name in {plan.root_of(name).name for one in plan.launches for name in one.writes}
+        for buffer in (plan.buffer_of[name],)
+    ]
+    found = set()
+    for port in plan.inputs:
+        buffer = plan.buffer_of[port.buffer]
+        begin, end = buffer.offset, buffer.offset + buffer.span_bytes
+        if any(low < end and begin < high for low, high in spans):
+            found.add(port.buffer)
+    return found

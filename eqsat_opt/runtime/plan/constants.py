@@ -1,0 +1,90 @@
+"""The constants of a plan, made of the tensors of a model as the recipes say."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from eqsat_opt.errors import PlanError
+from eqsat_opt.ir.evaluation import evaluate_kernel
+from eqsat_opt.ir.types import DTYPE_CODES, numpy_dtype
+from eqsat_opt.runtime.plan.places import Array
+from eqsat_opt.runtime.plan.plan import Buffer, Computed, Literal, Plan, Stored
+
+__all__ = ["Tensors", "digest_of", "dtype_name", "make_constants"]
+
+Tensors = Mapping[str, Callable[[], Array]]
+"""Name of a stored tensor to what loads it."""
+
+_NAMES = {numpy_dtype(name): name for name in DTYPE_CODES if name != "string"}
+
+
+def dtype_name(array: Array) -> str:
+    """The name of an array's element type; that of NumPy where it is none of ours."""
+    return _NAMES.get(array.dtype, str(array.dtype))
+
+
+def digest_of(array: Array) -> str:
+    """SHA-256 of element type, extents and elements, in hexadecimal."""
+    state = hashlib.sha256(f"{dtype_name(array)}{list(array.shape)}".encode())
+    state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return state.hexdigest()
+
+
+def make_constants(plan: Plan, tensors: Tensors) -> dict[str, Array]:
+    """The constants by buffer: dense, not writeable.
+
+    Raises:
+        PlanError: the model has no such tensor, or another one.
+    """
+    made: dict[str, Array] = {}
+    for name, recipe in plan.constants.items():
+        buffer = plan.buffer_of[name]
+        match recipe:
+            case Stored():
+                array = _stored(buffer, recipe, tensors)
+            case Literal(values):
+                filled = np.array(values, numpy_dtype(buffer.dtype))
+                array = (
+                    np.broadcast_to(filled.reshape(-1), buffer.dims)
+                    if len(values) == 1
+                    else filled.reshape(buffer.dims)
+                )
+            case Computed(body, operands):
+                try:
+                    (array,) = evaluate_kernel(body, [made[one] for one in operands])
+                except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                    raise PlanError(f"the constant {name!r} cannot be computed: {error}") from error
+        made[name] = _frozen(array)
+    return made
+
+
+def _stored(buffer: Buffer, recipe: Stored, tensors: Tensors) -> Array:
+    if recipe.name not in tensors:
+        raise PlanError(
+            f"the model has no weight {recipe.name!r}; give the model that the plan was made of"
+        )
+    array = tensors[recipe.name]()
+    if (
+        array.shape != buffer.dims
+        or array.dtype != numpy_dtype(buffer.dtype)
+        or digest_of(array) != recipe.digest
+    ):
+        raise PlanError(
+            f"the weight {recipe.name!r} of the model is another one than when the plan was made; "
+            "plan again"
+        )
+    return array
+
+
+def _frozen(array: Array) -> Array:
+    """A dense array of its own, or the given one if that cannot be written to."""
+    dense = np.ascontiguousarray(array)
+    if dense.ndim != array.ndim:  # NumPy makes a vector of a scalar
+        dense = dense.reshape(array.shape)
+    if dense.flags.writeable and dense is array:
+        dense = dense.copy()
+    dense.flags.writeable = False
+    return dense

@@ -1,0 +1,242 @@
+"""A plan: launches of kernels on streams, the buffers between them, and what orders them.
+
+A plan says everything that running needs but the bytes of constants. Launches stand in the order in
+which they are submitted; those of one stream run in that order, and events order the streams among
+one another. Before the first launch every input lies in its buffer; after the last ones of stream 0
+and of all joined events every output does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from types import MappingProxyType
+from typing import TypeAlias
+
+from eqsat_opt.ir.forms import PLAIN, Form
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.types import numpy_dtype
+
+__all__ = [
+    "ALIGNMENT_BYTES",
+    "NO_WORKSPACE",
+    "Buffer",
+    "Computed",
+    "Launch",
+    "Literal",
+    "Plan",
+    "Port",
+    "Recipe",
+    "Stored",
+    "Workspace",
+    "dense_strides",
+]
+
+ALIGNMENT_BYTES = 256
+"""Of every buffer in the arena: what vector loads and CUDA allocations are aligned to."""
+
+
+def dense_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of a tensor whose last axis varies fastest and that has no gaps."""
+    return tuple(prod(dims[axis + 1 :]) for axis in range(len(dims)))
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A tensor in memory.
+
+    Attributes:
+        name: unique in the plan.
+        dtype: element type.
+        dims: its logical extents, whatever the order of the elements.
+        strides: by axis, in elements, none negative; they say the layout.
+        form: the space it lies in, and the name of its layout.
+        offset: bytes from the beginning of the arena, or of ``base``. A constant has memory of its
+            own, where it begins at 0.
+        base: the buffer that this is a view into; ``""`` for one that is none.
+    """
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    form: Form = PLAIN
+    offset: int = 0
+    base: str = ""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return numpy_dtype(self.dtype).itemsize
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is in C order without gaps; strides of single elements say nothing."""
+        return 0 in self.dims or all(
+            dim == 1 or stride == dense
+            for dim, stride, dense in zip(
+                self.dims, self.strides, dense_strides(self.dims), strict=True
+            )
+        )
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from its first element to the end of its last one."""
+        if 0 in self.dims:
+            return 0
+        steps = sum((d - 1) * s for d, s in zip(self.dims, self.strides, strict=True))
+        return (steps + 1) * self.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Arena memory that one launch uses as it likes while it runs."""
+
+    offset: int = 0
+    size_bytes: int = 0
+
+
+NO_WORKSPACE = Workspace()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel, run once.
+
+    Attributes:
+        name: unique in the plan.
+        backend: who runs it.
+        body: what it computes; an operand that is known when the plan is loaded is ``const``. A
+            body without steps copies its operand.
+        algorithm: in which of the backend's ways.
+        reads: a buffer for each operand of the body.
+        writes: a buffer for each output.
+        workspace: of its own.
+        stream: where it is queued.
+        waits: events that are recorded before it begins.
+        records: events that stand for its end, and that of all before it on its stream.
+    """
+
+    name: str
+    backend: str
+    body: Kernel
+    algorithm: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    workspace: Workspace = NO_WORKSPACE
+    stream: int = 0
+    waits: tuple[int, ...] = ()
+    records: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A constant that the model stores.
+
+    Attributes:
+        name: of the initializer, or of the output of a Constant node.
+        digest: of type and elements (`constants.digest_of`).
+    """
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant of few elements, which the model need not store.
+
+    Attributes:
+        values: its elements in C order; one value stands for all if they are equal. Floating point
+            numbers are rounded to the element type.
+    """
+
+    values: tuple[bool | int | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A constant that is computed once, when the plan is loaded.
+
+    Attributes:
+        body: a kernel of one output.
+        operands: other constants, one for each operand of the body.
+    """
+
+    body: Kernel
+    operands: tuple[str, ...]
+
+
+Recipe: TypeAlias = Stored | Literal | Computed
+"""How a constant is made; a plan never holds its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the model, and the buffer in which it lies."""
+
+    name: str
+    buffer: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What runs.
+
+    Attributes:
+        target: the device that it is made for: ``cpu``, or the name of a device profile.
+        precision: the arithmetic that float32 kernels may use; ``float32`` for no less.
+        sizes: of symbolic dimensions.
+        inputs, outputs: in the order of the model.
+        buffers: arena buffers, constants, and views into either.
+        constants: buffer to recipe; an operand of a ``Computed`` stands before it.
+        launches: in the order in which they are submitted.
+        joins: events for which the end of the plan waits, beside the end of stream 0.
+        arena_bytes: size of the one block of memory for all buffers but constants.
+        lower_bound_bytes: no order of the buffers in the arena needs less.
+        versions: by backend; others may compute something else.
+    """
+
+    target: str
+    precision: str
+    sizes: Mapping[str, int]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    buffers: tuple[Buffer, ...]
+    constants: Mapping[str, Recipe]
+    launches: tuple[Launch, ...]
+    joins: tuple[int, ...] = ()
+    arena_bytes: int = 0
+    lower_bound_bytes: int = 0
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Freeze the mappings."""
+        for name in ("sizes", "constants", "versions"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    @cached_property
+    def buffer_of(self) -> Mapping[str, Buffer]:
+        """Name to buffer."""
+        return {buffer.name: buffer for buffer in self.buffers}
+
+    def root_of(self, name: str) -> Buffer:
+        """The buffer that has the memory of this one."""
+        buffer = self.buffer_of[name]
+        return self.buffer_of[buffer.base] if buffer.base else buffer
+
+    def start_of(self, name: str) -> int:
+        """Where a buffer begins, in bytes from the beginning of the arena or of its constant."""
+        buffer = self.buffer_of[name]
+        return buffer.offset + (self.buffer_of[buffer.base].offset if buffer.base else 0)
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a buffer is a constant, or a view into one."""
+        return self.root_of(name).name in self.constants
+
+    @property
+    def streams(self) -> int:
+        """How many streams there are, numbered from 0."""
+        return 1 + max((launch.stream for launch in self.launches), default=0)

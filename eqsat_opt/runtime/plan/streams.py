@@ -1,0 +1,273 @@
+"""Launches on streams, with as few events as can be.
+
+Two launches that nothing orders shall be on different streams, and what is on one stream needs no
+event. The edges that matter are those of the transitive reduction; a maximum matching of sources
+with targets links as many of them as possible into chains, which become streams (Nimble, NeurIPS
+2020, section 4.2, theorems 1 to 3). Where a device has fewer streams than there are chains, a chain
+goes where it is done first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqsat_opt.runtime.plan.plan import Plan
+
+__all__ = ["Schedule", "makespan_us", "schedule", "schedule_of", "serial"]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Where launches run; those that the lists are about are numbered as they were given.
+
+    Attributes:
+        order: in which they are submitted.
+        stream: of each launch.
+        waits: events of each launch.
+        records: events of each launch.
+        joins: events that the end waits for.
+    """
+
+    order: tuple[int, ...]
+    stream: tuple[int, ...]
+    waits: tuple[tuple[int, ...], ...]
+    records: tuple[tuple[int, ...], ...]
+    joins: tuple[int, ...] = ()
+
+    @property
+    def events(self) -> int:
+        """How many events there are."""
+        return sum(map(len, self.records))
+
+    @property
+    def streams(self) -> int:
+        """How many streams are used."""
+        return len(set(self.stream)) or 1
+
+
+def serial(n: int) -> Schedule:
+    """All on one stream, as they stand."""
+    nothing = ((),) * n
+    return Schedule(tuple(range(n)), (0,) * n, nothing, nothing)
+
+
+def schedule_of(plan: Plan) -> Schedule:
+    """The schedule of a plan; its launches are numbered as they are submitted."""
+    return Schedule(
+        tuple(range(len(plan.launches))),
+        tuple(launch.stream for launch in plan.launches),
+        tuple(launch.waits for launch in plan.launches),
+        tuple(launch.records for launch in plan.launches),
+        plan.joins,
+    )
+
+
+def schedule(
+    time_us: Sequence[float],
+    edges: Sequence[tuple[int, int]],
+    max_streams: int,
+    event_us: float = 0.0,
+) -> Schedule:
+    """Launches on at most ``max_streams`` streams.
+
+    Args:
+        time_us: of each launch; they stand in an order in which they could run.
+        edges: (first, second), where the second needs what the first has made.
+        max_streams: 1 or more.
+        event_us: what waiting for an event of another stream adds.
+    """
+    n = len(time_us)
+    if max_streams == 1 or n < 2:
+        return serial(n)
+    reduced = _transitive_reduction(n, edges)
+    chain = _chains(n, reduced)
+    order = _by_urgency(time_us, reduced)
+    stream = _streams(order, chain, time_us, reduced, max_streams, event_us)
+    return _with_events(order, stream, reduced)
+
+
+def makespan_us(placed: Schedule, time_us: Sequence[float], event_us: float = 0.0) -> float:
+    """When the last launch ends if nothing but streams and events delays them."""
+    free: dict[int, float] = defaultdict(float)
+    recorded: dict[int, float] = {}
+    for number in placed.order:
+        stream = placed.stream[number]
+        begin = max((free[stream], *(recorded[e] + event_us for e in placed.waits[number])))
+        free[stream] = begin + time_us[number]
+        recorded.update(dict.fromkeys(placed.records[number], free[stream]))
+    return max((free[0], *(recorded[event] + event_us for event in placed.joins)), default=0.0)
+
+
+def _transitive_reduction(n: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    import rustworkx  # planning needs it, running does not
+
+    graph = rustworkx.PyDiGraph(multigraph=False)
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from_no_data(sorted(set(edges)))
+    reduced, _ = rustworkx.transitive_reduction(graph)
+    return sorted((int(a), int(b)) for a, b in reduced.edge_list())
+
+
+def _chains(n: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    """The chain of each launch: paths along the edges of a maximum matching."""
+    after: list[list[int]] = [[] for _ in range(n)]
+    for first, second in edges:
+        after[first].append(second)
+    previous = _matching(after, n)
+    chain = list(range(n))
+    for number in range(n):  # edges lead from lower to higher numbers
+        if previous[number] >= 0:
+            chain[number] = chain[previous[number]]
+    return chain
+
+
+def _matching(after: Sequence[Sequence[int]], n: int) -> list[int]:
+    """For each target its source in a maximum matching, or -1: augmenting paths (Kuhn 1955).
+
+    A greedy start leaves few paths to look for.
+    """
+    previous = [-1] * n
+    unmatched = []
+    for source, targets in enumerate(after):
+        free = next((t for t in targets if previous[t] < 0), None)
+        if free is None:
+            unmatched.append(source)
+        else:
+            previous[free] = source
+    for source in unmatched:
+        _augment(source, after, previous)
+    return previous
+
+
+def _augment(source: int, after: Sequence[Sequence[int]], previous: list[int]) -> None:
+    seen: set[int] = set()
+    came_from: dict[int, int] = {}  # target to the source that looked at it
+    stack = [source]
+    while stack:
+        one = stack.pop()
+        for target in after[one]:
+            if target in seen:
+                continue
+            seen.add(target)
+            came_from[target] = one
+            if previous[target] >= 0:
+                stack.append(previous[target])
+                continue
+            matched = {s: t for t, s in enumerate(previous) if s >= 0}
+            while True:  # shift the path by one, from its end
+                giver = came_from[target]
+                released = matched.get(giver)
+                previous[target] = giver
+                if giver == source or released is None:
+                    return
+                target = released
+
+
+def _by_urgency(time_us: Sequence[float], edges: Sequence[tuple[int, int]]) -> list[int]:
+    """An order of submission: what has most work behind it comes first."""
+    n = len(time_us)
+    after: list[list[int]] = [[] for _ in range(n)]
+    missing = [0] * n
+    for first, second in edges:
+        after[first].append(second)
+        missing[second] += 1
+    urgency = list(time_us)
+    for number in reversed(range(n)):
+        urgency[number] += max((urgency[later] for later in after[number]), default=0.0)
+    ready = [(-urgency[number], number) for number in range(n) if not missing[number]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        order.append(number)
+        for later in after[number]:
+            missing[later] -= 1
+            if not missing[later]:
+                heapq.heappush(ready, (-urgency[later], later))
+    return order
+
+
+def _streams(
+    order: Sequence[int],
+    chain: Sequence[int],
+    time_us: Sequence[float],
+    edges: Sequence[tuple[int, int]],
+    max_streams: int,
+    event_us: float,
+) -> list[int]:
+    """The stream of each launch: that of its chain, which the first of the chain chooses."""
+    before: list[list[int]] = [[] for _ in time_us]
+    for first, second in edges:
+        before[second].append(first)
+    n_chains = len(set(chain))
+    chosen: dict[int, int] = {}
+    free = [0.0] * min(max_streams, n_chains)
+    end = [0.0] * len(time_us)
+    stream = [0] * len(time_us)
+    for number in order:
+        place = chosen.get(chain[number])
+        if place is None and len(chosen) < len(free):
+            place = len(chosen)  # an empty stream
+        starts = [
+            max(
+                (
+                    free[one],
+                    *(end[b] + (event_us if stream[b] != one else 0.0) for b in before[number]),
+                )
+            )
+            for one in range(len(free))
+        ]
+        if place is None:
+            place = min(range(len(free)), key=lambda one: (starts[one], one))
+        chosen[chain[number]] = stream[number] = place
+        free[place] = end[number] = starts[place] + time_us[number]
+    return stream
+
+
+def _with_events(
+    order: Sequence[int], stream: Sequence[int], edges: Sequence[tuple[int, int]]
+) -> Schedule:
+    """Events for those edges that nothing else implies; who waits for a launch shares its event."""
+    n = len(stream)
+    before: list[list[int]] = [[] for _ in range(n)]
+    for first, second in edges:
+        before[second].append(first)
+    rank = {number: i for i, number in enumerate(order)}
+    place, counts, last = [0] * n, [0] * n, dict[int, int]()
+    known: list[dict[int, int]] = [{} for _ in range(n)]  # stream to the last place that ended
+    event_of: dict[int, int] = {}
+    waits: list[list[int]] = [[] for _ in range(n)]
+
+    def learn(clock: dict[int, int], other: int) -> None:
+        for one, position in (*known[other].items(), (stream[other], place[other])):
+            clock[one] = max(clock.get(one, -1), position)
+
+    for number in order:
+        own, clock = stream[number], known[number]
+        place[number] = counts[own]
+        counts[own] += 1
+        if own in last:
+            learn(clock, last[own])
+        for other in sorted(before[number], key=lambda one: -rank[one]):
+            if clock.get(stream[other], -1) < place[other]:
+                waits[number].append(event_of.setdefault(other, len(event_of)))
+                learn(clock, other)
+        last[own] = number
+    joins, clock = [], dict[int, int]()
+    if 0 in last:
+        learn(clock, last[0])
+    for one in sorted(last, key=lambda s: -rank[last[s]]):
+        if clock.get(one, -1) < place[last[one]]:
+            joins.append(event_of.setdefault(last[one], len(event_of)))
+            learn(clock, last[one])
+    records = tuple((event_of[i],) if i in event_of else () for i in range(n))
+    return Schedule(
+        tuple(order),
+        tuple(stream),
+        tuple(tuple(sorted(w)) for w in waits),
+        records,
+        tuple(sorted(joins)),
+    )

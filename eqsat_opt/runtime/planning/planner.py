@@ -1,0 +1,397 @@
+"""A plan for a graph: who runs what, on which stream, in which memory.
+
+Every step is a value of its own: nodes become tasks (`segments`, `views`), tasks go on streams
+(`plan.streams`), buffers get places (`plan.memory`), and what comes out is checked like a plan
+that was read from a file (`plan.hazards`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eqsat_opt.errors import OptionError, PlanError
+from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.backends.launching import Launcher, load_launcher
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
+from eqsat_opt.runtime.plan.constants import Tensors, digest_of
+from eqsat_opt.runtime.plan.hazards import check_plan
+from eqsat_opt.runtime.plan.memory import Value, arrange
+from eqsat_opt.runtime.plan.order import happens_before
+from eqsat_opt.runtime.plan.plan import (
+    NO_WORKSPACE,
+    Buffer,
+    Computed,
+    Launch,
+    Plan,
+    Port,
+    Recipe,
+    Stored,
+    Workspace,
+    dense_strides,
+)
+from eqsat_opt.runtime.plan.streams import schedule
+from eqsat_opt.runtime.planning.recipes import recipe_of
+from eqsat_opt.runtime.planning.segments import segments
+from eqsat_opt.runtime.planning.views import Layout, Views, find_views
+
+__all__ = ["HOST", "make_plan"]
+
+HOST = "cpu"
+"""The target that runs here."""
+
+_FOR_HOST = "xeon"
+"""The profile by whose analytic times launches are ordered on streams of the host."""
+
+_SEGMENTED = frozenset({"ort"})
+"""Backends that run several nodes in one launch."""
+
+_MOVING = frozenset({"Concat", "Reshape", "Slice"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What becomes a launch.
+
+    Attributes:
+        name: of the launch.
+        backend: who runs it.
+        body: what it computes.
+        reads: values.
+        writes: buffers: values, and the parts of a Concat that are copied.
+    """
+
+    name: str
+    backend: str
+    body: Kernel
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def make_plan(
+    graph: Graph,
+    tensors: Tensors,
+    backend_of: Callable[[Node], str],
+    *,
+    sizes: Mapping[str, int] | None = None,
+    streams: int = 1,
+    target: str = HOST,
+    profile: DeviceProfile | None = None,
+) -> Plan:
+    """A plan that computes what the graph does, checked for hazards.
+
+    Args:
+        graph: its nodes are operators of the registry.
+        tensors: that the model stores, which constants are made of.
+        backend_of: who runs a node.
+        sizes: of symbolic dimensions.
+        streams: how many at most.
+        target: the device that it is for.
+        profile: by whose analytic times launches are ordered; that of the target by default.
+
+    Raises:
+        OptionError: a size is not given, or there is no such device.
+        PlanError: an operator, element type or constant cannot stand in a plan.
+    """
+    if streams < 1:
+        raise OptionError(f"a plan needs 1 stream or more, not {streams}")
+    if profile is None:
+        profile = load_profile(_FOR_HOST if target == HOST else target)
+    graph = _static(graph, dict(sizes or {}))
+    recipes, nodes = _constants(graph, tensors)
+    backends = [backend_of(node) for node in nodes]
+    launchers = {name: load_launcher(name) for name in dict.fromkeys(backends)}
+    dims = {name: _type(graph, name).static_shape() for name in _values(graph, nodes, recipes)}
+    movable = {
+        node.output
+        for node, backend in zip(nodes, backends, strict=True)
+        if backend not in _SEGMENTED and node.op in _MOVING
+    }
+    given = {*graph.inputs, *recipes} & dims.keys()
+    views = find_views(nodes, dims, movable, given)
+    tasks = _tasks(graph, nodes, backends, views, recipes)
+    launchers.update({t.backend: load_launcher(t.backend) for t in tasks})
+    used = _used_constants(graph, tasks, recipes)
+    buffers = _buffers(graph, tasks, views, used, dims)
+    edges = _edges(nodes, tasks, views)
+    times = [profile.kernel_us(task.body) for task in tasks]
+    placed = schedule(times, edges, streams, profile.event_us.value)
+    launches = tuple(
+        Launch(
+            task.name,
+            task.backend,
+            task.body,
+            "default",
+            task.reads,
+            task.writes,
+            NO_WORKSPACE,
+            placed.stream[number],
+            placed.waits[number],
+            placed.records[number],
+        )
+        for number in placed.order
+        for task in (tasks[number],)
+    )
+    plan = Plan(
+        target=target,
+        precision="float32",
+        sizes=dict(sizes or {}),
+        inputs=tuple(Port(name, name) for name in graph.inputs if name not in recipes),
+        outputs=tuple(Port(name, name) for name in graph.outputs),
+        buffers=buffers,
+        constants=used,
+        launches=launches,
+        joins=placed.joins,
+        versions={name: one.version() for name, one in sorted(launchers.items())
+                  if any(task.backend == name for task in tasks)},
+    )  # fmt: skip
+    plan = _with_memory(plan, launchers)
+    check_plan(plan)
+    return plan
+
+
+# ** the graph **
+
+
+def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
+    """The graph with literal extents, and only what an output needs."""
+    nodes = tuple(graph.live_nodes())
+    for node in nodes:
+        if node.op == OPAQUE:
+            what = node.payload.op_type if node.payload is not None else node.name
+            raise PlanError(
+                f"{what} {node.name!r} cannot stand in a plan: no backend of plans knows it"
+            )
+    names = dict.fromkeys(graph.inputs)
+    names.update(dict.fromkeys(name for node in nodes for name in (*node.inputs, *node.outputs)))
+    names.update(dict.fromkeys(graph.outputs))
+    types = {}
+    for name in names:
+        type_ = graph.tensor_type(name)
+        if type_ is None or type_.dtype == "string":
+            raise PlanError(f"{name!r} is {graph.types[name]}, which cannot stand in a plan")
+        open_ = sorted({one for dim in type_.shape for one in dim_names(dim)} - sizes.keys())
+        if open_:
+            raise OptionError(
+                f"{name!r} is {type_}, and a plan is for fixed sizes; give {open_[0]!r} one with "
+                f"--input-shape {open_[0]}:SIZE"
+            )
+        types[name] = TensorType(type_.dtype, tuple(evaluate_dim(d, sizes) for d in type_.shape))
+    literal = tuple(
+        replace(
+            node,
+            attrs=tuple(
+                (key, tuple(evaluate_dim(d, sizes) if isinstance(d, SymDim) else d for d in value)
+                 if isinstance(value, tuple) else value)
+                for key, value in node.attrs
+            ),
+        )
+        for node in nodes
+    )  # fmt: skip
+    constants = {name: one for name, one in graph.constants.items() if name in names}
+    return replace(graph, nodes=literal, constants=constants, types=types)
+
+
+def _type(graph: Graph, name: str) -> TensorType:
+    type_ = graph.tensor_type(name)
+    assert type_ is not None  # what a plan cannot hold was refused
+    return type_
+
+
+def _values(graph: Graph, nodes: Sequence[Node], recipes: Mapping[str, Recipe]) -> list[str]:
+    return list(dict.fromkeys((*graph.inputs, *recipes, *(node.output for node in nodes))))
+
+
+def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[Node]]:
+    """A recipe for each value that is known when the plan is loaded; and the other nodes."""
+    recipes = {name: recipe_of(name, one, tensors) for name, one in graph.constants.items()}
+    for name in graph.inputs:
+        if name in graph.parameters:  # the value that the model gives it is the one that runs
+            if name not in tensors:
+                raise PlanError(f"the default value of input {name!r} is not stored in the model")
+            recipes[name] = Stored(name, digest_of(tensors[name]()))
+    nodes = []
+    for node in graph.nodes:
+        if all(name in recipes for name in node.inputs):
+            body, reads = _kernel(graph, (node,), (node.output,), recipes)
+            recipes[node.output] = Computed(body, reads)
+        else:
+            nodes.append(node)
+    return recipes, nodes
+
+
+def _kernel(
+    graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], recipes: Mapping[str, Recipe]
+) -> tuple[Kernel, tuple[str, ...]]:
+    """What some nodes compute, and what they read from outside."""
+    inner = {node.output for node in nodes}
+    reads = tuple(dict.fromkeys(n for node in nodes for n in node.inputs if n not in inner))
+    number = {name: i for i, name in enumerate((*reads, *(node.output for node in nodes)))}
+    operands = tuple(Operand(_type(graph, name), name in recipes) for name in reads)
+    steps = tuple(Step(n.op, n.attrs, tuple(number[i] for i in n.inputs)) for n in nodes)
+    return Kernel(operands, steps, tuple(number[name] for name in outputs)), reads
+
+
+# ** tasks **
+
+
+def _tasks(
+    graph: Graph,
+    nodes: Sequence[Node],
+    backends: Sequence[str],
+    views: Views,
+    recipes: Mapping[str, Recipe],
+) -> list[_Task]:
+    """Launches to be, in an order in which they can run."""
+    producer = {node.output: i for i, node in enumerate(nodes)}
+    before = [sorted({producer[n] for n in node.inputs if n in producer}) for node in nodes]
+    labels = [
+        backend if backend in _SEGMENTED and node.output not in views.nodes else None
+        for node, backend in zip(nodes, backends, strict=True)
+    ]
+    copied: dict[str, list[int]] = {}
+    for value, number in views.copies:
+        copied.setdefault(value, []).append(number)
+    readers: dict[str, set[int]] = {}
+    for i, node in enumerate(nodes):
+        for name in node.inputs:
+            readers.setdefault(name, set()).add(i)
+    tasks = []
+    for group in segments(before, labels):
+        inside = set(group)
+        parts = [nodes[i] for i in group]
+        first = parts[0]
+        if first.output in views.nodes:
+            for number in copied.get(first.output, ()):
+                source = first.inputs[number]
+                operand = Operand(_type(graph, source), source in recipes)
+                name = views.copies[first.output, number]
+                body = Kernel((operand,), (), (0,))
+                tasks.append(_Task(name, "numpy", body, (source,), (name,)))
+            continue
+        outputs = tuple(
+            node.output
+            for node in parts
+            if node.output in graph.outputs or readers.get(node.output, set()) - inside
+        )
+        body, reads = _kernel(graph, parts, outputs, recipes)
+        tasks.append(_Task(outputs[0], backends[group[0]], body, reads, outputs))
+    return tasks
+
+
+def _edges(nodes: Sequence[Node], tasks: Sequence[_Task], views: Views) -> list[tuple[int, int]]:
+    """Which tasks need what which have made, through all views."""
+    writers: dict[str, tuple[int, ...]] = {
+        name: (number,) for number, task in enumerate(tasks) for name in task.writes
+    }
+    for node in nodes:
+        if node.output not in views.nodes:
+            continue
+        parts = [
+            views.copies.get((node.output, number), name) for number, name in enumerate(node.inputs)
+        ]
+        found = (one for name in parts for one in writers.get(name, ()))
+        writers[node.output] = tuple(dict.fromkeys(found))
+    return sorted(
+        {
+            (writer, number)
+            for number, task in enumerate(tasks)
+            for name in task.reads
+            for writer in writers.get(name, ())
+        }
+    )
+
+
+# ** memory **
+
+
+def _used_constants(
+    graph: Graph, tasks: Sequence[_Task], recipes: Mapping[str, Recipe]
+) -> dict[str, Recipe]:
+    """Those that a launch, an output or another recipe needs, in their order."""
+    needed = {*graph.outputs, *(name for task in tasks for name in task.reads)}
+    for name in reversed(list(recipes)):
+        recipe = recipes[name]
+        if name in needed and isinstance(recipe, Computed):
+            needed.update(recipe.operands)
+    return {name: recipe for name, recipe in recipes.items() if name in needed}
+
+
+def _buffers(
+    graph: Graph,
+    tasks: Sequence[_Task],
+    views: Views,
+    constants: Mapping[str, Recipe],
+    dims: Mapping[str, tuple[int, ...]],
+) -> tuple[Buffer, ...]:
+    """All that is read or written, and the memory that it lies in; without places as yet."""
+    producer = {node.output: node for node in graph.nodes}
+    parts = {name: place for place, name in views.copies.items()}
+    inputs = [name for name in graph.inputs if name in dims and name not in constants]
+    names = dict.fromkeys(inputs)
+    names.update(dict.fromkeys(constants))
+    names.update(dict.fromkeys(n for task in tasks for n in (*task.reads, *task.writes)))
+    names.update(dict.fromkeys(graph.outputs))
+    taken = set(names)
+    names.update(dict.fromkeys(views.layouts[n].root for n in taken if n not in parts))
+    names.update(dict.fromkeys(views.layouts[value].root for value, _ in parts.values()))
+    buffers = []
+    for name in names:
+        if name in parts:
+            value, number = parts[name]
+            node, layout = producer[value], views.layouts[value]
+            axis = node.attr("axis")
+            begin = sum(dims[one][axis] for one in node.inputs[:number])
+            layout = Layout(
+                layout.root, layout.offset + begin * layout.strides[axis], layout.strides
+            )
+            type_, extents = _type(graph, value), dims[node.inputs[number]]
+        else:
+            layout, type_, extents = views.layouts[name], _type(graph, name), dims[name]
+        strides = layout.strides if extents else dense_strides(extents)
+        one = Buffer(name, type_.dtype, extents, strides)
+        if layout.root != name:
+            one = replace(one, base=layout.root, offset=layout.offset * one.itemsize)
+        buffers.append(one)
+    # A view of nothing has no place in what may be nothing itself.
+    return tuple(replace(b, offset=0) if 0 in b.dims else b for b in buffers)
+
+
+def _with_memory(plan: Plan, launchers: Mapping[str, Launcher]) -> Plan:
+    """The plan with offsets of buffers and workspaces."""
+    order = happens_before(plan)
+    uses: dict[str, list[int]] = {
+        b.name: [] for b in plan.buffers if not b.base and b.name not in plan.constants
+    }
+    sizes = [launchers[one.backend].workspace_bytes(one, plan.buffer_of) for one in plan.launches]
+    for number, launch in enumerate(plan.launches):
+        for name in (*launch.reads, *launch.writes):
+            root = plan.root_of(name).name
+            if root in uses and (not uses[root] or uses[root][-1] != number):
+                uses[root].append(number)
+    starts = {port.buffer for port in plan.inputs}
+    ends = {plan.root_of(port.buffer).name for port in plan.outputs}
+    values = [
+        Value(plan.buffer_of[name].span_bytes, tuple(used), name in starts, name in ends)
+        for name, used in uses.items()
+    ]
+    values += [Value(size, (number,)) for number, size in enumerate(sizes) if size]
+    arena = arrange(values, order)
+    offset_of = dict(zip(uses, arena.offsets, strict=False))
+    spaces = iter(arena.offsets[len(uses) :])
+    launches = [
+        replace(launch, workspace=Workspace(next(spaces), size)) if size else launch
+        for launch, size in zip(plan.launches, sizes, strict=True)
+    ]
+    return replace(
+        plan,
+        buffers=tuple(
+            replace(b, offset=offset_of[b.name]) if b.name in offset_of else b for b in plan.buffers
+        ),
+        launches=tuple(launches),
+        arena_bytes=arena.size_bytes,
+        lower_bound_bytes=arena.lower_bound_bytes,
+    )

@@ -1,0 +1,137 @@
+"""Random graphs as plans: on any streams and backends they compute what the graph does.
+
+And plans that somebody changed: refused, shown to be harmless, or noticed in an output.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.plans import mixed, tensors_of, workspace_bytes
+from eqsat_opt import zoo
+from eqsat_opt.ir import import_model, load_model
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.stored_tensors import stored_tensors
+from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.devices.host import HostDevice
+from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.inputs import random_inputs
+from eqsat_opt.runtime.plan.constants import make_constants
+from eqsat_opt.runtime.plan.files import plan_from_json, plan_text
+from eqsat_opt.runtime.plan.interpreter import interpret
+from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.testing.graphs import evaluate, typed_graphs
+from eqsat_opt.testing.plans import MUTATIONS, branching_graph, judge, mutants, provenance
+
+LAUNCHERS = {name: load_launcher(name) for name in ("numpy", "ort")}
+TOLERANCE = 2e-4  # of the maximum: sums of a few hundred float32 products
+
+
+def check(graph: Graph, seed: int, streams: int, orders: int) -> None:
+    """The plan of a graph, by the interpreter in several orders and on the host."""
+    tensors = tensors_of(graph)
+    plan = make_plan(graph, tensors, mixed(seed), streams=streams)
+    assert plan_from_json(json.loads(plan_text(plan))) == plan
+    constants = make_constants(plan, tensors)
+    draw = np.random.default_rng(seed)
+    feeds = {
+        port.name: draw.standard_normal(plan.buffer_of[port.buffer].dims).astype(np.float32)
+        for port in plan.inputs
+    }
+    wanted = evaluate(graph, {name: value.astype(np.float64) for name, value in feeds.items()})
+    meant = interpret(plan, constants, feeds)
+    executable = Executable(plan, constants, HostDevice(), LAUNCHERS)
+    found, again = executable.run(feeds), executable.run(feeds)
+    for port, want, got, twice in zip(plan.outputs, wanted, found, again, strict=True):
+        limit = TOLERANCE * np.abs(want).max(initial=1e-30)
+        assert np.abs(got - want).max(initial=0) <= limit
+        assert np.abs(meant[port.name] - want).max(initial=0) <= limit
+        assert got.tobytes() == twice.tobytes()
+    origin = provenance(plan)
+    for order in range(orders):
+        other = interpret(plan, constants, feeds, order)
+        assert all(other[name].tobytes() == value.tobytes() for name, value in meant.items())
+        places = provenance(plan, order)
+        assert all(np.array_equal(places[key], tags) for key, tags in origin.items())
+
+
+@settings(max_examples=40)
+@given(typed_graphs(), st.integers(0, 1 << 20), st.integers(1, 4))
+def test_random_graphs(graph: Graph, seed: int, streams: int) -> None:
+    check(graph, seed, streams, orders=3)
+
+
+@pytest.mark.parametrize("streams", [1, 2, 3, 4])
+def test_branching_graphs(streams: int) -> None:
+    for seed in range(4):
+        check(branching_graph(seed), seed, streams, orders=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tens", range(50))
+def test_many_branching_graphs(tens: int) -> None:
+    for seed in range(10 * tens, 10 * tens + 10):
+        check(branching_graph(seed, nodes=30), seed, 1 + seed % 4, orders=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["numpy", "ort", "mixed"])
+@pytest.mark.parametrize("name", zoo.names())
+def test_models_of_the_zoo(name: str, backend: str) -> None:
+    model = zoo.build(name, scale="tiny")
+    graph, tensors = import_model(load_model(model)), stored_tensors(model)
+    choose = mixed(0) if backend == "mixed" else lambda node: backend
+    plan = make_plan(graph, tensors, choose, streams=3)
+    constants = make_constants(plan, tensors)
+    feeds = random_inputs(model, 0)
+    executable = Executable(plan, constants, HostDevice(), LAUNCHERS)
+    wanted = OrtSession(model, OrtOptions(threads=1)).run(feeds)
+    meant = interpret(plan, constants, feeds)
+    results = zip(executable.output_names, wanted, executable.run(feeds), strict=True)
+    for output, want, got in results:
+        limit = TOLERANCE * np.abs(want).max(initial=1e-30)
+        assert np.abs(got - want).max(initial=0) <= limit
+        assert np.abs(meant[output] - want).max(initial=0) <= limit
+    for seed in range(20):
+        other = interpret(plan, constants, feeds, seed)
+        assert all(other[one].tobytes() == value.tobytes() for one, value in meant.items())
+
+
+def test_mutants_are_noticed() -> None:
+    """`python -m benchmarks.plans mutants` does so for as many as wanted."""
+    found: Counter[tuple[str, str]] = Counter()
+    for seed in range(6):
+        graph = branching_graph(seed)
+        plan = make_plan(graph, tensors_of(graph), mixed(seed), streams=1 + seed % 4)
+        constants = make_constants(plan, tensors_of(graph))
+        draw = np.random.default_rng(seed)
+        feeds = [
+            {
+                port.name: draw.standard_normal(plan.buffer_of[port.buffer].dims).astype("f4")
+                for port in plan.inputs
+            }
+            for _ in range(2)
+        ]
+        for kind, mutant in mutants(plan, 4 * len(MUTATIONS), seed):
+            verdict = judge(plan, mutant, constants, feeds, workspace_bytes)
+            assert verdict != "missed", f"{kind}, graph {seed}"
+            found[kind, verdict] += 1
+    assert {kind for kind, _ in found} == MUTATIONS.keys()
+    assert {verdict for _, verdict in found} == {"refused", "harmless", "changes an output"}
+
+
+def test_a_judge_that_sees_nothing_would_say_so() -> None:
+    """Provenance tells plans apart, and what it does not see the outputs do."""
+    graph = branching_graph(1)
+    plan = make_plan(graph, tensors_of(graph), lambda node: "numpy")
+    other = make_plan(branching_graph(2), tensors_of(branching_graph(2)), lambda node: "numpy")
+    assert provenance(plan).keys() != provenance(other).keys()
+    tags = np.concatenate(list(provenance(plan).values()))
+    assert (tags >= 0).all()  # nothing is read that nobody has written
