@@ -165,7 +165,7 @@ def _error(side: Any, **values: float) -> float:
     given = {name: np.array([values.get(name, 1.0)]) for name in "xyz"}
     bindings = Bindings({name: TensorType("float32", (1,)) for name in given})
     sides = program(one, bindings, "float32")
-    (left, _), _ = bounded_results(sides, [given], "float32", roundoff=_UNIT)
+    (((left, _), _),) = bounded_results(sides, [given], "float32", roundoffs=[_UNIT])
     return float(left.error[0, 0])
 
 

@@ -198,8 +198,7 @@ def _promised(
     info = np.finfo(dtype)
     roundoff = float(info.eps) / 2
     values = [one.values for one in draws]
-    bounded = bounded_results(sides, values, dtype, roundoff=roundoff)
-    vanished = bounded_results(sides, values, dtype, roundoff=0.0)
+    bounded, vanished = bounded_results(sides, values, dtype, roundoffs=(roundoff, 0.0))
     promised = []
     for (left, right), (_, tiny) in zip(bounded, vanished, strict=True):
         error = left.error + tiny.error + roundoff * np.abs(left.value)

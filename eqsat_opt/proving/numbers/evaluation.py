@@ -14,7 +14,7 @@ import numpy.typing as npt
 from eqsat_opt.ir.ops import Array, AttrMap, Domain, get_op
 from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
 from eqsat_opt.ir.types import FLOATS, numpy_dtype
-from eqsat_opt.proving.numbers.draws import beside, drawn, mingled
+from eqsat_opt.proving.numbers.draws import beside, drawn, generator, mingled
 from eqsat_opt.proving.numbers.rationals import RationalDomain
 from eqsat_opt.proving.numbers.twofield import ORDER, TwoFieldDomain
 from eqsat_opt.rules.bindings import Bindings, operator
@@ -185,7 +185,7 @@ class IntegerNumbers:
 
         Some are beside literals or at the ends of the type.
         """
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         near = [round(number) for number in beside(self.literals) if abs(number) < _INT32]
         values = {}
         for name, type_ in bindings.types.items():
