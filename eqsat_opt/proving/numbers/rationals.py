@@ -9,8 +9,7 @@ exponential is positive and increasing, a hyperbolic tangent odd, increasing and
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -24,7 +23,6 @@ from eqsat_opt.proving.numbers.shapes import SHAPED
 __all__ = ["EXACT", "RationalDomain"]
 
 _INFINITE = float("inf")
-_BEYOND = 1 << 62
 _CAST = "Cast"
 _EXACT_IN_ALL = 256
 """Integers up to this are exact in bfloat16."""
@@ -109,17 +107,7 @@ class RationalDomain:
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """Greatest element over ``axes``, which are kept."""
-        numbers = a.ravel().tolist()
-        keys = _keys(numbers)
-        if keys is None:
-            return np.asarray(np.max(a, axis=axes, keepdims=True), dtype=object)
-        # The windows of a pool have each number many times, and to compare fractions is slow.
-        keyed = np.array([keys[id(x)] for x in numbers], np.int64).reshape(a.shape)
-        greatest = np.max(keyed, axis=axes, keepdims=True)
-        of_key = {keys[id(x)]: x for x in numbers}
-        result = np.empty(greatest.size, dtype=object)
-        result[:] = [of_key[key] for key in greatest.ravel().tolist()]
-        return result.reshape(greatest.shape)
+        return np.asarray(np.max(a, axis=axes, keepdims=True), dtype=object)
 
     def where(self, condition: Array, a: Array, b: Array) -> Array:
         """``a`` where the condition holds, else ``b``."""
@@ -148,32 +136,6 @@ class RationalDomain:
 def _map(function: Callable[..., Any], *operands: Array) -> Array:
     """Elementwise."""
     return np.asarray(np.frompyfunc(function, len(operands), 1)(*operands), dtype=object)
-
-
-def _keys(numbers: Sequence[Any]) -> dict[int, int] | None:
-    """Integers in the order of some numbers, by the identity of each; ``None`` where none help.
-
-    That is where no number is a fraction, or one is too large, not a number or of another type.
-    """
-    distinct = {id(x): x for x in numbers}
-    fractions = [x for x in distinct.values() if type(x) is Fraction]
-    if not fractions:
-        return None
-    common = math.lcm(*(x.denominator for x in fractions))
-    keys: dict[int, int] = {}
-    for name, x in distinct.items():
-        if type(x) is Fraction:
-            key = x.numerator * (common // x.denominator)
-        elif type(x) is int:
-            key = x * common
-        elif type(x) is float and abs(x) == _INFINITE:
-            key = _BEYOND if x > 0 else -_BEYOND
-        else:
-            return None
-        if abs(key) >= _BEYOND and type(x) is not float:
-            return None
-        keys[name] = key
-    return keys
 
 
 def _inverse(y: Any) -> Any:

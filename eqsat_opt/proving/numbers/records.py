@@ -88,11 +88,9 @@ class Records:
 
     def _empty(self, capacity: int) -> Bounded:
         shape = capacity, self._draws
-        numbers, truths = (
-            (np.empty(shape) for _ in range(5)),
-            (np.empty(shape, bool), np.empty(shape, bool)),
-        )
-        return Bounded(*numbers, *truths)
+        value, error, terms, total, largest = (np.empty(shape) for _ in range(5))
+        left, spread = np.empty(shape, bool), np.empty(shape, bool)
+        return Bounded(value, error, terms, total, largest=largest, left=left, spread=spread)
 
     def _grow(self, count: int) -> None:
         """Make room for so many records in all."""
