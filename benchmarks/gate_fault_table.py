@@ -243,6 +243,8 @@ _LEVEL_1: dict[str, _Edits] = {
         ("value=x.value + sign * y.value, error=x.error + y.error, terms=x.terms + y.terms",
          "value=x.value + sign * y.value, error=x.error + y.error, terms=x.terms"),
         ("_times(x.value, dy) + _times(y.value, dx)", "_times(x.value, dy)"),
+        ("np.repeat(np.asarray(roundoffs, np.float64), len(draws))",
+         "np.tile(np.asarray(roundoffs, np.float64), len(draws))"),
     ),
     "checks.classes": (
         ("suspects.append((one, roots))", "pass"),
@@ -276,6 +278,7 @@ _LEVEL_1: dict[str, _Edits] = {
     "numbers.draws": (
         ("rng.integers(0, 2, shape).astype(bool)", "rng.integers(0, 1, shape).astype(bool)"),
         ("for d in (-1.0, -0.5, 0.0, 0.5, 1.0)]", "for d in (0.0,)]"),
+        ("_LOCAL.bits.state = _state(seed)", "_state(seed)"),
     ),
     "typing.element_types": (
         ("_require(term.args[number], dtype, found)", "_require(term.args[0], dtype, found)"),
@@ -294,6 +297,7 @@ _LEVEL_1: dict[str, _Edits] = {
     ),
     "numbers.evaluation": (
         ("places[key] = len(steps)\n", "places[key] = 0\n"),
+        ("np.asarray(a * common)", "np.asarray(a)"),
         ("close = finite & (np.abs(left - right) <= _TOLERANCE * scale)", "close = finite"),
     ),
     "checks.exact": (
@@ -330,6 +334,8 @@ _LEVEL_1: dict[str, _Edits] = {
     ),
     "checks.methods": (
         ("if not chosen and not operators & _ORDERED", "if not operators & set()"),
+        ('"float" in op.attrs.values() or ', ""),
+        ('"order" in op.traits or op.keeps_elements', "True"),
     ),
     "typing.derived_schemes": (
         ("_RANKS = 4", "_RANKS = 1"),

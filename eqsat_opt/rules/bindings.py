@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from eqsat_opt.ir.dims import SymDim, floor_div
 from eqsat_opt.ir.graph import Attrs
 from eqsat_opt.ir.ops import AttrKind, IllTyped, get_op
 from eqsat_opt.ir.types import FLOATS, TensorType
-from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var
+from eqsat_opt.rules.term import MAP, Apply, AttrPattern, Condition, Expr, Term, Var, parts
 
 __all__ = [
     "REFUSED",
@@ -84,29 +84,49 @@ def size(expression: Any, bindings: Bindings) -> Any:
     Raises:
         Undefined: where it has none.
     """
-    if not isinstance(expression, Expr):
-        return expression
-    args = expression.args
-    match expression.kind:
+    return _reader(expression)(bindings) if isinstance(expression, Expr) else expression
+
+
+_Reader = Callable[["Bindings"], Any]
+
+
+@lru_cache(maxsize=1 << 13)
+def _reader(expression: Expr) -> _Reader:
+    """What computes an expression, which is looked at once and read at many instances."""
+    kind, args = expression.kind, expression.args
+    first = args[0]
+    match kind:
         case "literal":
-            return args[0]
+            return lambda _bindings: first
         case "attr":
-            if args[0] not in bindings.attrs:
-                raise Undefined(f"{args[0]} is unbound")
-            return bindings.attrs[args[0]]
+            return partial(_attribute, first)
         case "rank":
-            return len(_shape(args[0], bindings))
+            return lambda bindings: len(_shape(first, bindings))
         case "dtype":
-            return _type(args[0], bindings).dtype
+            return lambda bindings: _type(first, bindings).dtype
         case "dim":
-            return _lookup(_shape(args[0], bindings), size(args[1], bindings))
-        case "item":
-            return _lookup(size(args[0], bindings), size(args[1], bindings))
+            at = _operand(args[1])
+            return lambda bindings: _lookup(_shape(first, bindings), at(bindings))
+    left = _operand(first)
+    match kind:
         case "sqrt":
-            return _root(size(args[0], bindings))
+            return lambda bindings: _root(left(bindings))
         case "real":
-            return _float(size(args[0], bindings))
-    return _computed(expression.kind, *(size(arg, bindings) for arg in args))
+            return lambda bindings: _float(left(bindings))
+    right = _operand(args[1])
+    if kind == "item":
+        return lambda bindings: _lookup(left(bindings), right(bindings))
+    return lambda bindings: _computed(kind, left(bindings), right(bindings))
+
+
+def _operand(value: Any) -> _Reader:
+    return _reader(value) if isinstance(value, Expr) else lambda _bindings: value
+
+
+def _attribute(name: str, bindings: Bindings) -> Any:
+    if name not in bindings.attrs:
+        raise Undefined(f"{name} is unbound")
+    return bindings.attrs[name]
 
 
 def _computed(kind: str, left: Any, right: Any) -> Any:
@@ -251,15 +271,33 @@ def bind_attr(pattern: AttrPattern, value: Any, bindings: Bindings) -> bool:
         return False
 
 
-def _attr_value(pattern: AttrPattern, kind: AttrKind, bindings: Bindings) -> Any:
-    if isinstance(pattern, tuple):
-        return tuple(_attr_value(part, "int", bindings) for part in pattern)
-    value = size(pattern, bindings)
-    if kind == "float":
-        return _float(value)
+def _whole(read: _Reader, bindings: Bindings) -> Any:
+    value = read(bindings)
     if isinstance(value, float):
         raise Undefined(f"{value} is not a whole number")
     return value
+
+
+def _attribute_reader(pattern: AttrPattern, kind: AttrKind) -> _Reader:
+    if isinstance(pattern, tuple):
+        each = [partial(_whole, _reader(part)) for part in pattern]
+        return lambda bindings: tuple([read(bindings) for read in each])
+    read = _reader(pattern)
+    return (lambda bindings: _float(read(bindings))) if kind == "float" else partial(_whole, read)
+
+
+@lru_cache(maxsize=1 << 12)
+def _attributes(term: Apply) -> tuple[dict[str, Any], tuple[tuple[str, _Reader], ...]]:
+    """The attributes of a pattern node: the values of literals, and what reads the others."""
+    kinds = get_op(term.op).attrs
+    readers = {key: _attribute_reader(value, kinds[key]) for key, value in term.attrs.items()}
+    known = {
+        key: read(Bindings())
+        for key, read in readers.items()
+        if all(part.kind == "literal" for part in parts(term.attrs[key]))
+    }
+    values = {key: known.get(key) for key in readers}
+    return values, tuple((key, read) for key, read in readers.items() if key not in known)
 
 
 def operator(term: Apply, bindings: Bindings) -> tuple[str, dict[str, Any]]:
@@ -272,10 +310,11 @@ def operator(term: Apply, bindings: Bindings) -> tuple[str, dict[str, Any]]:
         function = term.attrs["f"]
         bound: tuple[str, Attrs] = size(function, bindings)
         return bound[0], dict(bound[1])
-    if not term.attrs:
-        return term.op, {}
-    kinds = get_op(term.op).attrs
-    return term.op, {k: _attr_value(v, kinds[k], bindings) for k, v in term.attrs.items()}
+    values, open_ = _attributes(term)
+    attrs = values.copy()
+    for key, read in open_:
+        attrs[key] = read(bindings)
+    return term.op, attrs
 
 
 def type_of(term: Term, bindings: Bindings) -> TensorType:

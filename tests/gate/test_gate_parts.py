@@ -13,6 +13,7 @@ import pytest
 
 from eqsat_opt.errors import CertificateError, RuleRefuted
 from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.ops.domains import FieldDomain
 from eqsat_opt.ir.ops.integers import atom, broadcast, negate, pick, poly, quotient, substitute
 from eqsat_opt.ir.ops.integers import less as below
 from eqsat_opt.ir.ops.polynomials import divide, multiple_of
@@ -41,8 +42,15 @@ from eqsat_opt.proving.gate import certify_exact
 from eqsat_opt.proving.instances.models_z3 import models
 from eqsat_opt.proving.instances.search import empty_instances, find_instances, shrunk_instances
 from eqsat_opt.proving.numbers.designed import designed_values
-from eqsat_opt.proving.numbers.draws import beside, drawn
-from eqsat_opt.proving.numbers.evaluation import FloatNumbers, IntegerNumbers, program
+from eqsat_opt.proving.numbers.draws import beside, drawn, generator
+from eqsat_opt.proving.numbers.evaluation import (
+    FloatNumbers,
+    IntegerNumbers,
+    OrderedNumbers,
+    RationalNumbers,
+    normal_values,
+    program,
+)
 from eqsat_opt.proving.numbers.rationals import RationalDomain
 from eqsat_opt.proving.numbers.reals import DRAWS, RealNumbers, literals
 from eqsat_opt.proving.numbers.shapes import SHAPED
@@ -118,6 +126,72 @@ def test_rationals_are_exact_and_piecewise_functions_the_real_ones() -> None:
         domain.div(_numbers(1), _numbers(0))
 
 
+@rule("right/greatest")
+def _greatest(x: Tensor, y: Tensor, z: Tensor) -> Sides:
+    """Orders and moves elements."""
+    left, right = ops.Max(x, ops.Max(y, z)), ops.Max(ops.Max(x, y), z)
+    return ops.Relu(ops.Transpose(left, perm=(1, 0))), ops.Relu(ops.Transpose(right, perm=(1, 0)))
+
+
+@rule("right/clipped")
+def _clipped(x: Tensor) -> Sides:
+    """The same with numbers of its own."""
+    one = ops.Clip(ops.Relu(x), min=-1.0, max=2.0)
+    return one, one
+
+
+@rule("right/summed")
+def _summed(x: Tensor) -> Sides:
+    """The same with arithmetic."""
+    return ops.Relu(x) + ops.Relu(x), ops.Relu(x) + ops.Relu(x)
+
+
+def _exact(one: Rule) -> type:
+    return {type(kind(0)) for kind in exact_methods(one)}.intersection(_RATIONAL).pop()
+
+
+_RATIONAL = (RationalNumbers, OrderedNumbers)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_orders_are_those_of_the_rationals_over_a_common_denominator(seed: int) -> None:
+    rationals, ordered = RationalNumbers(seed), OrderedNumbers(seed)
+    assert ordered.name == rationals.name
+    for found in (*_points(_greatest, 20)[::4], Bindings({"x": TensorType("float32", ())})):
+        drawn, whole = rationals.draw(found, seed), ordered.draw(found, seed)
+        factors = {w / Fraction(d) for n in drawn for d, w in _pairs(drawn[n], whole[n]) if d}
+        assert len(factors) <= 1
+        if len(found.types) < 3:
+            continue
+        sides = program(_greatest, found, "float64")
+        exact, fast = sides.run(drawn, rationals.domain), sides.run(whole, ordered.domain)
+        for (left, right), (one, other) in zip(exact, fast, strict=True):
+            assert not rationals.wrong(left, right).any()
+            assert {w / Fraction(d) for d, w in _pairs(left, one) if d} <= factors
+            assert np.array_equal(one, other)
+
+
+def _pairs(drawn: Any, whole: Any) -> list[tuple[Any, int]]:
+    assert whole.dtype == np.int64
+    return list(zip(drawn.flat, whole.ravel().tolist(), strict=True))
+
+
+def test_orders_stand_for_rationals_where_nothing_is_computed() -> None:
+    assert _exact(_greatest) is OrderedNumbers
+    assert _exact(_clipped) is RationalNumbers
+    assert _exact(_summed) is RationalNumbers
+
+
+def test_a_function_of_a_field_is_one_of_elements_that_broadcast() -> None:
+    domain = FieldDomain(seed=5)
+    x, y = (domain.random(generator(7), shape) for shape in ((3, 1), (4,)))
+    value = domain.apply("PRelu", {}, x, y)
+    assert np.array_equal(value, domain.apply("PRelu", {}, *np.broadcast_arrays(x, y)))
+    assert len(np.unique(value)) == 12
+    assert domain.apply("PRelu", {}, x[0, 0], y[0]) == value[0, 0]
+    assert not np.array_equal(value, FieldDomain(seed=6).apply("PRelu", {}, x, y))
+
+
 def test_two_fields_hold_the_laws_of_exponentials_and_roots() -> None:
     domain = TwoFieldDomain(seed=3)
     rng = np.random.default_rng(0)
@@ -165,7 +239,7 @@ def _error(side: Any, **values: float) -> float:
     given = {name: np.array([values.get(name, 1.0)]) for name in "xyz"}
     bindings = Bindings({name: TensorType("float32", (1,)) for name in given})
     sides = program(one, bindings, "float32")
-    (left, _), _ = bounded_results(sides, [given], "float32", roundoff=_UNIT)
+    (((left, _), _),) = bounded_results(sides, [given], "float32", roundoffs=[_UNIT])
     return float(left.error[0, 0])
 
 
@@ -184,6 +258,19 @@ def test_errors_of_sums_and_products_are_bounded() -> None:
     assert absorbed == 0.0
 
 
+def test_bounds_of_several_roundoffs_are_those_of_each() -> None:
+    bindings = Bindings({n: TensorType("float32", (30, 20)) for n in "xy"})
+    sides = program(_sum, bindings, "float32")
+    draws = [normal_values(bindings, seed) for seed in range(3)]
+    both = bounded_results(sides, draws, "float32", roundoffs=[_UNIT, 0.0])
+    for roots, roundoff in zip(both, (_UNIT, 0.0), strict=True):
+        (alone,) = bounded_results(sides, draws, "float32", roundoffs=[roundoff])
+        for side, other in zip(roots[0], alone[0], strict=True):
+            assert side.error.shape == (30, 20, 3)
+            assert side.error.any() == (roundoff > 0)
+            assert all(map(np.array_equal, side.parts, other.parts))
+
+
 def test_sums_in_order_differ_by_their_order() -> None:
     domain = InOrderDomain()
     values = np.array([1e8, 1.0, -1e8, 1.0], np.float32)
@@ -197,6 +284,15 @@ def test_sums_in_order_differ_by_their_order() -> None:
 
 
 # What is drawn -----------------------------------------------------------------------------------
+
+
+def test_a_generator_starts_again_as_a_new_one() -> None:
+    for seed in (3, 5, 3):
+        # Numbers of half a word leave the other half behind, which is part of the state.
+        half = generator(seed).integers(0, 9, 3, np.int32)
+        assert np.array_equal(half, np.random.default_rng(seed).integers(0, 9, 3, np.int32))
+        normal = generator(seed).standard_normal(4)
+        assert np.array_equal(normal, np.random.default_rng(seed).standard_normal(4))
 
 
 def test_operands_are_drawn_by_type() -> None:

@@ -237,7 +237,7 @@ def _bound(terms: tuple[float, ...], *more: Step) -> float:
     place = len(steps) - 1
     values = {name: np.array([term], np.float32) for name, term in zip(names, terms, strict=True)}
     program = Program(tuple(steps), len(steps), ((place, place),))
-    ((left, _),) = bounded_results(program, [values], "float32", roundoff=2.0**-24)
+    (((left, _),),) = bounded_results(program, [values], "float32", roundoffs=[2.0**-24])
     return float(left.error[0, 0]) / 2.0**-24
 
 

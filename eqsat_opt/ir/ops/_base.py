@@ -277,7 +277,11 @@ def padded(x: Array, widths: Sequence[tuple[int, int]], fill: Any = 0) -> Array:
     if not any(map(any, widths)):
         return x
     sizes = [sum(width) + size for width, size in zip(widths, x.shape, strict=True)]
-    result = np.full(sizes, fill, x.dtype)
+    if type(fill) is int and fill == 0:
+        result = np.zeros(sizes, x.dtype)
+    else:
+        result = np.empty(sizes, x.dtype)
+        result[...] = fill
     inside = zip(widths, x.shape, strict=True)
     result[tuple(slice(before, before + size) for (before, _), size in inside)] = x
     return result

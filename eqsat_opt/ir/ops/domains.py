@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -196,11 +197,9 @@ class FieldDomain:
 
     def apply(self, function: str, attrs: AttrMap, *operands: Array) -> Array:
         """A random function of the operands, keyed by name, attributes and seed."""
-        text = f"{function}{sorted(attrs.items())}{self.seed}"
-        key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
-        mixed: Any = np.uint64(key)
-        for operand in np.broadcast_arrays(*operands):
-            mixed = _mix(mixed ^ operand.astype(np.uint64))
+        mixed: Any = _key(f"{function}{sorted(attrs.items())}{self.seed}")
+        for operand in operands:
+            mixed = _mix(np.asarray(mixed ^ operand.astype(np.uint64)))
         return np.asarray(mixed % np.uint64(self.prime)).astype(np.int64)
 
     def constant(self, value: float, like: Array) -> Array:
@@ -211,9 +210,20 @@ class FieldDomain:
         return np.asarray(numerator * pow(denominator, -1, self.prime) % self.prime, dtype=np.int64)
 
 
-def _mix(x: Any) -> Any:
-    """The finaliser of splitmix64 (Steele et al. 2014)."""
-    with np.errstate(over="ignore"):
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
+@lru_cache(maxsize=1024)
+def _key(text: str) -> np.uint64:
+    digest = hashlib.blake2b(text.encode(), digest_size=7).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
+
+
+_SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
+_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def _mix(x: Array) -> Array:
+    """The finaliser of splitmix64 (Steele et al. 2014), in place."""
+    shifted = np.empty_like(x)
+    for shift, factor in zip(_SHIFTS, _FACTORS, strict=False):
+        np.bitwise_xor(x, np.right_shift(x, shift, out=shifted), out=x)
+        np.multiply(x, factor, out=x)
+    return np.bitwise_xor(x, np.right_shift(x, _SHIFTS[-1], out=shifted), out=x)

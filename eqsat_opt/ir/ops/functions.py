@@ -19,6 +19,9 @@ from eqsat_opt.ir.ops._base import Array, AttrKind, AttrMap, ExactFn, Trait, tra
 
 __all__ = ["FUNCTIONS", "ScalarFunction"]
 
+_ERF, _ERFC = np.frompyfunc(math.erf, 1, 1), np.frompyfunc(math.erfc, 1, 1)
+"""Exact to the last bits; they are only taken of small tensors."""
+
 
 @dataclass(frozen=True)
 class ScalarFunction:
@@ -61,8 +64,8 @@ def _gelu(x: Array, approximate: str) -> Array:
         # (1 + tanh(z)) / 2 = sigmoid(2 z), which cancels nowhere.
         return x * _sigmoid(2.0 * math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3))
     # 1 + erf(y) = erfc(-y), which does not cancel where erf is near -1.
-    tail = np.vectorize(math.erfc, otypes=[np.float64])
-    return np.asarray(0.5 * x * tail(x.astype(np.float64) / -math.sqrt(2.0)))
+    tail = np.asarray(_ERFC(x.astype(np.float64) / -math.sqrt(2.0)), np.float64)
+    return np.asarray(0.5 * x * tail)
 
 
 def _celu(x: Array, alpha: float) -> Array:
@@ -121,8 +124,7 @@ FUNCTIONS: dict[str, ScalarFunction] = {
     "Cos": ScalarFunction(lambda x, _a: np.cos(x), since=7),
     "Tanh": ScalarFunction(lambda x, _a: np.tanh(x), flops=10),
     "Erf": ScalarFunction(
-        # math.erf is exact to the last bits; vectorised calls are only made on small tensors.
-        lambda x, _a: np.vectorize(math.erf, otypes=[np.float64])(x),
+        lambda x, _a: np.asarray(_ERF(x), np.float64),
         since=9, flops=10, on_integers=True,
     ),
     "Sigmoid": ScalarFunction(lambda x, _a: _sigmoid(x), flops=10, traits=_VANISHING),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -76,10 +77,25 @@ def _max_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Arra
 
 def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
-    axes, n_axes = _kernel_axes(x), x.ndim - 2
+    axes = _kernel_axes(x)
     total = domain.sum(window_view(x, attrs["kernel"], attrs, 0), axes)
     total = total.reshape(total.shape[: axes[0]])
-    inside = np.ones((1, 1, *x.shape[2:]), dtype=np.int64)
+    count = _counted(x.shape[2:], total.shape[2:], tuple(attrs.items()))
+    if domain.name == "float":
+        return domain.div(total, np.maximum(count, 1).astype(x.dtype))
+    return domain.div(total, np.broadcast_to(count, total.shape).astype(x.dtype))
+
+
+@lru_cache(maxsize=8)
+def _counted(
+    plane: tuple[int, ...], positions: tuple[int, ...], named: tuple[tuple[str, Any], ...]
+) -> Array:
+    """How many elements of a plane, with what counts of its padding, each window has.
+
+    Remembered because verification evaluates a pool at many values one after the other.
+    """
+    attrs, n_axes = dict(named), len(plane)
+    inside = np.ones((1, 1, *plane), dtype=np.int64)
     if attrs["count_include_pad"]:
         # Padding counts, what ceil mode adds beyond it does not.
         widths = [
@@ -90,7 +106,6 @@ def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> 
         inside = padded(inside, widths, 1)
         beyond = {**attrs, "pads": (0,) * 2 * n_axes}
         if attrs["ceil"]:
-            positions: tuple[int, ...] = total.shape[2:]
             need = [
                 (position - 1) * attrs["strides"][i]
                 + attrs["dilations"][i] * (attrs["kernel"][i] - 1)
@@ -105,14 +120,10 @@ def _average_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> 
             inside = padded(inside, widths)
             beyond = {**beyond, "ceil": 0}
         count = window_view(inside, attrs["kernel"], beyond, 0)
-        shape: tuple[int, ...] = total.shape
-        count = count[tuple(slice(n) if i > 1 else slice(None) for i, n in enumerate(shape))]
+        count = count[(slice(None), slice(None), *(slice(n) for n in positions))]
     else:
         count = window_view(inside, attrs["kernel"], attrs, 0)
-    count = count.sum(axis=axes)
-    if domain.name == "float":
-        return domain.div(total, np.maximum(count, 1).astype(x.dtype))
-    return domain.div(total, np.broadcast_to(count, total.shape).astype(x.dtype))
+    return np.asarray(count.sum(axis=_kernel_axes(inside)))
 
 
 _pool = partial(

@@ -9,8 +9,10 @@ them in every order, which is what masks rely on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -35,8 +37,8 @@ class _BoundedDomain(Records):
 
     name = "float"
 
-    def __init__(self, dtype: str, roundoff: float, draws: int) -> None:
-        super().__init__(dtype, draws)
+    def __init__(self, dtype: str, roundoff: Rows) -> None:
+        super().__init__(dtype, len(roundoff))
         info = np.finfo(dtype)
         self._roundoff = roundoff
         self._most = float(info.max)
@@ -263,7 +265,8 @@ class _BoundedDomain(Records):
         axes = tuple(attrs["axes"])
         value = np.prod(x.value, axis=axes, keepdims=True)
         relative = (self.closed(x) / np.abs(x.value)).sum(axis=axes, keepdims=True)
-        error = np.abs(value) * (relative + self._roundoff * x.value.size)
+        factors = math.prod(x.value.shape[axis] for axis in axes)
+        error = np.abs(value) * (relative + self._roundoff * factors)
         left = np.any(x.left, axis=axes, keepdims=True)
         finite = np.where(np.all(np.isfinite(x.value), axis=axes, keepdims=True), 0.0, np.nan)
         spread = ~np.all(np.isfinite(x.value), axis=axes, keepdims=True)
@@ -297,16 +300,24 @@ def _times(a: Array, b: Array) -> Rows:
 
 
 def bounded_results(
-    sides: Program, draws: Sequence[Values], dtype: str, *, roundoff: float
-) -> list[tuple[Bounded, Bounded]]:
+    sides: Program, draws: Sequence[Values], dtype: str, *, roundoffs: Sequence[float]
+) -> list[list[tuple[Bounded, Bounded]]]:
     """Left and right value of every root, one column per draw, with their bounds closed.
 
-    With a `roundoff` of 0 nothing counts but what is too small for the type.
+    Args:
+        sides: both sides of a rule at an instance.
+        draws: values of the operands.
+        dtype: element type of the arithmetic.
+        roundoffs: of it; 0 counts nothing but what is too small for the type.
+
+    Returns:
+        The roots for each roundoff.
     """
-    domain = _BoundedDomain(dtype, roundoff, len(draws))
+    domain = _BoundedDomain(dtype, np.repeat(np.asarray(roundoffs, np.float64), len(draws)))
     given: dict[str, Array] = {}
     for name in draws[0]:
-        stacked = np.stack([np.asarray(draw[name], np.float64) for draw in draws], axis=-1)
+        once = [np.asarray(draw[name], np.float64) for draw in draws]
+        stacked = np.stack(once * len(roundoffs), axis=-1)
         given[name] = domain.stored(domain.exactly(stacked), stacked.shape[:-1])
     made: list[Array] = []
 
@@ -322,4 +333,12 @@ def bounded_results(
         for step in sides.steps:
             operands = [of(key) for key in step.operands]
             made.append(domain.step(step, operands))
-        return [(result(left), result(right)) for left, right in sides.roots]
+        roots = [(result(left), result(right)) for left, right in sides.roots]
+    columns = [slice(i, i + len(draws)) for i in range(0, len(draws) * len(roundoffs), len(draws))]
+    return [
+        [
+            (left.map(itemgetter((..., some))), right.map(itemgetter((..., some))))
+            for left, right in roots
+        ]
+        for some in columns
+    ]

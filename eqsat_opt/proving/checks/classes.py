@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 import numpy as np
@@ -100,17 +100,38 @@ def _points(rule: Rule, seed: int, dtype: str, max_points: int) -> list[Found]:
     return varied(_small(rule, seed, max_points), _KEPT[dtype])
 
 
+@dataclass(frozen=True)
+class _Case:
+    """An instance of a rule, with its operands, which several classes are tried on."""
+
+    rule: Rule
+    found: Found
+    dtype: str
+    seed: int
+
+    @cached_property
+    def sides(self) -> Program:
+        return program(self.rule, self.found, self.dtype)
+
+    @cached_property
+    def draws(self) -> list[Designed]:
+        return [*designed_values(self.found, self.dtype, self.seed, literals(self.rule))]
+
+
+@lru_cache(maxsize=4)
+def _cases(rule: Rule, seed: int, dtype: str, max_points: int) -> list[_Case]:
+    points = _points(rule, seed, dtype, max_points)
+    return [_Case(rule, found, dtype, seed) for found in points]
+
+
 def breach(
     rule: Rule, numerics: Numerics, *, seed: int = 0, max_points: int = USUAL_POINTS
 ) -> Breach | None:
     """The smallest of some instances at which a directed rule breaks what a class promises."""
-    numbers = literals(rule)
     with np.errstate(all="ignore"):
         for dtype in DTYPES:
-            for found in _points(rule, seed, dtype, max_points):
-                sides = program(rule, found, dtype)
-                draws = list(designed_values(found, dtype, seed, numbers))
-                for one in _breaches(sides, draws, dtype, numerics, found=found):
+            for case in _cases(rule, seed, dtype, max_points):
+                for one in _breaches(case.sides, case.draws, dtype, numerics, found=case.found):
                     return one
     return None
 
@@ -191,8 +212,7 @@ def _promised(
     info = np.finfo(dtype)
     roundoff = float(info.eps) / 2
     values = [one.values for one in draws]
-    bounded = bounded_results(sides, values, dtype, roundoff=roundoff)
-    vanished = bounded_results(sides, values, dtype, roundoff=0.0)
+    bounded, vanished = bounded_results(sides, values, dtype, roundoffs=(roundoff, 0.0))
     promised = []
     for (left, right), (_, tiny) in zip(bounded, vanished, strict=True):
         error = left.error + tiny.error + roundoff * np.abs(left.value)

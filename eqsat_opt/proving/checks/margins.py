@@ -47,10 +47,11 @@ def first_moved(rule: Rule, points: Sequence[Found], seed: int) -> Wrong | None:
     some = points[:: max(1, len(points) // _POINTS)]
     long = long_instances(rule, points[:: max(1, len(points) // _STRETCHED)], _LONG)
     for point in (*some, *islice(long, _MOST_LONG)):
+        drawn = [*_drawn(point, seed)]  # constants are attributes, of which values do not depend
         for condition in near:
             for found in _within(rule, condition, point):
                 both = program(rule, found, RealNumbers.dtype)
-                for numbers, values in _drawn(found, seed):
+                for numbers, values in drawn:
                     if _moves(both, numbers, values, condition.args[2]):
                         return found, numbers, values
     return None

@@ -11,6 +11,7 @@ from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.proving.numbers.evaluation import (
     FieldNumbers,
     Numbers,
+    OrderedNumbers,
     RationalNumbers,
     TwoFieldNumbers,
 )
@@ -51,7 +52,8 @@ def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
     methods: list[Callable[[int], Numbers]] = []
     if not chosen and not operators & _ORDERED:
         methods.append(FieldNumbers)
-    rational = partial(RationalNumbers, literals=literals(rule))
+    rationals = OrderedNumbers if all(map(_orders_or_moves, operators)) else RationalNumbers
+    rational = partial(rationals, literals=literals(rule))
     if operators & EXACT or _computes_numbers(rule):
         methods.append(rational)
     if operators & HOMOMORPHIC and not chosen and not operators & _EXTREMES:
@@ -60,6 +62,14 @@ def exact_methods(rule: Rule) -> list[Callable[[int], Numbers]]:
     if operators & set(SHAPED) and rational not in methods:
         methods.append(rational)
     return methods
+
+
+def _orders_or_moves(name: str) -> bool:
+    """Whether results are 0 or elements of operands, which order and place choose."""
+    op = OPS.get(name)
+    if op is None or "float" in op.attrs.values() or "sorting" in op.traits:
+        return False
+    return "order" in op.traits or op.keeps_elements
 
 
 def _computes_numbers(rule: Rule) -> bool:

@@ -85,7 +85,7 @@ def designed_values(
 
     def normal(scale: float = 1.0) -> dict[str, Array]:
         values = {n: rng.standard_normal(shape) * scale for n, shape in shapes.items()}
-        return {n: v > 0 if n in truths else v for n, v in values.items()}
+        return {n: v > 0 if n in truths else v for n, v in values.items()} if truths else values
 
     def designed(kind: str, values: Values, **changed: Array) -> Designed:
         drawn = {**values, **changed}

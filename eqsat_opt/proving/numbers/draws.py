@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -12,7 +13,7 @@ from eqsat_opt.ir.ops import Array
 from eqsat_opt.ir.types import FLOATS
 from eqsat_opt.rules.bindings import Bindings
 
-__all__ = ["MOST_INDEX", "Fill", "beside", "drawn", "mingled"]
+__all__ = ["MOST_INDEX", "Fill", "beside", "drawn", "generator", "mingled"]
 
 Fill: TypeAlias = "Callable[[np.random.Generator, tuple[int, ...]], Any]"
 """Numbers of a shape."""
@@ -23,14 +24,31 @@ MOST_INDEX = 12
 
 
 @lru_cache(maxsize=4096)
-def _sequence(seed: int) -> np.random.SeedSequence:
-    """The state of a generator; mixing the bits of a seed takes longer than drawing."""
-    return np.random.SeedSequence(seed)
+def _state(seed: int) -> Any:
+    """Where a generator starts; mixing the bits of a seed takes longer than drawing."""
+    return np.random.PCG64(seed).state
+
+
+class _Local(threading.local):
+    """The generator of a thread, as making one takes longer than drawing, too."""
+
+    def __init__(self) -> None:
+        self.bits = np.random.PCG64(0)
+        self.generator = np.random.Generator(self.bits)
+
+
+_LOCAL = _Local()
+
+
+def generator(seed: int) -> np.random.Generator:
+    """As `numpy.random.default_rng`, until the next call of this function in the same thread."""
+    _LOCAL.bits.state = _state(seed)
+    return _LOCAL.generator
 
 
 def drawn(bindings: Bindings, seed: int, fill: Fill) -> dict[str, Array]:
     """A value for each operand; ``fill`` draws all but truth values and integers beside floats."""
-    rng = np.random.Generator(np.random.PCG64(_sequence(seed)))
+    rng = generator(seed)
     values = {}
     mixed = any(type_.dtype in FLOATS for type_ in bindings.types.values())
     for name, type_ in bindings.types.items():

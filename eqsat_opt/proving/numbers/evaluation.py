@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.ir.ops import Array, AttrMap, Domain, get_op
+from eqsat_opt.ir.ops import OPS, Array, AttrMap, Domain
 from eqsat_opt.ir.ops.domains import FLOAT, FieldDomain
 from eqsat_opt.ir.types import FLOATS, numpy_dtype
-from eqsat_opt.proving.numbers.draws import beside, drawn, mingled
+from eqsat_opt.proving.numbers.draws import beside, drawn, generator, mingled
 from eqsat_opt.proving.numbers.rationals import RationalDomain
 from eqsat_opt.proving.numbers.twofield import ORDER, TwoFieldDomain
 from eqsat_opt.rules.bindings import Bindings, operator
@@ -27,6 +28,7 @@ __all__ = [
     "FloatNumbers",
     "IntegerNumbers",
     "Numbers",
+    "OrderedNumbers",
     "Program",
     "RationalNumbers",
     "Step",
@@ -112,6 +114,27 @@ class RationalNumbers:
 
 
 @dataclass(frozen=True)
+class OrderedNumbers(RationalNumbers):
+    """The same rationals over their common denominator, for operators that order and move them.
+
+    These give a multiple by a positive number for operands that are such multiples, so the verdict
+    is that of the rationals, and machine integers are compared a hundred times as fast.
+    """
+
+    domain = FLOAT  # type: ignore[assignment]  # whose integers are exact
+
+    def draw(self, bindings: Bindings, seed: int) -> Values:
+        """As many times the rationals as their denominators ask for."""
+        drawn = RationalNumbers(self.seed, self.literals).draw(bindings, seed)
+        numbers = [n for a in drawn.values() if a.dtype == object for n in a.flat]
+        common = math.lcm(*(n.denominator for n in numbers))
+        return {
+            name: np.asarray(a * common).astype(np.int64) if a.dtype == object else a
+            for name, a in drawn.items()
+        }
+
+
+@dataclass(frozen=True)
 class TwoFieldNumbers:
     """Two prime fields with exponentials, roots and powers; logarithms in a small one."""
 
@@ -185,7 +208,7 @@ class IntegerNumbers:
 
         Some are beside literals or at the ends of the type.
         """
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         near = [round(number) for number in beside(self.literals) if abs(number) < _INT32]
         values = {}
         for name, type_ in bindings.types.items():
@@ -214,8 +237,7 @@ def _among(values: Array, special: Sequence[int], rng: np.random.Generator) -> A
     return np.where(rng.random(values.shape) < _SPECIAL, chosen, values)
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One operator of a term at an instance.
 
     Attributes:
@@ -250,17 +272,12 @@ class Program:
 
     def sides(self, values: Values, domain: Domain) -> Iterator[list[Array]]:
         """The values of all left sides; then those of the right sides, not evaluated before."""
-        made: list[Array] = []
-
-        def of(key: str | int) -> Array:
-            return made[key] if isinstance(key, int) else values[key]
-
-        parts = self.steps[: self.left], self.steps[self.left :]
-        for side, steps in enumerate(parts):
-            for step in steps:
-                operands = [of(key) for key in step.operands]
-                made.append(get_op(step.op).eval_fn(domain, operands, step.attrs))
-            yield [of(root[side]) for root in self.roots]
+        known: dict[str | int, Array] = dict(values.items())
+        for side, (first, end) in enumerate(((0, self.left), (self.left, len(self.steps)))):
+            for place in range(first, end):
+                op, attrs, operands = self.steps[place]
+                known[place] = OPS[op].eval_fn(domain, [known[key] for key in operands], attrs)
+            yield [known[root[side]] for root in self.roots]
 
 
 def concrete(term: Apply, bindings: Bindings, dtype: str) -> tuple[str, AttrMap]:

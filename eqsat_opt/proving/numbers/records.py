@@ -5,7 +5,8 @@ An array holds codes of records, so operators that move data work on them unchan
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import math
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +20,8 @@ Rows: TypeAlias = npt.NDArray[np.float64]
 """One row per element and one column per draw."""
 _RECORDS = 1 << 40
 """Codes from here on are records; a smaller integer, such as a pad or a count, is that number."""
+_FIRST = 256
+"""Records that there is room for at first."""
 _LOWEST = np.iinfo(np.int64).min
 """The number with which a max pool pads integers."""
 
@@ -45,12 +48,19 @@ class Bounded:
     left: npt.NDArray[np.bool_]
     spread: npt.NDArray[np.bool_]
 
+    @property
+    def parts(self) -> tuple[Array, ...]:
+        """All attributes in order."""
+        return (
+            self.value, self.error, self.terms, self.total, self.largest, self.left, self.spread
+        )  # fmt: skip
+
     def map(self, function: Any) -> Bounded:
         """The same function of every part."""
-        return Bounded(*(function(getattr(self, one.name)) for one in fields(self)))
+        return Bounded(*map(function, self.parts))
 
-    def closed(self, roundoff: float) -> Rows:
-        """Bound of the whole error, now that the sum is read."""
+    def closed(self, roundoff: Rows) -> Rows:
+        """Bound of the whole error, now that the sum is read; a roundoff for each column."""
         once = roundoff * np.abs(self.value)
         often = roundoff * (self.terms - 1.0) * self.total
         rounding = np.where(self.terms <= 1, 0.0, np.where(self.terms == 2, once, often))
@@ -71,18 +81,33 @@ class Records:
         """
         self._dtype = np.dtype(dtype)
         self._draws = draws
-        self._parts: list[Bounded] = []
+        self._table = self._empty(_FIRST)
+        self._codes = np.arange(_FIRST, dtype=np.int64)
         self._count = 0
         self._numbers: dict[int, int] = {}
 
+    def _empty(self, capacity: int) -> Bounded:
+        shape = capacity, self._draws
+        value, error, terms, total, largest = (np.empty(shape) for _ in range(5))
+        left, spread = np.empty(shape, bool), np.empty(shape, bool)
+        return Bounded(value, error, terms, total, largest=largest, left=left, spread=spread)
+
+    def _grow(self, count: int) -> None:
+        """Make room for so many records in all."""
+        larger = self._empty(2 * count)
+        for new, old in zip(larger.parts, self._table.parts, strict=True):
+            new[: self._count] = old[: self._count]
+        self._table, self._codes = larger, np.arange(2 * count, dtype=np.int64)
+
     def stored(self, rows: Bounded, shape: tuple[int, ...]) -> Array:
         """Codes of an array of new records; the draws are the last axis of ``rows``."""
-        flat = rows.map(
-            lambda part: np.broadcast_to(part, (*shape, self._draws)).reshape(-1, self._draws)
-        )
-        start, self._count = self._count, self._count + len(flat.value)
-        self._parts.append(flat)
-        return np.arange(start, self._count, dtype=np.int64).reshape(shape) + _RECORDS
+        start, end = self._count, self._count + math.prod(shape)
+        if end > len(self._codes):
+            self._grow(end)
+        for table, part in zip(self._table.parts, rows.parts, strict=True):
+            table[start:end].reshape(*shape, self._draws)[...] = part
+        self._count = end
+        return self._codes[start:end].reshape(shape) + _RECORDS
 
     def exactly(self, value: Array) -> Bounded:
         """Records of numbers without an error; the draws are the last axis."""
@@ -108,11 +133,12 @@ class Records:
             codes = codes.copy()
             for number in np.unique(codes[plain]).tolist():
                 codes[codes == number] = self._number(int(number))
-        if len(self._parts) > 1:
-            parts = self._parts
-            joined = (np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Bounded))
-            self._parts = [Bounded(*joined)]
-        return self._parts[0].map(lambda part: part[codes - _RECORDS])
+        places = codes - _RECORDS
+        shape, first = (*codes.shape, self._draws), int(places.flat[0]) if places.size else 0
+        in_order = self._codes[first : first + places.size]
+        if np.array_equal(places.ravel(), in_order):  # as most results are read, nothing is copied
+            return self._table.map(lambda part: part[first : first + places.size].reshape(shape))
+        return self._table.map(lambda part: part[places])
 
     def _number(self, number: int) -> int:
         if number not in self._numbers:
