@@ -186,6 +186,10 @@ _REFUSED: dict[str, tuple[Callable[[Plan], Plan], str]] = {
         lambda p: moved(moved(p, "b", base="a", offset=0), "y", base="b", offset=0),
         "view into a view",
     ),
+    "a view into what makes no sense": (
+        lambda p: moved(moved(p, "y", strides=()), "a", base="y", offset=0),
+        "another number of strides",
+    ),
     "a view into nothing": (lambda p: moved(p, "y", base="z"), "is not there"),
     "two launches of one name": (lambda p: changed(p, 0, name="b"), "two launches are called 'b'"),
     "an input that is a view": (

@@ -29,7 +29,9 @@ def check_structure(plan: Plan) -> None:
     _require_distinct((port.name for port in plan.inputs), "inputs")
     _require_distinct((port.name for port in plan.outputs), "outputs")
     for buffer in plan.buffers:
-        _check_buffer(plan, buffer)
+        _check_layout(buffer)
+    for buffer in plan.buffers:
+        _check_place(plan, buffer)
     _check_constants(plan)
     for port in plan.inputs:
         buffer = plan.buffer_of[port.buffer]
@@ -51,7 +53,7 @@ def _require_distinct(names: Iterable[str], nouns: str) -> None:
     _require(not twice, f"two {nouns} are called {twice[0] if twice else ''!r}")
 
 
-def _check_buffer(plan: Plan, buffer: Buffer) -> None:
+def _check_layout(buffer: Buffer) -> None:
     name = f"buffer {buffer.name!r}"
     _require(
         buffer.dtype in DTYPE_CODES and buffer.dtype != "string",
@@ -66,6 +68,10 @@ def _check_buffer(plan: Plan, buffer: Buffer) -> None:
         buffer.offset % buffer.itemsize == 0,
         f"{name} begins at byte {buffer.offset}, amid an element of {buffer.itemsize} bytes",
     )
+
+
+def _check_place(plan: Plan, buffer: Buffer) -> None:
+    name = f"buffer {buffer.name!r}"
     if buffer.base:
         base = plan.buffer_of.get(buffer.base)
         _require(base is not None, f"{name} is a view into {buffer.base!r}, which is not there")
