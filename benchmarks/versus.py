@@ -76,8 +76,9 @@ def _entrants(
     options = Options(threads=threads, budget_s=budget_s, tuned=str(tuned))
     report = api.run(source, options, output=output).report
     found[PORTABLE] = partial(open_as_raced, output, session)
-    if report.tuned is not None and report.tuned.won:
-        Console().print(f"{source.stem}, tuned: {report.tuned.text}", markup=False)
+    assert report.tuned is not None
+    Console().print(f"{source.stem}, tuned: {report.tuned.text}", markup=False)
+    if report.tuned.won:
         found[TUNED] = partial(open_as_raced, tuned, session)
     else:
         failed[TUNED] = "none"
