@@ -11,7 +11,7 @@ import onnxruntime
 from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native.library import library_path
-from eqsat_opt.runtime.backends.native.regions import region_library
+from eqsat_opt.runtime.backends.native.region_library import region_library
 from eqsat_opt.runtime.backends.native.tuned_file import open_as_raced
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.source import ModelSource, read_structure

@@ -17,7 +17,7 @@ import onnx
 
 from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.runtime.backends.native.library import instructions, library_digest, with_kernels
-from eqsat_opt.runtime.backends.native.regions import with_regions
+from eqsat_opt.runtime.backends.native.region_library import with_regions
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.config import level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version

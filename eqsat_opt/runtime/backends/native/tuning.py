@@ -21,7 +21,8 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import with_kernels
-from eqsat_opt.runtime.backends.native.regions import region_sites, with_regions
+from eqsat_opt.runtime.backends.native.region_library import with_regions
+from eqsat_opt.runtime.backends.native.regions import region_sites
 from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
