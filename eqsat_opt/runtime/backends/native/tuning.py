@@ -46,7 +46,7 @@ _TRIAL_S = 1.0
 _ROUNDS = 20
 """Of such a comparison; both models run in each."""
 
-_COMPILER_SHARE = 0.5
+_COMPILER_SHARE = 0.7
 """Of the time that is left."""
 
 
