@@ -13,7 +13,7 @@ import onnxruntime
 from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native.library import library_path
-from eqsat_opt.runtime.backends.native.regions import region_library
+from eqsat_opt.runtime.backends.native.region_library import region_library
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.tuned_file import open_tuned, tuned_threads
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure

@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.backends.native.regions import region_sites, with_regions
+from eqsat_opt.runtime.backends.native.region_library import with_regions
+from eqsat_opt.runtime.backends.native.regions import region_sites
 from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized

@@ -27,7 +27,8 @@ from eqsat_opt.runtime.backends.generated.kernel import Kernel
 from eqsat_opt.runtime.backends.generated.source import DOMAIN, source
 from eqsat_opt.runtime.backends.native import tuning
 from eqsat_opt.runtime.backends.native.library import instructions, missing
-from eqsat_opt.runtime.backends.native.regions import region_library, region_sites, with_regions
+from eqsat_opt.runtime.backends.native.region_library import region_library, with_regions
+from eqsat_opt.runtime.backends.native.regions import region_sites
 from eqsat_opt.runtime.backends.native.sites import Site, with_names, with_ways
 from eqsat_opt.runtime.backends.native.tuning import NotTuned, tune
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized

@@ -11,7 +11,7 @@ from eqsat_opt.runtime.backends.native.library import (
     missing,
     with_kernels,
 )
-from eqsat_opt.runtime.backends.native.regions import with_regions
+from eqsat_opt.runtime.backends.native.region_library import with_regions
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
 from eqsat_opt.runtime.source import ModelSource, Setting, read_structure

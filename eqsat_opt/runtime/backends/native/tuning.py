@@ -23,7 +23,8 @@ from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import with_kernels
 from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
-from eqsat_opt.runtime.backends.native.regions import region_sites, with_regions
+from eqsat_opt.runtime.backends.native.region_library import with_regions
+from eqsat_opt.runtime.backends.native.regions import region_sites
 from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
@@ -51,7 +52,7 @@ _TRIAL_S = 1.0
 _ROUNDS = 20
 """Of such a comparison; both models run in each."""
 
-_COMPILER_SHARE = 0.5
+_COMPILER_SHARE = 0.7
 """Of the time that is left."""
 
 

@@ -1,0 +1,65 @@
+"""The library of a graph's generated kernels, compiled from what its nodes say of them.
+
+A node carries the description of its kernel, not its source: whoever opens the file generates the
+source again, so nothing that a file says is compiled as it stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import onnx
+
+from eqsat_opt.errors import ModelError
+from eqsat_opt.runtime.backends.generated.compiling import compiled
+from eqsat_opt.runtime.backends.generated.kernel import Kernel
+from eqsat_opt.runtime.backends.generated.source import DOMAIN
+from eqsat_opt.runtime.backends.native.library import instructions
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
+
+__all__ = ["BEGINS", "KERNEL", "region_library", "with_regions"]
+
+KERNEL, BEGINS = "kernel", "begins"
+"""Attributes of a node: its kernel's description, and where in each input it begins."""
+
+
+def with_regions(
+    options: OrtOptions, nodes: Iterable[onnx.NodeProto], limit_s: float = math.inf
+) -> OrtOptions:
+    """The options with the library of the kernels that some nodes describe, if any does.
+
+    Args:
+        options: how the graph of these nodes is run otherwise.
+        nodes: of the whole graph, others among them.
+        limit_s: seconds for the compiler.
+
+    Raises:
+        ModelError: a description is damaged.
+        RuntimeFailed: the kernels cannot be compiled.
+    """
+    library = region_library(nodes, limit_s)
+    return replace(options, custom_ops=(*options.custom_ops, library)) if library else options
+
+
+def region_library(nodes: Iterable[onnx.NodeProto], limit_s: float = math.inf) -> str:
+    """Path of the library of these nodes; empty where none is generated.
+
+    Raises:
+        ModelError: a description is damaged.
+        RuntimeFailed: the kernels cannot be compiled.
+    """
+    kernels = [_kernel_of(node) for node in nodes if node.domain == DOMAIN]
+    return compiled(kernels, instructions(), limit_s) if kernels else ""
+
+
+def _kernel_of(node: onnx.NodeProto) -> Kernel:
+    text = next((a.s for a in node.attribute if a.name == KERNEL), b"")
+    kernel = Kernel.from_json(text.decode(errors="replace"))
+    if kernel.name != node.op_type:
+        raise ModelError(
+            "the description of a generated kernel is not the node's; make the file again with "
+            "--tuned"
+        )
+    return kernel
