@@ -3,15 +3,22 @@
     python -m benchmarks.native layers                      # one convolution alone, each algorithm
     python -m benchmarks.native models [NAME …] [--threads 1] [--budget 90]
     python -m benchmarks.native problem [NAME …]            # algorithms in the extraction problem
+    python -m benchmarks.native threads [NAME …] [--budget 90]   # `models` at one and two threads
+    python -m benchmarks.native errors [NAME …] [--seeds 20] [--budget 90]
     python -m benchmarks.native sanitize [--cases 300]      # address and undefined behaviour
+
+A NAME is one of the zoo, `lstm:H` or `gru:H` for an unrolled layer of that width, `torch:NAME` for
+an export of benchmarks/torch_models.py (with the extra `bench`), or a file.
 
 `layers` runs hot: the weights lie in the caches, which they do not inside a deep model. Its table
 says what an algorithm can do, and `models` what it does: the original, the portable result and the
-tuned form race as in `eqsat-opt optimize --tuned`. Times are relative to onnxruntime's own, and the
+tuned form race as in `eqsat-opt optimize --tuned`. Times are relative to onnxruntime's own; in the
+column "of portable" the tuned form's is relative to the portable result's in the same race. The
 column A/A is the relative difference of two sessions of the original. `problem` chooses from one
 e-graph with onnxruntime's kernels alone and with ours beside them, all prices measured; seconds are
-those of the extraction. `sanitize` compiles the
-kernels anew and compares them with float64 on random shapes, as the tests do.
+those of the extraction. `errors` measures the tuned form on inputs that the guard has not seen.
+`sanitize` compiles the kernels anew, compares them with float64 on random shapes, as the tests do,
+and runs the tests of generated kernels.
 """
 
 from __future__ import annotations
@@ -31,7 +38,9 @@ from onnx import helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import unrolled
 from eqsat_opt import api, zoo
+from eqsat_opt.contest.compare import Reference
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget
 from eqsat_opt.ir.normalise import normalise
@@ -41,12 +50,15 @@ from eqsat_opt.numerics import Numerics
 from eqsat_opt.optimising import objective_of, open_pricer
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.report import Tuned
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import library_path
 from eqsat_opt.runtime.backends.native.sites import with_names, with_ways
+from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.backends.tuned_file import open_as_raced
 from eqsat_opt.select.proposal import SearchOptions, propose, repropose
 
 CNNS = ["alexnet", "inception_v3", "nasnet_a", "resnet50", "resnext50", "squeezenet", "vgg19"]
@@ -59,6 +71,13 @@ LAYERS = [
 
 _PROOF_S = 60.0
 """For an extraction whose prices are known."""
+
+MODELS = [*CNNS, "bert", "bert_taso", "lora"]
+
+_THREADS = 1, 2
+
+_SEED = 1000
+"""The first seed of inputs on which errors are measured; the guard begins at 0."""
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "eqsat_opt" / "runtime" / "backends" / "native" / "src"
@@ -119,35 +138,56 @@ def layers(arguments: argparse.Namespace) -> None:
     Console().print(table)
 
 
+def _source(name: str) -> onnx.ModelProto | str:
+    kind, _, what = name.partition(":")
+    if kind in ("lstm", "gru"):
+        return unrolled.build(kind, int(what or 128))
+    if kind == "torch":
+        from benchmarks.torch_exports import export
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(Path(folder, "export.onnx"))
+            export(what, "dynamo", path)
+            return onnx.load_model(path)
+    return name if name.endswith(".onnx") else zoo.build(name)
+
+
+def _tuned(name: str, folder: str, arguments: argparse.Namespace, **changes: Any) -> Tuned:
+    """What tuning one model gave; the tuned form is `tuned.onnx` in the folder."""
+    options = Options(
+        threads=changes.pop("threads", arguments.threads),
+        budget_s=arguments.budget,
+        tuned=str(Path(folder, "tuned.onnx")),
+        **changes,
+    )
+    tuned = api.run(_source(name), options, output=Path(folder, "out.onnx")).report.tuned
+    assert tuned is not None
+    return tuned
+
+
 def models(arguments: argparse.Namespace) -> None:
     """The race of each model."""
-    titles = ("model", "ms", "portable", "tuned", "A/A", "replaced", "error", "s")
+    titles = ("model", "ms", "portable", "tuned", "of portable", "A/A", "replaced", "error", "s")
     table = Table(*titles, box=None)
     ratios = []
-    for name in arguments.names or CNNS:
+    for name in arguments.names or MODELS:
+        start = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            options = Options(
-                threads=arguments.threads,
-                budget_s=arguments.budget,
-                tuned=str(Path(folder, "tuned.onnx")),
-            )
-            start = time.perf_counter()
-            report = api.run(zoo.build(name), options, output=Path(folder, "out.onnx")).report
-            seconds = time.perf_counter() - start
-        tuned = report.tuned
-        assert tuned is not None
+            tuned = _tuned(name, folder, arguments)
+        seconds = time.perf_counter() - start
         entries = tuned.race.get("entries", {})
         if not entries:
-            table.add_row(name, "", "", "", "", tuned.why, "", f"{seconds:.0f}")
+            table.add_row(Path(name).stem, "", "", "", "", "", tuned.why, "", f"{seconds:.0f}")
             continue
         ratio = 1 / tuned.speedup
         ratios.append(min(ratio, 1.0))
         portable = entries.get("portable", entries["original"])["ratio"]
         row = (
-            name,
+            Path(name).stem,
             f"{entries['original']['median_us'] / 1e3:.2f}",
             f"{portable:.2f}",
             f"{ratio:.2f}" + ("" if tuned.won else f" ({tuned.why})"),
+            f"{ratio / portable:.2f}",
             f"{tuned.race['noise']:.1%}",
             f"{sum(tuned.algorithms.values())} of {tuned.n_sites}",
             f"{tuned.error:.0e}",
@@ -157,8 +197,69 @@ def models(arguments: argparse.Namespace) -> None:
         table.add_row(*row)
     Console(width=160).print(table)
     if ratios:
-        mean = float(np.exp(np.log(ratios).mean()))
-        Console().print(f"geometric mean, capped at 1: {mean:.3f}")
+        Console().print(f"geometric mean, capped at 1: {_mean(ratios):.3f}")
+
+
+def _mean(ratios: list[float]) -> float:
+    return float(np.exp(np.log(ratios).mean()))
+
+
+def threads(arguments: argparse.Namespace) -> None:
+    """The tuned form of each model at several numbers of threads, side by side."""
+    columns = [title for n in _THREADS for title in (f"tuned at {n}", "A/A", "replaced")]
+    table = Table("model", *columns, box=None)
+    ratios: dict[int, list[float]] = {n: [] for n in _THREADS}
+    for name in arguments.names or MODELS:
+        row = [Path(name).stem]
+        for n in _THREADS:
+            with tempfile.TemporaryDirectory() as folder:
+                tuned = _tuned(name, folder, arguments, threads=n)
+            if not tuned.race:
+                row += ["", "", tuned.why]
+                continue
+            ratio = 1 / tuned.speedup
+            ratios[n].append(min(ratio, 1.0))
+            replaced = f"{sum(tuned.algorithms.values())} of {tuned.n_sites}"
+            row += [f"{ratio:.2f}", f"{tuned.race['noise']:.1%}", replaced]
+        Console(width=160).print(*row, sep="  ")
+        table.add_row(*row)
+    Console(width=160).print(table)
+    for n, found in ratios.items():
+        if found:
+            Console().print(f"geometric mean at {n}, capped at 1: {_mean(found):.3f}")
+
+
+def errors(arguments: argparse.Namespace) -> None:
+    """The largest error of each model's tuned form on inputs that the guard has not seen."""
+    table = Table("model", "replaced", "in the guard", "worst", "of seeds", box=None)
+    session = OrtOptions(arguments.threads)
+    misses = []
+    for name in arguments.names or zoo.names():
+        with tempfile.TemporaryDirectory() as folder:
+            tuned = _tuned(name, folder, arguments, race=False, measure=False)
+            if not tuned.won:
+                table.add_row(Path(name).stem, tuned.why)
+                continue
+            reference = Reference.of(_source(name), session, range(_SEED, _SEED + arguments.seeds))
+            opened = open_as_raced(Path(folder, "tuned.onnx"), session)
+            found = [
+                output_error(opened.run(feeds), outputs)
+                for feeds, outputs in zip(reference.feeds, reference.outputs, strict=True)
+            ]
+        if max(found) > Options().max_error:
+            misses.append(name)
+        row = (
+            Path(name).stem,
+            f"{sum(tuned.algorithms.values())} of {tuned.n_sites}",
+            f"{tuned.error:.1e}",
+            f"{max(found):.1e}",
+            f"{len(found)}",
+        )
+        Console(width=160).print(*row, sep="  ")
+        table.add_row(*row)
+    Console(width=160).print(table)
+    if misses:
+        sys.exit(f"error above the bound: {', '.join(misses)}")
 
 
 def problem(arguments: argparse.Namespace) -> None:
@@ -204,40 +305,53 @@ def problem(arguments: argparse.Namespace) -> None:
 _PROGRAM = """
 import sys
 import numpy as np
-from tests.conformance.test_native import draw, error_of
-rng = np.random.default_rng(7)
-worst = 0.0
-for _ in range(int(sys.argv[2])):
-    case = draw(rng)
-    case["block"] = 16
-    worst = max(worst, error_of(case, sys.argv[1], rng) or 0.0)
-print(f"{sys.argv[2]} shapes, no finding; largest error {worst:.1e}")
+from tests.conformance import test_native, test_native_rows
+target, cases, rng = sys.argv[1], int(sys.argv[2]), np.random.default_rng(7)
+def report(what, errors):
+    print(f"{cases} {what}, no finding; largest error {max(errors):.1e}")
+drawn = [test_native.draw(rng) | {"block": 16} for _ in range(cases)]
+report("convolutions", [test_native.error_of(one, target, rng) or 0.0 for one in drawn])
+drawn = [test_native_rows.draw_normalization(rng) for _ in range(cases)]
+report("normalizations", [test_native_rows.normalization_error(one, target, rng) for one in drawn])
+drawn = [test_native_rows.draw_product(rng) for _ in range(cases)]
+report("products", [test_native_rows.product_error(one, target, rng) for one in drawn])
 """
+
+_TESTS = ["tests/conformance/test_generated.py", "tests/property/test_random_regions.py"]
 
 
 def sanitize(arguments: argparse.Namespace) -> None:
     """Compile with sanitizers, and run random shapes; a finding ends the run with its report."""
     compiler = os.environ.get("CXX", "g++")
+    checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    # Both before all else: onnxruntime throws exceptions, which the sanitizer has to know.
+    preloaded = [
+        subprocess.run(
+            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
     with tempfile.TemporaryDirectory() as folder:
         target = str(Path(folder, "kernels.so"))
-        checks = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
         # Instrumented functions are too large for some of the inlining that is demanded.
         flags = ["-std=c++17", "-O2", "-g", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC"]
         sources = sorted(map(str, SOURCES.glob("*.cpp")))
         subprocess.run([compiler, *flags, *checks, *sources, "-o", target], check=True)
-        runtime = subprocess.run(
-            [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-        )
         environment = {
             **os.environ,
-            "LD_PRELOAD": runtime.stdout.strip(),
+            "CXX": f"env LD_PRELOAD= {compiler} {' '.join(checks)}",
+            "LD_PRELOAD": " ".join(preloaded),
             "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter keeps what it likes
         }
-        done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, target, str(arguments.cases)],
-            cwd=ROOT, env=environment, check=False,
-        )  # fmt: skip
-    sys.exit(done.returncode)
+        for program in (
+            ["-c", _PROGRAM, target, str(arguments.cases)],
+            ["-m", "pytest", "-q", "-n", "0", "--capture=no", *_TESTS],
+        ):
+            done = subprocess.run(
+                [sys.executable, *program], cwd=ROOT, env=environment, check=False
+            )
+            if done.returncode:
+                sys.exit(done.returncode)
 
 
 def main() -> None:
@@ -247,11 +361,19 @@ def main() -> None:
     one = commands.add_parser("layers", help="one convolution alone")
     one.add_argument("--rounds", type=int, default=5)
     one.set_defaults(call=layers)
-    many = commands.add_parser("models", help="whole models")
-    many.add_argument("names", nargs="*", help=f"names of the zoo; by default {', '.join(CNNS)}")
-    many.add_argument("--threads", type=int, default=1)
-    many.add_argument("--budget", type=float, default=90.0)
-    many.set_defaults(call=models)
+    for call, text, default in (
+        (models, "whole models", ", ".join(MODELS)),
+        (threads, "whole models at one and two threads", ", ".join(MODELS)),
+        (errors, "errors of whole models", "all of the zoo"),
+    ):
+        many = commands.add_parser(call.__name__, help=text)
+        many.add_argument("names", nargs="*", help=f"of the zoo, or files; by default {default}")
+        many.add_argument("--budget", type=float, default=90.0)
+        if call is not threads:
+            many.add_argument("--threads", type=int, default=1)
+        if call is errors:
+            many.add_argument("--seeds", type=int, default=20)
+        many.set_defaults(call=call)
     both = commands.add_parser("problem", help="algorithms in the extraction problem")
     both.add_argument("names", nargs="*", help=f"names of the zoo; by default {', '.join(CNNS)}")
     both.add_argument("--budget", type=float, default=120.0, help="seconds of measuring")

@@ -34,7 +34,7 @@ from eqsat_opt.errors import EqsatError
 from eqsat_opt.files import write_whole
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.options import Options
-from eqsat_opt.testing.onnx_backend import OrtBackend
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 
 __all__ = [
     "EXCLUDED",
@@ -199,9 +199,11 @@ def _difference(model: onnx.ModelProto, case: Case) -> str:
     """Why onnxruntime does not give the expected outputs for `model`; empty if it does."""
     try:
         with np.errstate(all="ignore"):
-            prepared = OrtBackend.prepare(model, threads=1)
+            onnx.checker.check_model(model)
+            session = OrtSession(model, OrtOptions(threads=1))
             for inputs, expected in case.data_sets:
-                found = prepared.run([_value(value) for value in inputs])
+                feeds = dict(zip(session.input_names, map(_value, inputs), strict=True))
+                found = session.run(feeds)
                 wanted = [_value(value) for value in expected]
                 SuiteRunner.assert_similar_outputs(wanted, found, case.rtol, case.atol)
     except Exception as error:  # whatever a runtime or a comparison raises is the answer here

@@ -69,7 +69,7 @@ _TOLERANCE = 1e-4
 # --------------------------------------------------------------------------------------- build
 
 
-def _export(name: str, variant: str, path: str) -> dict[str, Any]:
+def export(name: str, variant: str, path: str) -> dict[str, Any]:
     """Write one export and compare its outputs with PyTorch's."""
     import torch
 
@@ -131,7 +131,7 @@ def _build_one(folder: Path, name: str, variant: str) -> dict[str, Any]:
     target = folder / f"{name}.{variant}.onnx"
     partial = folder / f".{name}.{variant}.partial"
     try:
-        outcome = attempt(_export, name, variant, str(partial), limit_s=_EXPORT_LIMIT_S)
+        outcome = attempt(export, name, variant, str(partial), limit_s=_EXPORT_LIMIT_S)
         if outcome.failure:
             target.unlink(missing_ok=True)
             return {"failure": outcome.failure}

@@ -34,6 +34,7 @@ from eqsat_opt.ir.sizes import size_sets
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.optimising import (
     PORTABLE_SHARE,
+    TUNING,
     AnyModel,
     Progress,
     Stages,
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
     from eqsat_opt.comparison import CompareSettings, Comparison
 
 __all__ = [
-    "STAGES", "Difference", "RaceResult", "Result", "StageValue", "bench", "compare",
+    "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench", "compare",
     "default_output", "explain", "files_of", "inventory", "optimize", "read_stage", "require_stage",
     "rule_notes", "run", "stage", "stage_document", "write_stage",
 ]  # fmt: skip

@@ -63,6 +63,7 @@ from eqsat_opt.select.proposal import Proposal, SearchOptions, repropose
 
 __all__ = [
     "PORTABLE_SHARE",
+    "TUNING",
     "AnyModel",
     "Outcome",
     "Progress",
@@ -531,6 +532,9 @@ def require_runtimes(options: Options) -> None:
         )
 
 
+TUNING = "tune"
+"""The stage of the tuned form; what was to be written beside it is written before."""
+
 _TUNED_WRITING, _TUNED_READING = 2, 4
 """How often the tuned form has all weights written, and how often they are read before anything is
 tuned: it holds two models."""
@@ -581,14 +585,15 @@ def with_tuned(
     Raises:
         ModelError: the file cannot be written.
     """
+    progress(TUNING, "")
     destination.check_for(outcome.loaded)
     stages = Stages(progress)
     result = outcome.loaded if outcome.model is None else outcome.model
     deadline = deadline.before(_TUNED_WRITING * outcome.bulk_s)
     with stages("load"):
         portable = model_proto(with_data_inside(result))
-    with stages("tune"):
-        held = _tuned(outcome, portable, given, options, stages, deadline)
+    with stages(TUNING):
+        held = _tuned(outcome, portable, given, options, stages=stages, deadline=deadline)
     with stages("write"):
         destination.write_proto(portable if held.model is None else held.model)
 
@@ -615,6 +620,7 @@ def with_tuned(
         refused=dict(held.refused),
         race=held.races[0].to_json() if held.races else {},
         further_races=tuple(race.to_json() for race in held.races[1:]),
+        note=held.note,
     )
     seconds = dict(report.stages_s)
     for name, spent in stages.seconds.items():

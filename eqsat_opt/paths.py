@@ -9,10 +9,33 @@ from contextlib import suppress
 
 from eqsat_opt.errors import reason
 
-__all__ = ["obstacle", "real_path", "same_file", "short_name", "shown"]
+__all__ = [
+    "CACHE_VARIABLE",
+    "cache_folder",
+    "obstacle",
+    "real_path",
+    "same_file",
+    "short_name",
+    "shown",
+]
+
+CACHE_VARIABLE = "EQSAT_OPT_CACHE"
+"""Environment variable that names the folder of what outlives a process."""
 
 _NAME_BYTES = 255
 """What file systems allow a name, nearly everywhere."""
+
+
+def cache_folder() -> str:
+    """Of what outlives a process: `$EQSAT_OPT_CACHE`, or in the user's cache folder.
+
+    Empty if the user has no home.
+    """
+    from platformdirs import user_cache_dir
+
+    folder = os.environ.get(CACHE_VARIABLE) or user_cache_dir("eqsat-opt", appauthor=False)
+    expanded = os.path.expanduser(folder)
+    return "" if expanded.startswith("~") else expanded
 
 
 def real_path(path: str | os.PathLike[str]) -> str:

@@ -109,6 +109,7 @@ class Tuned:
         race: of original, portable result and forms, where ``tuned`` is what our kernels run; empty
             if there was none.
         further_races: the same on further sets of sizes.
+        note: what could not be tried, and why, as a sentence without a period; empty otherwise.
     """
 
     output: str
@@ -129,6 +130,7 @@ class Tuned:
     refused: Mapping[str, str]
     race: Mapping[str, Any]
     further_races: tuple[Mapping[str, Any], ...] = ()
+    note: str = ""
 
     @property
     def text(self) -> str:
@@ -146,6 +148,8 @@ class Tuned:
             for name, why in self.refused.items()
             if not name.startswith("tuned")
         )
+        if self.note:
+            also += f"; {self.note}"
         return (
             f"{gain}{self._how_text}; outputs differ by at most {self.error:.1e} of their maximum, "
             f"{self.max_error:.0e} is allowed{also}; written to {self.output}, which "

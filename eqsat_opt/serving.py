@@ -13,6 +13,7 @@ import onnxruntime
 from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native.library import library_path
+from eqsat_opt.runtime.backends.native.regions import region_library
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.tuned_file import open_tuned, tuned_threads
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
@@ -150,13 +151,27 @@ class RuntimeSession:
             raise RuntimeFailed(f"the model has no output {error}") from error
 
 
-def native_library() -> str:
-    """Path of the kernels that tuned models use, for `register_custom_ops_library`.
+def native_library(model: str | os.PathLike[str] | onnx.ModelProto | None = None) -> str:
+    """Path of kernels that tuned models use, for `register_custom_ops_library`.
 
     A server that has only onnxruntime loads a tuned model with it, at the graph optimisation level
     ``disabled``; `session` does both.
 
+    Args:
+        model: a tuned model, for the library of the kernels that are generated for it alone, which
+            is compiled unless the user's cache folder has it; without, for the library that all
+            tuned models share. A model with generated kernels needs both.
+
     Raises:
-        RuntimeFailed: there are none for this machine.
+        ModelError: the model cannot be read, or its descriptions of kernels are damaged.
+        RuntimeFailed: there are none for this machine, or the model has none of its own.
     """
-    return library_path()
+    if model is None:
+        return library_path()
+    library = region_library(read_structure(model).graph.node)
+    if not library:
+        raise RuntimeFailed(
+            "the model has no generated kernels; native_library() without a model names the "
+            "library of all others"
+        )
+    return library

@@ -115,10 +115,17 @@ def optimize_model(
     written = (target,) if tuned is None else (target, tuned)
     check_writable(json, chain(written, api.files_of(model)), noun="a file of the model")
     place = typer.get_binary_stream("stdout") if is_stream else target
-    with stage_progress(quiet) as progress:
-        report = api.run(model, options, output=place, progress=progress).report
     where = "standard output" if is_stream else target
-    context.ensure_object(Session).written = where
+    session = context.ensure_object(Session)
+    with stage_progress(quiet) as shown:
+
+        def progress(stage: str, detail: str) -> None:
+            if stage == api.TUNING:  # the portable result is written by now
+                session.written = where
+            shown(stage, detail)
+
+        report = api.run(model, options, output=place, progress=progress).report
+    session.written = where
     if json is not None:
         write_json(report.to_json(), json)
     if not quiet and json != "-":

@@ -54,6 +54,9 @@ _SETTINGS = 0.2
 _KERNELS = 0.6
 """Share of what is left then in which layers are measured, where other runtimes follow."""
 
+_RUNTIME = 0.3
+"""Share of all the time left in which another runtime compiles a model and is compared."""
+
 _RACE_S = 10.0
 
 _SESSIONS = 8
@@ -128,6 +131,7 @@ class TunedContest:
         error: largest difference from the original's outputs, relative to the maximum of each.
         refused: forms that took no part in the race, and why.
         races: of the original, the portable result and the forms, one for each set of sizes.
+        note: what could not be tried, and why, as a sentence without a period; empty otherwise.
     """
 
     model: onnx.ModelProto | None = None
@@ -140,6 +144,7 @@ class TunedContest:
     error: float = 0.0
     refused: Mapping[str, str] = field(default_factory=dict)
     races: tuple[RaceResult, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -214,7 +219,8 @@ def _makers(
         models = {"": job.portable, " on the original": job.original}
     for name in others:
         for where, model in models.items():
-            make = partial(_by_runtime, job, reference, box, deadline=deadline)
+            share = job.deadline.share(_RUNTIME)
+            make = partial(_by_runtime, job, reference, box, deadline=share)
             yield name + where, partial(make, name + where, model)
 
 
@@ -234,6 +240,7 @@ def _by_kernels(
         algorithms=dict(sorted(tuning.algorithms.items())),
         n_sites=tuning.n_sites,
         withdrawn=tuning.withdrawn,
+        note=tuning.note,
     )
     return {name: _Form(tuning.model, job.execution(NATIVE), tuning.error, found)}
 

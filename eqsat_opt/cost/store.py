@@ -15,17 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from platformdirs import user_cache_dir
-
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow, StoreStats
 from eqsat_opt.errors import StoreError, reason
 from eqsat_opt.files import write_whole
+from eqsat_opt.paths import CACHE_VARIABLE, cache_folder
 from eqsat_opt.runtime.measure import Measurement
 
 __all__ = ["CACHE_VARIABLE", "ProfileStore", "store_path"]
-
-CACHE_VARIABLE = "EQSAT_OPT_CACHE"
-"""Environment variable that names the folder of the store."""
 
 _FILE_NAME = "profile.sqlite3"
 _SCHEMA_VERSION = 1
@@ -59,13 +55,12 @@ def store_path() -> Path:
     Raises:
         StoreError: the user has no home.
     """
-    folder = os.environ.get(CACHE_VARIABLE) or user_cache_dir("eqsat-opt", appauthor=False)
-    expanded = os.path.expanduser(folder)
-    if expanded.startswith("~"):
+    folder = cache_folder()
+    if not folder:
         raise StoreError(
             f"there is no home folder to keep the profile store in; name one by {CACHE_VARIABLE}"
         )
-    return Path(expanded) / _FILE_NAME
+    return Path(folder) / _FILE_NAME
 
 
 class ProfileStore:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from eqsat_opt.ir.types import TensorType
@@ -29,16 +30,10 @@ def contradiction(
         return ""
 
 
-def _convolution(types: Types, attributes: Mapping[str, Any], _: object) -> str:
-    return _channels(types, int(attributes.get("group", 1)), transposed=False)
-
-
-def _transposed(types: Types, attributes: Mapping[str, Any], _: object) -> str:
-    return _channels(types, int(attributes.get("group", 1)), transposed=True)
-
-
-def _channels(types: Types, group: int, *, transposed: bool) -> str:
-    x, w = types[0], types[1]
+def _channels(
+    types: Types, attributes: Mapping[str, Any], _: object, *, transposed: bool = False
+) -> str:
+    x, w, group = types[0], types[1], int(attributes.get("group", 1))
     if group < 1:
         return f"it has {group} groups"
     if x is None or w is None:
@@ -90,8 +85,8 @@ def _reshape(types: Types, attributes: Mapping[str, Any], target: Sequence[Any] 
 
 
 _CHECKS: Mapping[str, Callable[[Types, Mapping[str, Any], Sequence[Any] | None], str]] = {
-    "Conv": _convolution,
-    "ConvTranspose": _transposed,
+    "Conv": _channels,
+    "ConvTranspose": partial(_channels, transposed=True),
     "DepthToSpace": _depth_to_space,
     "Reshape": _reshape,
     "SpaceToDepth": _space_to_depth,

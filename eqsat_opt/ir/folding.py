@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from eqsat_opt.ir.handles import (
     splat_constant,
     splat_value,
 )
+from eqsat_opt.ir.onnx_types import inner_graphs
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.ops.global_pool import GLOBAL_POOLS
@@ -55,18 +56,8 @@ _IR_VERSION = 10
 
 def is_deterministic(node: onnx_ir.Node) -> bool:
     """Whether an ONNX node gives the same result each time, as far as its operators tell."""
-    inner = (one for attribute in node.attributes.values() for one in _nodes_of(attribute))
+    inner = (one for graph in inner_graphs(node) for one in graph)
     return node.domain == "" and node.op_type not in _RANDOM and all(map(is_deterministic, inner))
-
-
-def _nodes_of(attribute: onnx_ir.Attr) -> Iterable[onnx_ir.Node]:
-    match attribute.type:
-        case onnx_ir.AttributeType.GRAPH:
-            return attribute.as_graph()
-        case onnx_ir.AttributeType.GRAPHS:
-            return (node for graph in attribute.as_graphs() for node in graph)
-        case _:
-            return ()
 
 
 def is_exact(op: str) -> bool:
@@ -151,7 +142,7 @@ def evaluate_opaque(
     """
     import onnxruntime  # slow to import, rarely needed
 
-    if any(True for attribute in node.attributes.values() for _ in _nodes_of(attribute)):
+    if any(True for _ in inner_graphs(node)):
         return None  # a loop runs as long, and a branch allocates as much, as it likes
     proto = onnx_ir.to_proto(node)
     feeds = {f"i{index}": o for index, o in enumerate(operands) if o is not None}

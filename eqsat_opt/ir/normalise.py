@@ -8,6 +8,7 @@ Interface and captured values keep their names throughout.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -108,7 +109,7 @@ class _Pass:
             and not node.payload.domain
         ):
             return identity_node(inputs[0], node.output, node.sources)
-        return _with(node, inputs, tuple(self._name(n) for n in node.outputs))
+        return replace(node, inputs=inputs, outputs=tuple(self._name(n) for n in node.outputs))
 
     def _share_constant(self, name: str, constant: Constant) -> bool:
         """Let a constant stand for all equal ones; whether it was shared away."""
@@ -121,7 +122,7 @@ class _Pass:
     def _visit(self, node: Node) -> None:
         inputs = tuple(self._name(n) if n else n for n in node.inputs)
         if inputs != node.inputs:
-            node = _with(node, inputs, node.outputs)
+            node = replace(node, inputs=inputs)
         if node.op == OPAQUE:
             self._visit_opaque(node)
             return
@@ -221,7 +222,7 @@ class _Pass:
                 continue
             source = self._name(self.expanded[name])
             inputs = (*node.inputs[:position], source, *node.inputs[position + 1 :])
-            candidate = _with(node, inputs, node.outputs)
+            candidate = replace(node, inputs=inputs)
             try:
                 type_ = get_op(node.op).type_fn(self._operand_types(candidate), dict(node.attrs))
             except IllTyped:
@@ -299,20 +300,6 @@ class _Pass:
             self._append(node)
         else:
             self._alias(node, self._name(first))
-
-
-def _with(node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Node:
-    return Node(
-        node.op,
-        inputs=inputs,
-        outputs=outputs,
-        attrs=node.attrs,
-        name=node.name,
-        sources=node.sources,
-        rules=node.rules,
-        captures=node.captures,
-        payload=node.payload,
-    )
 
 
 def _may_hold(type_: ValueType | None, room_bytes: int) -> bool:

@@ -24,6 +24,7 @@ from eqsat_opt.ir.external import (
     external_tensors,
     tensor_slots,
 )
+from eqsat_opt.ir.onnx_types import inner_graphs
 from eqsat_opt.ir.sparse import hide_sparse
 
 __all__ = ["FREE_INITIALIZERS", "LEFT_OUT", "ModelSource", "load_model", "topological_nodes"]
@@ -324,21 +325,10 @@ def node_reads(node: onnx_ir.Node) -> list[str]:
 
 def captured_values(node: onnx_ir.Node) -> list[str]:
     """Names of the outer values that the subgraphs of ``node`` read, in order, each once."""
-    graphs = [graph for attribute in node.attributes.values() for graph in _graphs_of(attribute)]
-    if not graphs:
-        return []
     found: dict[str, None] = {}
-    for graph in graphs:
+    for graph in inner_graphs(node):
         _collect_captures(graph, set(), found)
     return list(found)
-
-
-def _graphs_of(attribute: onnx_ir.Attr) -> list[onnx_ir.Graph]:
-    if attribute.type == onnx_ir.AttributeType.GRAPH:
-        return [attribute.as_graph()]
-    if attribute.type == onnx_ir.AttributeType.GRAPHS:
-        return list(attribute.as_graphs())
-    return []
 
 
 def _collect_captures(graph: onnx_ir.Graph, inner: set[Any], found: dict[str, None]) -> None:
@@ -349,9 +339,8 @@ def _collect_captures(graph: onnx_ir.Graph, inner: set[Any], found: dict[str, No
         for value in node.inputs:
             if value is not None and value.name and id(value) not in inner:
                 found[value.name] = None
-        for attribute in node.attributes.values():
-            for nested in _graphs_of(attribute):
-                _collect_captures(nested, inner, found)
+        for nested in inner_graphs(node):
+            _collect_captures(nested, inner, found)
     for value in graph.outputs:
         if value.name and id(value) not in inner:
             found[value.name] = None

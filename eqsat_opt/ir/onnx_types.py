@@ -6,7 +6,7 @@ own inference, so that nothing larger than one node is ever serialised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +24,7 @@ from eqsat_opt.ir.types import DTYPE_CODES, DTYPE_NAMES, OtherType, TensorType, 
 __all__ = [
     "OpaqueTyper",
     "fresh_dim",
+    "inner_graphs",
     "plain_symbol",
     "shape_of",
     "standard_schema",
@@ -39,6 +40,15 @@ def plain_symbol(dim: Dim) -> str | None:
         if coefficient == 1 and len(monomial) == 1:
             return monomial[0]
     return None
+
+
+def inner_graphs(node: onnx_ir.Node) -> Iterator[onnx_ir.Graph]:
+    """The subgraphs of a node: bodies and branches."""
+    for attribute in node.attributes.values():
+        if attribute.type == onnx_ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == onnx_ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
 
 
 def fresh_dim(value: str, axis: int) -> SymDim:

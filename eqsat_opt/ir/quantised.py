@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import onnx_ir
 
 from eqsat_opt.ir.moving import MOVING
+from eqsat_opt.ir.onnx_types import inner_graphs
 
 __all__ = ["ROUNDING", "may_fold", "quantised_units"]
 
@@ -212,14 +213,6 @@ def _multiplies_scales(node: onnx_ir.Node) -> bool:
 def _holds_units(node: onnx_ir.Node) -> bool:
     return any(
         inner.op_type in _CONVERTERS | _INTEGER_PRODUCTS or _holds_units(inner)
-        for inner in _inner_nodes(node)
+        for graph in inner_graphs(node)
+        for inner in graph
     )
-
-
-def _inner_nodes(node: onnx_ir.Node) -> Iterator[onnx_ir.Node]:
-    for attribute in node.attributes.values():
-        if attribute.type == onnx_ir.AttributeType.GRAPH:
-            yield from attribute.as_graph()
-        elif attribute.type == onnx_ir.AttributeType.GRAPHS:
-            for graph in attribute.as_graphs():
-                yield from graph

@@ -292,8 +292,8 @@ def repropose(
         saturation,
         pricer.backends,
         before.sizes,
-        before.max_constant_bytes,
-        options.deadline.share(_TILING),
+        max_constant_bytes=before.max_constant_bytes,
+        deadline=options.deadline.share(_TILING),
     )
     priced = replace(priced, refused=before.refused).within(max_error)
     constants = Constants(saturation.lowered, saturation.eclasses)

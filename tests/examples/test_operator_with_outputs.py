@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eqsat_opt.ir.ops._base import (
-    OUTPUT, Array, AttrMap, Domain, OnnxForm, Op, elements, get_op, register, require,
+    OUTPUT, Array, AttrMap, Domain, OnnxForm, Op, get_op, per_operand_element, register, require,
 )
 from eqsat_opt.ir.types import FLOATS, TensorType
 
@@ -60,7 +60,7 @@ register(
         kind="reduction",
         type_fn=_type,
         eval_fn=_evaluate,
-        flops=lambda inputs, _output, _attrs: elements(inputs[0]),
+        flops=per_operand_element,
         element_types={1: "int64"},
         choices={"reduction": ("none", "sum", "mean"), OUTPUT: (0, 1)},
         onnx=OnnxForm(since=12, defaults={"reduction": "mean"}),

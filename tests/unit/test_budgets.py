@@ -6,7 +6,7 @@ No test waits: deadlines have clocks that only the test moves, or have passed fr
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,18 +17,22 @@ from rich.console import Console
 
 from benchmarks.budgets import Outcome, verdict
 from benchmarks.explosive import KINDS, SIZES, build
+from eqsat_opt import optimising
 from eqsat_opt.api import explain, run
 from eqsat_opt.contest import compare
 from eqsat_opt.contest import examination as contest
+from eqsat_opt.contest.compare import Reference
 from eqsat_opt.contest.examination import Terms, affordable, examine
 from eqsat_opt.cost import pricing
 from eqsat_opt.cost.metrics import with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
-from eqsat_opt.deadline import Deadline
+from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.egraph import Budget, EClasses, saturate
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract import Objective
+from eqsat_opt.ir import handles
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.kernel import Kernel, Operand
 from eqsat_opt.ir.kernel import Step as KernelStep
 from eqsat_opt.ir.normalise import normalise
@@ -42,9 +46,11 @@ from eqsat_opt.runtime.backends.ort import backend
 from eqsat_opt.runtime.backends.ort.backend import OrtBackend
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.runtime.backends.sandbox import Sandbox
+from eqsat_opt.runtime.backends.sandbox import Sandbox, sandbox
 from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
-from eqsat_opt.select.candidates import Candidate, Candidates
+from eqsat_opt.select import proposal as proposal_module
+from eqsat_opt.select.candidates import Candidate, Candidates, Selection
+from eqsat_opt.select.constants import Constants, late_constants
 from eqsat_opt.select.proposal import SearchOptions, propose
 from eqsat_opt.select.tiling import tile
 
@@ -289,3 +295,145 @@ def test_no_kernel_is_made_that_cannot_be_measured_in_time(monkeypatch: pytest.M
         assert made == [small]
     finally:
         pricer.close()
+
+
+# ** what takes long beyond any search **
+
+
+def _endless() -> onnx.ModelProto:
+    """A loop that no budget is long enough for."""
+    return onnx.parser.parse_model(
+        """
+        <ir_version: 9, opset_import: ["":17]> g (float[1] x) => (float[1] y) {
+            most = Constant <value_int = 9223372036854775807> ()
+            go_on = Constant <value = bool {1}> ()
+            y = Loop (most, go_on, x) <body = b (int64 i, bool c, float[1] s) =>
+                (bool c_out, float[1] s_out) { c_out = Identity(c) s_out = Neg(s) }>
+        }
+        """
+    )
+
+
+def _terms(box: Sandbox, deadline: Deadline) -> Terms:
+    return Terms(1, "reassociate", (0, 1), (Sizes(),), 1.0, deadline=deadline, box=box)
+
+
+def test_a_model_that_runs_longer_than_the_budget_claims_nothing() -> None:
+    with sandbox() as box:
+        examined = examine({"best": _endless()}, _endless(), _terms(box, Deadline.after(0.5)))
+        assert "--budget" in examined.obstacle
+        assert not examined.is_sound("best")
+        with pytest.raises(OutOfTime):
+            box.open(_endless(), OrtOptions(1), Deadline.after(-1.0))
+        assert box.open(build("sums@3"), OrtOptions(1)).input_names  # the next one is not concerned
+
+
+def test_a_candidate_that_runs_longer_than_the_budget_is_left_out() -> None:
+    original, slow = build("sums@3"), build("sums@3")
+
+    class Box:
+        def wait(self, deadline: Deadline) -> None:
+            pass
+
+        def open(self, model: Any, options: OrtOptions, deadline: Deadline) -> OrtSession:
+            if model is slow:
+                raise OutOfTime
+            return OrtSession(model, options)
+
+    terms = _terms(cast(Sandbox, Box()), Deadline.never())
+    examined = examine({"best": slow, "clean": original}, original, terms)
+    assert examined.skipped == ("best",)
+    assert examined.is_sound("clean")
+
+
+def test_nothing_is_compared_where_loading_alone_would_be_late() -> None:
+    terms = Terms(
+        1, "reassociate", (0,), (Sizes(),), 1.0, deadline=Deadline.after(5.0, Clock()), bulk_s=6.0
+    )
+    assert "--budget" in examine({}, build("sums@3"), terms).obstacle
+
+
+@pytest.mark.parametrize(("left_s", "is_held"), [(20.0, False), (1e9, True)])
+def test_no_race_begins_that_would_end_too_late(left_s: float, is_held: bool) -> None:
+    model = build("sums@3")
+    reference = replace(Reference.of(model, OrtOptions(1), (0,)), build_s=1.0, run_s=1.0)
+    terms = Terms(
+        1, "reassociate", (0,), (Sizes(),), 1e-9, deadline=Deadline.after(left_s, Clock())
+    )
+    examined = contest.Examination(reference, {}, {}, 0.0)
+    held = contest.hold_contest({"best": model}, model, graph_of("sums@3"), examined, terms)
+    assert (held.race is not None) == is_held
+    assert ("--budget" in held.obstacle) != is_held
+
+
+def _folded(n: int) -> tuple[Constants, Selection]:
+    """A search that folds n weights into one, with the selection that does."""
+    graph = graph_of(f"matrix_chain@{n}")
+    search = SearchOptions(Objective({"flops": 1.0}), Budget(), {}, measure=False)
+    proposal = propose(graph, default_rules(), Pricer(None, 1), search)
+    saturation = proposal.saturation
+    return Constants(saturation.lowered, saturation.eclasses), proposal.choice.best
+
+
+def test_constants_that_cannot_be_folded_in_time_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    constants, selection = _folded(3)
+    (folded,) = (c for c, one in selection.items() if one.candidate.kind == "const")
+    needed_s = folding_s([constants.handle(folded)])
+    assert needed_s * 5e9 == 2 * 2 * 8**3  # two products of 8 x 8 matrices
+    assert late_constants(constants, selection, 0.9 * needed_s) == {folded}
+    assert not late_constants(constants, selection, needed_s)
+    constants.handle(folded).load()
+    assert not late_constants(constants, selection, 0.0)  # it is computed already
+    monkeypatch.setattr(handles, "_FLOPS_PER_S", 1e-3)
+    monkeypatch.setattr(proposal_module, "_FOLDING_S", 0.0)
+    search = SearchOptions(
+        Objective({"flops": 1.0}), Budget(), {}, measure=False, deadline=Deadline.after(60.0)
+    )
+    proposal = propose(graph_of("matrix_chain@3"), default_rules(), Pricer(None, 1), search)
+    assert proposal.best.operator_counts()["MatMul"] == 3
+
+
+def test_a_constant_that_is_dear_is_never_computed_only_to_be_looked_at() -> None:
+    def compute() -> Any:
+        raise AssertionError("it was computed")
+
+    dear = handles.derived_constant(TensorType("float32", (1,)), compute, ("dear",), 1e10)
+    assert handles.splat_value(dear) is None
+    assert handles.uniform_value(dear) is None
+    assert handles.folding_s([dear]) == 2.0
+
+
+def test_a_model_whose_own_constants_are_dear_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, target = build("matrix_chain@1"), tmp_path / "out.onnx"
+    w = model.graph.node[0].input[1]
+    model.graph.node[0].input[1] = "product"
+    model.graph.node.insert(0, onnx.helper.make_node("MatMul", [w, w], ["product"]))
+    monkeypatch.setattr(handles, "_FLOPS_PER_S", 1e-3)
+    options = Options(effort="quick", race=False, check=0, store="", budget_s=60.0)
+    result = run(model, options, output=target)
+    assert result.report.winner == "original"
+    assert any("compute the constants" in note for note in result.report.notes)
+    assert [node.op_type for node in onnx.load(target).graph.node] == ["MatMul", "MatMul"]
+
+
+@pytest.mark.parametrize(
+    ("weight_bytes", "load_s", "expected"),
+    [
+        (0, 9.0, 0.0),  # libraries were loaded, not weights
+        (3e7, 9.0, 1.0),
+        (3e8, 4.0, 6.0),
+        (3e8, 0.01, 2.0),  # they are mapped, and will be copied
+    ],
+)
+def test_what_loading_tells_of_writing(weight_bytes: int, load_s: float, expected: float) -> None:
+    assert optimising._bulk_s(weight_bytes, load_s) == pytest.approx(expected)
+
+
+def test_writing_has_its_time_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimising, "_bulk_s", lambda *_: 60.0)
+    result = run(build("sums@5"), Options(budget_s=60.0, store="", race=False, check=0))
+    assert "loading left no time" in result.report.notes[0]

@@ -90,3 +90,8 @@ def test_every_room_has_an_import_contract() -> None:
     names = ("__main__", "children", "deadline", "errors", "files", "numerics", "paths")
     open_to_all = {f"eqsat_opt.{name}" for name in names}
     assert rooms - guarded <= open_to_all
+
+
+def test_importing_the_runtime_does_not_load_onnxruntime() -> None:
+    modules = "sys, eqsat_opt.runtime, eqsat_opt.runtime.backends.registry"
+    assert python(f"import {modules}; assert 'onnxruntime' not in sys.modules").returncode == 0

@@ -16,10 +16,12 @@ import pytest
 from onnx import numpy_helper
 
 import eqsat_opt
-from eqsat_opt import zoo
+from eqsat_opt import optimising, zoo
 from eqsat_opt.api import run
 from eqsat_opt.cli import main
 from eqsat_opt.contest import examination as contest
+from eqsat_opt.contest import previous
+from eqsat_opt.contest.examination import Examination
 from eqsat_opt.contest.previous import RECORD
 from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.ir.content import content_digest
@@ -148,6 +150,23 @@ def test_a_previous_result_that_is_wrong_is_dropped(rig: Rig, output: Path) -> N
         assert "previous" not in report.race["entries"]
         assert any("earlier result" in n and "is dropped: output 'y'" in n for n in report.notes)
         assert report.status == "unchanged"
+
+
+def test_without_time_to_compare_it_an_earlier_result_does_not_race(
+    rig: Rig, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig(best=800)
+    optimise(output)
+    edit(output, with_a_detour)
+    cut_off = Examination(None, {}, {}, 0.0, skipped=("previous",))
+    with monkeypatch.context() as patch:
+        patch.setattr(previous, "examine", lambda *_: cut_off)
+        assert any("no time to race it again" in note for note in optimise(output).notes)
+    edit(output, with_a_detour)
+    monkeypatch.setattr(optimising, "_bulk_s", lambda *_: 1000.0)
+    report = optimise(output, budget_s=3000.0)
+    assert any("no time to race it again" in note for note in report.notes)
+    assert report.winner == "best"
 
 
 @pytest.mark.parametrize("change", [{"numerics": "refactor"}, {"rules": "matmul/assoc,conv"}])

@@ -15,7 +15,6 @@ from eqsat_opt import zoo
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.testing.onnx_backend import ReferenceBackend
 from eqsat_opt.testing.reference import ReferenceSession
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -149,14 +148,3 @@ def test_failures_are_one_line() -> None:
         session.run({"x": X.T})
     with pytest.raises(RuntimeFailed, match="int64"):
         session.run({"x": X.astype(np.int64)})
-
-
-def test_backend() -> None:
-    model = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 3]}, ["y"])
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", FLOAT, [2, 3]))
-    np.testing.assert_array_equal(ReferenceBackend.prepare(model).run([X])[0], np.maximum(X, 0))
-    node = helper.make_node("Mod", ["a", "b"], ["c"])
-    a, b = np.array([7, -7]), np.array([3, 3])
-    np.testing.assert_array_equal(ReferenceBackend.run_node(node, [a, b])[0], [1, 2])
-    with pytest.raises(TypeError, match="threads"):
-        ReferenceBackend.prepare(model, threads=1)

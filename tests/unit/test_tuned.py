@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -16,9 +17,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat_opt
+from eqsat_opt import optimising, zoo
 from eqsat_opt.api import run
 from eqsat_opt.cli import main
 from eqsat_opt.contest import tuned as contest
+from eqsat_opt.contest.compare import Reference
 from eqsat_opt.contest.race_result import RaceEntry, RaceResult
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, OptionError, RuntimeFailed
@@ -42,6 +45,7 @@ from eqsat_opt.runtime.source import read_structure
 needs_kernels = pytest.mark.skipif(bool(missing()), reason=missing() or "kernels are here")
 ONE = OrtOptions(threads=1)
 KERNELS = Execution("native", threads=1)
+AS_IS = OrtOptions(1, "disabled")
 FAST: dict[str, Any] = {"measure": False, "race": False, "threads": 1, "store": "", "check": 1}
 
 
@@ -85,7 +89,7 @@ F2, F4 = winograd_name((2, 2), False), winograd_name((4, 4), False)
 def everywhere(model: onnx.ModelProto, name: str = F2) -> onnx.ModelProto:
     """The model as onnxruntime runs it, every site computed in one way."""
     named = with_names(ort_optimized(model, ONE))
-    found = sites(named)
+    found = sites(named, AS_IS)
     assert found
     return with_ways(named, [(s, way) for s in found for way in s.ways if way.name == name])
 
@@ -160,6 +164,17 @@ def test_a_planted_inaccurate_kernel_is_withdrawn(monkeypatch: pytest.MonkeyPatc
 
 
 @needs_kernels
+def test_inputs_that_are_not_measured_have_a_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "node_times_us", ours_are_faster)
+    model = conv_net(4)
+    trials = [(feeds(), OrtSession(model, ONE).run(feeds()))]
+    free = tune(model, ONE, trials, max_error=1e-2, deadline=Deadline.never())
+    near = tune(model, ONE, trials, max_error=1.5 * free.error, deadline=Deadline.never())
+    assert near.error <= 0.75 * free.error
+    assert near.withdrawn
+
+
+@needs_kernels
 def test_nothing_is_tuned_where_no_error_is_allowed_or_no_layer_fits() -> None:
     trials = [(feeds(), OrtSession(conv_net(), ONE).run(feeds()))]
     with pytest.raises(NotTuned, match="no error is allowed"):
@@ -175,6 +190,68 @@ def test_without_time_nothing_is_measured() -> None:
     trials = [(feeds(), OrtSession(conv_net(), ONE).run(feeds()))]
     with pytest.raises(NotTuned, match="no time to measure"):
         tune(conv_net(), ONE, trials, max_error=1e-4, deadline=Deadline.after(0.0))
+
+
+@needs_kernels
+def test_errors_that_cannot_be_bounded_in_time_are_not_claimed() -> None:
+    now_s = [0.0]
+
+    def slow_error(_: object) -> float:
+        now_s[0] += 10.0
+        return 1.0
+
+    deadline = Deadline.after(15.0, lambda: now_s[0])
+    with pytest.raises(NotTuned, match="no time to bound the errors"):
+        tuning._within((choice(100, f2=60, f4=20),), slow_error, 0.5, deadline)
+
+
+@needs_kernels
+@pytest.mark.parametrize("run_s", [0.5, 100.0])
+def test_what_cannot_be_raced_in_time_is_not_tuned(
+    run_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions that take long, as the first runs tell; half the time is the race's."""
+    tuned: list[float] = []
+    limits: dict[str, float] = {}
+
+    def reference(*arguments: Any, **options: Any) -> Reference:
+        found = measured(*arguments, **options)
+        return replace(found, build_s=run_s, run_s=run_s)
+
+    def stub_race(entrants: Any, *_: Any, **options: Any) -> tuple[RaceResult, str]:
+        limits.update(options)
+        found: tuple[RaceResult, str] = raced(original=1.0, tuned=0.8)(entrants, *_, **options)
+        return found
+
+    def stub_tune(base: onnx.ModelProto, *_: object, deadline: Deadline, **__: object) -> Any:
+        tuned.append(deadline.left_s)
+        return tuning.Tuning(base, {"any": 1}, 1, 0, 0.0)
+
+    measured = Reference.of
+    monkeypatch.setattr(Reference, "of", reference)
+    monkeypatch.setattr(contest, "tune", stub_tune)
+    monkeypatch.setattr(contest, "hold_race", stub_race)
+    monkeypatch.setattr(contest, "promising_settings", lambda *_, **__: ())
+    held = contest.hold_tuned_contest(
+        contest.TunedJob(
+            original=conv_net(),
+            original_inside=conv_net,
+            portable=conv_net(),
+            is_original=True,
+            session=ONE,
+            sizes=(Sizes(),),
+            seeds=(0,),
+            numerics="reassociate",
+            max_error=1e-4,
+            deadline=Deadline.after(30.0, lambda: 0.0),
+        )
+    )
+    if run_s > 1:
+        assert "--budget" in held.why
+        assert not tuned
+    else:
+        assert tuned == [15.0]
+        assert limits["time_limit_s"] + limits["extension_s"] <= 30.0
 
 
 @pytest.mark.parametrize(
@@ -238,7 +315,7 @@ def test_other_convolutions_keep_their_kernels(changes: dict[str, Any]) -> None:
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     model.graph.output[0].type.tensor_type.ClearField("shape")
     named = with_names(ort_optimized(model, ONE))
-    assert not sites(named)
+    assert not sites(named, AS_IS)
 
 
 def raced(**ratios: float) -> Any:
@@ -302,7 +379,7 @@ def test_the_fastest_of_two_tuned_graphs_wins(
 def test_activations_go_with_their_convolutions(activation: str) -> None:
     model = conv_net(4, activation=activation)
     named = with_names(ort_optimized(model, ONE))
-    found = sites(named)
+    found = [site for site in sites(named, AS_IS) if not site.is_small]
     silus = sum(node.op_type == "QuickGelu" for node in named.graph.node)
     assert silus == (2 if activation == "SiLU" else 0)
     assert sum(len(site.nodes) == 2 for site in found) == silus
@@ -320,10 +397,10 @@ def test_a_convolution_that_is_read_twice_keeps_its_output() -> None:
     read_twice, gelu = onnx.ModelProto(), onnx.ModelProto()
     read_twice.CopyFrom(named)
     read_twice.graph.node.append(helper.make_node("Abs", [silu.input[0]], ["z"], name="abs"))
-    assert [site.nodes[1:] for site in sites(read_twice)] == [(), ()]
+    assert [site.nodes[1:] for site in sites(read_twice, AS_IS)] == [(), ()]
     silu.attribute[0].f = 1.702
     gelu.CopyFrom(named)
-    assert [site.nodes[1:] for site in sites(gelu)] == [(), ()]
+    assert [site.nodes[1:] for site in sites(gelu, AS_IS)] == [(), ()]
 
 
 # ** files **
@@ -441,6 +518,23 @@ def test_tuned_on_the_command_line(
 
 
 @needs_kernels
+def test_an_interrupted_tuning_tells_of_the_result_that_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(optimising, "_tuned", stop)
+    onnx.save(zoo.build("weight_chain", scale="tiny"), tmp_path / "m.onnx")
+    output, tuned = tmp_path / "out.onnx", tmp_path / "tuned.onnx"
+    command = ["optimize", str(tmp_path / "m.onnx"), "-o", str(output), "--tuned", str(tuned)]
+    assert main([*command, "--effort", "quick", "--no-race", "--check", "0"]) == 1
+    assert "interrupted;" in (error := capsys.readouterr().err)
+    assert "out.onnx is complete" in error
+    assert output.exists()
+    assert not tuned.exists()
+
+
 def test_a_tuned_form_in_the_way_is_no_earlier_result(tmp_path: Path) -> None:
     model, place = conv_net(), tmp_path / "out.onnx"
     tuned = tuned_model(everywhere(model), model, KERNELS)

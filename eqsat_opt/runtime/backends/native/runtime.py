@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.runtime.backends.native.library import (
     instructions,
     library_digest,
     missing,
     with_kernels,
 )
+from eqsat_opt.runtime.backends.native.regions import with_regions
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
-from eqsat_opt.runtime.source import ModelSource, Setting
+from eqsat_opt.runtime.source import ModelSource, Setting, read_structure
 
 __all__ = ["NativeRuntime"]
 
@@ -47,10 +49,15 @@ class NativeRuntime:
         setting: Setting,
         custom_ops: Sequence[str] = (),
     ) -> OrtSession:
-        """A session with the library of our kernels.
+        """A session with the library of our kernels, and with those that the graph describes.
 
         Raises:
             RuntimeFailed: there are none, or onnxruntime refuses the model.
         """
         del setting
-        return OrtSession(model, with_kernels(OrtOptions(threads, custom_ops=tuple(custom_ops))))
+        options = with_kernels(OrtOptions(threads, custom_ops=tuple(custom_ops)))
+        try:
+            options = with_regions(options, read_structure(model).graph.node)
+        except ModelError as error:
+            raise RuntimeFailed(str(error)) from error
+        return OrtSession(model, options)

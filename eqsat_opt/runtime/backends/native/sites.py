@@ -7,8 +7,11 @@ around it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import onnx
 from onnx import helper
@@ -16,7 +19,10 @@ from onnx import helper
 __all__ = ["ACTIVATIONS", "DOMAIN", "SILU", "Site", "Way", "with_names", "with_ways"]
 
 DOMAIN = "eqsat_opt"
-"""Of the operators of our library."""
+"""Of the operators of our library; those of other libraries of ours begin so."""
+
+_LARGE = 1 << 15
+"""Elements of a weight that counts in a cache."""
 
 ACTIVATIONS: Mapping[str, tuple[int, int]] = {
     "": (0, 0),
@@ -53,13 +59,15 @@ class Site:
     """Nodes that can be replaced together, and by what.
 
     Attributes:
-        nodes: their names; the last of them in the graph can read what all of them read, and
-            nothing between them reads what they make.
+        nodes: their names; what none of them reads depends on some of them and is read by others.
         ways: any of which computes them.
+        is_small: whether what it gains is largely calls of nodes, which a profiler makes longer, so
+            that only the time of the whole model tells.
     """
 
     nodes: tuple[str, ...]
     ways: tuple[Way, ...]
+    is_small: bool = False
 
 
 def with_names(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -87,8 +95,73 @@ def with_ways(model: onnx.ModelProto, chosen: Sequence[tuple[Site, Way]]) -> onn
         for node in result.graph.node
         for one in made.get(node.name, () if node.name in gone else (node,))
     ]
+    weights = frozenset(t.name for t in result.graph.initializer if math.prod(t.dims) >= _LARGE)
+    ordered = list(_ordered(kept, {value.name for value in result.graph.output}, weights))
     del result.graph.node[:]
-    result.graph.node.extend(kept)
-    if all(opset.domain != DOMAIN for opset in result.opset_import):
-        result.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    result.graph.node.extend(ordered)
+    present = {opset.domain for opset in result.opset_import}
+    wanted = {node.domain for _, way in chosen for node in way.nodes} | {DOMAIN}
+    result.opset_import.extend(
+        helper.make_opsetid(name, 1)
+        for name in sorted(wanted - present)
+        if name.partition(".")[0] == DOMAIN
+    )
     return result
+
+
+def _ordered(
+    nodes: Sequence[onnx.NodeProto], outputs: Iterable[str], weights: frozenset[str]
+) -> Iterator[onnx.NodeProto]:
+    """The nodes that some output needs, each after what it reads, else in their order.
+
+    But those that read one large weight follow each other where they can: onnxruntime runs what a
+    region reads one after the other, and weights that take turns push each other out of the cache.
+    """
+    maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    before = [{maker[name] for name in _reads(node) if name in maker} for node in nodes]
+    needed: set[int] = set()
+    left = [maker[name] for name in outputs if name in maker]
+    while left:
+        if (i := left.pop()) not in needed:
+            needed.add(i)
+            left += before[i]
+    after: dict[int, list[int]] = defaultdict(list)
+    for i in needed:
+        for k in before[i]:
+            after[k].append(i)
+    waiting = {i: len(before[i]) for i in needed}
+    ready: list[int] = []
+    readers: dict[str, list[int]] = defaultdict(list)
+    done: set[int] = set()
+
+    def enter(i: int) -> None:
+        heappush(ready, i)
+        for name in weights.intersection(nodes[i].input):
+            heappush(readers[name], i)
+
+    for i in sorted(needed):
+        if not waiting[i]:
+            enter(i)
+    current: list[int] = []
+    while ready or current:
+        i = heappop(current or ready)
+        if i in done:
+            continue
+        done.add(i)
+        yield nodes[i]
+        for k in after[i]:
+            waiting[k] -= 1
+            if not waiting[k]:
+                enter(k)
+        for name in weights.intersection(nodes[i].input):
+            current = readers[name]
+
+
+def _reads(node: onnx.NodeProto) -> Iterable[str]:
+    """What a node reads, its subgraphs too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from _reads(inner)
+            yield from (value.name for value in graph.output)

@@ -17,10 +17,13 @@ import numpy as np
 import onnx
 
 from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
 from eqsat_opt.runtime.backends.native.library import with_kernels
 from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
+from eqsat_opt.runtime.backends.native.regions import region_sites, with_regions
 from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
@@ -32,11 +35,24 @@ __all__ = ["NotTuned", "Tuning", "output_error", "sites", "tune"]
 _GAIN = 0.97
 """A site is replaced where that takes less than this share of its time."""
 
+_SEEN = 0.5
+"""Share of the bound that errors may reach on the inputs that are measured. On twenty others they
+were up to 1.6 times as large: `python -m benchmarks.native errors`."""
+
 _PASS_S = 0.5
 """Seconds of runs for one pass, as far as `_RUNS` allow."""
 
 _RUNS = 4, 12
 """Runs for one pass, at least and at most; the first of them warms up."""
+
+_TRIAL_S = 1.0
+"""Seconds for comparing a model with and without small sites."""
+
+_ROUNDS = 20
+"""Of such a comparison; both models run in each."""
+
+_COMPILER_SHARE = 0.5
+"""Of the time that is left."""
 
 
 _PASSES_LEFT = 2
@@ -57,6 +73,7 @@ class Tuning:
         n_sites: how many could have been replaced.
         withdrawn: how many were faster in a way whose errors were too large.
         error: largest difference from the original's outputs, relative to the maximum of each.
+        note: what could not be tried, and why, as a sentence without a period; empty otherwise.
     """
 
     model: onnx.ModelProto
@@ -64,6 +81,7 @@ class Tuning:
     n_sites: int
     withdrawn: int
     error: float
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,6 +101,12 @@ class _Choice:
     def roughness(self) -> int:
         return 0 if self.way is None else self.way.roughness
 
+    def tried(self) -> _Choice:
+        """The fastest way; a small site's first one, since its time tells too little."""
+        if self.site.is_small and self.times_us:
+            return replace(self, way=self.site.ways[0])
+        return self.fastest(math.inf)
+
     def fastest(self, below: float) -> _Choice:
         """The fastest way of less roughness, or its own where none gains."""
         known = (w for w in self.site.ways if w.name in self.times_us and w.roughness < below)
@@ -91,9 +115,17 @@ class _Choice:
         return replace(self, way=best if gains else None)
 
 
-def sites(model: onnx.ModelProto) -> tuple[Site, ...]:
-    """All sites of a graph as onnxruntime optimises it here, its nodes with names; disjoint."""
-    return (*convolutions(model, nchwc_block()), *normalizations(model), *products(model))
+def sites(model: onnx.ModelProto, options: OrtOptions) -> tuple[Site, ...]:
+    """All sites of a graph as onnxruntime optimises it here, its nodes with names; disjoint.
+
+    Args:
+        model: the graph.
+        options: how it is run as it is.
+    """
+    own = (*convolutions(model, nchwc_block()), *normalizations(model), *products(model))
+    taken = {name for site in own for name in site.nodes}
+    regions = (one for one in region_sites(model, options) if taken.isdisjoint(one.nodes))
+    return (*own, *regions)
 
 
 def tune(
@@ -120,24 +152,41 @@ def tune(
     """
     as_is = replace(with_kernels(options), data_folder="")
     optimized = with_names(ort_optimized(model, options))
-    found = sites(optimized)
+    found, note = sites(optimized, as_is), compiler_missing()
     if not found:
-        raise NotTuned("no part of the model has another way to be computed here")
+        raise NotTuned(_with_note("no part of the model has another way to be computed here", note))
     allowed = found if max_error > 0 else _exact(found)
-    choices = _measured(optimized, allowed, as_is, feeds=trials[0][0], deadline=deadline)
+    made = (node for site in allowed for way in site.ways for node in way.nodes)
+    try:
+        as_is = with_regions(as_is, made, deadline.left_s * _COMPILER_SHARE)
+    except RuntimeFailed as failed:
+        note = str(failed)
+        allowed = tuple(site for site in allowed if not site.is_small)
+        if not allowed:
+            raise NotTuned(note) from failed
+    try:
+        choices = _measured(optimized, allowed, as_is, feeds=trials[0][0], deadline=deadline)
+        choices = _paying(optimized, choices, as_is, feeds=trials[0][0], deadline=deadline)
+    except NotTuned as nothing:
+        raise NotTuned(_with_note(str(nothing), note)) from nothing
 
     def error_of(choices: Sequence[_Choice]) -> float:
         session = OrtSession(_built(optimized, choices), as_is)
         return max(output_error(session.run(feeds), outputs) for feeds, outputs in trials)
 
-    kept, error = _within(choices, error_of, max_error, deadline)
+    kept, error = _within(choices, error_of, _SEEN * max_error, deadline)
     return Tuning(
         model=_built(optimized, kept),
         algorithms=Counter(one.way.name for one in kept if one.way is not None),
         n_sites=len(found),
         withdrawn=sum(one.way is not other.way for one, other in zip(choices, kept, strict=True)),
         error=error,
+        note=note,
     )
+
+
+def _with_note(why: str, note: str) -> str:
+    return f"{why} ({note})" if note else why
 
 
 def _exact(found: Sequence[Site]) -> tuple[Site, ...]:
@@ -185,12 +234,68 @@ def _measured(
         raise NotTuned("there was no time to measure; allow more with --budget")
     again = node_times_us(optimized, options, feeds, runs=runs, deadline=deadline)
     choices = tuple(
-        _Choice(site, sum(min(own[n], again[n]) for n in site.nodes), known).fastest(math.inf)
+        _Choice(site, sum(min(own[n], again[n]) for n in site.nodes), known).tried()
         for site, known in zip(found, times, strict=True)
     )
     if all(choice.way is None for choice in choices):
         raise NotTuned("no algorithm is faster than onnxruntime's own here")
     return choices
+
+
+def _paying(
+    optimized: onnx.ModelProto,
+    choices: tuple[_Choice, ...],
+    options: OrtOptions,
+    feeds: Feeds,
+    deadline: Deadline,
+) -> tuple[_Choice, ...]:
+    """Small sites are replaced only where that makes the whole model faster.
+
+    All of them are tried, then the half that gains most by the profiler, and so on.
+    """
+    small = sorted(
+        (i for i, one in enumerate(choices) if one.site.is_small and one.way is not None),
+        key=lambda i: -choices[i].gain_us,
+    )
+    without = tuple(replace(c, way=None) if c.site.is_small else c for c in choices)
+    while small and not deadline.expired:
+        kept = frozenset(small)
+        tried = tuple(c if i in kept else without[i] for i, c in enumerate(choices))
+        one, other = (_built(optimized, some) for some in (tried, without))
+        if _time_ratio(one, other, options, feeds, deadline) < _GAIN:
+            return tried
+        small = small[: len(small) // 2]
+    if all(choice.way is None for choice in without):
+        raise NotTuned("what could be computed otherwise is no faster in the whole model")
+    return without
+
+
+def _time_ratio(
+    one: onnx.ModelProto,
+    other: onnx.ModelProto,
+    options: OrtOptions,
+    feeds: Feeds,
+    deadline: Deadline,
+) -> float:
+    """Time of a model relative to that of another: the median of runs that take turns."""
+    calls = [OrtSession(model, options).bind(feeds) for model in (one, other)]
+    start = time.perf_counter()
+    for call in calls * 2:
+        call()
+    each_s = max((time.perf_counter() - start) / 4, 1e-6)
+    repeats = max(1, int(min(_TRIAL_S, deadline.left_s) / _ROUNDS / 2 / each_s))
+    ratios: list[float] = []
+    for _ in range(_ROUNDS):
+        spent = []
+        for call in calls:
+            start = time.perf_counter()
+            for _ in range(repeats):
+                call()
+            spent.append(time.perf_counter() - start)
+        ratios.append(spent[0] / spent[1])
+        if deadline.expired:
+            break
+    return float(np.median(ratios))
 
 
 def _within(

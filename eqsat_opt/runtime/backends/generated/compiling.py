@@ -1,0 +1,162 @@
+"""The system's C++ compiler, and the folder that keeps what it made.
+
+A library's name there is the digest of all that it depends on: its source, the headers, the flags
+and the compiler. Behind its content stands the digest of that content, so a damaged file is known
+and made again. Files are written whole or not at all; processes that make one at the same time make
+the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache, lru_cache
+from pathlib import Path
+
+from eqsat_opt.errors import EqsatError, RuntimeFailed, printable
+from eqsat_opt.files import Scratch, write_whole
+from eqsat_opt.paths import cache_folder
+from eqsat_opt.runtime.backends.generated.kernel import Kernel
+from eqsat_opt.runtime.backends.generated.source import source
+
+__all__ = ["compiled", "compiler_missing"]
+
+_COMPILERS = ("c++", "g++", "clang++")
+
+_HEADERS = (
+    Path(__file__).parent / "src" / "functions.h",
+    Path(__file__).parent / "src" / "region.h",
+    Path(__file__).parents[1] / "native" / "src" / "onnxruntime_abi.h",
+)
+
+# Without contraction sums and products are those of IEEE 754. Never -ffast-math: it makes the host
+# process flush denormals to zero.
+_FLAGS = (
+    "-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+    "-fvisibility=hidden", "-shared", "-fPIC", "-w",
+)  # fmt: skip
+
+_INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
+    "avx512": ("-march=x86-64-v4", "-mprefer-vector-width=512"),
+    "avx2": ("-march=x86-64-v3",),
+    "neon": (),
+}
+
+_LIMIT_S = 120.0
+_DIGEST_BYTES = 32
+
+
+@lru_cache(maxsize=4)
+def _compiler(asked: str, _search: str) -> tuple[str, ...]:
+    """The command, empty if there is none; of `CXX` if that is set."""
+    if asked:
+        try:
+            command = tuple(shlex.split(asked))
+        except ValueError:
+            return ()
+        return command if command and shutil.which(command[0]) else ()
+    return next(((path,) for name in _COMPILERS if (path := shutil.which(name))), ())
+
+
+def _command() -> tuple[str, ...]:
+    return _compiler(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
+
+
+def compiler_missing() -> str:
+    """Why nothing can be compiled here, as a sentence without a period; empty if it can."""
+    if sys.platform == "win32":
+        return "kernels are not generated on this system"
+    if _command():
+        return ""
+    return "there is no C++ compiler for generated kernels; install one, or name it by CXX"
+
+
+@cache
+def _version(command: tuple[str, ...]) -> str:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, check=False, timeout=_LIMIT_S
+        )
+        return done.stdout
+    return ""
+
+
+def compiled(kernels: Sequence[Kernel], instructions: str, limit_s: float = _LIMIT_S) -> str:
+    """The library of some kernels, from the user's cache folder or compiled anew.
+
+    Args:
+        kernels: in any order, equal ones more than once or not.
+        instructions: of this processor that may be used: avx512, avx2 or neon.
+        limit_s: seconds for the compiler.
+
+    Raises:
+        RuntimeFailed: there is no compiler, it failed, or there is no room.
+    """
+    distinct = {kernel.name: kernel for kernel in kernels}
+    text = source([distinct[name] for name in sorted(distinct)])
+    if why := compiler_missing():
+        raise RuntimeFailed(why)
+    command = _command()
+    flags = (*_FLAGS, *_INSTRUCTIONS[instructions])
+    parts = [text, *(path.read_text("utf-8") for path in _HEADERS), *flags]
+    parts += [*command, _version(command)]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return _kept(key) or _made(key, text, (*command, *flags), min(limit_s, _LIMIT_S))
+
+
+def _path(key: str) -> Path | None:
+    folder = cache_folder()
+    return None if not folder else Path(folder) / "kernels" / f"{key}.so"
+
+
+def _kept(key: str) -> str:
+    """The library's path if it is whole."""
+    if key in _unkept:
+        return os.path.join(_unkept[key].path, "kernels.so")
+    path = _path(key)
+    try:
+        data = b"" if path is None else path.read_bytes()
+    except OSError:
+        return ""
+    content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    return str(path) if hashlib.sha256(content).digest() == digest else ""
+
+
+_unkept: dict[str, Scratch] = {}
+"""Libraries that no cache folder takes, gone at the end of the process."""
+
+
+def _made(key: str, text: str, command: Sequence[str], limit_s: float) -> str:
+    scratch = Scratch()
+    target = os.path.join(scratch.path, "kernels.so")
+    written = os.path.join(scratch.path, "kernels.cpp")
+    write_whole(written, text, RuntimeFailed)
+    includes = [f"-I{folder}" for folder in dict.fromkeys(str(h.parent) for h in _HEADERS)]
+    try:
+        done = subprocess.run(
+            [*command, *includes, written, "-o", target],
+            capture_output=True, text=True, errors="replace", check=False, timeout=limit_s,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise RuntimeFailed("the C++ compiler took too long for the generated kernels") from error
+    except OSError as error:
+        raise RuntimeFailed(f"the C++ compiler does not start: {error}") from error
+    if done.returncode:
+        lines = printable(done.stderr)
+        raise RuntimeFailed(f"the C++ compiler refuses the generated kernels: {lines[:300]}")
+    with open(target, "rb") as file:
+        content = file.read()
+    path = _path(key)
+    if path is not None:
+        with suppress(EqsatError, OSError):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(path, content + hashlib.sha256(content).digest(), mode=0o700)
+            return str(path)
+    _unkept[key] = scratch
+    return target

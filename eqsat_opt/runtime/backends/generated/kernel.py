@@ -1,0 +1,285 @@
+"""What a generated kernel computes: loops over output elements, as plain data.
+
+A kernel is made from a model, or read from a file that anybody may have written. So it names
+functions of one table, and it is checked that every register is computed before it is read and that
+every access stays within its buffer; the source that is generated from it holds no text of the
+file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from eqsat_opt.errors import ModelError
+
+__all__ = ["FUNCTIONS", "LOAD", "NUMBER", "Access", "Function", "Kernel", "Nest", "Step"]
+
+LOAD, NUMBER = "Load", "Number"
+"""Steps that are no function of others."""
+
+_MOST_STEPS = 5_000
+_MOST_LOOPS = 8
+_MOST_ELEMENTS = 2**31
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of one element.
+
+    Attributes:
+        arity: number of operands.
+        numbers: names of its attributes, in order.
+        is_exact: whether IEEE 754 leaves one result.
+        work: its cost in additions, roughly.
+    """
+
+    arity: int
+    numbers: tuple[str, ...] = ()
+    is_exact: bool = False
+    work: int = 1
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    **{name: Function(2, is_exact=True) for name in ("Add", "Sub", "Mul")},
+    **{name: Function(2) for name in ("Max", "Min")},  # of zeros, runtimes take either
+    "Div": Function(2, is_exact=True, work=4),
+    **{name: Function(1, is_exact=True) for name in ("Neg", "Relu", "Abs", "Floor", "Ceil")},
+    "Sqrt": Function(1, is_exact=True, work=4),
+    "Round": Function(1),
+    "Sign": Function(1),
+    **{name: Function(1, work=12) for name in ("Exp", "Erf", "Sigmoid", "Tanh")},
+    **{name: Function(1, work=60) for name in ("Log", "Sin", "Cos", "Softplus", "Mish")},
+    "Softsign": Function(1, work=5),
+    "HardSwish": Function(1, work=5),
+    "GeluNone": Function(1, work=16),
+    "GeluTanh": Function(1, work=18),
+    "Swish": Function(1, ("alpha",), work=14),
+    "HardSigmoid": Function(1, ("alpha", "beta"), work=3),
+    "Elu": Function(1, ("alpha",), work=60),
+    "Celu": Function(1, ("alpha",), work=60),
+    "Selu": Function(1, ("alpha", "gamma"), work=60),
+    "LeakyRelu": Function(1, ("alpha",), work=2),
+    "ThresholdedRelu": Function(1, ("alpha",)),
+    "Clip": Function(1, ("max", "min"), work=2),
+    "PRelu": Function(2, work=2),
+    "Pow": Function(2, work=100),
+}
+"""By the names of the registry, `Gelu` by its formula too; the source is in ``functions.h``."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Elements of a buffer: ``offset`` and one stride per loop, in elements."""
+
+    buffer: int
+    offset: int
+    strides: tuple[int, ...]
+
+    def last(self, extents: Sequence[int]) -> int:
+        """The place of the largest address; the smallest is the offset."""
+        return self.offset + sum(
+            stride * (extent - 1) for stride, extent in zip(self.strides, extents, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One register.
+
+    Attributes:
+        function: a key of `FUNCTIONS`, `LOAD` or `NUMBER`.
+        operands: registers before it.
+        numbers: the attributes of a function, or the number that it is.
+        access: of an input that is loaded.
+    """
+
+    function: str
+    operands: tuple[int, ...] = ()
+    numbers: tuple[float, ...] = ()
+    access: Access | None = None
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Loops around a straight line of steps.
+
+    Attributes:
+        extents: of the loops, the innermost last.
+        steps: one register each.
+        stores: where registers go, each to an output.
+    """
+
+    extents: tuple[int, ...]
+    steps: tuple[Step, ...]
+    stores: tuple[tuple[Access, int], ...]
+
+    @property
+    def work(self) -> int:
+        """Of all its iterations, in additions, roughly."""
+        work = (getattr(FUNCTIONS.get(step.function), "work", 1) for step in self.steps)
+        return sum(work) * math.prod(self.extents)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function of tensors of float32.
+
+    Attributes:
+        inputs: their shapes; a node says where in each of them offsets count from.
+        outputs: their shapes.
+        nests: run one after another; together they write every element of every output.
+    """
+
+    inputs: tuple[tuple[int, ...], ...]
+    outputs: tuple[tuple[int, ...], ...]
+    nests: tuple[Nest, ...]
+
+    @cached_property
+    def name(self) -> str:
+        """What equal kernels have in common, and no others."""
+        return f"Region_{hashlib.sha256(self.to_json().encode()).hexdigest()[:20]}"
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """Elements of each input behind which it reads nothing."""
+        reach = [0] * len(self.inputs)
+        for nest in self.nests:
+            for access in (step.access for step in nest.steps if step.access is not None):
+                last = access.last(nest.extents) + 1
+                reach[access.buffer] = max(reach[access.buffer], last)
+        return tuple(reach)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether IEEE 754 leaves one result."""
+        functions = {step.function for nest in self.nests for step in nest.steps}
+        return all(FUNCTIONS[name].is_exact for name in functions - {LOAD, NUMBER})
+
+    @property
+    def work(self) -> int:
+        """Of one run, in additions, roughly."""
+        return sum(nest.work for nest in self.nests)
+
+    def to_json(self) -> str:
+        """In one line, the same for equal kernels."""
+        return json.dumps(
+            [
+                self.inputs,
+                self.outputs,
+                [[nest.extents, [*map(_row, nest.steps)], _stores(nest)] for nest in self.nests],
+            ],
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Kernel:
+        """Read what `to_json` writes.
+
+        Raises:
+            ModelError: it is none, or would read or write outside its buffers.
+        """
+        try:
+            inputs, outputs, nests = json.loads(text)
+            kernel = cls(_shapes(inputs), _shapes(outputs), tuple(_nest(*nest) for nest in nests))
+            kernel.check()
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as e:
+            raise ModelError(
+                "the description of a generated kernel is damaged; make the file again with --tuned"
+            ) from e
+        return kernel
+
+    def check(self) -> None:
+        """Whether all that it says can be done.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        sizes = [[math.prod(shape) for shape in shapes] for shapes in (self.inputs, self.outputs)]
+        _demand(all(sizes) and all(0 < size < _MOST_ELEMENTS for side in sizes for size in side))
+        _demand(sum(len(nest.steps) for nest in self.nests) <= _MOST_STEPS)
+        for nest in self.nests:
+            _demand(len(nest.extents) <= _MOST_LOOPS and all(e > 0 for e in nest.extents))
+            _demand(bool(nest.stores))
+            for i, step in enumerate(nest.steps):
+                _demand(all(0 <= operand < i for operand in step.operands))
+                _demand((step.access is not None) == (step.function == LOAD))
+                if step.access is not None:
+                    _check_access(step.access, nest.extents, sizes[0])
+                if step.function in (LOAD, NUMBER):
+                    _demand(not step.operands and len(step.numbers) == (step.function == NUMBER))
+                else:
+                    known = FUNCTIONS[step.function]
+                    _demand(len(step.operands) == known.arity)
+                    _demand(len(step.numbers) == len(known.numbers))
+            for access, register in nest.stores:
+                _demand(0 <= register < len(nest.steps))
+                _check_access(access, nest.extents, sizes[1])
+        written = [0] * len(sizes[1])
+        for nest in self.nests:
+            for access, _ in nest.stores:
+                written[access.buffer] += math.prod(nest.extents)
+        _demand(written == sizes[1])
+
+
+def _demand(holds: bool) -> None:
+    if not holds:
+        raise ValueError
+
+
+def _check_access(access: Access, extents: Sequence[int], sizes: Sequence[int]) -> None:
+    _demand(0 <= access.buffer < len(sizes) and access.offset >= 0)
+    _demand(all(0 <= stride < _MOST_ELEMENTS for stride in access.strides))
+    _demand(access.last(extents) < sizes[access.buffer])
+
+
+def _row(step: Step) -> list[Any]:
+    access = step.access
+    place = [] if access is None else [access.buffer, access.offset, list(access.strides)]
+    return [step.function, list(step.operands), [number.hex() for number in step.numbers], place]
+
+
+def _stores(nest: Nest) -> list[Any]:
+    return [[a.buffer, a.offset, list(a.strides), register] for a, register in nest.stores]
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value
+
+
+def _wholes(values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list):
+        raise TypeError
+    return tuple(map(_whole, values))
+
+
+def _shapes(values: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(_wholes, values))
+
+
+def _access(buffer: Any, offset: Any, strides: Any) -> Access:
+    return Access(_whole(buffer), _whole(offset), _wholes(strides))
+
+
+def _step(function: Any, operands: Any, numbers: Any, place: Any) -> Step:
+    return Step(
+        str(function),
+        _wholes(operands),
+        tuple(map(float.fromhex, numbers)),
+        _access(*place) if place else None,
+    )
+
+
+def _nest(extents: Any, steps: Any, stores: Any) -> Nest:
+    return Nest(
+        _wholes(extents),
+        tuple(_step(*step) for step in steps),
+        tuple((_access(*place), _whole(register)) for *place, register in stores),
+    )

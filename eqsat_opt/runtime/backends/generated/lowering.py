@@ -1,0 +1,439 @@
+"""From nodes of the registry to a kernel: index functions composed, loops made of what they ask.
+
+An output element is a term over elements of operands; where an operand is computed by the region
+too, its own term takes its place. So slices, transpositions and reshapes cost nothing. Where an
+index function chooses (the parts of a concatenation), the loop is split at the border; where it
+divides (a reshape that takes an axis apart), the loop becomes two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.ops.integers import (
+    AllOf,
+    AnyOf,
+    Atom,
+    Formula,
+    IsZero,
+    NonNegative,
+    Poly,
+    atom,
+    poly,
+    product,
+    quotient,
+    substitute,
+)
+from eqsat_opt.ir.ops.scalars import (
+    MINUS_ONE,
+    Call,
+    Choice,
+    Constant,
+    IndexTensor,
+    Inverse,
+    Parameter,
+    Plus,
+    Premises,
+    Read,
+    Scalar,
+    Times,
+    Unindexed,
+)
+from eqsat_opt.runtime.backends.generated.kernel import (
+    FUNCTIONS,
+    LOAD,
+    NUMBER,
+    Access,
+    Kernel,
+    Nest,
+    Step,
+)
+
+__all__ = ["Unfit", "lowered"]
+
+_MOST_STEPS = 2_000
+_MOST_PIECES = 200
+
+Index = tuple[Poly, ...]
+
+
+class Unfit(Exception):
+    """The region has no kernel, and the reason."""
+
+
+class _Cut(Exception):
+    """A loop has to become two, one after another: the variable, and where the second begins."""
+
+    def __init__(self, variable: Atom, at: int) -> None:
+        self.variable, self.at = variable, at
+
+
+class _Halve(Exception):
+    """A loop has to become two, one in another: the variable, and the extent of the inner one."""
+
+    def __init__(self, variable: Atom, inner: int) -> None:
+        self.variable, self.inner = variable, inner
+
+
+def lowered(
+    graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]
+) -> tuple[Kernel, tuple[str, ...], tuple[int, ...]]:
+    """The kernel of some nodes, the values that it reads, in order, and where in them it begins.
+
+    Equal nodes on other slices of a value have the same kernel and begin elsewhere.
+
+    Args:
+        graph: typed, all shapes of the region literal.
+        nodes: of the region, in order; all of float32.
+        outputs: values that they define.
+
+    Raises:
+        Unfit: there is none.
+    """
+    return _Lowering(graph, nodes, outputs).run()
+
+
+@dataclass
+class _Building:
+    """A nest in the making: its steps, and which value at which index is which register."""
+
+    variables: tuple[Atom, ...]
+    extents: tuple[int, ...]
+    steps: list[Step] = field(default_factory=list)
+    known: dict[Any, int] = field(default_factory=dict)
+    stores: list[tuple[Access, int]] = field(default_factory=list)
+
+    def register(self, step: Step) -> int:
+        if step not in self.known:
+            self.known[step] = len(self.steps)
+            self.steps.append(step)
+        return self.known[step]
+
+    def bounds(self, value: Poly) -> tuple[int, int]:
+        """Least and greatest value of a polynomial that is linear."""
+        low = high = 0
+        extents = dict(zip(self.variables, self.extents, strict=True))
+        for monomial, coefficient in value.terms:
+            if not monomial:
+                low, high = low + coefficient, high + coefficient
+                continue
+            if len(monomial) > 1:
+                raise Unfit("an index is no linear function of the loops")
+            (only,) = monomial
+            if only.kind != "symbol":
+                raise Unfit("an index is chosen")
+            ends = (0, coefficient * (extents[only] - 1))
+            low, high = low + min(ends), high + max(ends)
+        return low, high
+
+    def linear(self, value: Poly) -> Poly:
+        """The same without quotients, or a loop that has to become two."""
+        total = poly(0)
+        for monomial, coefficient in value.terms:
+            factors = [self._quotient(a) if a.kind == "quotient" else atom(a) for a in monomial]
+            total = total + product(factors) * coefficient
+        return total
+
+    def _quotient(self, part: Atom) -> Poly:
+        above, below = self.linear(part.args[0]), part.args[1].constant
+        if below is None:
+            raise Unfit("a quotient by what is no number")
+        if (whole := quotient(above, poly(below))) != atom(part):
+            return self.linear(whole)
+        low, high = self.bounds(above)
+        if low // below != high // below:
+            raise self._halved(above, below)
+        return poly(low // below)
+
+    def _halved(self, above: Poly, below: int) -> Exception:
+        extents = dict(zip(self.variables, self.extents, strict=True))
+        for monomial, coefficient in above.terms:
+            if len(monomial) == 1 and coefficient > 0 and below % coefficient == 0:
+                inner, extent = below // coefficient, extents.get(monomial[0], 1)
+                if 1 < inner < extent and extent % inner == 0:
+                    return _Halve(monomial[0], inner)
+        return Unfit("a reshape cuts across the loops")
+
+    def holds(self, formula: Formula) -> bool:
+        """Whether a condition holds in all iterations; a loop is cut where it begins to."""
+        match formula:
+            case AllOf(parts):
+                return all(self.holds(part) for part in parts)
+            case AnyOf(parts):
+                return any(self.holds(part) for part in parts)
+            case IsZero(p):
+                return self.holds(NonNegative(p)) and self.holds(NonNegative(-p))
+            case NonNegative(p):
+                value = self.linear(p)
+                low, high = self.bounds(value)
+                if low >= 0 or high < 0:
+                    return low >= 0
+                raise self._cut(value)
+
+    def _cut(self, value: Poly) -> Exception:
+        rest, terms = 0, []
+        for monomial, coefficient in value.terms:
+            if monomial:
+                terms.append((monomial[0], coefficient))
+            else:
+                rest = coefficient
+        if len(terms) != 1:
+            return Unfit("a border runs across the loops")
+        variable, coefficient = terms[0]
+        at = -(rest // coefficient) if coefficient > 0 else rest // -coefficient + 1
+        return _Cut(variable, at)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part of an output: its loops, and the index that they make."""
+
+    extents: tuple[int, ...]
+    index: Index
+
+    @property
+    def variables(self) -> tuple[Atom, ...]:
+        return tuple(_variable(k) for k in range(len(self.extents)))
+
+    def cut(self, variable: Atom, at: int) -> tuple[_Piece, _Piece]:
+        k = self.variables.index(variable)
+        moved = tuple(substitute(i, {variable: atom(variable) + at}) for i in self.index)
+        before, after = self.extents[:k], self.extents[k + 1 :]
+        return (
+            _Piece((*before, at, *after), self.index),
+            _Piece((*before, self.extents[k] - at, *after), moved),
+        )
+
+    def halved(self, variable: Atom, inner: int) -> _Piece:
+        k = self.variables.index(variable)
+        places = {v: atom(_variable(i + (i > k))) for i, v in enumerate(self.variables)}
+        places[variable] = places[variable] * inner + atom(_variable(k + 1))
+        outer = self.extents[k] // inner
+        extents = (*self.extents[:k], outer, inner, *self.extents[k + 1 :])
+        return _Piece(extents, tuple(substitute(i, places) for i in self.index))
+
+
+def _variable(k: int) -> Atom:
+    return Atom(f"loop{k}")
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> None:
+        self.graph = graph
+        self.outputs = outputs
+        self.numbers: dict[str, float] = {}
+        self.tensors = {node.output: self._indexed(node) for node in nodes}
+        self.leaves: dict[str, int] = {}
+
+    def _indexed(self, node: Node) -> IndexTensor:
+        op = get_op(node.op)
+        operands = [IndexTensor(tuple(map(poly, self._shape(i))), _reader(i)) for i in node.inputs]
+        attrs: dict[str, Any] = {}
+        for name, value in node.attrs:
+            match op.attrs[name]:
+                case "int":
+                    attrs[name] = poly(value)  # type: ignore[arg-type]
+                case "ints":
+                    attrs[name] = tuple(map(poly, value))  # type: ignore[arg-type]
+                case "float":  # a name that no other node has
+                    attrs[name] = Parameter(f"{node.output} {name}")
+                    self.numbers[f"{node.output} {name}"] = float(value)  # type: ignore[arg-type]
+                case _:
+                    attrs[name] = value
+        if op.index_fn is None:
+            raise Unfit(f"{node.op} has no index function")
+        try:
+            return op.index_fn(operands, attrs, Premises())
+        except Unindexed as error:
+            raise Unfit(str(error)) from error
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        type_ = self.graph.tensor_type(name)
+        assert type_ is not None
+        return type_.static_shape()
+
+    def run(self) -> tuple[Kernel, tuple[str, ...], tuple[int, ...]]:
+        nests: dict[tuple[int, ...], _Building] = {}
+        for number, name in enumerate(self.outputs):
+            shape = self._shape(name)
+            loops = [axis for axis, extent in enumerate(shape) if extent > 1]
+            places = {axis: atom(_variable(k)) for k, axis in enumerate(loops)}
+            index = tuple(places.get(axis, poly(0)) for axis in range(len(shape)))
+            pieces, count = [_Piece(tuple(shape[axis] for axis in loops), index)], 0
+            while pieces:
+                piece, count = pieces.pop(), count + 1
+                if count > _MOST_PIECES:
+                    raise Unfit("too many parts")
+                nest = nests.get(piece.extents) or _Building(piece.variables, piece.extents)
+                try:
+                    register = self._value(nest, name, piece.index)
+                except _Cut as cut:
+                    pieces += piece.cut(cut.variable, cut.at)
+                    continue
+                except _Halve as halve:
+                    pieces.append(piece.halved(halve.variable, halve.inner))
+                    continue
+                nests[piece.extents] = nest
+                nest.stores.append((self._access(nest, number, shape, piece.index), register))
+        made = [_collapsed(_live(nest)) for nest in nests.values()]
+        loads = [step.access for nest in made for step in nest.steps if step.access is not None]
+        begins = [
+            min([a.offset for a in loads if a.buffer == i], default=0)
+            for i in range(len(self.leaves))
+        ]
+        kernel = Kernel(
+            tuple(self._shape(name) for name in self.leaves),
+            tuple(self._shape(name) for name in self.outputs),
+            tuple(_moved(nest, begins) for nest in made),
+        )
+        kernel.check()
+        return kernel, tuple(self.leaves), tuple(begins)
+
+    def _access(self, nest: _Building, buffer: int, shape: Sequence[int], index: Index) -> Access:
+        place, step = poly(0), 1
+        for position, extent in zip(reversed(index), reversed(shape), strict=True):
+            place, step = place + position * step, step * extent
+        place = nest.linear(place)
+        found = {m[0] if m else None: c for m, c in place.terms}
+        if any(len(m) > 1 for m, _ in place.terms) or any(c < 0 for c in found.values()):
+            raise Unfit("an address falls along a loop")
+        offset = found.get(None, 0)
+        return Access(buffer, offset, tuple(found.get(v, 0) for v in nest.variables))
+
+    def _value(self, nest: _Building, name: str, index: Index) -> int:
+        key = (name, index)
+        if key not in nest.known:
+            nest.known[key] = self._computed(nest, name, index)
+            if len(nest.steps) > _MOST_STEPS:
+                raise Unfit("the region is too large")
+        return nest.known[key]
+
+    def _computed(self, nest: _Building, name: str, index: Index) -> int:
+        if (tensor := self.tensors.get(name)) is not None:
+            return self._scalar(nest, tensor.at(index))
+        constant = self.graph.constants.get(name)
+        if constant is not None and constant.type.static_size() == 1:
+            return _number(nest, float(np.asarray(constant.load()).reshape(())))
+        buffer = self.leaves.setdefault(name, len(self.leaves))
+        access = self._access(nest, buffer, self._shape(name), index)
+        return nest.register(Step(LOAD, access=access))
+
+    def _scalar(self, nest: _Building, term: Scalar) -> int:
+        match term:
+            case Read(name, index):
+                return self._value(nest, name, index)
+            case Constant(value):
+                return _number(nest, float(value))
+            case Parameter(name):
+                return _number(nest, self.numbers[name])
+            case Plus((left, Times((sign, right)))) if sign == MINUS_ONE:
+                return self._step(nest, "Sub", (left, right))
+            case Plus((first, *others)):
+                return self._folded(nest, "Add", first, others)
+            case Times((sign, right)) if sign == MINUS_ONE:
+                return self._step(nest, "Neg", (right,))
+            case Times((first, *others)):
+                return self._folded(nest, "Mul", first, others)
+            case Inverse(operand):
+                one = _number(nest, 1.0)
+                return nest.register(Step("Div", (one, self._scalar(nest, operand))))
+            case Choice(condition, then, otherwise):
+                return self._scalar(nest, then if nest.holds(condition) else otherwise)
+            case Call(function, attrs, args):
+                return self._called(nest, function, dict(attrs), args)
+        raise Unfit(f"no kernel has a {type(term).__name__}")
+
+    def _folded(self, nest: _Building, name: str, first: Scalar, rest: Sequence[Scalar]) -> int:
+        result = self._scalar(nest, first)
+        for part in rest:
+            if name == "Mul" and isinstance(part, Inverse):
+                result = nest.register(Step("Div", (result, self._scalar(nest, part.operand))))
+            else:
+                result = nest.register(Step(name, (result, self._scalar(nest, part))))
+        return result
+
+    def _step(self, nest: _Building, name: str, operands: Sequence[Scalar]) -> int:
+        return nest.register(Step(name, tuple(self._scalar(nest, one) for one in operands)))
+
+    def _called(
+        self, nest: _Building, name: str, attrs: Mapping[str, Any], args: Sequence[Scalar]
+    ) -> int:
+        name += str(attrs.get("approximate", "")).capitalize()
+        if name not in FUNCTIONS:
+            raise Unfit(f"no kernel has the function {name}")
+        numbers = []
+        for attribute in FUNCTIONS[name].numbers:
+            value = attrs[attribute]
+            assert isinstance(value, Parameter)
+            numbers.append(_rounded(self.numbers[value.name]))
+        operands = tuple(self._scalar(nest, one) for one in args)
+        return nest.register(Step(name, operands, tuple(numbers)))
+
+
+def _reader(name: str) -> Any:
+    return lambda index: Read(name, tuple(map(poly, index)))
+
+
+def _rounded(value: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def _number(nest: _Building, value: float) -> int:
+    return nest.register(Step(NUMBER, numbers=(_rounded(value),)))
+
+
+def _live(nest: _Building) -> Nest:
+    """What some store needs: a piece that had to be cut leaves steps that none does."""
+    needed = {register for _, register in nest.stores}
+    for i in reversed(range(len(nest.steps))):
+        if i in needed:
+            needed.update(nest.steps[i].operands)
+    order = {old: new for new, old in enumerate(sorted(needed))}
+    steps = tuple(
+        replace(step, operands=tuple(order[o] for o in step.operands))
+        for i, step in enumerate(nest.steps)
+        if i in order
+    )
+    return Nest(nest.extents, steps, tuple((a, order[r]) for a, r in nest.stores))
+
+
+def _moved(nest: Nest, begins: Sequence[int]) -> Nest:
+    """The same with offsets in inputs from where each begins."""
+    steps = (
+        step
+        if (a := step.access) is None
+        else replace(step, access=replace(a, offset=a.offset - begins[a.buffer]))
+        for step in nest.steps
+    )
+    return replace(nest, steps=tuple(steps))
+
+
+def _collapsed(nest: Nest) -> Nest:
+    """Loops that all accesses walk as one become one, and those of one iteration none."""
+    accesses = [step.access for step in nest.steps if step.access] + [a for a, _ in nest.stores]
+    extents, groups = nest.extents, [[k] for k, extent in enumerate(nest.extents) if extent > 1]
+    k = 0
+    while k + 1 < len(groups):
+        inner = math.prod(extents[i] for i in groups[k + 1])
+        last, after = groups[k][-1], groups[k + 1][-1]
+        if all(a.strides[last] == a.strides[after] * inner for a in accesses):
+            groups[k : k + 2] = [groups[k] + groups[k + 1]]
+        else:
+            k += 1
+
+    def moved(access: Access) -> Access:
+        return replace(access, strides=tuple(access.strides[g[-1]] for g in groups))
+
+    return Nest(
+        tuple(math.prod(extents[i] for i in group) for group in groups),
+        tuple(replace(s, access=moved(s.access)) if s.access else s for s in nest.steps),
+        tuple((moved(access), register) for access, register in nest.stores),
+    )

@@ -1,0 +1,247 @@
+"""Which nodes of a graph become one kernel: maximal regions of elementwise nodes between others.
+
+A value's level is how often, on the longest way to it, something has to be computed by itself: an
+operator that no kernel has, or a value that is then read by several elements of another, since it
+would be computed for each of them. A node that reads none of its own level joins that of its first
+reader. Connected nodes of one level are a region: a way out of it and back would lead over a higher
+level, so each region is computed at once.
+
+Nodes that only move data belong to no region: whatever reads them reads through them. So those that
+only regions read are gone in the end.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.runtime.backends.generated.kernel import FUNCTIONS, Kernel
+from eqsat_opt.runtime.backends.generated.lowering import Unfit, lowered
+
+__all__ = ["Region", "regions"]
+
+_VIEWS = frozenset({"Slice", "Reshape", "Transpose", "Expand", "Repeat"})
+_JOINS = frozenset({"Concat", "Pad"})
+_COMPUTED = (
+    frozenset({"Add", "Sub", "Mul", "Div", "Neg", "Reciprocal", "Gelu"})
+    | frozenset({"Scale", "Shift", "Square", "Rsqrt"})
+    | FUNCTIONS.keys()
+    | _JOINS
+    | _VIEWS
+)
+
+_FEWEST = 2
+"""Nodes that are worth a kernel: a call of onnxruntime costs more than what a single one saves."""
+
+_REPEATED = 2.0
+"""How much more than once elements may be computed: each output computes what it needs itself."""
+
+_LOADS = 2
+"""Work of an element beside that of its function."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes of a model that one kernel computes.
+
+    Attributes:
+        nodes: their names.
+        inputs: values that the kernel reads, in its order.
+        begins: where in each input it begins, in elements.
+        outputs: values that it defines, in its order.
+        kernel: what it computes.
+    """
+
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    begins: tuple[int, ...]
+    outputs: tuple[str, ...]
+    kernel: Kernel
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A node of the model.
+
+    Attributes:
+        name: of the node.
+        reads: values that it reads, as the graph names them.
+        outputs: values that it defines.
+        parts: what the registry made of it.
+        kind: "view" if it only moves data, "region" if a kernel can compute it, else "other".
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parts: tuple[Node, ...]
+    kind: str
+
+
+def regions(graph: Graph) -> Iterator[Region]:
+    """The regions of a graph, disjoint.
+
+    Args:
+        graph: as :func:`~eqsat_opt.runtime.backends.generated.typed.typed_graph` gives it.
+    """
+    return _Finder(graph).found()
+
+
+class _Finder:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.sources = tuple(self._sources())
+        self.producer = {name: source for source in self.sources for name in source.outputs}
+        self.readers: dict[str, list[_Source]] = defaultdict(list)
+        for source in self.sources:
+            for name in source.reads:
+                self.readers[name].append(source)
+
+    def found(self) -> Iterator[Region]:
+        for group in self._connected(self._levels()):
+            if len(group) >= _FEWEST:
+                try:
+                    yield self._region(group)
+                except Unfit:
+                    continue
+
+    def _region(self, group: Sequence[_Source]) -> Region:
+        names = frozenset(source.name for source in group)
+        outputs = tuple(
+            name for source in group for name in source.outputs if self._is_needed(name, names)
+        )
+        wanted = {id(part) for source in (*group, *self._views(group)) for part in source.parts}
+        nodes = [node for node in self.graph.nodes if id(node) in wanted]
+        kernel, inputs, begins = lowered(self.graph, nodes, outputs)
+        if not inputs or any(not self._is_of_model(name) for name in inputs):
+            raise Unfit("it reads what the model does not have")
+        once = sum(
+            self._size(part.output) * (_LOADS + getattr(FUNCTIONS.get(part.op), "work", 1))
+            for source in group
+            for part in source.parts
+        )
+        if kernel.work > _REPEATED * once:
+            raise Unfit("too much would be computed again and again")
+        return Region(tuple(source.name for source in group), inputs, begins, outputs, kernel)
+
+    def _is_of_model(self, name: str) -> bool:
+        """Whether onnxruntime has it: the import makes constants of its own."""
+        return name not in self.graph.constants or name in self.graph.model.graph.initializers
+
+    def _size(self, name: str) -> int:
+        type_ = self.graph.tensor_type(name)
+        return 0 if type_ is None or not type_.is_static else type_.static_size()
+
+    def _sources(self) -> Iterator[_Source]:
+        """The nodes of the model, in order."""
+        groups: dict[str, list[Node]] = {}
+        for i, node in enumerate(self.graph.nodes):
+            name = node.sources[0] if len(node.sources) == 1 else f"eqsat_opt.{i}"
+            groups.setdefault(name, []).append(node)
+        for name, parts in groups.items():
+            made = {output for part in parts for output in part.outputs if output}
+            reads = dict.fromkeys(r for part in parts for r in part.reads if r not in made)
+            kind = "other"
+            if all(map(self._is_float, (*made, *reads))):
+                if all(part.op in _VIEWS for part in parts):
+                    kind = "view"
+                elif all(part.op in _COMPUTED for part in parts):
+                    kind = "region"
+            yield _Source(name, tuple(reads), tuple(sorted(made)), tuple(parts), kind)
+
+    def _is_float(self, name: str) -> bool:
+        type_ = self.graph.tensor_type(name)
+        return type_ is not None and type_.dtype == "float32" and self._size(name) > 0
+
+    def _levels(self) -> dict[str, int]:
+        """Level of each node by its name."""
+        levels: dict[str, int] = {}
+        for source in self.sources:
+            above = [(name, self.producer[name]) for name in source.reads if name in self.producer]
+            levels[source.name] = max(
+                (levels[one.name] + self._is_border(source, name, one) for name, one in above),
+                default=0,
+            )
+        for source in reversed(self.sources):
+            if source.kind == "view" or (
+                source.kind == "region" and self._is_first(source, levels)
+            ):
+                levels[source.name] = self._latest(source, levels)
+        return levels
+
+    def _is_first(self, source: _Source, levels: Mapping[str, int]) -> bool:
+        """Whether a node reads none of its own level, so that it may join a later one."""
+        above = (self._behind_views(self.producer.get(name)) for name in source.reads)
+        return not any(
+            one is not None and one.kind == "region" and levels[one.name] == levels[source.name]
+            for one in above
+        )
+
+    def _latest(self, source: _Source, levels: Mapping[str, int]) -> int:
+        """The level at which the first of its readers needs a node; its own if others do."""
+        own = levels[source.name]
+        if any(name in self.graph.pinned for name in source.outputs):
+            return own
+        readers = [(name, one) for name in source.outputs for one in self.readers[name]]
+        if source.kind == "region" and any(one.kind == "other" for _, one in readers):
+            return own
+        needed = (levels[one.name] - self._is_border(one, name, source) for name, one in readers)
+        return min(needed, default=own)
+
+    def _is_border(self, source: _Source, name: str, above: _Source) -> bool:
+        """Whether a value has to be computed before what reads it."""
+        if above.kind == "other":
+            return True
+        if source.kind == "other" or any(part.op in _JOINS for part in source.parts):
+            return False
+        widest = max(self._size(part.output) for part in source.parts)
+        first = self._behind_views(above)
+        return widest > self._size(name) and first is not None and first.kind == "region"
+
+    def _behind_views(self, source: _Source | None) -> _Source | None:
+        """What computes the data that a node moves, or the node itself; ``None`` for an input."""
+        while source is not None and source.kind == "view":
+            source = self.producer.get(source.reads[0])
+        return source
+
+    def _connected(self, levels: Mapping[str, int]) -> Iterator[list[_Source]]:
+        """Nodes of one level that read one another, through views or not."""
+        group: dict[str, list[_Source]] = {}
+        for source in self.sources:
+            if source.kind == "other":
+                continue
+            group[source.name] = [source]
+            for name in source.reads:
+                above = self.producer.get(name)
+                if above is None or above.name not in group:
+                    continue
+                mine, other = group[source.name], group[above.name]
+                if levels[above.name] == levels[source.name] and other is not mine:
+                    other.extend(mine)
+                    group.update((one.name, other) for one in mine)
+        order = {source.name: i for i, source in enumerate(self.sources)}
+        for members in {id(members): members for members in group.values()}.values():
+            computed = [one for one in members if one.kind == "region"]
+            yield sorted(computed, key=lambda one: order[one.name])
+
+    def _is_needed(self, name: str, names: frozenset[str]) -> bool:
+        """Whether a value is read elsewhere than in a region, through views or not."""
+        return name in self.graph.pinned or any(
+            any(self._is_needed(output, names) for output in reader.outputs)
+            if reader.kind == "view"
+            else reader.name not in names
+            for reader in self.readers[name]
+        )
+
+    def _views(self, group: Sequence[_Source]) -> list[_Source]:
+        """Nodes that move data before those of a group."""
+        found: dict[str, _Source] = {}
+        left = [name for source in group for name in source.reads]
+        while left:
+            above = self.producer.get(left.pop())
+            if above is not None and above.kind == "view" and above.name not in found:
+                found[above.name] = above
+                left += above.reads
+        return list(found.values())

@@ -1,0 +1,135 @@
+"""The C++ source of kernels. Nothing of a kernel gets into it but numbers and known names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from eqsat_opt.runtime.backends.generated.kernel import LOAD, NUMBER, Access, Kernel, Nest, Step
+
+__all__ = ["DOMAIN", "source"]
+
+DOMAIN = "eqsat_opt.regions"
+"""Of the operators that the source defines."""
+
+_GRAIN_WORK = 50_000
+"""Additions that are worth a thread."""
+
+_WIDTH = 64
+"""Iterations of a single loop are given to threads by multiples of it."""
+
+
+def source(kernels: Sequence[Kernel]) -> str:
+    """A translation unit that registers a kernel as an operator of its name each.
+
+    Args:
+        kernels: distinct, each as :meth:`Kernel.check` demands.
+    """
+    lines = ['#include "region.h"', "", "namespace eqsat {", "namespace {", ""]
+    for i, kernel in enumerate(kernels):
+        lines += _kernel(i, kernel)
+    lines += ["const Operator operators[] = {"]
+    lines += [
+        f"  operator_of<{len(kernel.inputs)}, {len(kernel.outputs)}>(region{i}),"
+        for i, kernel in enumerate(kernels)
+    ]
+    lines += [
+        "};",
+        "",
+        "}  // namespace",
+        "}  // namespace eqsat",
+        "",
+        'extern "C" __attribute__((visibility("default"))) eqsat::Status* RegisterCustomOps(',
+        "    eqsat::SessionOptions* options, const eqsat::ApiBase* base) {",
+        f'  return eqsat::register_all(options, base, "{DOMAIN}", eqsat::operators,',
+        f"                             {len(kernels)});",
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _kernel(i: int, kernel: Kernel) -> Iterator[str]:
+    for k, nest in enumerate(kernel.nests):
+        yield from _nest(f"nest{i}_{k}", nest)
+    yield from _shapes(f"in{i}", kernel.inputs)
+    yield from _shapes(f"out{i}", kernel.outputs)
+    rows = (f"{{nest{i}_{k}, {_outer(n)}, {_grain(n)}}}" for k, n in enumerate(kernel.nests))
+    yield f"const Nest nests{i}[] = {{{', '.join(rows)}}};"
+    yield f"const int64_t reach{i}[] = {{{', '.join(map(str, kernel.reach)) or '0'}}};"
+    yield (
+        f'const Region region{i} = {{"{kernel.name}", in{i}, reach{i}, {len(kernel.inputs)}, '
+        f"out{i}, {len(kernel.outputs)}, nests{i}, {len(kernel.nests)}}};"
+    )
+    yield ""
+
+
+def _shapes(name: str, shapes: Sequence[Sequence[int]]) -> Iterator[str]:
+    for k, shape in enumerate(shapes):
+        yield f"const int64_t {name}_{k}[] = {{{', '.join(map(str, shape)) or '0'}}};"
+    rows = (f"{{{name}_{k}, {len(shape)}}}" for k, shape in enumerate(shapes))
+    yield f"const Shape {name}[] = {{{', '.join(rows)}}};"
+
+
+def _outer(nest: Nest) -> int:
+    return nest.extents[0] if nest.extents else 1
+
+
+def _grain(nest: Nest) -> int:
+    """Iterations of the outermost loop that are worth a thread."""
+    grain = math.ceil(_GRAIN_WORK * _outer(nest) / nest.work)
+    if len(nest.extents) == 1:
+        grain = math.ceil(grain / _WIDTH) * _WIDTH
+    return min(grain, _outer(nest))
+
+
+def _nest(name: str, nest: Nest) -> Iterator[str]:
+    loads = [step.access for step in nest.steps if step.access is not None]
+    yield f"void {name}(const float* const* in, float* const* out, int64_t begin, int64_t end) {{"
+    for buffer in sorted({access.buffer for access in loads}):
+        yield f"  const float* __restrict in{buffer} = in[{buffer}];"
+    for buffer in sorted({access.buffer for access, _ in nest.stores}):
+        yield f"  float* __restrict out{buffer} = out[{buffer}];"
+    extents: Sequence[int] = nest.extents or (1,)
+    for k, extent in enumerate(extents):
+        first, last = ("begin", "end") if not k else ("0", str(extent))
+        # No element that a nest writes is read in it, nor written twice.
+        if k == len(extents) - 1:
+            yield "#pragma GCC ivdep"
+        yield f"{'  ' * (k + 1)}for (int64_t i{k} = {first}; i{k} < {last}; i{k}++) {{"
+    indent = "  " * (len(extents) + 1)
+    for k, step in enumerate(nest.steps):
+        yield f"{indent}const float v{k} = {_expression(step)};"
+    for access, register in nest.stores:
+        yield f"{indent}out{access.buffer}[{_address(access)}] = v{register};"
+    for k in reversed(range(len(extents))):
+        yield f"{'  ' * (k + 1)}}}"
+    yield "}"
+
+
+def _expression(step: Step) -> str:
+    if step.function == LOAD:
+        assert step.access is not None
+        return f"in{step.access.buffer}[{_address(step.access)}]"
+    if step.function == NUMBER:
+        return _literal(step.numbers[0])
+    arguments = [f"v{operand}" for operand in step.operands] + [*map(_literal, step.numbers)]
+    return f"{step.function}({', '.join(arguments)})"
+
+
+def _address(access: Access) -> str:
+    terms = [
+        f"i{k}" if stride == 1 else f"i{k} * {stride}"
+        for k, stride in enumerate(access.strides)
+        if stride
+    ]
+    if access.offset or not terms:
+        terms.append(str(access.offset))
+    return " + ".join(terms)
+
+
+def _literal(value: float) -> str:
+    if math.isnan(value):
+        return '__builtin_nanf("")'
+    if math.isinf(value):
+        return f"{'-' if value < 0 else ''}__builtin_inff()"
+    return f"{value.hex()}f"
