@@ -86,9 +86,8 @@ def run_mutants(count: int, seed: int) -> int:
 
 def run_arena(names: list[str], streams: list[int]) -> int:
     """Print arenas relative to their lower bounds."""
-    print(
-        "| model | launches | " + " | ".join(f"streams ≤ {n}: arena, MB | / bound" for n in streams)
-    )
+    columns = " | ".join(f"arena, MB, streams ≤ {n} | / bound" for n in streams)
+    print(f"| model | launches | {columns} |\n| --- | --: |" + " --: | --: |" * len(streams))
     for name in names or zoo.names():
         model = zoo.build(name, scale="full", seed=0)
         graph, tensors = import_model(load_model(model)), stored_tensors(model)
