@@ -429,6 +429,23 @@ def test_regions_stay_only_where_the_whole_model_is_faster(
         tune(gate(), ONE, trials, max_error=1e-4, deadline=Deadline.never())
 
 
+def test_without_error_exact_regions_remain(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "w"], ["c"]),
+        helper.make_node("Sigmoid", ["c"], ["d"]),
+        helper.make_node("Tanh", ["d"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": [2, 48]}, ["y"], {"w": np.eye(48, dtype=np.float32)})
+    trials = [(feeds(), OrtSession(model, ONE).run(feeds()))]
+    monkeypatch.setattr(tuning, "_time_ratio", lambda *_: 0.5)
+    for max_error, count in ((0.0, 1), (1e-4, 2)):
+        found = tune(model, ONE, trials, max_error=max_error, deadline=Deadline.never())
+        assert found.algorithms == {"generated": count}
+        assert found.error <= max_error
+
+
 def test_two_models_take_turns() -> None:
     ratio = tuning._time_ratio(gate(), gate(), ONE, feeds(), Deadline.after(0.2))
     assert ratio > 0
