@@ -177,7 +177,9 @@ def _run(
     if options.tuned is not None:
         tuned = tuned_destination(options, given, output)
     share = deadline if tuned is None else deadline.share(PORTABLE_SHARE)
-    outcome = optimise(given, name, options, progress, deadline=share, destination=destination)
+    outcome = optimise(
+        given, name, options, progress, deadline=share, destination=destination, tuned=tuned
+    )
     report, chosen = outcome.report, outcome.model
     result: Any = outcome.loaded if chosen is None else chosen
     if destination is not None:

@@ -245,6 +245,7 @@ def optimise(
     progress: Progress,
     deadline: Deadline,
     destination: Destination | None = None,
+    tuned: Destination | None = None,
 ) -> Outcome:
     """Search for a better model, check it and race it; nothing is written.
 
@@ -255,6 +256,7 @@ def optimise(
         progress: called with a stage and a detail.
         deadline: of everything but writing.
         destination: where the result will be written, and where an earlier one may lie.
+        tuned: where the tuned form will be written.
 
     Raises:
         ModelError, OptionError, CheckFailed: see :func:`eqsat_opt.api.run`.
@@ -265,8 +267,8 @@ def optimise(
     with stages("load"):
         model = load_model(given)
         require_portable(model.metadata_props, name)
-        if destination is not None:
-            destination.check_for(model)
+        for place in filter(None, (destination, tuned)):
+            place.check_for(model)
     with ExitStack() as stack:
         with stages("load"):
             staging = stack.enter_context(Staging(model, given))
@@ -586,7 +588,6 @@ def with_tuned(
         ModelError: the file cannot be written.
     """
     progress(TUNING, "")
-    destination.check_for(outcome.loaded)
     stages = Stages(progress)
     result = outcome.loaded if outcome.model is None else outcome.model
     deadline = deadline.before(_TUNED_WRITING * outcome.bulk_s)

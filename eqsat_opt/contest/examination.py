@@ -202,7 +202,7 @@ def _settings(
 
 def affordable(entrant_s: float, deadline: Deadline) -> int:
     """How many entrants a race in time can have; where time is short, the cheapest take part."""
-    return int(min(deadline.left_s / max(entrant_s, 1e-6) - 1, _MOST_ENTRANTS))
+    return max(0, int(min(deadline.left_s / max(entrant_s, 1e-6) - 1, _MOST_ENTRANTS)))
 
 
 def _races(

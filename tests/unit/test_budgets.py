@@ -183,7 +183,7 @@ def test_what_a_deadline_cuts_off_is_not_measured_and_no_failure() -> None:
 # ** checking and racing **
 
 
-@pytest.mark.parametrize(("left_s", "expected"), [(6.0, 2), (8.0, 3), (20.0, 9)])
+@pytest.mark.parametrize(("left_s", "expected"), [(0.0, 0), (6.0, 2), (8.0, 3), (20.0, 9)])
 def test_as_many_race_as_can_be_built_twice_beside_the_twin(left_s: float, expected: int) -> None:
     assert affordable(2.0, Deadline.after(left_s, Clock())) == expected
 
@@ -353,7 +353,7 @@ def test_nothing_is_compared_where_loading_alone_would_be_late() -> None:
     assert "--budget" in examine({}, build("sums@3"), terms).obstacle
 
 
-@pytest.mark.parametrize(("left_s", "is_held"), [(20.0, False), (1e9, True)])
+@pytest.mark.parametrize(("left_s", "is_held"), [(0.5, False), (20.0, False), (1e9, True)])
 def test_no_race_begins_that_would_end_too_late(left_s: float, is_held: bool) -> None:
     model = build("sums@3")
     reference = replace(Reference.of(model, OrtOptions(1), (0,)), build_s=1.0, run_s=1.0)

@@ -518,6 +518,18 @@ def test_tuned_on_the_command_line(
 
 
 @needs_kernels
+def test_no_data_of_the_model_give_way_to_the_tuned_form(tmp_path: Path) -> None:
+    source, output, data = (tmp_path / name for name in ("m.onnx", "out.onnx", "w.data"))
+    onnx.save_model(
+        conv_net(), source, save_as_external_data=True, location=data.name, size_threshold=0
+    )
+    before = data.read_bytes()
+    with pytest.raises(ModelError, match="holds data of the model"):
+        run(source, Options(**FAST, tuned=str(data)), output=output)
+    assert data.read_bytes() == before
+    assert not output.exists()  # it is known before anything is written
+
+
 def test_an_interrupted_tuning_tells_of_the_result_that_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
