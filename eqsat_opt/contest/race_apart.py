@@ -112,7 +112,7 @@ def _apart(
             "feeds": {name: packed(fed, blobs) for name, fed in feeds.items()},
             "terms": dict(terms),
         }
-        found = box.call("the race", f"{__name__}:race_here", value, blobs, deadline)
+        found = box.call("the race", f"{__name__}:race_here", value, blobs, deadline=deadline)
     return RaceResult.from_fields(found)
 
 

@@ -223,7 +223,7 @@ def ordered(walk: Walk, length: int, sites: Following) -> Iterator[State]:
     first = sites(walk, walk.start, {})
     children = [Child(site, (0, i)) for i, site in enumerate(first)]
     yield walk.start
-    yield from _descend(walk, walk.start, children, None, length, sites)
+    yield from _descend(walk, walk.start, children, None, length=length, sites=sites)
 
 
 def _descend(
@@ -253,7 +253,7 @@ def _descend(
         yield found
         if length > 1:
             following = label_children(walk, found, child, children, after=after, sites=sites)
-            yield from _descend(walk, found, following, child, length - 1, sites)
+            yield from _descend(walk, found, following, child, length=length - 1, sites=sites)
 
 
 def label_children(
@@ -282,7 +282,7 @@ def label_children(
     for i, site in enumerate(sites(walk, state, before)):
         same = before.get(site)
         if same is not None and (
-            same.label > step.label or _commute(walk, state, step, same, site, after)
+            same.label > step.label or _commute(walk, state, step, same, site=site, after=after)
         ):
             found.append(Child(site, same.label))
         else:

@@ -69,7 +69,7 @@ class PathModel:
 
     def levels(self) -> None:
         """A level for each class that lies on a cycle; chosen options are above their children."""
-        self.level = add_levels(self.model, self.order, self.component, self.instance, self.x)
+        self.level = add_levels(self.model, self.order, self.component, self.instance, x=self.x)
 
     def limits(self, cp_model: Any) -> None:
         """Largest totals."""

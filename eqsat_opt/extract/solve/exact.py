@@ -88,7 +88,7 @@ def solve_exactly(
     component = strong_components(instance.members, instance.children)
     x, y = _choice_variables(model, instance)
     classes = range(instance.n_classes)
-    levels = add_levels(model, classes, component, instance, dict(enumerate(x)))
+    levels = add_levels(model, classes, component, instance, x=dict(enumerate(x)))
     reference = math.fsum(max((instance.cost[i] for i in m), default=0.0) for m in instance.members)
     if hint is not None:
         reference = min(instance.evaluate(hint), reference)

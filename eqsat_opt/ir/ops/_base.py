@@ -216,7 +216,17 @@ def define(
     inputs = (arity, arity) if isinstance(arity, int) else arity
     work = per_element(flops) if isinstance(flops, int) else flops
     register(
-        Op(name, inputs, attrs, kind, type_fn, eval_fn, flops=work, index_fn=index_fn, **facts)
+        Op(
+            name,
+            inputs,
+            attrs,
+            kind,
+            type_fn=type_fn,
+            eval_fn=eval_fn,
+            flops=work,
+            index_fn=index_fn,
+            **facts,
+        )
     )
 
 

@@ -89,7 +89,7 @@ _reduction(
     {"axes": "ints"},
     _along,
     lambda d, x, a: d.sub(x[0], mean(d, x[0], a["axes"])),
-    index_reduction.center,
+    index_fn=index_reduction.center,
     flops=2,
     doc="`x` less its mean over `axes`",
 )
@@ -98,7 +98,7 @@ _reduction(
     {"axes": "ints", "epsilon": "float"},
     _along,
     _rms,
-    index_reduction.root_mean_square,
+    index_fn=index_reduction.root_mean_square,
     flops=4,
     doc="`x` divided by √(mean of `x²` over `axes` + `epsilon`)",
 )

@@ -134,7 +134,7 @@ _pool(
     _POOL_ATTRS,
     _maximum_type,
     _max_pool,
-    index_linear.max_pool,
+    index_fn=index_linear.max_pool,
     traits=traits("order", "pooling", "spatial"),
     choices={"ceil": (0, 1)},
 )
@@ -143,7 +143,7 @@ _pool(
     {**_POOL_ATTRS, "count_include_pad": "int"},
     _average_type,
     _average_pool,
-    index_linear.average_pool,
+    index_fn=index_linear.average_pool,
     traits=traits("floats", "pooling", "spatial"),
     choices={"ceil": (0, 1), "count_include_pad": (0, 1)},
 )
@@ -181,8 +181,8 @@ define(
     "LRN",
     {"size": "int", "alpha": "float", "beta": "float", "bias": "float"},
     _lrn_type,
-    _lrn,
-    index_linear.lrn,
+    eval_fn=_lrn,
+    index_fn=index_linear.lrn,
     flops=lambda _x, y, a: dim_product(y.shape) * (int(a["size"]) + 14),
     traits=traits("channel", "floats", "spatial"),
     onnx=OnnxForm(defaults={"alpha": 1e-4, "beta": 0.75, "bias": 1.0}),

@@ -238,9 +238,9 @@ def _buffer(entry: Entry) -> Buffer:
         type_.dtype,
         type_.static_shape(),
         entry.wholes("strides", _LARGEST),
-        _form(entry, "form"),
-        _optional(entry, "offset", 0, lambda name: entry.whole(name, _LARGEST)),
-        _optional(entry, "base", "", entry.text),
+        form=_form(entry, "form"),
+        offset=_optional(entry, "offset", 0, lambda name: entry.whole(name, _LARGEST)),
+        base=_optional(entry, "base", "", entry.text),
     )
 
 
@@ -274,12 +274,12 @@ def _launch(entry: Entry) -> Launch:
         entry.text("backend"),
         _body(entry.mapping("body")),
         entry.text("algorithm"),
-        entry.texts("reads"),
-        entry.texts("writes"),
-        Workspace(*space) if space else NO_WORKSPACE,
-        _optional(entry, "stream", 0, lambda name: entry.whole(name, _MOST_STREAMS)),
-        entry.wholes("waits", _LARGEST),
-        entry.wholes("records", _LARGEST),
+        reads=entry.texts("reads"),
+        writes=entry.texts("writes"),
+        workspace=Workspace(*space) if space else NO_WORKSPACE,
+        stream=_optional(entry, "stream", 0, lambda name: entry.whole(name, _MOST_STREAMS)),
+        waits=entry.wholes("waits", _LARGEST),
+        records=entry.wholes("records", _LARGEST),
     )
 
 

@@ -65,7 +65,7 @@ def arrange(values: Sequence[Value], order: HappensBefore) -> Arena:
         [len(order.waits_for) if v.to_end else max(v.launches, default=0) for v in values]
     )
     duration = last_use - first_use + 1
-    bound = _lower_bound(values, sizes, last, need, order)
+    bound = _lower_bound(values, sizes, last, need, order=order)
     best: tuple[int, _Numbers] | None = None
     for keys in (
         (first_use, -sizes),

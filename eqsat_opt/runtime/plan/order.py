@@ -86,7 +86,7 @@ def happens_before(plan: Plan) -> HappensBefore:
     for number in joined:
         np.maximum(end, clock[number], out=end)
         end[stream[number]] = max(end[stream[number]], place[number])
-    return HappensBefore(stream, place, clock, end, waits_for)
+    return HappensBefore(stream, place, clock, end, waits_for=waits_for)
 
 
 def linear_extension(order: HappensBefore, seed: int) -> list[int]:

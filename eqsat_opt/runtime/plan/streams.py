@@ -61,7 +61,7 @@ def schedule_of(plan: Plan) -> Schedule:
         tuple(launch.stream for launch in plan.launches),
         tuple(launch.waits for launch in plan.launches),
         tuple(launch.records for launch in plan.launches),
-        plan.joins,
+        joins=plan.joins,
     )
 
 
@@ -85,7 +85,7 @@ def schedule(
     reduced = _transitive_reduction(n, edges)
     chain = _chains(n, reduced)
     order = _by_urgency(time_us, reduced)
-    stream = _streams(order, chain, time_us, reduced, max_streams, event_us)
+    stream = _streams(order, chain, time_us, reduced, max_streams=max_streams, event_us=event_us)
     return _with_events(order, stream, reduced)
 
 
@@ -269,5 +269,5 @@ def _with_events(
         tuple(stream),
         tuple(tuple(sorted(w)) for w in waits),
         records,
-        tuple(sorted(joins)),
+        joins=tuple(sorted(joins)),
     )

@@ -109,7 +109,7 @@ def _check_constants(plan: Plan) -> None:
                     "which is not made before it",
                 )
                 _require(len(body.outputs) == 1, f"the constant {name!r} has several values")
-                _check_signature(plan, f"the constant {name!r}", body, operands, (name,))
+                _check_signature(plan, f"the constant {name!r}", body, operands, writes=(name,))
             case Literal(values):
                 _require(
                     len(values) in (1, prod(buffer.dims)),
@@ -125,7 +125,7 @@ def _check_launch(plan: Plan, launch: Launch) -> None:
     name = f"launch {launch.name!r}"
     unknown = [one for one in (*launch.reads, *launch.writes) if one not in plan.buffer_of]
     _require(not unknown, f"{name} uses {unknown[0] if unknown else ''!r}, which is no buffer")
-    _check_signature(plan, name, launch.body, launch.reads, launch.writes)
+    _check_signature(plan, name, launch.body, launch.reads, writes=launch.writes)
     for operand, read in zip(launch.body.operands, launch.reads, strict=True):
         _require(
             operand.const == plan.is_constant(read),

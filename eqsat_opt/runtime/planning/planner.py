@@ -112,10 +112,10 @@ def make_plan(
     }
     given = {*graph.inputs, *recipes} & dims.keys()
     views = find_views(nodes, dims, movable, given)
-    tasks = _tasks(graph, nodes, backends, views, recipes)
+    tasks = _tasks(graph, nodes, backends, views, recipes=recipes)
     launchers.update({t.backend: load_launcher(t.backend) for t in tasks})
     used = _used_constants(graph, tasks, recipes)
-    buffers = _buffers(graph, tasks, views, used, dims)
+    buffers = _buffers(graph, tasks, views, used, dims=dims)
     edges = _edges(nodes, tasks, views)
     times = [profile.kernel_us(task.body) for task in tasks]
     placed = schedule(times, edges, streams, profile.event_us.value)
@@ -125,12 +125,12 @@ def make_plan(
             task.backend,
             task.body,
             "default",
-            task.reads,
-            task.writes,
-            NO_WORKSPACE,
-            placed.stream[number],
-            placed.waits[number],
-            placed.records[number],
+            reads=task.reads,
+            writes=task.writes,
+            workspace=NO_WORKSPACE,
+            stream=placed.stream[number],
+            waits=placed.waits[number],
+            records=placed.records[number],
         )
         for number in placed.order
         for task in (tasks[number],)
@@ -270,7 +270,7 @@ def _tasks(
                 operand = Operand(_type(graph, source), source in recipes)
                 name = views.copies[first.output, number]
                 body = Kernel((operand,), (), (0,))
-                tasks.append(_Task(name, "numpy", body, (source,), (name,)))
+                tasks.append(_Task(name, "numpy", body, (source,), writes=(name,)))
             continue
         outputs = tuple(
             node.output
@@ -278,7 +278,7 @@ def _tasks(
             if node.output in graph.outputs or readers.get(node.output, set()) - inside
         )
         body, reads = _kernel(graph, parts, outputs, recipes)
-        tasks.append(_Task(outputs[0], backends[group[0]], body, reads, outputs))
+        tasks.append(_Task(outputs[0], backends[group[0]], body, reads, writes=outputs))
     return tasks
 
 

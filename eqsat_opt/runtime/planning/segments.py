@@ -36,7 +36,7 @@ def segments(
         for other in sorted(reads[own], reverse=True):
             alike = labels[members[other][0]] == label
             if alike and not _comes_back(own, other, reads):
-                _join(own, other, members, reads, group_of)
+                _join(own, other, members, reads, group_of=group_of)
     return _ordered(members, reads)
 
 

@@ -124,7 +124,9 @@ class _Finder:
         )
         if kernel.work > _REPEATED * once:
             raise Unfit("too much would be computed again and again")
-        return Region(tuple(source.name for source in group), inputs, begins, outputs, kernel)
+        return Region(
+            tuple(source.name for source in group), inputs, begins, outputs, kernel=kernel
+        )
 
     def _is_of_model(self, name: str) -> bool:
         """Whether onnxruntime has it: the import makes constants of its own."""
@@ -149,7 +151,7 @@ class _Finder:
                     kind = "view"
                 elif all(part.op in _COMPUTED for part in parts):
                     kind = "region"
-            yield _Source(name, tuple(reads), tuple(sorted(made)), tuple(parts), kind)
+            yield _Source(name, tuple(reads), tuple(sorted(made)), tuple(parts), kind=kind)
 
     def _is_float(self, name: str) -> bool:
         type_ = self.graph.tensor_type(name)

@@ -263,7 +263,7 @@ def _paying(
         kept = frozenset(small)
         tried = tuple(c if i in kept else without[i] for i, c in enumerate(choices))
         one, other = (_built(optimized, some) for some in (tried, without))
-        if _time_ratio(one, other, options, feeds, deadline) < _GAIN:
+        if _time_ratio(one, other, options, feeds, deadline=deadline) < _GAIN:
             return tried
         small = small[: len(small) // 2]
     if all(choice.way is None for choice in without):
@@ -305,30 +305,50 @@ def _within(
     max_error: float,
     deadline: Deadline,
 ) -> tuple[tuple[_Choice, ...], float]:
-    """Choices whose error is within the bound: those that gain least become milder first."""
-    kept, step, longest_s = list(choices), 1, 0.0
-    while True:
-        if longest_s and deadline.left_s < longest_s:
-            raise NotTuned("there was no time to bound the errors; allow more with --budget")
+    """Choices whose error is within the bound: those that gain least become milder first.
+
+    How many have to is found by doubling, and then between the last two by halves.
+    """
+    ladder = _milder(choices)
+    errors: dict[int, float] = {}
+    longest_s = 0.0
+
+    def is_within(rung: int) -> bool:
+        nonlocal longest_s
         start = deadline.clock()
-        error = error_of(kept)
+        errors[rung] = error_of(ladder[rung])
         longest_s = max(longest_s, deadline.clock() - start)
-        if error <= max_error:
-            return tuple(kept), error
-        replaced = sorted(
-            (i for i, one in enumerate(kept) if one.way is not None),
-            key=lambda i: (-kept[i].roughness, kept[i].gain_us),
-        )
-        if not replaced:
+        return errors[rung] <= max_error
+
+    low, rung, last = -1, 0, len(ladder) - 1
+    while not is_within(rung):
+        if rung == last:
             raise NotTuned(
-                f"onnxruntime's own optimised graph already differs by {error:.1e} of an output's "
-                f"maximum, and {max_error:.1e} is allowed"
+                f"onnxruntime's own optimised graph already differs by {errors[rung]:.1e} of an "
+                f"output's maximum, and {max_error:.1e} is allowed"
             )
-        for i in replaced[:step]:
-            kept[i] = kept[i].fastest(kept[i].roughness)
-        if all(one.way is None for one in kept):
-            raise NotTuned(f"every faster algorithm differs by more than {max_error:.1e}")
-        step *= 2
+        if deadline.left_s < longest_s:
+            raise NotTuned("there was no time to bound the errors; allow more with --budget")
+        low, rung = rung, min(2 * rung + 1, last)
+    while rung - low > 1 and deadline.left_s > longest_s:
+        middle = (low + rung) // 2
+        low, rung = (low, middle) if is_within(middle) else (middle, rung)
+    if all(one.way is None for one in ladder[rung]) and rung:
+        raise NotTuned(f"every faster algorithm differs by more than {max_error:.1e}")
+    return ladder[rung], errors[rung]
+
+
+def _milder(choices: Sequence[_Choice]) -> list[tuple[_Choice, ...]]:
+    """The choices, and with one after another made milder, until all are onnxruntime's own."""
+    ladder = [tuple(choices)]
+    while True:
+        kept = list(ladder[-1])
+        replaced = (i for i, one in enumerate(kept) if one.way is not None)
+        i = min(replaced, key=lambda i: (-kept[i].roughness, kept[i].gain_us), default=None)
+        if i is None:
+            return ladder
+        kept[i] = kept[i].fastest(kept[i].roughness)
+        ladder.append(tuple(kept))
 
 
 def output_error(outputs: Sequence[Any], expected: Sequence[Any]) -> float:
