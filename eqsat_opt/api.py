@@ -33,18 +33,13 @@ from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.optimising import (
-    PORTABLE_SHARE,
-    TUNING,
     AnyModel,
     Progress,
     Stages,
     objective_of,
     open_pricer,
     optimise,
-    require_runtimes,
     session_options,
-    tuned_destination,
-    with_tuned,
 )
 from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.proving.selection import load_rules
@@ -72,6 +67,13 @@ from eqsat_opt.select.stages import (
     write_stage,
 )
 from eqsat_opt.select.why import kernel_uses, rewrites, rule_fates
+from eqsat_opt.tuned_form import (
+    PORTABLE_SHARE,
+    TUNING,
+    require_runtimes,
+    tuned_destination,
+    with_tuned,
+)
 
 if TYPE_CHECKING:
     from eqsat_opt.comparison import CompareSettings, Comparison

@@ -15,55 +15,40 @@ from functools import cache
 import onnx
 import onnx_ir
 
-from eqsat_opt.contest.entrants import ORIGINAL, structure
-from eqsat_opt.contest.examination import Contest, Terms, examine, hold_contest
+from eqsat_opt.contest.entrants import ORIGINAL
+from eqsat_opt.contest.examination import Contest, Terms, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
-from eqsat_opt.contest.tuned import (
-    NO_TIME,
-    PORTABLE,
-    SUITED,
-    TunedContest,
-    TunedJob,
-    hold_tuned_contest,
-)
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.metrics import TIME, metric_name, with_ties_broken
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.destination import Destination, Output
+from eqsat_opt.destination import Destination
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import ExtractionError, OptionError, StoreError
+from eqsat_opt.errors import StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.ir.content import constant_bytes
-from eqsat_opt.ir.external import with_data_inside
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.options import Options
-from eqsat_opt.paths import same_file
 from eqsat_opt.proving.selection import load_rules
-from eqsat_opt.report import Report, Tuned
+from eqsat_opt.report import Report
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
-from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
-from eqsat_opt.runtime.backends.registry import TUNED_ONLY
-from eqsat_opt.runtime.backends.runtimes import load_runtime, racing_runtimes
 from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.select.proposal import Proposal, SearchOptions, repropose
+from eqsat_opt.select.proposal import Proposal, SearchOptions
 
 __all__ = [
-    "PORTABLE_SHARE",
-    "TUNING",
+    "CALIBRATION",
     "AnyModel",
     "Outcome",
     "Progress",
@@ -71,10 +56,7 @@ __all__ = [
     "objective_of",
     "open_pricer",
     "optimise",
-    "require_runtimes",
     "session_options",
-    "tuned_destination",
-    "with_tuned",
 ]
 
 AnyModel = str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model
@@ -147,7 +129,7 @@ def _is_by_clock(objective: AnyObjective) -> bool:
 _SEARCH = 0.7
 """Share of the time left after loading that the search gets; the rest is for check and race."""
 
-_CALIBRATION = 0.4
+CALIBRATION = 0.4
 """Share of the search that measuring the device itself gets, where the store does not know it."""
 
 _NODE_S = 5e-4
@@ -290,7 +272,7 @@ def optimise(
         pricer = stack.enter_context(open_pricer(options))
         if search.measure and objective.uses(TIME):
             with stages("calibrate"):
-                pricer.calibrate(search.deadline.share(_CALIBRATION))
+                pricer.calibrate(search.deadline.share(CALIBRATION))
         job = Job(
             clean=clean,
             imported=imported,
@@ -442,188 +424,3 @@ def _with_settings(original: onnx_ir.Model, found: Found, verdict: Verdict) -> o
         properties = chosen.metadata_props
         properties[ORT_CONFIG] = with_level(verdict.level, properties.get(ORT_CONFIG, ""))
     return chosen
-
-
-PORTABLE_SHARE = 0.6
-"""Share of the budget that the portable result gets where a tuned form is made as well."""
-
-
-def tuned_destination(options: Options, given: AnyModel, output: Output | None) -> Destination:
-    """Where the tuned form goes.
-
-    Raises:
-        ModelError: the file cannot be written.
-        OptionError: it is the model itself, or the file of the portable result.
-    """
-    assert options.tuned is not None
-    if options.tuned == "-":
-        raise OptionError("the tuned form needs a file; give --tuned (tuned=) a name")
-    if isinstance(output, str | os.PathLike) and same_file(output, options.tuned):
-        raise OptionError(
-            f"{options.tuned} is the output already; give the tuned form another name"
-        )
-    source = given if isinstance(given, str | os.PathLike) else None
-    destination = Destination(options.tuned, source)
-    destination.prepare()
-    return destination
-
-
-_SUITING = 0.4
-"""Share of the time for the tuned form in which a graph is looked for that suits our kernels."""
-
-_SUITING_CHECK = 0.2
-"""Share of what is left then in which that graph is compared with the original."""
-
-
-def _suited(
-    outcome: Outcome, options: Options, staging: Staging, stages: Stages, deadline: Deadline
-) -> onnx.ModelProto | None:
-    """What would be the best graph if our kernels computed it; ``None`` for no other than before.
-
-    It computes what the original computes, as far as that was checked for the portable result too.
-    """
-    job, proposal = outcome.job, outcome.proposal
-    if job is None or proposal is None or outcome.graph is None or missing():
-        return None
-    if not job.search.measure or job.terms.by_cost:
-        return None
-    search = replace(job.search, deadline=deadline.share(_SUITING), alternatives=0)
-    try:
-        with open_pricer(options, TUNED_ONLY) as pricer:
-            pricer.calibrate(search.deadline.share(_CALIBRATION))
-            graph, _ = repropose(
-                proposal, pricer, search, max_error=options.max_error, progress=stages.progress
-            )
-    except ExtractionError:
-        return None
-    if structure(graph) == structure(outcome.graph):
-        return None
-    model = export_model(graph)
-    if job.terms.runs_models:
-        with sandbox() as box:
-            terms = replace(job.terms, box=box, deadline=deadline.share(_SUITING_CHECK))
-            if terms.deadline.left_s < terms.bulk_s:
-                return None
-            found = examine({SUITED: staging.of(model)}, staging.original, terms)
-            if not found.is_sound(SUITED):
-                return None
-    return model_proto(with_data_inside(model))
-
-
-def _racing(options: Options) -> tuple[str, ...]:
-    """The runtimes that the tuned form may be run by: by default those that are installed."""
-    if options.runtimes is not None:
-        return tuple(options.runtimes)
-    return tuple(name for name in racing_runtimes() if not load_runtime(name).missing())
-
-
-def require_runtimes(options: Options) -> None:
-    """Check that the runtimes that were asked for can run here, before any work is done.
-
-    Raises:
-        OptionError: one is unknown or missing, or nothing is to be tuned.
-    """
-    for name in options.runtimes or ():
-        if name not in racing_runtimes():
-            raise OptionError(f"unknown runtime {name!r}; there are {', '.join(racing_runtimes())}")
-        if why := load_runtime(name).missing():
-            raise OptionError(why)
-    if options.tuned is None and len(options.runtimes or ()) > 1:
-        raise OptionError(
-            "runtimes race for the form of this machine; name its file with --tuned (tuned=)"
-        )
-
-
-TUNING = "tune"
-"""The stage of the tuned form; what was to be written beside it is written before."""
-
-_TUNED_WRITING, _TUNED_READING = 2, 4
-"""How often the tuned form has all weights written, and how often they are read before anything is
-tuned: it holds two models."""
-
-
-def _tuned(
-    outcome: Outcome,
-    portable: onnx.ModelProto,
-    given: AnyModel,
-    options: Options,
-    stages: Stages,
-    deadline: Deadline,
-) -> TunedContest:
-    """Tune a result whose weights are in it."""
-    if deadline.expired or deadline.left_s < _TUNED_READING * outcome.bulk_s:
-        return TunedContest(why=NO_TIME)
-    with Staging(outcome.loaded, given) as staging:
-        return hold_tuned_contest(
-            TunedJob(
-                original=staging.original,
-                original_inside=lambda: model_proto(with_data_inside(outcome.loaded)),
-                portable=portable,
-                suited=_suited(outcome, options, staging, stages, deadline=deadline),
-                is_original=outcome.model is None,
-                session=session_options(options),
-                sizes=size_sets(import_model(outcome.loaded), options.shape_sets),
-                seeds=tuple(options.seed + i for i in range(max(1, options.check))),
-                numerics=options.numerics,
-                max_error=options.max_error,
-                runtimes=_racing(options),
-                is_raced=options.race,
-                deadline=deadline,
-            )
-        )
-
-
-def with_tuned(
-    report: Report,
-    outcome: Outcome,
-    given: AnyModel,
-    options: Options,
-    destination: Destination,
-    progress: Progress,
-    deadline: Deadline,
-) -> Report:
-    """Make the tuned form of a result, and write it; the report tells of it.
-
-    Raises:
-        ModelError: the file cannot be written.
-    """
-    progress(TUNING, "")
-    stages = Stages(progress)
-    result = outcome.loaded if outcome.model is None else outcome.model
-    deadline = deadline.before(_TUNED_WRITING * outcome.bulk_s)
-    with stages("load"):
-        portable = model_proto(with_data_inside(result))
-    with stages(TUNING):
-        held = _tuned(outcome, portable, given, options, stages=stages, deadline=deadline)
-    with stages("write"):
-        destination.write_proto(portable if held.model is None else held.model)
-
-    def speedup(name: str) -> float:
-        ratios = [race.entries[name].ratio for race in held.races if name in race.entries]
-        return 1 / max(ratios) if ratios else 1.0
-
-    tuned = Tuned(
-        output=str(options.tuned),
-        won=held.model is not None,
-        why=held.why,
-        winner=held.entrant if held.model is not None else "",
-        runtime=held.execution.runtime if held.execution else "",
-        setting=dict(held.execution.setting) if held.execution else {},
-        threads=options.threads,
-        speedup=speedup(held.entrant),
-        portable_speedup=speedup(PORTABLE),
-        algorithms=held.algorithms,
-        n_sites=held.n_sites,
-        is_suited=held.entrant == SUITED,
-        withdrawn=held.withdrawn,
-        error=held.error,
-        max_error=options.max_error,
-        refused=dict(held.refused),
-        race=held.races[0].to_json() if held.races else {},
-        further_races=tuple(race.to_json() for race in held.races[1:]),
-        note=held.note,
-    )
-    seconds = dict(report.stages_s)
-    for name, spent in stages.seconds.items():
-        seconds[name] = round(seconds.get(name, 0.0) + spent, 4)
-    return replace(report, tuned=tuned, stages_s=seconds)

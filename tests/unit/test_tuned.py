@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import eqsat_opt
-from eqsat_opt import optimising, zoo
+from eqsat_opt import tuned_form, zoo
 from eqsat_opt.api import run
 from eqsat_opt.cli import main
 from eqsat_opt.contest import tuned as contest
@@ -536,7 +536,7 @@ def test_an_interrupted_tuning_tells_of_the_result_that_stands(
     def stop(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(optimising, "_tuned", stop)
+    monkeypatch.setattr(tuned_form, "_tuned", stop)
     onnx.save(zoo.build("weight_chain", scale="tiny"), tmp_path / "m.onnx")
     output, tuned = tmp_path / "out.onnx", tmp_path / "tuned.onnx"
     command = ["optimize", str(tmp_path / "m.onnx"), "-o", str(output), "--tuned", str(tuned)]
