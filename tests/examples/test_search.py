@@ -79,7 +79,7 @@ class Walk:
 
 FOLDER = "eqsat_opt/search"
 IMPORT = "from eqsat_opt.search.metaflow import MetaFlow\n"
-ROW = "_OWN: tuple[type[Search], ...] = (MetaFlow,)"
+ROW = "(MetaFlow, Enumeration, Pruning, Dpp, Sampling)"
 MODEL = "zoo:linear_attention@tiny"
 
 
@@ -88,7 +88,7 @@ def as_row(house: House) -> House:
     (house.path / FOLDER / "walk.py").write_text(WALK)
     table = f"{FOLDER}/registry.py"
     house.with_edits({table: (IMPORT, f"{IMPORT}from eqsat_opt.search.walk import Walk\n")})
-    return house.with_edits({table: (ROW, ROW.replace("MetaFlow,", "MetaFlow, Walk"))})
+    return house.with_edits({table: (ROW, ROW.replace("Sampling", "Sampling, Walk"))})
 
 
 def as_package(house: House) -> House:

@@ -150,7 +150,7 @@ def _interrupted(*args: object, **options: object) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("stage", ["simplify", "search_parts"])
+@pytest.mark.parametrize("stage", ["simplify", "_search_parts"])
 def test_an_interrupt_leaves_the_best_so_far(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = merged_gates(groups=3, gates=4)
     monkeypatch.setattr(weighted_sum, stage, _interrupted)

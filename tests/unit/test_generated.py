@@ -420,11 +420,11 @@ def test_regions_stay_only_where_the_whole_model_is_faster(
 
     monkeypatch.setattr(tuning, "node_times_us", times)
     trials = [(feeds(), OrtSession(gate(), ONE).run(feeds()))]
-    monkeypatch.setattr(tuning, "_time_ratio", lambda *_: 0.5)
+    monkeypatch.setattr(tuning, "_time_ratio", lambda *_, **__: 0.5)
     found = tune(gate(), ONE, trials, max_error=1e-4, deadline=Deadline.never())
     assert found.algorithms == {"generated": 1}
     assert 0 < found.error < 1e-6
-    monkeypatch.setattr(tuning, "_time_ratio", lambda *_: 1.1)
+    monkeypatch.setattr(tuning, "_time_ratio", lambda *_, **__: 1.1)
     with pytest.raises(NotTuned, match="no faster in the whole model"):
         tune(gate(), ONE, trials, max_error=1e-4, deadline=Deadline.never())
 
@@ -439,7 +439,7 @@ def test_without_error_exact_regions_remain(monkeypatch: pytest.MonkeyPatch) -> 
     ]
     model = model_of(nodes, {"x": [2, 48]}, ["y"], {"w": np.eye(48, dtype=np.float32)})
     trials = [(feeds(), OrtSession(model, ONE).run(feeds()))]
-    monkeypatch.setattr(tuning, "_time_ratio", lambda *_: 0.5)
+    monkeypatch.setattr(tuning, "_time_ratio", lambda *_, **__: 0.5)
     for max_error, count in ((0.0, 1), (1e-4, 2)):
         found = tune(model, ONE, trials, max_error=max_error, deadline=Deadline.never())
         assert found.algorithms == {"generated": count}
