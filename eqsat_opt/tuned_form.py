@@ -76,6 +76,10 @@ def tuned_destination(options: Options, given: AnyModel, output: Output | None) 
 _SUITING = 0.4
 """Share of the time for the tuned form in which a graph is looked for that suits our kernels."""
 
+_SUITING_LOADS = 40
+"""How often all weights could be gone through in the time that is left, or nothing is looked for:
+what a large model is loaded for is to be tuned."""
+
 _SUITING_CHECK = 0.2
 """Share of what is left then in which that graph is compared with the original."""
 
@@ -91,6 +95,8 @@ def _suited(
     if job is None or proposal is None or outcome.graph is None or missing():
         return None
     if not job.search.measure or job.terms.by_cost:
+        return None
+    if deadline.left_s < _SUITING_LOADS * outcome.bulk_s:
         return None
     search = replace(job.search, deadline=deadline.share(_SUITING), alternatives=0)
     try:

@@ -59,11 +59,6 @@ _RUNTIME = 0.3
 
 _RACE_S = 10.0
 
-_SESSIONS = 8
-"""The least tuning builds so many sessions, each of which runs twice."""
-
-NO_TIME = "there was no time to tune and to race it; allow more with --budget"
-
 _LATE = "it was not ready in time; allow more with --budget"
 
 _DRAFTS = 0.1
@@ -110,8 +105,9 @@ class TunedJob:
         return Execution(runtime, self.session.threads, setting or {})
 
 
-_SESSIONS = 8
-"""The least tuning builds so many sessions, each of which runs twice."""
+_SESSIONS = 5
+"""The least tuning builds so many sessions: two of the kernels as they are, one with others, one for
+the errors, and one may fall back."""
 
 NO_TIME = "there was no time to tune and to race it; allow more with --budget"
 
