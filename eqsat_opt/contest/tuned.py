@@ -59,6 +59,12 @@ _RUNTIME = 0.3
 
 _RACE_S = 10.0
 
+_SESSIONS = 5
+"""The least tuning builds so many sessions: two of the kernels as they are, one with others, one
+for the errors, and one may fall back."""
+
+NO_TIME = "there was no time to tune and to race it; allow more with --budget"
+
 _LATE = "it was not ready in time; allow more with --budget"
 
 _DRAFTS = 0.1
@@ -103,13 +109,6 @@ class TunedJob:
     def execution(self, runtime: str, setting: Mapping[str, object] | None = None) -> Execution:
         """By a runtime, with the threads of the job."""
         return Execution(runtime, self.session.threads, setting or {})
-
-
-_SESSIONS = 5
-"""The least tuning builds so many sessions: two of the kernels as they are, one with others, one for
-the errors, and one may fall back."""
-
-NO_TIME = "there was no time to tune and to race it; allow more with --budget"
 
 
 @dataclass(frozen=True)
