@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -118,6 +119,9 @@ def test_rationals_are_exact_and_piecewise_functions_the_real_ones() -> None:
     assert of("Ceil") == [-3, 0, 3]
     assert of("Clip", min=-1.0, max=2.0) == [-1, 0, 2]
     assert of("LeakyRelu", alpha=0.5) == [Fraction(-3, 2), 0, Fraction(5, 2)]
+    # An attribute is the number that it was rounded from.
+    assert of("LeakyRelu", alpha=0.1) == [Fraction(-3, 10), 0, Fraction(5, 2)]
+    assert of("Clip", min=-math.inf, max=0.1) == [-3, 0, Fraction(1, 10)]
     assert of("ThresholdedRelu", alpha=1.0) == [0, 0, Fraction(5, 2)]
     assert list(domain.apply("Less", {}, values, _numbers(0, 0, 0))) == [True, False, False]
     assert list(domain.apply("Max", {}, values, _numbers(1, 1, 1))) == [1, 1, Fraction(5, 2)]
