@@ -9,31 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eqsat_opt.search.search import Frame, SearchBudget, SearchResult
-from eqsat_opt.search.sequences import State, Walk, check_length, searched
+from eqsat_opt.search.sequences import SequenceSearch, State, Walk
 
 __all__ = ["Enumeration"]
 
 
 @dataclass(frozen=True)
-class Enumeration:
-    """The search and its parameter.
-
-    Attributes:
-        length: substitutions in a sequence, at most: the paper's K.
-    """
+class Enumeration(SequenceSearch):
+    """All orders."""
 
     name: ClassVar[str] = "enumeration"
-    exact: ClassVar[bool] = False
-
-    length: int = 10
-
-    def __post_init__(self) -> None:
-        check_length(self.name, self.length)
-
-    def run(self, frame: Frame, budget: SearchBudget, seed: int = 0) -> SearchResult:
-        """The cheapest graph within `length` substitutions. Nothing is drawn."""
-        return searched(frame, budget, self.states)
 
     def states(self, walk: Walk) -> Iterator[State]:
         """Every sequence once, a graph as often as there are sequences that lead to it."""

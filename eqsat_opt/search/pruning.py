@@ -9,31 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eqsat_opt.search.search import Frame, SearchBudget, SearchResult
-from eqsat_opt.search.sequences import Child, Site, State, Walk, check_length, ordered, searched
+from eqsat_opt.search.sequences import Child, SequenceSearch, Site, State, Walk, ordered
 
 __all__ = ["Pruning"]
 
 
 @dataclass(frozen=True)
-class Pruning:
-    """The search and its parameter.
-
-    Attributes:
-        length: substitutions in a sequence, at most: the paper's K.
-    """
+class Pruning(SequenceSearch):
+    """One order."""
 
     name: ClassVar[str] = "pruning"
-    exact: ClassVar[bool] = False
-
-    length: int = 10
-
-    def __post_init__(self) -> None:
-        check_length(self.name, self.length)
-
-    def run(self, frame: Frame, budget: SearchBudget, seed: int = 0) -> SearchResult:
-        """The cheapest graph within `length` substitutions. Nothing is drawn."""
-        return searched(frame, budget, self.states)
 
     def states(self, walk: Walk) -> Iterator[State]:
         """The ordered sequences."""

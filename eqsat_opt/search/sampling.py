@@ -17,8 +17,7 @@ from typing import ClassVar
 
 from eqsat_opt.errors import OptionError
 from eqsat_opt.search.dpp import dependent
-from eqsat_opt.search.search import Frame, SearchBudget, SearchResult
-from eqsat_opt.search.sequences import Site, State, Walk, check_length, searched
+from eqsat_opt.search.sequences import SequenceSearch, Site, State, Walk
 
 __all__ = ["Sampling"]
 
@@ -70,24 +69,26 @@ class _Sequence:
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """The search and its parameters.
+class Sampling(SequenceSearch):
+    """The best of each level.
 
     Attributes:
-        length: substitutions in a sequence, at most: the paper's K.
         samples: sequences that are kept of a level, even: the paper's Q.
         rises: substitutions in turn that may make a graph dearer: the paper's η.
     """
 
     name: ClassVar[str] = "sampling"
-    exact: ClassVar[bool] = False
 
-    length: int = 10
     samples: int = 20
     rises: int = 1
 
     def __post_init__(self) -> None:
-        check_length(self.name, self.length)
+        """Refuse parameters that have no meaning.
+
+        Raises:
+            OptionError: one has none.
+        """
+        super().__post_init__()
         if self.samples < 2 or self.samples % 2:
             raise OptionError(
                 f"{self.name}.samples is {self.samples}; give an even number, since half of them "
@@ -95,10 +96,6 @@ class Sampling:
             )
         if self.rises < 0:
             raise OptionError(f"{self.name}.rises is {self.rises}; give 0 or more")
-
-    def run(self, frame: Frame, budget: SearchBudget, seed: int = 0) -> SearchResult:
-        """The cheapest graph that is met. Nothing is drawn: the best are kept."""
-        return searched(frame, budget, self.states)
 
     def states(self, walk: Walk) -> Iterator[State]:
         """All states that are looked at, those that lead to a potential left out."""

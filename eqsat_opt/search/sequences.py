@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from eqsat_opt.cost.operators import graph_cost_us
 from eqsat_opt.errors import OptionError
@@ -28,23 +29,13 @@ from eqsat_opt.search.rewriting import Rewritten, Trial, Workbench, rewritten
 from eqsat_opt.search.search import Frame, SearchBudget, SearchResult, SearchTrace, StopReason
 from eqsat_opt.search.terms import PICOSECONDS, TermGraph, Terms
 
-__all__ = ["Child", "State", "Walk", "check_length", "label_children", "ordered", "searched"]
+__all__ = ["Child", "SequenceSearch", "Site", "State", "Walk", "ordered"]
 
 Site = tuple[int, tuple[bytes, ...]]
 """What a substitution is: the number of its rule, and where the roots of the left side are."""
 
 _LONGEST = 100
 """Each substitution of a sequence is a level of recursion."""
-
-
-def check_length(name: str, length: int) -> None:
-    """Refuse a limit on sequences that has no meaning.
-
-    Raises:
-        OptionError: it is not from 1 to 100.
-    """
-    if not 1 <= length <= _LONGEST:
-        raise OptionError(f"{name}.length is {length}; give 1 to {_LONGEST} substitutions")
 
 
 class State:
@@ -198,18 +189,50 @@ class Walk:
         )
 
 
-def searched(
-    frame: Frame, budget: SearchBudget, explore: Callable[[Walk], Iterable[State]]
-) -> SearchResult:
-    """The best of all states that a search explores before the budget ends."""
-    walk = Walk(frame, budget)
-    reason: StopReason = "exhausted"
-    try:
-        for _ in explore(walk):
-            pass
-    except _Spent as spent:
-        reason = spent.reason
-    return walk.result(reason)
+@dataclass(frozen=True)
+class SequenceSearch:
+    """What the searches on sequences share.
+
+    Attributes:
+        length: substitutions in a sequence, at most: the paper's K.
+    """
+
+    name: ClassVar[str]
+    exact: ClassVar[bool] = False
+
+    length: int = 10
+
+    def __post_init__(self) -> None:
+        """Refuse a length that has no meaning.
+
+        Raises:
+            OptionError: it is not from 1 to 100.
+        """
+        if not 1 <= self.length <= _LONGEST:
+            raise OptionError(
+                f"{self.name}.length is {self.length}; give 1 to {_LONGEST} substitutions"
+            )
+
+    def run(self, frame: Frame, budget: SearchBudget, seed: int = 0) -> SearchResult:
+        """The cheapest graph within `length` substitutions. Nothing is drawn.
+
+        Args:
+            frame: what to rewrite.
+            budget: when to stop before all is explored.
+            seed: without effect.
+        """
+        walk = Walk(frame, budget)
+        reason: StopReason = "exhausted"
+        try:
+            for _ in self.states(walk):
+                pass
+        except _Spent as spent:
+            reason = spent.reason
+        return walk.result(reason)
+
+    def states(self, walk: Walk) -> Iterator[State]:
+        """The states that are explored."""
+        raise NotImplementedError
 
 
 # Ordered sequences -------------------------------------------------------------------------------
@@ -252,11 +275,11 @@ def _descend(
             continue
         yield found
         if length > 1:
-            following = label_children(walk, found, child, children, after=after, sites=sites)
+            following = _label_children(walk, found, child, children, after=after, sites=sites)
             yield from _descend(walk, found, following, child, length=length - 1, sites=sites)
 
 
-def label_children(
+def _label_children(
     walk: Walk,
     state: State,
     step: Child,

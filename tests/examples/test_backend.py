@@ -193,7 +193,7 @@ def test_a_backend_that_is_wrong_is_named(
 @pytest.mark.parametrize(
     ("backends", "why"),
     [
-        ("ort,cuda", "unknown backend 'cuda'; installed are ort, broken, other, toy"),
+        ("ort,cuda", "unknown backend 'cuda'; there are ort, broken, other, toy"),
         ("toy", "add ort, which runs what no other does"),
         ("ort,broken", "the backend 'broken' cannot be loaded from toy:Nothing"),
         ("ort,other", "the backend 'other' of toy:Toy calls itself 'toy'"),

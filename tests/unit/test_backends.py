@@ -175,7 +175,7 @@ def test_bounds_rest_on_the_arithmetic_that_is_done() -> None:
 def test_names() -> None:
     assert names()[0] == "ort"
     assert load_backend("ort").name == "ort"
-    with pytest.raises(OptionError, match="unknown backend 'nobody'; installed are ort"):
+    with pytest.raises(OptionError, match="unknown backend 'nobody'; there are ort"):
         load_backend("nobody")
     assert Options(backends=["x", "ort", "x"]).backends == ("ort", "x")
     with pytest.raises(OptionError, match="add ort"):

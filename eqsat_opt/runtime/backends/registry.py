@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
-from eqsat_opt.errors import EqsatError, OptionError, RuntimeFailed
+from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.runtime.backends.offered import Offered
 from eqsat_opt.runtime.backends.protocol import (
     Backend,
     CarriedForm,
@@ -30,22 +29,24 @@ GROUP = "eqsat_opt.backends"
 
 _T = TypeVar("_T")
 
-_OWN = {
-    "ort": ("eqsat_opt.runtime.backends.ort.backend", "OrtBackend"),
-    "native": ("eqsat_opt.runtime.backends.native.backend", "NativeBackend"),
-}
-
 TUNED_ONLY = "native"
 """Its kernels stand in the form of a model for one machine, never in a portable result."""
 
-
-def _installed() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in _OWN}
+_BACKENDS = Offered(
+    kind="backend",
+    group=GROUP,
+    own={
+        "ort": ("eqsat_opt.runtime.backends.ort.backend", "OrtBackend"),
+        TUNED_ONLY: ("eqsat_opt.runtime.backends.native.backend", "NativeBackend"),
+    },
+    hidden=TUNED_ONLY,
+    why_named="measurements are stored under it",
+)
 
 
 def names() -> tuple[str, ...]:
     """The backends whose kernels may stand in a portable result, our own first."""
-    return (*(name for name in _OWN if name != TUNED_ONLY), *sorted(_installed()))
+    return _BACKENDS.names
 
 
 @cache
@@ -55,25 +56,8 @@ def load_backend(name: str) -> Backend:
     Raises:
         OptionError: there is none, or it cannot be loaded.
     """
-    if name in _OWN:
-        module, attribute = _OWN[name]
-        own: Backend = getattr(import_module(module), attribute)()
-        return own
-    point = _installed().get(name)
-    if point is None:
-        raise OptionError(f"unknown backend {name!r}; installed are {', '.join(names())}")
-    try:
-        backend: Backend = point.load()()
-    except Exception as error:  # whatever goes wrong in somebody else's package
-        raise OptionError(
-            f"the backend {name!r} cannot be loaded from {point.value}: {error}"
-        ) from error
-    if backend.name != name:
-        raise OptionError(
-            f"the backend {name!r} of {point.value} calls itself {backend.name!r}; both names must "
-            "be the same, because measurements are stored under it"
-        )
-    return _Installed(backend)
+    backend: Backend = _BACKENDS.made(name, _Installed)
+    return backend
 
 
 @dataclass(frozen=True)

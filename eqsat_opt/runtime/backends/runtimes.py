@@ -7,10 +7,8 @@ A package offers one through an entry point of the group ``eqsat_opt.runtimes``,
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 
-from eqsat_opt.errors import OptionError
+from eqsat_opt.runtime.backends.offered import Offered
 from eqsat_opt.runtime.source import Runtime
 
 __all__ = ["GROUP", "NATIVE", "ORT", "load_runtime", "racing_runtimes"]
@@ -20,20 +18,22 @@ GROUP = "eqsat_opt.runtimes"
 ORT, NATIVE = "ort", "native"
 """Onnxruntime, and onnxruntime with our kernels, which runs graphs that name them."""
 
-_OWN = {
-    ORT: ("eqsat_opt.runtime.backends.ort.runtime", "OrtRuntime"),
-    NATIVE: ("eqsat_opt.runtime.backends.native.runtime", "NativeRuntime"),
-    "openvino": ("eqsat_opt.runtime.backends.openvino.runtime", "OpenVinoRuntime"),
-}
-
-
-def _installed() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in _OWN}
+_RUNTIMES = Offered(
+    kind="runtime",
+    group=GROUP,
+    own={
+        ORT: ("eqsat_opt.runtime.backends.ort.runtime", "OrtRuntime"),
+        NATIVE: ("eqsat_opt.runtime.backends.native.runtime", "NativeRuntime"),
+        "openvino": ("eqsat_opt.runtime.backends.openvino.runtime", "OpenVinoRuntime"),
+    },
+    hidden=NATIVE,
+    why_named="tuned files are opened by it",
+)
 
 
 def racing_runtimes() -> tuple[str, ...]:
     """Names of those that run any model, and may race with it: ours first."""
-    return (*(name for name in _OWN if name != NATIVE), *sorted(_installed()))
+    return _RUNTIMES.names
 
 
 @cache
@@ -43,22 +43,5 @@ def load_runtime(name: str) -> Runtime:
     Raises:
         OptionError: there is none, or it cannot be loaded.
     """
-    if name in _OWN:
-        module, attribute = _OWN[name]
-        own: Runtime = getattr(import_module(module), attribute)()
-        return own
-    point = _installed().get(name)
-    if point is None:
-        raise OptionError(f"unknown runtime {name!r}; there are {', '.join(racing_runtimes())}")
-    try:
-        runtime: Runtime = point.load()()
-    except Exception as error:  # whatever goes wrong in somebody else's package
-        raise OptionError(
-            f"the runtime {name!r} cannot be loaded from {point.value}: {error}"
-        ) from error
-    if runtime.name != name:
-        raise OptionError(
-            f"the runtime {name!r} of {point.value} calls itself {runtime.name!r}; both names must "
-            "be the same, because tuned files are opened by it"
-        )
+    runtime: Runtime = _RUNTIMES.made(name)
     return runtime
