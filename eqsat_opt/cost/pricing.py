@@ -94,6 +94,7 @@ class Pricer:
             device=self._device,
             threads=self._threads,
             protocol=PROTOCOL_VERSION,
+            forms=offer.implementation.forms,
         )
 
     def usual(self, kernel: Kernel) -> Offer:

@@ -58,6 +58,14 @@ class AnyPricer(Protocol):
     def metrics(self) -> Sequence[str]:
         """The metrics in each of its quotes."""
 
+    @property
+    def n_measured(self) -> int:
+        """Kernels that were measured in this run."""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with what it stores, as a sentence; empty if nothing is."""
+
     def usual(self, kernel: Kernel) -> Offer:
         """A kernel of literal sizes as the first backend runs it."""
 
@@ -78,3 +86,6 @@ class AnyPricer(Protocol):
         deadline: Deadline | None = None,
     ) -> None:
         """Settle the prices of the offers, as far as the deadline allows."""
+
+    def close(self) -> None:
+        """Give back what it holds."""

@@ -1,0 +1,150 @@
+"""The backend of a device of which only a profile is at hand: patterns and algorithms, no code.
+
+It offers what libraries of such devices have, so that an extraction can be made for the device. It
+runs and measures nothing; prices are those of the profile's model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from eqsat_opt.errors import PlanError
+from eqsat_opt.ir.kernel import Kernel, Step
+from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.runtime.backends.analytic.patterns import analytic_patterns
+from eqsat_opt.runtime.backends.protocol import (
+    DEFAULT,
+    CarriedForm,
+    Implementation,
+    KernelPattern,
+    Offer,
+)
+from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.measure import Measurement
+
+__all__ = ["VIEW", "AnalyticBackend"]
+
+VIEW = Implementation("view", strided=True)
+"""Nothing runs: the kernels beside it read and write views."""
+
+_MOVING = frozenset({"Concat", "Slice"})
+
+_COMPLEX = 2
+"""A number of a spectrum holds two of a tensor."""
+
+
+class AnalyticBackend:
+    """What a device could run, by its profile.
+
+    Args:
+        profile: of the device.
+
+    Algorithms of a convolution, each with its workspace: ``direct``; ``gemm`` on a matrix of
+    columns; ``winograd``, F(2x2, 3x3) on transformed tiles (Lavin and Gray, Fast Algorithms for
+    Convolutional Neural Networks, 2016); ``fft`` on spectra of whole planes (Mathieu et al., Fast
+    Training of Convolutional Networks through FFTs, 2014).
+    """
+
+    name = "analytic"
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        self.profile = profile
+
+    def version(self) -> str:
+        """The model, and of which device."""
+        return f"analytic {self.profile.name}"
+
+    def patterns(self) -> Sequence[KernelPattern]:
+        """Epilogues and chains of elementwise operators."""
+        return analytic_patterns()
+
+    def carried(self) -> Sequence[CarriedForm]:
+        """None: layouts are part of the problem."""
+        return ()
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        """The algorithms of a convolution; a copy or a view of what is only moved; else one way."""
+        if all(step.op in _MOVING for step in kernel.steps):
+            return (DEFAULT, VIEW)
+        if kernel.steps[0].op != "Conv":
+            return (DEFAULT,)
+        return tuple(
+            Implementation(
+                algorithm,
+                arithmetic=self.profile.multipliers[algorithm].value,
+                workspace_bytes=workspace_bytes,
+                strided=True,
+            )
+            for algorithm, workspace_bytes in _convolution(kernel).items()
+            if algorithm in self.profile.multipliers
+        )
+
+    def request(self, offer: Offer) -> bytes:
+        """Nothing can be measured.
+
+        Raises:
+            PlanError: always.
+        """
+        raise PlanError(f"{self.profile.name} is not here: its kernels cannot be measured")
+
+    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
+        """Nothing can be measured.
+
+        Raises:
+            PlanError: always.
+        """
+        raise PlanError(f"{self.profile.name} is not here: its kernels cannot be measured")
+
+
+def _convolution(kernel: Kernel) -> dict[str, int]:
+    """Algorithms that can compute the convolution at the start of a kernel, to their workspace, B.
+
+    The first one can compute all.
+    """
+    step = kernel.steps[0]
+    x, w = (kernel.types[i] for i in step.operands[:2])
+    y = kernel.types[len(kernel.operands)]
+    size = numpy_dtype(x.dtype).itemsize
+    taps = math.prod(w.static_shape()[2:])
+    batch, channels = x.static_shape()[:2]
+    points = math.prod(y.static_shape()[2:])
+    is_plain = taps == 1 and points == math.prod(x.static_shape()[2:])
+    found = {
+        "direct": 0,
+        "gemm": 0 if is_plain else size * batch * channels * taps * points,
+    }
+    if _is_dense(step, x):
+        window = w.static_shape()[2:]
+        is_const = kernel.operands[step.operands[1]].const
+        if window == (3, 3):
+            found["winograd"] = size * _winograd_numbers(x, y, is_const)
+        if math.prod(window) > 1:
+            found["fft"] = size * _spectrum_numbers(x, y, window, is_const)
+    return found
+
+
+def _is_dense(step: Step, x: TensorType) -> bool:
+    """Whether a convolution of images has no groups, strides or gaps: what transforms can do."""
+    attrs = dict(step.attrs)
+    ones = (1, 1)
+    return (
+        x.rank == 4 and attrs["group"] == 1 and attrs["strides"] == ones
+        and attrs["dilations"] == ones
+    )  # fmt: skip
+
+
+def _winograd_numbers(x: TensorType, y: TensorType, is_const: bool) -> int:
+    """Numbers in transformed tiles of 4 x 4: of input, output, and weights not known yet."""
+    batch, outputs, height, width = y.static_shape()
+    inputs = x.static_shape()[1]
+    tiles = batch * -(-height // 2) * -(-width // 2)
+    return 16 * (tiles * (inputs + outputs) + (0 if is_const else inputs * outputs))
+
+
+def _spectrum_numbers(x: TensorType, y: TensorType, window: tuple[int, ...], is_const: bool) -> int:
+    """Numbers in the spectra of all planes: of the input, the output, and weights not known yet."""
+    batch, outputs, height, width = y.static_shape()
+    inputs = x.static_shape()[1]
+    plane = (height + window[0] - 1) * ((width + window[1] - 1) // 2 + 1) * _COMPLEX
+    return plane * (batch * (inputs + outputs) + (0 if is_const else inputs * outputs))

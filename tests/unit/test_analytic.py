@@ -1,0 +1,168 @@
+"""Prices by a profile: algorithms and their workspaces, quotes, and a choice for a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eqsat_opt import zoo
+from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.metrics import ENERGY, METRICS, TIME, WORKSPACE
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.quotes import AnyPricer
+from eqsat_opt.egraph import Budget
+from eqsat_opt.errors import OptionError, PlanError
+from eqsat_opt.extract import Objective
+from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.normalise import normalise
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
+from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.runtime.devices.profile import EnergyModel, Figure, load_profile
+from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
+
+V100 = load_profile("v100")
+MADE_UP = EnergyModel(Figure(50.0, "x"), {"fp32": Figure(8.0, "x")}, Figure(40.0, "x"))
+
+
+def conv(
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    *,
+    strides: tuple[int, ...] = (1, 1),
+    group: int = 1,
+    const: bool = True,
+) -> Kernel:
+    rank = len(w) - 2
+    attrs = attributes(strides=strides, pads=(1,) * 2 * rank, dilations=(1,) * rank, group=group)
+    operands = (Operand(TensorType("float32", x), False), Operand(TensorType("float32", w), const))
+    return Kernel(operands, (Step("Conv", attrs, (0, 1)),), (2,))
+
+
+def algorithms(kernel: Kernel) -> dict[str, int]:
+    found = AnalyticBackend(V100).implementations(kernel)
+    return {how.algorithm: how.workspace_bytes for how in found}
+
+
+def test_algorithms_of_a_convolution_and_what_they_need() -> None:
+    # 6 x 6 outputs are 9 tiles of 4 x 4 numbers for 8 + 16 channels; spectra are 8 x 5.
+    assert algorithms(conv((1, 8, 6, 6), (16, 8, 3, 3))) == {
+        "direct": 0,
+        "gemm": 4 * 8 * 9 * 36,
+        "winograd": 4 * 16 * 9 * 24,
+        "fft": 4 * 8 * 5 * 2 * 24,
+    }
+    unknown = algorithms(conv((1, 8, 6, 6), (16, 8, 3, 3), const=False))
+    assert unknown["winograd"] == 4 * 16 * (9 * 24 + 8 * 16)
+    assert unknown["fft"] == 4 * 8 * 5 * 2 * (24 + 8 * 16)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        conv((1, 8, 6, 6), (16, 8, 3, 3), strides=(2, 2)),
+        conv((1, 8, 6, 6), (16, 2, 3, 3), group=4),
+        conv((1, 8, 6), (16, 8, 3), strides=(1,)),
+        conv((1, 8, 6, 6), (16, 8, 1, 1)),
+    ],
+    ids=["strided", "grouped", "1D", "pointwise"],
+)
+def test_transforms_are_for_dense_windows(kernel: Kernel) -> None:
+    assert list(algorithms(kernel)) == ["direct", "gemm"]
+
+
+def test_no_columns_are_needed_where_they_are_the_image() -> None:
+    attrs = attributes(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), group=1)
+    kernel = conv((2, 8, 6, 6), (16, 8, 1, 1))
+    plain = replace(kernel, steps=(Step("Conv", attrs, (0, 1)),))
+    assert algorithms(plain)["gemm"] == 0
+    assert algorithms(kernel)["gemm"] == 4 * 2 * 8 * 64  # padded
+
+
+def test_quotes_say_what_the_profile_says() -> None:
+    pricer = ProfilePricer(V100, energy=MADE_UP)
+    kernel = conv((1, 64, 56, 56), (64, 64, 3, 3))
+    quotes = {
+        how.algorithm: pricer.price(Offer(kernel, "analytic", how))
+        for how in pricer.backends[0].implementations(kernel)
+    }
+    assert {quote.source for quote in quotes.values()} == {"analytic"}
+    for algorithm, quote in quotes.items():
+        workspace = int(quote.metrics[WORKSPACE])
+        flops, size_bytes = V100.work(kernel, algorithm, workspace)
+        assert quote.time_us == V100.kernel_us(kernel, algorithm, workspace_bytes=workspace)
+        assert quote.metrics[ENERGY] == pytest.approx(
+            50 * quote.time_us + 8e-6 * flops + 40e-6 * size_bytes
+        )
+    assert quotes["winograd"].time_us < quotes["direct"].time_us <= quotes["gemm"].time_us
+    assert quotes["direct"].metrics[ENERGY] < quotes["gemm"].metrics[ENERGY]
+    assert pricer.usual(kernel).implementation.algorithm == "direct"
+    assert pricer.is_known(pricer.usual(kernel))
+
+
+def test_what_is_moved_is_a_copy_or_a_view_that_may_not_do() -> None:
+    pricer = ProfilePricer(V100)
+    operand = Operand(TensorType("float32", (4, 4)), False)
+    kernel = Kernel((operand, operand), (Step("Concat", attributes(axis=0), (0, 1)),), (2,))
+    copy, view = (
+        pricer.price(Offer(kernel, "analytic", how))
+        for how in pricer.backends[0].implementations(kernel)
+    )
+    assert (copy.source, view.source) == ("analytic", "bound")
+    assert copy.time_us > view.time_us == 0.0
+    assert pricer.usual(kernel).implementation.algorithm == "default"
+
+
+def test_a_precision_that_the_device_or_the_energy_lacks_is_refused() -> None:
+    with pytest.raises(OptionError, match="v100 has no precision 'tf32'"):
+        ProfilePricer(V100, "tf32")
+    with pytest.raises(OptionError, match="the energy model knows no precision 'fp16'"):
+        ProfilePricer(V100, "fp16", MADE_UP)
+    assert ENERGY not in ProfilePricer(V100).metrics
+
+
+def test_nothing_is_measured() -> None:
+    backend = AnalyticBackend(V100)
+    offer = ProfilePricer(V100).usual(conv((1, 8, 6, 6), (16, 8, 3, 3)))
+    with pytest.raises(PlanError, match="v100 is not here"):
+        backend.request(offer)
+    with pytest.raises(PlanError, match="v100 is not here"):
+        backend.measure(b"", 1, 1.0)
+
+
+def proposed(pricer: AnyPricer, objective: Objective) -> Proposal:
+    model = load_model(zoo.build("squeezenet", scale="tiny"))
+    options = SearchOptions(objective, Budget(nodes=500), {}, gap=1e-3)
+    return propose(normalise(import_model(model)), (), pricer, options)
+
+
+def test_a_choice_for_a_device_keeps_a_cap_on_workspace() -> None:
+    pricer = ProfilePricer(replace(V100, launch_us=Figure(0.0, "x")), energy=MADE_UP)
+    free = proposed(pricer, Objective({TIME: 1.0})).choice
+    assert free.extraction.status == "optimal"
+    assert free.problem.problem.metrics == tuple(METRICS)
+    assert {free.prices[offer].source for offer in free.prices} <= {"analytic", "bound"}
+    chosen = [one.implementation for one in free.best.values()]
+    needed = free.metrics[WORKSPACE]
+    assert needed == max(how.workspace_bytes for how in chosen) > 0
+    capped = proposed(pricer, Objective({TIME: 1.0}, caps={WORKSPACE: needed / 2})).choice
+    assert capped.metrics[WORKSPACE] <= needed / 2
+    assert capped.extraction.cost > free.extraction.cost
+    least = proposed(pricer, Objective({ENERGY: 1.0})).choice
+    assert least.metrics[ENERGY] <= free.metrics[ENERGY]
+
+
+def test_energy_of_a_processor_follows_from_its_times() -> None:
+    plain, modelled = Pricer(None, 1), Pricer(None, 1, energy=MADE_UP)
+    offer = plain.usual(conv((1, 8, 6, 6), (16, 8, 3, 3)))
+    quote = modelled.price(offer)
+    assert quote.is_bound
+    assert quote.time_us == plain.price(offer).time_us
+    flops, size_bytes = 2 * 8 * 9 * 16 * 36, 4 * (8 * 36 + 16 * 8 * 9 + 16 * 36)
+    assert quote.metrics[ENERGY] == pytest.approx(
+        50 * quote.time_us + 8e-6 * flops + 40e-6 * size_bytes
+    )
