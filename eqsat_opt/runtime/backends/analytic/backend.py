@@ -76,7 +76,7 @@ class AnalyticBackend:
                 workspace_bytes=workspace_bytes,
                 strided=True,
             )
-            for algorithm, workspace_bytes in _convolution(kernel).items()
+            for algorithm, workspace_bytes in _ways_to_convolve(kernel).items()
             if algorithm in self.profile.multipliers
         )
 
@@ -97,7 +97,7 @@ class AnalyticBackend:
         raise PlanError(f"{self.profile.name} is not here: its kernels cannot be measured")
 
 
-def _convolution(kernel: Kernel) -> dict[str, int]:
+def _ways_to_convolve(kernel: Kernel) -> dict[str, int]:
     """Algorithms that can compute the convolution at the start of a kernel, to their workspace, B.
 
     The first one can compute all.
