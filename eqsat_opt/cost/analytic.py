@@ -34,6 +34,7 @@ class ProfilePricer:
     Attributes:
         backends: what the device offers.
         metrics: time and workspace, and energy where there is a model of it.
+        interface: inputs and outputs lie in the memory of the device, as ONNX orders them.
         n_measured: none.
         trouble: none.
 
@@ -47,6 +48,7 @@ class ProfilePricer:
         self.profile = profile
         self.precision = precision
         self.backends = (AnalyticBackend(profile),)
+        self.interface = self.backends[0].interface
         self._energy = energy or profile.energy
         self.metrics = (TIME, WORKSPACE) if self._energy is None else (TIME, ENERGY, WORKSPACE)
         self.n_measured = 0

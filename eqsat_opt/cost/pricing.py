@@ -21,6 +21,7 @@ from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import EqsatError, StoreError
 from eqsat_opt.ir.dims import literal
+from eqsat_opt.ir.forms import PLAIN
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
@@ -58,6 +59,7 @@ class Pricer:
     Attributes:
         backends: the backends.
         metrics: in each quote: the time, and the energy where there is a model of it.
+        interface: where values of models lie: in the memory of the host, as ONNX orders them.
         trouble: what is wrong with the store, as a sentence; empty if nothing is.
 
     Raises:
@@ -75,6 +77,7 @@ class Pricer:
         self.backends = tuple(load_backend(name) for name in backends)
         self.metrics = (TIME,) if energy is None else (TIME, ENERGY)
         self.trouble = ""
+        self.interface = PLAIN
         self._store = store
         self._threads = threads
         self._versions = {backend.name: backend.version() for backend in self.backends}

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.deadline import Deadline
+from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.protocol import Backend, Offer
 
@@ -57,6 +58,10 @@ class AnyPricer(Protocol):
     @property
     def metrics(self) -> Sequence[str]:
         """The metrics in each of its quotes."""
+
+    @property
+    def interface(self) -> Form:
+        """The form in which inputs of models arrive and outputs are left."""
 
     @property
     def n_measured(self) -> int:

@@ -21,13 +21,15 @@ from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
 from eqsat_opt.extract.alternatives import alternatives
 from eqsat_opt.extract.engine import conclude
-from eqsat_opt.extract.extraction import Choice, broken, measured
+from eqsat_opt.extract.extraction import Choice, active_order, broken, measured
 from eqsat_opt.extract.objective import Ratio, without_limits
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.candidates import Selected, Selection
-from eqsat_opt.select.pricing import PricedCandidates, PricedProblem
+from eqsat_opt.select.forms import ConvertedValue, MadeValue, Placed
+from eqsat_opt.select.priced_problem import PricedProblem, translated
+from eqsat_opt.select.pricing import PricedCandidates
 
-__all__ = ["ChoiceResult", "choose", "selected"]
+__all__ = ["ChoiceResult", "choose", "placed", "selected"]
 
 _GAP = 1e-3
 """Prices are good to some percent, so a proof beyond this says nothing about the device."""
@@ -54,6 +56,8 @@ class ChoiceResult:
         best: the cheapest selection.
         original: the model as it came, tiled with the same kernels.
         alternatives: further good selections, for the race.
+        placed: the best selection and the alternatives with the forms of all values, and what is
+            converted.
         extraction: cost, bound and gap of ``best``.
         original_cost: objective of ``original``.
         original_breaks: a sentence about a limit that ``original`` breaks; empty if it keeps all.
@@ -70,6 +74,7 @@ class ChoiceResult:
     best: Selection
     original: Selection
     alternatives: tuple[Selection, ...]
+    placed: tuple[Placed, ...]
     extraction: Extraction
     original_cost: float
     original_breaks: str
@@ -85,21 +90,51 @@ class ChoiceResult:
     prices: Mapping[Offer, Quote] = field(repr=False)
 
 
+def placed(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Placed:
+    """What an extraction chose from ``priced``, whose problem is ``problem``, operands first."""
+    result: list[MadeValue | ConvertedValue] = []
+    for cls in active_order(problem.problem, extraction.choice):
+        node, way = extraction.choice[cls]
+        item, conversion = problem.index[node], problem.conversion_number(node)
+        number = problem.offer_number(node, way)
+        if conversion is not None:
+            one = priced.conversions[conversion]
+            how = one.implementations[number]
+            result.append(ConvertedValue(one.cls, one.made, one.read, *how))
+        elif item >= 0:
+            (own, form), _ = problem.value_of.get(cls, ((cls, None), False))
+            run = priced.implementations[item][number] if priced.implementations[item] else ()
+            chosen = Selected(priced.candidates.items[item], *run)
+            result.append(MadeValue(own, form or priced.interface, chosen))
+    return tuple(result)
+
+
 def selected(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Selection:
-    """What an extraction chose from ``priced``, whose problem is ``problem``."""
-    selection = {}
-    for cls, (node, way) in extraction.choice.items():
-        item = problem.index[node]
-        run = priced.implementations[item][way] if priced.implementations[item] else ()
-        selection[cls] = Selected(priced.candidates.items[item], *run)
-    return selection
+    """The same by class, without conversions; of a class made in several forms, what is first.
+
+    What comes first needs nothing that comes later, so this is a selection too.
+    """
+    selection: dict[int, Selected] = {}
+    for one in placed(priced, problem, extraction):
+        if isinstance(one, MadeValue):
+            selection.setdefault(one.cls, one.run)
+    order = extraction.choice if not problem.value_of else selection
+    return {cls: selection[cls] for cls in order}
 
 
 def _offers(
     priced: PricedCandidates, problem: PricedProblem, extraction: Extraction
 ) -> list[Offer]:
-    chosen = ((priced.offers[problem.index[n]], way) for n, way in extraction.choice.values())
-    return [offers[way] for offers, way in chosen if offers]
+    result = []
+    for node, way in extraction.choice.values():
+        item, conversion = problem.index[node], problem.conversion_number(node)
+        if conversion is not None:
+            offers = priced.conversions[conversion].offers
+        else:
+            offers = priced.offers[item] if item >= 0 else ()
+        if offers:
+            result.append(offers[problem.offer_number(node, way)])
+    return result
 
 
 def choose(
@@ -138,35 +173,41 @@ def choose(
     """
     measure = measure and any(map(objective.uses, pricer.metrics))
     deadline = deadline or Deadline.never()
-    pricer.recall(chain.from_iterable(priced.offers))
+    pricer.recall(priced.all_offers)
     fine = min(_GAP, gap)
     done, measuring_s = 0, 0.0
 
     def goes_on(wanted: Sequence[Offer]) -> bool:
         return measure and bool(wanted) and done < rounds and not deadline.expired
 
-    known: Mapping[int, tuple[int, int]] | None = None
+    known: tuple[Choice, PricedProblem] | None = None
     while True:
-        quoted = partial(PricedCandidates.problem, price=pricer.price, given=pricer.metrics)
+        quoted = partial(
+            PricedCandidates.problem,
+            price=pricer.price,
+            given=pricer.metrics,
+            settled=not isinstance(objective, Ratio),
+        )
         plain, full = quoted(own), quoted(priced)
         base = quoted(priced, only=priced.is_original)
         tile = partial(_tiled, objective=objective, deadline=deadline.share(_SEARCH), seed=seed)
         (original, breaks), (start, _) = tile(plain.problem), tile(base.problem)
-        # Nodes keep their numbers while prices change, so the last answer is where the next search
-        # starts.
-        unchanged = {c: (full.node_of[base.index[n]], i) for c, (n, i) in start.choice.items()}
+        unchanged = translated(start.choice, base, full)
+        assert unchanged is not None, "what may be chosen for the original is there for the result"
         rank = partial(_rank, full.problem, objective)
-        known = min(filter(None, (known, unchanged)), key=rank)
+        # The last answer is where the next search starts, under the prices of now.
+        before = known and translated(*known, full)
+        incumbent = min(filter(None, (before, unchanged)), key=rank)
         if deadline.expired:
-            if rank(known)[0]:
+            if rank(incumbent)[0]:
                 raise ExtractionError(_none_in_time(breaks))
             best = conclude(
-                full.problem, objective, choice=known, lower_bound=0.0, open_status="greedy"
+                full.problem, objective, choice=incumbent, lower_bound=0.0, open_status="greedy"
             )
             break
         solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
         best = _searched(
-            solve, known, objective=objective, deadline=deadline.share(_SEARCH), breaks=breaks
+            solve, incumbent, objective=objective, deadline=deadline.share(_SEARCH), breaks=breaks
         )
         wanted = _unmeasured(pricer, _offers(priced, full, best), _offers(own, plain, original))
         if not goes_on(wanted) and best.gap > fine:
@@ -176,7 +217,7 @@ def choose(
             wanted = _unmeasured(pricer, _offers(priced, full, best))
         if not goes_on(wanted):
             break
-        known = best.choice
+        known = best.choice, full
         done += 1
         measuring_s += _measure(
             pricer, wanted, done=done, deadline=deadline.share(_MEASURING), progress=progress
@@ -190,14 +231,14 @@ def choose(
         seed=seed,
     )
     prices = {
-        offer: pricer.price(offer)
-        for offer in dict.fromkeys(chain.from_iterable((*priced.offers, *own.offers)))
+        offer: pricer.price(offer) for offer in dict.fromkeys((*priced.all_offers, *own.all_offers))
     }
     answer = {*_offers(priced, full, best), *_offers(own, plain, original)}
     return ChoiceResult(
         best=selected(priced, full, best),
         original=selected(own, plain, original),
         alternatives=tuple(selected(priced, full, other) for other in others),
+        placed=tuple(placed(priced, full, one) for one in (best, *others)),
         extraction=best,
         original_cost=original.cost,
         original_breaks=breaks,

@@ -16,7 +16,6 @@ from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.select.candidates import Candidates
 from eqsat_opt.select.choose import ChoiceResult, choose
 from eqsat_opt.select.constants import Constants, late_constants, spoilt_constants
@@ -115,16 +114,21 @@ def _silent(_stage: str, _detail: str) -> None:
 
 def _priced(
     saturation: Saturation,
-    backends: Sequence[Backend],
+    pricer: AnyPricer,
     sizes: Mapping[str, int],
     max_constant_bytes: int,
     deadline: Deadline | None = None,
 ) -> PricedCandidates:
-    candidates = tile(saturation.eclasses, backends, deadline)
+    candidates = tile(saturation.eclasses, pricer.backends, deadline)
     value, classes = saturation.lowered.value, saturation.eclasses.term_class
     roots = tuple(dict.fromkeys(int(classes[value[n]]) for n in saturation.lowered.graph.outputs))
     return PricedCandidates.of(
-        candidates, backends, roots, sizes=sizes, max_constant_bytes=max_constant_bytes
+        candidates,
+        pricer.backends,
+        roots,
+        sizes=sizes,
+        max_constant_bytes=max_constant_bytes,
+        interface=pricer.interface,
     )
 
 
@@ -225,7 +229,7 @@ def propose(
     room = folding_room(graph.constants.values())
     sizes = Sizes.of(graph, options.sizes).all
     own_start = options.deadline.clock()
-    unchanged = _priced(loaded, pricer.backends, sizes, room)
+    unchanged = _priced(loaded, pricer, sizes, room)
     own_s = options.deadline.clock() - own_start
     # What the model costs as it came is what the first backend makes of it.
     own = unchanged.run_by(pricer.backends[0].name)
@@ -235,7 +239,7 @@ def propose(
     else:
         priced = _priced(
             saturation,
-            pricer.backends,
+            pricer,
             sizes=sizes,
             max_constant_bytes=room,
             deadline=options.deadline.share(_TILING),
@@ -290,7 +294,7 @@ def repropose(
     saturation, before = proposal.saturation, proposal.choice.priced
     priced = _priced(
         saturation,
-        pricer.backends,
+        pricer,
         before.sizes,
         max_constant_bytes=before.max_constant_bytes,
         deadline=options.deadline.share(_TILING),

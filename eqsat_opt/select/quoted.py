@@ -11,7 +11,8 @@ from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.egraph.legend import Legend, NamedEClasses
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.body import FREE, body_text, price_texts
-from eqsat_opt.select.pricing import PricedCandidates, PricedProblem
+from eqsat_opt.select.priced_problem import PricedProblem
+from eqsat_opt.select.pricing import PricedCandidates
 
 __all__ = ["QuotedCandidates"]
 
@@ -58,6 +59,7 @@ class QuotedCandidates:
             f"candidates {len(items)}, classes {len({item.cls for item in items})}, offers "
             f"{len(self.prices)} ({measured} measured), roots "
             + (", ".join(f"#{root}" for root in priced.roots) or "none")
+            + (f", conversions {len(priced.conversions)}" if priced.conversions else "")
             + ("; without inputs and constants" if short else "")
         )
         rows = []

@@ -135,6 +135,8 @@ def _users(proposal: Proposal) -> dict[str, Mask]:
     index, eclasses = proposal.choice.problem.index, proposal.saturation.eclasses
     users: dict[str, Mask] = defaultdict(lambda: np.zeros(len(index), dtype=np.bool_))
     for node, item in enumerate(index):
+        if item < 0:  # nothing but a value in another form
+            continue
         candidate = proposal.candidates.items[item]
         if candidate.kind == "const":  # folded at compile time, however it is spelled
             continue
@@ -191,6 +193,7 @@ def _forced(problem: Problem, users: Mask) -> Problem:
         impl_cost=np.concatenate([problem.impl_cost, np.zeros((2 * count, len(problem.metrics)))]),
         metrics=problem.metrics,
         roots=(*problem.roots, first + count),
+        peaks=problem.peaks,
     )
 
 

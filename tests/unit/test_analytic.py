@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from eqsat_opt import zoo
@@ -13,7 +15,8 @@ from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import OptionError, PlanError
-from eqsat_opt.extract import Objective
+from eqsat_opt.extract import Objective, extract
+from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.normalise import normalise
@@ -23,7 +26,10 @@ from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.devices.profile import EnergyModel, Figure, load_profile
+from eqsat_opt.select.forms import ConvertedValue
 from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
+from eqsat_opt.select.quoted import QuotedCandidates
+from eqsat_opt.select.stages import read_stage, stage_document, stage_of, write_stage
 
 V100 = load_profile("v100")
 MADE_UP = EnergyModel(Figure(50.0, "x"), {"fp32": Figure(8.0, "x")}, Figure(40.0, "x"))
@@ -154,6 +160,51 @@ def test_a_choice_for_a_device_keeps_a_cap_on_workspace() -> None:
     assert capped.extraction.cost > free.extraction.cost
     least = proposed(pricer, Objective({ENERGY: 1.0})).choice
     assert least.metrics[ENERGY] <= free.metrics[ENERGY]
+
+
+def test_forms_of_a_choice_fit_together() -> None:
+    pricer = ProfilePricer(V100)
+    proposal = proposed(pricer, Objective({TIME: 1.0}))
+    choice = proposal.choice
+    assert choice.priced.conversions
+    plain, images = Form("cuda"), Form("cuda", "nhwc")
+    there: set[tuple[int, Form]] = set()
+    for one in choice.placed[0]:
+        if isinstance(one, ConvertedValue):
+            assert (one.cls, one.made) in there
+            assert {one.made, one.form} == {plain, images}
+        else:
+            item, how = one.run.candidate, one.run.implementation
+            for ref, form in zip(item.operands, how.reads, strict=bool(how.reads)):
+                is_const = proposal.saturation.eclasses.is_const[ref.cls]
+                assert is_const or (ref.cls, form) in there
+            assert one.form == (how.writes[0] if how.writes else plain)
+        there.add((one.cls, one.form))
+    assert any(isinstance(one, ConvertedValue) for one in choice.placed[0])
+    assert {one.cls for one in choice.placed[0]} == choice.best.keys()
+    # Every convolution of the model is there, once, and in its own layout.
+    convolutions = [one for one in choice.best.values() if "Conv" in str(one.candidate.steps)]
+    assert {one.implementation.writes for one in convolutions} == {(images,)}
+
+
+def test_stages_with_forms_go_round(tmp_path: Path) -> None:
+    proposal = proposed(ProfilePricer(V100, energy=MADE_UP), Objective({TIME: 1.0}))
+    for name in ("candidates", "problem", "selection"):
+        value = stage_of(proposal, name)
+        path = tmp_path / name
+        write_stage(value, path)
+        back = read_stage(path)
+        assert str(back) == str(value)
+        assert stage_document(back) == stage_document(value)
+    quoted = read_stage(tmp_path / "candidates")
+    assert isinstance(quoted, QuotedCandidates)
+    problem = quoted.problem()
+    assert problem.has_nodes_of(proposal.choice.problem)
+    np.testing.assert_array_equal(
+        problem.problem.impl_cost, proposal.choice.problem.problem.impl_cost
+    )
+    found = extract(problem.problem, Objective({TIME: 1.0}), time_limit_s=60.0)
+    assert found.cost == pytest.approx(proposal.choice.extraction.cost)
 
 
 def test_energy_of_a_processor_follows_from_its_times() -> None:

@@ -156,9 +156,10 @@ class Offer:
 
 
 def label(backend: str, implementation: Implementation) -> str:
-    """Backend and algorithm, for people: ``ort``, ``native:winograd``."""
+    """Backend, algorithm and layout of results, for people: ``ort``, ``analytic:gemm nhwc``."""
     algorithm = implementation.algorithm
-    return backend if algorithm == DEFAULT.algorithm else f"{backend}:{algorithm}"
+    name = backend if algorithm == DEFAULT.algorithm else f"{backend}:{algorithm}"
+    return " ".join((name, *dict.fromkeys(form.layout for form in implementation.writes)))
 
 
 class Backend(Protocol):

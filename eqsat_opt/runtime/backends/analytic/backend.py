@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from eqsat_opt.errors import PlanError
+from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.kernel import Kernel, Step
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType, numpy_dtype
 from eqsat_opt.runtime.backends.analytic.patterns import analytic_patterns
 from eqsat_opt.runtime.backends.protocol import (
@@ -30,6 +33,15 @@ VIEW = Implementation("view", strided=True)
 
 _MOVING = frozenset({"Concat", "Slice"})
 
+_LAYOUTS = {"cuda": "nhwc", "cpu": "nchwc"}
+"""In which libraries of a kind of device compute convolutions of images: channels innermost."""
+
+_FREE_CLASSES = frozenset({"pointwise", "window"})
+_FREE = _MOVING | {"GlobalAveragePool", "GlobalMaxPool", "Pad"}
+"""What runs as fast in any layout, by class and by name."""
+
+_IMAGE_RANK = 4
+
 _COMPLEX = 2
 """A number of a spectrum holds two of a tensor."""
 
@@ -39,6 +51,14 @@ class AnalyticBackend:
 
     Args:
         profile: of the device.
+
+    Attributes:
+        profile: the same.
+        interface: the form of what is no image, and of inputs and outputs.
+
+    Convolutions of images read and write them with channels innermost, alone on a GPU or in blocks
+    on a processor. What goes through elements or windows does not mind; all else takes tensors as
+    ONNX orders them.
 
     Algorithms of a convolution, each with its workspace: ``direct``; ``gemm`` on a matrix of
     columns; ``winograd``, F(2x2, 3x3) on transformed tiles (Lavin and Gray, Fast Algorithms for
@@ -50,6 +70,9 @@ class AnalyticBackend:
 
     def __init__(self, profile: DeviceProfile) -> None:
         self.profile = profile
+        space = "host" if profile.kind == "cpu" else profile.kind
+        self.interface = Form(space)
+        self._images = Form(space, _LAYOUTS.get(profile.kind, PLAIN.layout))
 
     def version(self) -> str:
         """The model, and of which device."""
@@ -64,21 +87,44 @@ class AnalyticBackend:
         return ()
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """The algorithms of a convolution; a copy or a view of what is only moved; else one way."""
-        if all(step.op in _MOVING for step in kernel.steps):
-            return (DEFAULT, VIEW)
-        if kernel.steps[0].op != "Conv":
-            return (DEFAULT,)
-        return tuple(
-            Implementation(
-                algorithm,
-                arithmetic=self.profile.multipliers[algorithm].value,
-                workspace_bytes=workspace_bytes,
-                strided=True,
+        """The algorithms of a convolution; a copy or a view of what is only moved; else one way.
+
+        Each of them in the forms that it may have. A kernel without steps is a conversion.
+        """
+        if not kernel.steps:
+            known = {self.interface, self._images}
+            return (DEFAULT,) if {kernel.operands[0].form, kernel.writes} <= known else ()
+        if kernel.steps[0].op == "Conv":
+            algorithms = tuple(
+                Implementation(
+                    algorithm,
+                    arithmetic=self.profile.multipliers[algorithm].value,
+                    workspace_bytes=workspace_bytes,
+                    strided=True,
+                )
+                for algorithm, workspace_bytes in _ways_to_convolve(kernel).items()
+                if algorithm in self.profile.multipliers
             )
-            for algorithm, workspace_bytes in _ways_to_convolve(kernel).items()
-            if algorithm in self.profile.multipliers
+            return tuple(self._formed(kernel, how) for how in algorithms)
+        is_moved = all(step.op in _MOVING for step in kernel.steps)
+        found = (DEFAULT, VIEW) if is_moved else (DEFAULT,)
+        if not all(_is_free(step.op) for step in kernel.steps):
+            return found
+        formed = (self._formed(kernel, how) for how in found)
+        return (*found, *(how for how in formed if how.reads))
+
+    def _formed(self, kernel: Kernel, how: Implementation) -> Implementation:
+        """The same with all images in the layout of convolutions; as it is if there are none."""
+        reads = tuple(
+            self._form(operand.type, is_image=not operand.const) for operand in kernel.operands
         )
+        writes = tuple(self._form(kernel.types[number]) for number in kernel.outputs)
+        if {*reads, *writes} == {self.interface}:
+            return how
+        return replace(how, reads=reads, writes=writes)
+
+    def _form(self, type_: TensorType, *, is_image: bool = True) -> Form:
+        return self._images if is_image and type_.rank == _IMAGE_RANK else self.interface
 
     def request(self, offer: Offer) -> bytes:
         """Nothing can be measured.
@@ -95,6 +141,11 @@ class AnalyticBackend:
             PlanError: always.
         """
         raise PlanError(f"{self.profile.name} is not here: its kernels cannot be measured")
+
+
+def _is_free(op: str) -> bool:
+    """Whether an operator does not mind the layout."""
+    return op in _FREE or get_op(op).kind in _FREE_CLASSES
 
 
 def _ways_to_convolve(kernel: Kernel) -> dict[str, int]:
