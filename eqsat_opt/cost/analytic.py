@@ -47,7 +47,7 @@ class ProfilePricer:
     ) -> None:
         self.profile = profile
         self.precision = precision
-        self.backends = (AnalyticBackend(profile),)
+        self.backends: tuple[AnalyticBackend, ...] = (AnalyticBackend(profile),)
         self.interface = self.backends[0].interface
         self._energy = energy or profile.energy
         self.metrics = (TIME, WORKSPACE) if self._energy is None else (TIME, ENERGY, WORKSPACE)
