@@ -162,6 +162,7 @@ def _search_options(
         gap=options.gap,
         seed=options.seed,
         exact=options.numerics == "bitexact",
+        streams=options.streams,
     )
 
 

@@ -37,6 +37,9 @@ _EFFORTS: Mapping[str, _Defaults] = {
     "normal": _Defaults(30.0, measure=True, check=3, race=True, alternatives=2, gap=1e-2),
     "max": _Defaults(300.0, measure=True, check=3, race=True, alternatives=2, gap=0.0),
 }
+_STREAMS = 128
+"""No device runs more kernels side by side."""
+
 _THREADS_PER_CORE = 16
 """More make a session's start take seconds, and can only be a slip."""
 
@@ -205,6 +208,9 @@ class Options:
             and the names of further ones; ``None`` is all that are installed.
         max_error: how far the outputs of the tuned form may be from those of the original, as a
             share of the maximum of each; 0 allows no kernel that rounds otherwise.
+        streams: on which kernels could run side by side. With several, the report tells the
+            longest chain of kernels and the simulated end of a schedule; a session of onnxruntime
+            runs one kernel after another all the same.
 
     Raises:
         OptionError: a value has the wrong type or no meaning. Numbers of NumPy are numbers.
@@ -235,6 +241,7 @@ class Options:
     tuned: str | None = None
     runtimes: Sequence[str] | None = None
     max_error: float = 1e-4
+    streams: int = 1
 
     def __post_init__(self) -> None:
         if _text("effort", self.effort) not in _EFFORTS:
@@ -269,6 +276,8 @@ class Options:
             raise OptionError(f"the gap is {self.gap:g}; give a share from 0 to below 1")
         if not 0 <= self.max_error < 1:
             raise OptionError(f"max_error is {self.max_error:g}; give a share from 0 to below 1")
+        if not 1 <= self.streams <= _STREAMS:
+            raise OptionError(f"streams is {self.streams}; give a number from 1 to {_STREAMS}")
         if self.seed < 0:
             raise OptionError(f"the seed is {self.seed}; give a number that is not negative")
         if not 0 <= self.deadline_s < math.inf:

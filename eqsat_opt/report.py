@@ -47,6 +47,8 @@ _FAR = 2.0
 
 _TITLES = {
     **{name: metric.title for name, metric in METRICS.items()},
+    "critical_path_us": "predicted longest chain",
+    "simulated_us": "simulated on {streams} streams",
     "critical_path": "predicted critical path",
 }
 """Totals by name, in the order in which they are told."""
@@ -223,6 +225,8 @@ class Report:
         limits: what had to be kept, each in the same grammar.
         original_breaks: a sentence about a limit that the original breaks; empty if it keeps all.
         tuned: what became of the form for this machine; ``None`` if none was asked for.
+        streams: for which the metrics tell ``critical_path_us``, the longest chain of kernels, and
+            ``simulated_us``, the end of a schedule; on one they do not.
     """
 
     model: str
@@ -268,6 +272,7 @@ class Report:
     limits: tuple[str, ...] = ()
     original_breaks: str = ""
     tuned: Tuned | None = None
+    streams: int = 1
 
     @property
     def headline(self) -> str:
@@ -393,6 +398,7 @@ class Report:
             "stages_s": dict(self.stages_s),
             "warnings": list(self.warnings),
             "notes": list(self.notes),
+            "streams": self.streams,
             "tuned": None if self.tuned is None else asdict(self.tuned),
         }
 
@@ -429,7 +435,7 @@ class Report:
             if name in self.metrics_before and name in self.metrics_after:
                 old, new = self.metrics_before[name], self.metrics_after[name]
                 texts = _metric_text(name, old), _metric_text(name, new)
-                table.add_row(title, *texts, change_text(old, new))
+                table.add_row(title.format(streams=self.streams), *texts, change_text(old, new))
         if {"original", "result"} <= self.latency.keys():
             runs = (self.latency["original"], self.latency["result"])
             gain = f"{self.speedup:.2f}x" if self.status == "improved" else ""
@@ -527,6 +533,8 @@ class Report:
 
 def _metric_text(name: str, value: float) -> str:
     """A total in the unit of its metric."""
+    if name.endswith("_us"):
+        return amount_text(value, METRICS[TIME].unit)
     return amount_text(value, METRICS[name].unit) if name in METRICS else quantity_text(value)
 
 

@@ -170,6 +170,7 @@ def report_of(
         speedup=verdict.speedup,
         session_speedup=verdict.session_speedup,
         session_options={"graph_optimization_level": level} if level else {},
+        streams=options.streams,
         notes=(*_notes(contest, examined), *_flips(differences), *_written_out(raised, exported)),
         **_aim(objective),
     )

@@ -33,6 +33,7 @@ __all__ = [
     "Rules",
     "Seed",
     "Store",
+    "Streams",
     "Threads",
     "make_options",
     "parse_shapes",
@@ -138,6 +139,14 @@ Store = Annotated[
         metavar="FILE",
         help="Profile store instead of the user's own; an empty string keeps nothing.",
         show_default=False,
+    ),
+]
+Streams = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Streams on which kernels could run side by side: with several, the report tells the "
+        "longest chain of kernels and the end of a schedule.",
     ),
 ]
 Backends = Annotated[

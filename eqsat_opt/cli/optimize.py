@@ -100,6 +100,7 @@ def optimize_model(
             "maximum of each; 0 allows no kernel that rounds otherwise.",
         ),
     ] = Options.max_error,
+    streams: a.Streams = Options.streams,
     json: a.Json = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,

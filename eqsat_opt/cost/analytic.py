@@ -58,6 +58,11 @@ class ProfilePricer:
         if self._energy is not None:
             self._energy.energy_uj(0.0, 0.0, 0.0, precision)
 
+    @property
+    def event_us(self) -> float:
+        """What waiting for a kernel on another stream adds, µs."""
+        return self.profile.event_us.value
+
     def usual(self, kernel: Kernel) -> Offer:
         """A kernel of literal sizes in the first way that the device has."""
         backend = self.backends[0]

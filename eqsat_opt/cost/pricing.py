@@ -26,7 +26,7 @@ from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
-from eqsat_opt.runtime.devices.profile import EnergyModel
+from eqsat_opt.runtime.devices.profile import EnergyModel, load_profile
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
 from eqsat_opt.runtime.processor import device_fingerprint
 
@@ -99,6 +99,11 @@ class Pricer:
             protocol=PROTOCOL_VERSION,
             forms=offer.implementation.forms,
         )
+
+    @property
+    def event_us(self) -> float:
+        """What waiting for a kernel on another stream adds, µs, by the profile of a processor."""
+        return load_profile("xeon").event_us.value
 
     def usual(self, kernel: Kernel) -> Offer:
         """A kernel as the first backend runs it."""

@@ -64,6 +64,10 @@ class AnyPricer(Protocol):
         """The form in which inputs of models arrive and outputs are left."""
 
     @property
+    def event_us(self) -> float:
+        """What waiting for a kernel on another stream adds, µs."""
+
+    @property
     def n_measured(self) -> int:
         """Kernels that were measured in this run."""
 

@@ -28,6 +28,7 @@ from eqsat_opt.select.candidates import Selected, Selection
 from eqsat_opt.select.forms import ConvertedValue, MadeValue, Placed
 from eqsat_opt.select.priced_problem import PricedProblem, translated
 from eqsat_opt.select.pricing import PricedCandidates
+from eqsat_opt.select.timing import stream_times
 
 __all__ = ["ChoiceResult", "choose", "placed", "selected"]
 
@@ -148,6 +149,7 @@ def choose(
     deadline: Deadline | None = None,
     gap: float = 0.0,
     n_alternatives: int = 2,
+    streams: int = 1,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> ChoiceResult:
@@ -164,6 +166,8 @@ def choose(
         deadline: by when to have ended; no limit if not given.
         gap: relative gap of the last answer below which a proof is worth a moment only.
         n_alternatives: further selections for the race.
+        streams: on which kernels run; with several, metrics tell the longest chain and the end of a
+            schedule as well.
         seed: of the extraction.
         progress: called with a text now and then.
 
@@ -234,6 +238,13 @@ def choose(
         offer: pricer.price(offer) for offer in dict.fromkeys((*priced.all_offers, *own.all_offers))
     }
     answer = {*_offers(priced, full, best), *_offers(own, plain, original)}
+
+    def metrics(problem: PricedProblem, one: Extraction) -> Mapping[str, float]:
+        if streams == 1:
+            return one.metrics
+        times = stream_times(problem.problem, one.choice, streams, pricer.event_us)
+        return {**one.metrics, **times}
+
     return ChoiceResult(
         best=selected(priced, full, best),
         original=selected(own, plain, original),
@@ -242,9 +253,9 @@ def choose(
         extraction=best,
         original_cost=original.cost,
         original_breaks=breaks,
-        metrics=best.metrics,
-        original_metrics=original.metrics,
-        alternative_metrics=tuple(other.metrics for other in others),
+        metrics=metrics(full, best),
+        original_metrics=metrics(plain, original),
+        alternative_metrics=tuple(metrics(full, other) for other in others),
         rounds=done,
         unmeasured=sum(prices[offer].is_bound for offer in answer),
         measuring_s=measuring_s,

@@ -69,6 +69,7 @@ class SearchOptions:
         gap: where the proof of the last answer may stop.
         seed: of the extraction.
         exact: whether every bit counts.
+        streams: on which kernels run.
     """
 
     objective: AnyObjective
@@ -81,6 +82,7 @@ class SearchOptions:
     gap: float = 0.0
     seed: int = 0
     exact: bool = False
+    streams: int = 1
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ def _chosen(
             deadline=deadline,
             gap=options.gap,
             n_alternatives=options.alternatives,
+            streams=options.streams,
             seed=options.seed,
             progress=lambda text: progress("choose", text),
         )
