@@ -1,4 +1,9 @@
-"""Which values lie in a form of a backend's own when a kernel reads them."""
+"""Which values lie in a form of a backend's own when a kernel reads them.
+
+Nobody here chooses these forms: inside a session onnxruntime converts values to its blocked layout
+and back as it sees fit. They make the price of a kernel amid them right, and are no part of the
+problem; forms that implementations name are (`forms`).
+"""
 
 from __future__ import annotations
 

@@ -133,8 +133,16 @@ class PricedCandidates:
         return self._keeping(lambda _, how: how.error <= error)
 
     def _keeping(self, keeps: Callable[[str, Implementation], bool]) -> PricedCandidates:
-        ways = (tuple(way for way in one if keeps(*way)) for one in self.implementations)
-        return replace(self, implementations=tuple(ways))
+        def kept(ways: Implementations) -> Implementations:
+            return tuple(way for way in ways if keeps(*way))
+
+        return replace(
+            self,
+            implementations=tuple(map(kept, self.implementations)),
+            conversions=tuple(
+                replace(one, implementations=kept(one.implementations)) for one in self.conversions
+            ),
+        )
 
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:

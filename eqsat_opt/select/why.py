@@ -21,6 +21,7 @@ from eqsat_opt.extract.extraction import active_order
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.candidates import Selection
+from eqsat_opt.select.forms import ConvertedValue
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.raising import rules_used
 
@@ -242,6 +243,12 @@ def kernel_uses(proposal: Proposal) -> tuple[KernelUse, ...]:
         )
 
     before, after = count(choice.original), count(choice.best)
+    conversions = {(one.cls, one.made, one.read): one.kernel for one in choice.priced.conversions}
+    after.update(
+        Offer(conversions[one.cls, one.made, one.form], one.backend, one.implementation)
+        for one in choice.placed[0]
+        if isinstance(one, ConvertedValue)
+    )
     uses = []
     for offer in before | after:
         price = choice.prices[offer]

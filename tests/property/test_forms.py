@@ -9,16 +9,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
+from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.extract import AnyObjective, Objective, Product, extract
 from eqsat_opt.extract.extraction import broken, measured
 from eqsat_opt.ir.forms import Form
+from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel, Operand
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.select.forms import Conversion, Value, Way, settled_forms
+from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.select.forms import Conversion, ConvertedValue, Value, Way, settled_forms
 from eqsat_opt.select.priced_problem import PricedProblem, formed_problem
+from eqsat_opt.testing import typed_graphs
 from tests.property.egraphs import solutions
+from tests.property.stages import proposal_by
 
+DEVICE = load_profile("v100")
 P, N = Form("x", "p"), Form("x", "n")
 METRICS = ("time_us", "energy_uj")
 Cost = tuple[float, float]
@@ -201,3 +208,36 @@ def test_a_component_that_all_want_in_one_form_is_settled() -> None:
     assert settled_forms(items, [(3, N), (2, P)]) == {3: N}
     cheaper = [(either[0][0], [np.array([1.0, 0.5])]), either[1]]
     assert settled_forms([(0, source), (1, conv), (2, cheaper), (3, after)], []) == {3: N}
+
+
+@settings(max_examples=25)
+@given(typed_graphs())
+def test_what_is_chosen_for_a_device_fits_together(graph: Graph) -> None:
+    """Whatever a kernel reads is there in the form in which it reads it, and the bound holds."""
+    pricer = ProfilePricer(DEVICE)
+    proposal = proposal_by(pricer, graph, {})
+    choice = proposal.choice
+    is_const = proposal.saturation.eclasses.is_const
+    n_eclasses = proposal.saturation.eclasses.n_classes
+    there: set[tuple[int, Form]] = set()
+    for one in choice.placed[0]:
+        if isinstance(one, ConvertedValue):
+            assert (one.cls, one.made) in there
+        else:
+            item, reads = one.run.candidate, one.run.implementation.reads
+            forms = dict(zip(item.operands, reads, strict=True)) if reads else {}
+            for cls in item.reads:
+                if cls < n_eclasses and is_const[cls]:
+                    continue
+                own = [forms.get(ref, pricer.interface) for ref in item.operands if ref.cls == cls]
+                # What takes the results of one kernel apart leaves them as they are.
+                wanted = own or [one.form if item.kind == "part" else pricer.interface]
+                assert {(cls, form) for form in wanted} <= there
+        there.add((one.cls, one.form))
+    choice.extraction.check(choice.problem.problem)
+    assert {one.cls for one in choice.placed[0]} == choice.best.keys()
+    proposal.best.check()
+    full = choice.priced.problem(pricer.price, given=pricer.metrics, settled=False)
+    best = extract(full.problem, Objective({"time_us": 1.0}), time_limit_s=30.0)
+    if "optimal" == best.status == choice.extraction.status:
+        assert choice.extraction.cost == pytest.approx(best.cost, rel=1e-5)
