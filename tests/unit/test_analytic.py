@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from eqsat_opt import zoo
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import ENERGY, METRICS, TIME, WORKSPACE
 from eqsat_opt.cost.pricing import Pricer
-from eqsat_opt.cost.quotes import AnyPricer
+from eqsat_opt.cost.quotes import AnyPricer, Quote, Source
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.extract import Objective, extract
 from eqsat_opt.ir.forms import Form
-from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.graph import Graph, attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Offer
@@ -30,6 +29,7 @@ from eqsat_opt.select.forms import ConvertedValue
 from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
 from eqsat_opt.select.quoted import QuotedCandidates
 from eqsat_opt.select.stages import read_stage, stage_document, stage_of, write_stage
+from eqsat_opt.testing import GraphMaker
 
 V100 = load_profile("v100")
 MADE_UP = EnergyModel(Figure(50.0, "x"), {"fp32": Figure(8.0, "x")}, Figure(40.0, "x"))
@@ -79,6 +79,28 @@ def test_algorithms_of_a_convolution_and_what_they_need() -> None:
 )
 def test_transforms_are_for_dense_windows(kernel: Kernel) -> None:
     assert list(algorithms(kernel)) == ["direct", "gemm"]
+
+
+def test_a_profile_need_not_know_algorithms() -> None:
+    kernel = conv((1, 8, 6, 6), (16, 8, 3, 3))
+    bare = replace(V100, multipliers={})
+    (how,) = AnalyticBackend(bare).implementations(kernel)
+    assert (how.algorithm, how.arithmetic) == ("direct", 1.0)
+    assert ProfilePricer(bare).price(Offer(kernel, "analytic", how)).source == "analytic"
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_every_type_and_no_image_at_all(batch: int, dtype: str) -> None:
+    sized = conv((batch, 8, 6, 6), (16, 8, 3, 3))
+    operands = tuple(replace(o, type=replace(o.type, dtype=dtype)) for o in sized.operands)
+    kernel = replace(sized, operands=operands)
+    pricer = ProfilePricer(V100, energy=MADE_UP)
+    for how in AnalyticBackend(V100).implementations(kernel):
+        quote = pricer.price(Offer(kernel, "analytic", how))
+        assert all(np.isfinite(value) and value >= 0 for value in quote.metrics.values())
+        assert quote.time_us >= V100.launch_us.value
+        assert (quote.metrics[WORKSPACE] > 0) == (batch > 0 and how.algorithm != "direct")
 
 
 def test_no_columns_are_needed_where_they_are_the_image() -> None:
@@ -140,10 +162,20 @@ def test_nothing_is_measured() -> None:
         backend.measure(b"", 1, 1.0)
 
 
+def branching() -> Graph:
+    """Three convolutions with what goes between and after them, and a result that is no image."""
+    g = GraphMaker()
+    x = g("Relu", g.conv(g.input("x", 1, 32, 28, 28), g.weight(64, 32, 3, 3), pad=1))
+    left = g("Relu", g.conv(x, g.weight(64, 64, 3, 3), pad=1))
+    right = g("Sigmoid", g("Mul", g.conv(x, g.weight(64, 64, 1, 1)), x))
+    both = g("Add", g("Concat", left, right, axis=1), g.weight(1, 128, 1, 1))
+    rows = g("Reshape", both, shape=(128, 784))
+    return normalise(g.graph(g("Softmax", rows, axis=1), left))
+
+
 def proposed(pricer: AnyPricer, objective: Objective) -> Proposal:
-    model = load_model(zoo.build("squeezenet", scale="tiny"))
     options = SearchOptions(objective, Budget(nodes=500), {}, gap=1e-3)
-    return propose(normalise(import_model(model)), (), pricer, options)
+    return propose(branching(), (), pricer, options)
 
 
 def test_a_choice_for_a_device_keeps_a_cap_on_workspace() -> None:
@@ -185,6 +217,44 @@ def test_forms_of_a_choice_fit_together() -> None:
     # Every convolution of the model is there, once, and in its own layout.
     convolutions = [one for one in choice.best.values() if "Conv" in str(one.candidate.steps)]
     assert {one.implementation.writes for one in convolutions} == {(images,)}
+
+
+class Later(ProfilePricer):
+    """Knows half of each time until it is asked to measure."""
+
+    def __init__(self) -> None:
+        super().__init__(V100)
+        self.asked: set[Offer] = set()
+
+    def price(self, offer: Offer) -> Quote:
+        known = super().price(offer)
+        # Which is cheapest changes with what is known.
+        share = 1.0 if offer in self.asked else 0.7 + 0.3 * (len(offer.kernel.signature) % 7) / 7
+        source: Source = "measured" if offer in self.asked else "bound"
+        return Quote({**known.metrics, TIME: known.time_us * share}, source)
+
+    def is_known(self, offer: Offer) -> bool:
+        return offer in self.asked
+
+    def measure(
+        self,
+        offers: Iterable[Offer],
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> None:
+        self.asked.update(offers)
+
+
+def test_prices_that_become_known_end_at_the_optimum() -> None:
+    """Also where they change which forms may be left out."""
+    later = Later()
+    choice = proposed(later, Objective({TIME: 1.0})).choice
+    assert choice.rounds > 1
+    assert choice.unmeasured == 0
+    assert len(later.asked) < len(choice.prices)
+    known = proposed(ProfilePricer(V100), Objective({TIME: 1.0})).choice
+    assert choice.extraction.cost == pytest.approx(known.extraction.cost, rel=2e-3)
 
 
 def test_stages_with_forms_go_round(tmp_path: Path) -> None:

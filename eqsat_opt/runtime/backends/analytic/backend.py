@@ -40,6 +40,9 @@ _FREE_CLASSES = frozenset({"pointwise", "window"})
 _FREE = _MOVING | {"GlobalAveragePool", "GlobalMaxPool", "Pad"}
 """What runs as fast in any layout, by class and by name."""
 
+_DEFINITION = "direct"
+"""What computes every convolution, whatever a profile says of it."""
+
 _IMAGE_RANK = 4
 
 _COMPLEX = 2
@@ -98,12 +101,13 @@ class AnalyticBackend:
             algorithms = tuple(
                 Implementation(
                     algorithm,
-                    arithmetic=self.profile.multipliers[algorithm].value,
+                    arithmetic=share.value if share else 1.0,
                     workspace_bytes=workspace_bytes,
                     strided=True,
                 )
                 for algorithm, workspace_bytes in _ways_to_convolve(kernel).items()
-                if algorithm in self.profile.multipliers
+                for share in (self.profile.multipliers.get(algorithm),)
+                if share or algorithm == _DEFINITION
             )
             return tuple(self._formed(kernel, how) for how in algorithms)
         is_moved = all(step.op in _MOVING for step in kernel.steps)
@@ -162,7 +166,7 @@ def _ways_to_convolve(kernel: Kernel) -> dict[str, int]:
     points = math.prod(y.static_shape()[2:])
     is_plain = taps == 1 and points == math.prod(x.static_shape()[2:])
     found = {
-        "direct": 0,
+        _DEFINITION: 0,
         "gemm": 0 if is_plain else size * batch * channels * taps * points,
     }
     if _is_dense(step, x):
