@@ -286,7 +286,7 @@ class _Table:
         self._places = [i for i, name in enumerate(self.names) if name in given]
         self._priced = priced
         self._price = price
-        self._prices: dict[Offer, list[float]] = {}
+        self._prices: dict[Offer, list[tuple[int, float]]] = {}
 
     def rows(self, candidate: int) -> list[npt.NDArray[np.float64]]:
         """Of the offers for a candidate, or the one of what runs nothing that is priced."""
@@ -300,11 +300,13 @@ class _Table:
         return [self._timed(row, offer) for offer in conversion.offers]
 
     def _timed(self, row: npt.NDArray[np.float64], offer: Offer) -> npt.NDArray[np.float64]:
-        if offer not in self._prices:
+        prices = self._prices.get(offer)
+        if prices is None:
             quote = self._price(offer).metrics
-            self._prices[offer] = [quote[self.names[place]] for place in self._places]
+            prices = self._prices[offer] = [(i, quote[self.names[i]]) for i in self._places]
         timed = row.copy()
-        timed[self._places] = self._prices[offer]
+        for place, value in prices:
+            timed[place] = value
         return timed
 
 
