@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,6 +20,7 @@ from eqsat_opt.contest.examination import Contest, Terms, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
 from eqsat_opt.contest.verdict import Verdict, unraced
+from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import (
     TIME,
     metric_name,
@@ -28,6 +29,7 @@ from eqsat_opt.cost.metrics import (
     with_ties_broken,
 )
 from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination
@@ -50,6 +52,7 @@ from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.backends.tuned_file import require_portable
+from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal, SearchOptions
 
@@ -111,15 +114,38 @@ def open_pricer(options: Options, *further: str) -> Iterator[Pricer]:
             store.close()
 
 
+@contextmanager
+def _target_pricer(options: Options) -> Iterator[AnyPricer]:
+    """Who knows prices of the target.
+
+    Raises:
+        OptionError: there is no such target.
+    """
+    if not options.is_here:
+        yield ProfilePricer(load_profile(options.target))
+        return
+    with open_pricer(options) as pricer:
+        yield pricer
+
+
+def _metrics_priced(options: Options) -> Sequence[str]:
+    """What quotes for the target tell.
+
+    Raises:
+        OptionError: there is no such target.
+    """
+    return (TIME,) if options.is_here else ProfilePricer(load_profile(options.target)).metrics
+
+
 def objective_of(options: Options) -> AnyObjective:
     """What a model is optimised for, under which limits; metrics as the columns are called.
 
     Raises:
         OptionError: the objective or a limit is not in the grammar, or names a metric that is not
-            known, or has no prices here.
+            known, or has no prices for the target; or there is no such target.
     """
     parsed = parse_objective(options.objective, options.limits, metric=metric_name)
-    require_priced(parsed, (TIME,))
+    require_priced(parsed, _metrics_priced(options))
     return peaks_capped(parsed)
 
 
@@ -155,7 +181,7 @@ def _search_options(
         _ties_broken(objective),
         Budget(nodes=options.nodes),
         sizes,
-        measure=options.measure,
+        measure=options.measure and options.is_here,
         alternatives=options.alternatives if options.race else 0,
         deadline=deadline.share(_SEARCH),
         saturation_limit_s=options.deadline_s,
@@ -179,9 +205,9 @@ def _terms(
         numerics=options.numerics,
         seeds=tuple(options.seed + i for i in range(options.check)),
         sizes=sizes,
-        race_s=_RACE_S if options.race else 0.0,
+        race_s=_RACE_S if options.race and options.is_here else 0.0,
         # Whoever minimises something else than time wants the minimum, whatever the clock says.
-        by_cost=not _is_by_clock(search.objective),
+        by_cost=not (options.is_here and _is_by_clock(search.objective)),
         seed=options.seed,
         deadline=deadline,
         custom_ops=options.custom_ops,
@@ -279,8 +305,8 @@ def optimise(
         if terms.runs_models:
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
             terms, clear = replace(terms, box=box), box.reset
-        pricer = stack.enter_context(open_pricer(options))
-        if search.measure and objective.uses(TIME):
+        pricer = stack.enter_context(_target_pricer(options))
+        if isinstance(pricer, Pricer) and search.measure and objective.uses(TIME):
             with stages("calibrate"):
                 pricer.calibrate(search.deadline.share(CALIBRATION))
         job = Job(

@@ -166,7 +166,9 @@ class Options:
             in it, the race decides; otherwise the predicted cost does.
         limits: what the result has to keep, as predicted: totals (``bytes<=1e9``), the critical
             path (``critical_path(time)<=500``), or one kernel (``max(bytes)<=1e6``).
-        target: ``cpu``.
+        target: ``cpu``, where kernels are measured and results raced; or a device that need not be
+            here: the name of a profile, or a file with one. Its prices are analytic, and nothing is
+            raced: the cheapest graph is written.
         rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file;
             comma separated.
         numerics: how far results may move: ``bitexact``, ``reassociate``, ``refactor`` or
@@ -259,9 +261,10 @@ class Options:
             raise OptionError(
                 f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}"
             )
-        if self.target != "cpu":
+        if self.tuned is not None and not self.is_here:
             raise OptionError(
-                f"unknown target {self.target!r}; this version runs on cpu (onnxruntime)"
+                f"the tuned form is for this machine, and the target is {self.target}; leave out "
+                "one of them"
             )
         if not 0 < self.budget_s < math.inf:
             raise OptionError(
@@ -306,6 +309,11 @@ class Options:
             )
         if self.threads == 0:
             object.__setattr__(self, "threads", _usable_cores())
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the target is this machine's processor."""
+        return self.target == "cpu"
 
     @property
     def shape_sets(self) -> tuple[Shapes, ...]:

@@ -34,6 +34,7 @@ __all__ = [
     "Seed",
     "Store",
     "Streams",
+    "Target",
     "Threads",
     "make_options",
     "parse_shapes",
@@ -139,6 +140,14 @@ Store = Annotated[
         metavar="FILE",
         help="Profile store instead of the user's own; an empty string keeps nothing.",
         show_default=False,
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="cpu, or the profile of a device that need not be here: its prices are analytic, and "
+        "nothing is raced.",
     ),
 ]
 Streams = Annotated[
