@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
@@ -34,7 +34,7 @@ from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import StoreError
+from eqsat_opt.errors import OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.graph import Graph
@@ -128,13 +128,27 @@ def _target_pricer(options: Options) -> Iterator[AnyPricer]:
         yield pricer
 
 
-def _metrics_priced(options: Options) -> Sequence[str]:
-    """What quotes for the target tell.
+def _require_possible(objective: AnyObjective, options: Options) -> None:
+    """Refuse an objective of which nothing is known on the target, or that it cannot tell apart.
 
     Raises:
-        OptionError: there is no such target.
+        OptionError: there is no such target, no price for a metric, or a single stream.
     """
-    return (TIME,) if options.is_here else ProfilePricer(load_profile(options.target)).metrics
+    if options.is_here:
+        require_priced(objective, (TIME,))
+        return
+    profile = load_profile(options.target)
+    require_priced(objective, ProfilePricer(profile).metrics)
+    streams = int(profile.streams.value)
+    if options.streams > streams:
+        raise OptionError(
+            f"{profile.name} has streams up to {streams}, not {options.streams}; give fewer"
+        )
+    if objective.needs_path and streams == 1:
+        raise OptionError(
+            f"{profile.name} runs one kernel after another, so what takes time is the sum; leave "
+            "the critical path out, or choose a target of several streams"
+        )
 
 
 def objective_of(options: Options) -> AnyObjective:
@@ -142,11 +156,13 @@ def objective_of(options: Options) -> AnyObjective:
 
     Raises:
         OptionError: the objective or a limit is not in the grammar, or names a metric that is not
-            known, or has no prices for the target; or there is no such target.
+            known, or has no prices for the target; or there is no such target, or it has a single
+            stream where several are asked for.
     """
     parsed = parse_objective(options.objective, options.limits, metric=metric_name)
-    require_priced(parsed, _metrics_priced(options))
-    return peaks_capped(parsed)
+    capped = peaks_capped(parsed)
+    _require_possible(capped, options)
+    return capped
 
 
 def _ties_broken(objective: AnyObjective) -> AnyObjective:

@@ -300,6 +300,10 @@ class Options:
                 "no other does"
             )
         object.__setattr__(self, "backends", tuple(dict.fromkeys(("ort", *self.backends))))
+        if self.backends != ("ort",) and not self.is_here:
+            raise OptionError(
+                f"the kernels of {self.target} are those of its profile; leave the backends out"
+            )
         if self.runtimes is not None:
             object.__setattr__(self, "runtimes", tuple(dict.fromkeys(("ort", *self.runtimes))))
         if self.threads > (most := _THREADS_PER_CORE * _usable_cores()):

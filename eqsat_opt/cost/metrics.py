@@ -153,8 +153,9 @@ def require_priced(objective: AnyObjective, given: Sequence[str]) -> None:
     Raises:
         OptionError: it uses a metric that quotes do not give.
     """
-    for name in METRICS.keys() - set(columns(given)):
-        if objective.uses(name):
+    priced = columns(given)
+    for name in METRICS:
+        if name not in priced and objective.uses(name):
             alias = METRICS[name].alias or name
             raise OptionError(f"{alias!r} has no prices: {_UNPRICED[name]}")
 

@@ -210,7 +210,7 @@ def test_a_component_that_all_want_in_one_form_is_settled() -> None:
     assert settled_forms([(0, source), (1, conv), (2, cheaper), (3, after)], []) == {3: N}
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(typed_graphs())
 def test_what_is_chosen_for_a_device_fits_together(graph: Graph) -> None:
     """Whatever a kernel reads is there in the form in which it reads it, and the bound holds."""
