@@ -59,6 +59,7 @@ class ChoiceResult:
         alternatives: further good selections, for the race.
         placed: the best selection and the alternatives with the forms of all values, and what is
             converted.
+        original_placed: the same of ``original``.
         extraction: cost, bound and gap of ``best``.
         original_cost: objective of ``original``.
         original_breaks: a sentence about a limit that ``original`` breaks; empty if it keeps all.
@@ -76,6 +77,7 @@ class ChoiceResult:
     original: Selection
     alternatives: tuple[Selection, ...]
     placed: tuple[Placed, ...]
+    original_placed: Placed
     extraction: Extraction
     original_cost: float
     original_breaks: str
@@ -250,6 +252,7 @@ def choose(
         original=selected(own, plain, original),
         alternatives=tuple(selected(priced, full, other) for other in others),
         placed=tuple(placed(priced, full, one) for one in (best, *others)),
+        original_placed=placed(own, plain, original),
         extraction=best,
         original_cost=original.cost,
         original_breaks=breaks,

@@ -19,9 +19,11 @@ from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
 from eqsat_opt.extract.extraction import active_order
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.candidates import Selection
-from eqsat_opt.select.forms import ConvertedValue
+from eqsat_opt.select.forms import ConvertedValue, Placed
+from eqsat_opt.select.pricing import PricedCandidates
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.raising import rules_used
 
@@ -243,18 +245,14 @@ def kernel_uses(proposal: Proposal) -> tuple[KernelUse, ...]:
         )
 
     before, after = count(choice.original), count(choice.best)
-    conversions = {(one.cls, one.made, one.read): one.kernel for one in choice.priced.conversions}
-    after.update(
-        Offer(conversions[one.cls, one.made, one.form], one.backend, one.implementation)
-        for one in choice.placed[0]
-        if isinstance(one, ConvertedValue)
-    )
+    before.update(_conversions(choice.own, choice.original_placed))
+    after.update(_conversions(choice.priced, choice.placed[0]))
     uses = []
     for offer in before | after:
         price = choice.prices[offer]
         uses.append(
             KernelUse(
-                kernel=str(offer.kernel),
+                kernel=_kernel_text(offer.kernel),
                 by=offer.by,
                 before=before[offer],
                 after=after[offer],
@@ -263,3 +261,21 @@ def kernel_uses(proposal: Proposal) -> tuple[KernelUse, ...]:
             )
         )
     return tuple(sorted(uses, key=lambda u: (-max(u.before, u.after) * u.time_us, u.kernel, u.by)))
+
+
+def _conversions(priced: PricedCandidates, placed: Placed) -> list[Offer]:
+    """Who converts what, once for each value."""
+    kernels = {(one.cls, one.made, one.read): one.kernel for one in priced.conversions}
+    return [
+        Offer(kernels[one.cls, one.made, one.form], one.backend, one.implementation)
+        for one in placed
+        if isinstance(one, ConvertedValue)
+    ]
+
+
+def _kernel_text(kernel: Kernel) -> str:
+    """Operators and operand types; of a conversion the forms."""
+    if kernel.steps:
+        return str(kernel)
+    (operand,) = kernel.operands
+    return f"{operand.type} from {operand.form} to {kernel.writes}"

@@ -90,3 +90,9 @@ def test_stages_show_forms_and_algorithms(model: onnx.ModelProto) -> None:
     assert "analytic:winograd nhwc" in text
     assert "from cuda/plain to cuda/nhwc" in text
     assert "energy" not in text
+
+
+def test_conversions_are_among_the_kernels_that_are_explained(model: onnx.ModelProto) -> None:
+    explained = eqsat_opt.api.explain(model, replace(QUICK, rules="none"))
+    converted = [use for use in explained.kernels if " to cuda/nhwc" in use.kernel]
+    assert [(use.before, use.after, use.source) for use in converted] == [(1, 1, "analytic")]
