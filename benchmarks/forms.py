@@ -20,8 +20,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from eqsat_opt import zoo
 from eqsat_opt.cost.analytic import ProfilePricer
@@ -30,7 +31,7 @@ from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, saturate
 from eqsat_opt.errors import ExtractionError
-from eqsat_opt.extract import Objective, extract
+from eqsat_opt.extract import Objective
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
@@ -41,6 +42,7 @@ from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Implementation, Offer
 from eqsat_opt.runtime.devices.profile import DeviceProfile, EnergyModel, Figure, load_profile
 from eqsat_opt.select import PricedCandidates, tile
+from eqsat_opt.select.form_search import FormSearch, form_search
 from eqsat_opt.select.priced_problem import PricedProblem
 
 _MODELS = ("squeezenet", "resnet50", "inception_v3", "nasnet_a", "bert")
@@ -137,16 +139,16 @@ def settled_share(priced: PricedCandidates, problem: PricedProblem) -> str:
     return f"{len(several - still)} of {len(several)}"
 
 
-def extractions(problem: PricedProblem, metrics: Sequence[str], limited: bool) -> Iterator[Row]:
+def extractions(
+    search: Callable[[Objective], FormSearch], metrics: Sequence[str], limited: bool
+) -> Iterator[Row]:
     """For time, for energy if there is a model of it, and for energy under a limit on time."""
     least: dict[str, float] = {}
     for metric in (TIME, ENERGY):
         if metric not in metrics:
             continue
         start = time.perf_counter()
-        found = extract(
-            problem.problem, Objective({metric: 1.0}), time_limit_s=_LIMIT_S, gap=_PROVEN
-        )
+        found = search(Objective({metric: 1.0}))(time_limit_s=_LIMIT_S, gap=_PROVEN)
         seconds = time.perf_counter() - start
         least[metric] = found.cost
         yield Row(metric, found.cost, found.gap, seconds, found.gap <= _PROVEN)
@@ -155,7 +157,7 @@ def extractions(problem: PricedProblem, metrics: Sequence[str], limited: bool) -
     objective = Objective({ENERGY: 1.0}, limits={TIME: _SLACK * least[TIME]})
     start = time.perf_counter()
     try:
-        found = extract(problem.problem, objective, time_limit_s=_LIMITED_S, gap=_PROVEN)
+        found = search(objective)(time_limit_s=_LIMITED_S, gap=_PROVEN)
         cost, gap = found.cost, found.gap
     except ExtractionError:
         cost, gap = float("inf"), float("inf")
@@ -173,12 +175,16 @@ def run(names: Sequence[str], pricer: ProfilePricer, settled: bool) -> int:
     missed = 0
     for name in names:
         priced = priced_model(name, pricer)
-        problem = priced.problem(pricer.price, given=pricer.metrics, settled=settled)
+        quoted = partial(
+            PricedCandidates.problem, price=pricer.price, given=pricer.metrics, settled=settled
+        )
+        problem = quoted(priced)
+        search = partial(form_search, priced, problem, quoted)
         sizes = (
             f"{problem.problem.n_classes} | {problem.problem.n_implementations} | "
             f"{settled_share(priced, problem)}"
         )
-        for row in extractions(problem, pricer.metrics, name in _LIMITED):
+        for row in extractions(search, pricer.metrics, name in _LIMITED):
             print(
                 f"| {name} | {sizes} | {row.what} | {row.cost:.1f} | {row.gap:.4%} | "
                 f"{row.seconds:.1f} |",

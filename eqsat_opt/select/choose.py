@@ -25,6 +25,7 @@ from eqsat_opt.extract.extraction import Choice, active_order, broken, measured
 from eqsat_opt.extract.objective import Ratio, without_limits
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.candidates import Selected, Selection
+from eqsat_opt.select.form_search import form_search
 from eqsat_opt.select.forms import ConvertedValue, MadeValue, Placed
 from eqsat_opt.select.priced_problem import PricedProblem, translated
 from eqsat_opt.select.pricing import PricedCandidates
@@ -211,7 +212,11 @@ def choose(
                 full.problem, objective, choice=incumbent, lower_bound=0.0, open_status="greedy"
             )
             break
-        solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
+        solve: Callable[..., Extraction]
+        if priced.conversions and not isinstance(objective, Ratio):
+            solve = partial(form_search(priced, full, quoted, objective, seed=seed), gap=fine)
+        else:
+            solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
         best = _searched(
             solve, incumbent, objective=objective, deadline=deadline.share(_SEARCH), breaks=breaks
         )

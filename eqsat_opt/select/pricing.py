@@ -241,6 +241,7 @@ class PricedCandidates:
         *,
         given: Sequence[str] = (TIME,),
         settled: bool = True,
+        with_forms: bool = True,
     ) -> PricedProblem:
         """The extraction problem under some prices.
 
@@ -249,16 +250,14 @@ class PricedCandidates:
             only: `[candidates]`, which to choose from; all by default.
             given: the metrics in each quote.
             settled: whether forms that cost no less may be left out; not for a ratio.
+            with_forms: whether values have to be in the form in which they are read; otherwise no
+                solution costs more than with forms.
         """
         table = _Table(self, price, given)
         chosen = self.offered if only is None else self.offered & only
         index = np.flatnonzero(chosen).tolist()
-        if not self.has_forms:
-            nodes = [
-                Node(i, item.cls, item.reads, table.rows(i))
-                for i, item in ((i, self.candidates.items[i]) for i in index)
-            ]
-            return problem_of(nodes, self.candidates.n_classes, self.roots, metrics=table.names)
+        if not (with_forms and self.has_forms):
+            return self._without_forms(table, index)
         is_const = self.candidates.eclasses.is_const
         return formed_problem(
             {
@@ -272,6 +271,13 @@ class PricedCandidates:
             metrics=table.names,
             settled=settled,
         )
+
+    def _without_forms(self, table: _Table, index: Sequence[int]) -> PricedProblem:
+        nodes = [
+            Node(i, item.cls, item.reads, table.rows(i))
+            for i, item in ((i, self.candidates.items[i]) for i in index)
+        ]
+        return problem_of(nodes, self.candidates.n_classes, self.roots, metrics=table.names)
 
 
 class _Table:

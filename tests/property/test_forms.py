@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Objective, Product, extract
 from eqsat_opt.extract.extraction import broken, measured
 from eqsat_opt.ir.forms import Form
@@ -19,8 +20,9 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel, Operand
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.select.form_search import FormSearch
 from eqsat_opt.select.forms import Conversion, ConvertedValue, Value, Way, settled_forms
-from eqsat_opt.select.priced_problem import PricedProblem, formed_problem
+from eqsat_opt.select.priced_problem import Node, PricedProblem, formed_problem, problem_of
 from eqsat_opt.testing import typed_graphs
 from tests.property.egraphs import solutions
 from tests.property.stages import proposal_by
@@ -48,17 +50,29 @@ class Case:
     conversions: Sequence[tuple[Conversion, Sequence[np.ndarray]]]
     roots: Sequence[Value]
     n_classes: int
+    index: tuple[int, ...] | None = None
 
     def problem(self, *, settled: bool) -> PricedProblem:
         return formed_problem(
             self.offered,
-            self.offered,
+            self.offered if self.index is None else self.index,
             n_classes=self.n_classes,
             roots=self.roots,
             conversions=self.conversions,
             metrics=METRICS,
             settled=settled,
         )
+
+    def relaxed(self) -> PricedProblem:
+        nodes = [
+            Node(number, cls, [value[0] for value in ways[0].reads], rows)
+            for number, (cls, ways, rows) in self.offered.items()
+        ]
+        roots = dict.fromkeys(root for root, _ in self.roots)
+        return problem_of(nodes, self.n_classes, roots, metrics=METRICS)
+
+    def restricted(self, numbers: Collection[int]) -> PricedProblem:
+        return replace(self, index=tuple(sorted(numbers))).problem(settled=True)
 
 
 def drawn(seed: int) -> Case:
@@ -194,6 +208,36 @@ def test_extraction_solves_it(settled: bool) -> None:
         found = extract(priced.problem, OBJECTIVES[1])
         found.check(priced.problem)
         assert [found.cost] == pytest.approx(least(priced, OBJECTIVES[1:2])), seed
+
+
+@pytest.mark.parametrize("method", ["auto", "greedy"])
+def test_the_problem_without_forms_bounds_and_starts_it(method: str) -> None:
+    """Also where the first search proves nothing, so that the other problem is asked."""
+    n_bounds = 0
+    for seed in range(300, 340):
+        case = drawn(seed)
+        if next(plans(case), None) is None:
+            continue
+        full = case.problem(settled=seed % 2 == 0)
+        best = least(full, OBJECTIVES)
+        for objective, expected in zip(OBJECTIVES, best, strict=True):
+            search = FormSearch(full, case.relaxed, case.restricted, objective)
+            try:
+                found = search(gap=0.0, time_limit_s=20.0, method=method)
+            except ExtractionError:
+                assert method == "greedy", seed  # which may find nothing within limits
+                assert objective.is_limited, seed
+                continue
+            if found.status == "infeasible":
+                assert math.isinf(expected), seed
+                continue
+            found.check(full.problem)
+            n_bounds += found.lower_bound > 0
+            assert found.lower_bound <= expected * (1 + 1e-9), seed
+            assert found.cost >= expected * (1 - 1e-9), seed
+            if method == "auto":
+                assert found.cost == pytest.approx(expected), seed
+    assert n_bounds > 100
 
 
 def test_a_component_that_all_want_in_one_form_is_settled() -> None:
