@@ -11,8 +11,9 @@ the three figures on the command line (static power in W, pJ per operation, pJ p
 whatever one wants to try: no device's figures are known here. Those make the fastest algorithm the
 one of least energy, mostly; `--powers 1:420 1.1:330 1.3:260 2.2:210` makes time and energy a
 trade-off instead: every convolution and product has as many algorithms, each by its time relative
-to the profile's and its power in W. Exit code 1 if a gap of time or
-energy is above 0.1 % after 20 s, or one of energy under a limit is above 2 % after 120 s.
+to the profile's and its power in W. `--plain 1.15` lets convolutions run as ONNX orders tensors,
+too, in 1.15 times the time, so that the pre-pass can settle nothing. Exit code 1 if a gap of time
+or energy is above 0.1 % after 20 s, or one of energy under a limit is above 2 % after 120 s.
 """
 
 from __future__ import annotations
@@ -64,53 +65,73 @@ class Row:
     is_enough: bool
 
 
-class TradeoffBackend(AnalyticBackend):
-    """Each convolution and product in ways of which the faster ones take more power.
+class MadeUpBackend(AnalyticBackend):
+    """More ways to convolve and to multiply than the profile tells.
 
     Args:
         profile: of the device.
-        powers: time relative to the profile's to power, W.
-    """
-
-    def __init__(self, profile: DeviceProfile, powers: Mapping[float, float]) -> None:
-        super().__init__(profile)
-        self.powers = {f"x{factor:g}": (factor, watts) for factor, watts in powers.items()}
-
-    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """One for each power."""
-        first, *others = super().implementations(kernel)
-        if not kernel.steps or kernel.steps[0].op not in ("Conv", "MatMul"):
-            return (first, *others)
-        return tuple(replace(first, algorithm=name) for name in self.powers)
-
-
-class TradeoffPricer(ProfilePricer):
-    """Scales the times of the profile.
-
-    Args:
-        profile: of the device.
-        powers: see the backend.
-        energy: of what has no powers.
+        powers: algorithms: time relative to the profile's to power, W; those of the profile if
+            there are none.
+        plain: time of convolutions as ONNX orders tensors, relative to that in the layout of the
+            device; ``None`` for none.
     """
 
     def __init__(
-        self, profile: DeviceProfile, powers: Mapping[float, float], energy: EnergyModel
+        self, profile: DeviceProfile, powers: Mapping[float, float], plain: float | None
     ) -> None:
-        super().__init__(profile, energy=energy)
-        backend = TradeoffBackend(profile, powers)
+        super().__init__(profile)
+        self.powers = {f"x{factor:g}": (factor, watts) for factor, watts in powers.items()}
+        self.plain = plain
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        """One for each power, in one or both layouts."""
+        found = super().implementations(kernel)
+        op = kernel.steps[0].op if kernel.steps else ""
+        if self.powers and op in ("Conv", "MatMul"):
+            found = tuple(replace(found[0], algorithm=name) for name in self.powers)
+        if self.plain is not None and op == "Conv":
+            found = (*found, *(replace(one, reads=(), writes=()) for one in found if one.writes))
+        return found
+
+
+class MadeUpPricer(ProfilePricer):
+    """Scales the times of the profile.
+
+    Args:
+        backend: what is made up.
+        energy: of what has no powers.
+    """
+
+    def __init__(self, backend: MadeUpBackend, energy: EnergyModel | None) -> None:
+        super().__init__(backend.profile, energy=energy)
         self.backends = (backend,)
-        self._powers = backend.powers
+        self.made_up = backend
 
     def price(self, offer: Offer) -> Quote:
-        """Time by the factor of the algorithm, energy by its power."""
-        how = offer.implementation
-        known = self._powers.get(how.algorithm)
+        """Time by the factors of algorithm and layout, energy by its power."""
+        how, known = offer.implementation, self.made_up.powers.get(offer.implementation.algorithm)
         if known is None:
-            return super().price(offer)
-        factor, watts = known
-        plain = replace(offer, implementation=replace(how, algorithm="direct"))
-        time_us = factor * super().price(plain).time_us
-        return Quote({TIME: time_us, ENERGY: watts * time_us, WORKSPACE: 0.0}, "analytic")
+            quote = super().price(offer)
+        else:
+            factor, watts = known
+            plain = replace(offer, implementation=replace(how, algorithm="direct"))
+            time_us = factor * super().price(plain).time_us
+            quote = Quote({TIME: time_us, ENERGY: watts * time_us, WORKSPACE: 0.0}, "analytic")
+        kernel = offer.kernel
+        is_slow = (
+            kernel.steps
+            and kernel.steps[0].op == "Conv"
+            and kernel.operands[0].type.rank == 4
+            and not how.writes
+        )
+        if self.made_up.plain is None or not is_slow:
+            return quote
+        times = {
+            name: self.made_up.plain * quote.metrics[name]
+            for name in (TIME, ENERGY)
+            if name in quote.metrics
+        }
+        return Quote({**quote.metrics, **times}, quote.source)
 
 
 def priced_model(name: str, pricer: ProfilePricer) -> PricedCandidates:
@@ -221,18 +242,21 @@ def main(arguments: Sequence[str]) -> int:
         metavar="FACTOR:W",
         help="made-up algorithms: time relative to the profile's, and power",
     )
+    parser.add_argument(
+        "--plain",
+        type=float,
+        metavar="FACTOR",
+        help="convolutions as ONNX orders tensors too, in so many times the time",
+    )
     given = parser.parse_args(arguments)
     energy = None
     if given.energy is not None:
         static, flop, byte = (Figure(value, "given on the command line") for value in given.energy)
         energy = EnergyModel(static, {"fp32": flop}, byte)
-    profile = load_profile(given.device)
-    if given.powers is None:
-        pricer = ProfilePricer(profile, energy=energy)
-    elif energy is None:
+    if given.powers and energy is None:
         parser.error("--powers needs --energy, for what they do not tell")
-    else:
-        pricer = TradeoffPricer(profile, dict(given.powers), energy)
+    backend = MadeUpBackend(load_profile(given.device), dict(given.powers or ()), given.plain)
+    pricer = MadeUpPricer(backend, energy)
     return run(given.models or _MODELS, pricer, not given.open)
 
 

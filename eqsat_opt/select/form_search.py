@@ -110,7 +110,8 @@ class FormSearch:
                 **settings,
             )
 
-        if not self._has_conversions:
+        # A critical path is as hard without forms, so that a second problem only takes time.
+        if self.objective.needs_path or not self._has_conversions:
             return solved(incumbent, 1.0)
         known: Extraction | None = None
         try:
@@ -124,6 +125,7 @@ class FormSearch:
         best = _better(self, known.choice if known else incumbent, lifted)
         if known is not None:
             known = self._bounded(known, best, bound)
+            bound = known.lower_bound
             if known.gap <= gap:
                 return known
         found = solved(best, 1.0)
