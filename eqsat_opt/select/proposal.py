@@ -178,6 +178,7 @@ def _chosen(
         choice,
         alternatives=tuple(compress(choice.alternatives, sound)),
         alternative_metrics=tuple(compress(choice.alternative_metrics, sound)),
+        placed=(choice.placed[0], *compress(choice.placed[1:], sound)),
     )
 
 

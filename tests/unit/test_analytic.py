@@ -25,6 +25,7 @@ from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.devices.profile import EnergyModel, Figure, load_profile
+from eqsat_opt.select import proposal as proposal_module
 from eqsat_opt.select.forms import ConvertedValue
 from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
 from eqsat_opt.select.quoted import QuotedCandidates
@@ -255,6 +256,22 @@ def test_prices_that_become_known_end_at_the_optimum() -> None:
     assert len(later.asked) < len(choice.prices)
     known = proposed(ProfilePricer(V100), Objective({TIME: 1.0})).choice
     assert choice.extraction.cost == pytest.approx(known.extraction.cost, rel=2e-3)
+
+
+def test_an_alternative_is_dropped_with_its_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    pricer = ProfilePricer(V100)
+    before = proposed(pricer, Objective({TIME: 1.0})).choice
+    assert len(before.placed) == 1 + len(before.alternatives) == 3
+    asked: list[object] = []
+
+    def spoilt(_constants: object, selection: object) -> frozenset[int]:
+        asked.append(selection)
+        return frozenset({0} if len(asked) == 2 else ())
+
+    monkeypatch.setattr(proposal_module, "spoilt_constants", spoilt)
+    after = proposed(pricer, Objective({TIME: 1.0})).choice
+    assert after.alternatives == before.alternatives[1:]
+    assert after.placed == (before.placed[0], *before.placed[2:])
 
 
 def test_stages_with_forms_go_round(tmp_path: Path) -> None:
