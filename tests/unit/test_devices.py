@@ -218,9 +218,12 @@ def broken(value: dict[str, object], place: str) -> dict[str, object]:
         "memory_bytes": {"value": 1},
         "event_us": {"value": 1, "source": ""},
         "tile": [],
+        "tile.0": [{"value": 0.25, "source": "x"}, {"value": 64, "source": "x"}],
+        "streams": {"value": 1.5, "source": "x"},
+        "kind": "a/b",
         "colour": "green",
     }
-    return {**value, place: changes[place]}
+    return {**value, place.partition(".")[0]: changes[place]}
 
 
 @pytest.mark.parametrize(
@@ -233,6 +236,9 @@ def broken(value: dict[str, object], place: str) -> dict[str, object]:
         ("memory_bytes", "lacks the field 'source'"),
         ("event_us", "does not say where it is from"),
         ("tile", "has 0 extents"),
+        ("tile.0", "is 0.25; it is a whole number of 1 or more"),
+        ("streams", "is 1.5; it is a whole number of 1 or more"),
+        ("kind", "is 'a/b'; it is cuda or cpu"),
         ("colour", "not known"),
     ],
 )

@@ -292,12 +292,16 @@ def profile_from_json(document: Document) -> DeviceProfile:
     entry.require_format(FORMAT)
     names = [one.name for one in fields(DeviceProfile)]
     entry.require_all("format", *names)
-    tile = tuple(_figure(item) for item in entry.entries("tile", "extent of tile"))
+    tile = tuple(_count(item) for item in entry.entries("tile", "extent of tile"))
     if len(tile) != 2:
         raise StageError(f"{entry.place('tile')} has {len(tile)} extents; it needs 2")
+    if entry.text("kind") not in _KINDS:
+        raise StageError(
+            f"{entry.place('kind')} is {entry.text('kind')!r}; it is {' or '.join(_KINDS)}"
+        )
     plain = (
-        "memory_bytes", "bandwidth_gb_s", "units", "streams", "launch_us", "event_us",
-        "session_us", "copy_us", "copy_gb_s",
+        "memory_bytes", "bandwidth_gb_s", "launch_us", "event_us", "session_us", "copy_us",
+        "copy_gb_s",
     )  # fmt: skip
     energy = entry.get("energy")
     return DeviceProfile(
@@ -308,9 +312,13 @@ def profile_from_json(document: Document) -> DeviceProfile:
         peak_tflops=_table(entry.mapping("peak_tflops")),
         multipliers=_table(entry.mapping("multipliers")),
         energy=None if energy is None else _energy(entry.mapping("energy")),
+        units=_count(entry.mapping("units")),
+        streams=_count(entry.mapping("streams")),
         **{name: _figure(entry.mapping(name)) for name in plain},
     )
 
+
+_KINDS = ("cuda", "cpu")
 
 _MAY_BE_ZERO = frozenset({"launch_us", "event_us", "session_us", "copy_us"})
 
@@ -324,6 +332,14 @@ def _figure(entry: Entry) -> Figure:
     if not source:
         raise StageError(f"{entry.where} does not say where it is from")
     return Figure(value, source)
+
+
+def _count(entry: Entry) -> Figure:
+    """A whole number of things, one at least."""
+    found = _figure(entry)
+    if found.value < 1 or found.value % 1:
+        raise StageError(f"{entry.where} is {found.value:g}; it is a whole number of 1 or more")
+    return found
 
 
 def _table(entry: Entry) -> dict[str, Figure]:
