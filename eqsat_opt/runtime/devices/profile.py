@@ -320,6 +320,9 @@ def profile_from_json(document: Document) -> DeviceProfile:
 
 _KINDS = ("cuda", "cpu")
 
+_MOST = 1e18
+"""Beyond any figure of a device in the units here, and sums of what follows from it stay finite."""
+
 _MAY_BE_ZERO = frozenset({"launch_us", "event_us", "session_us", "copy_us"})
 
 
@@ -327,7 +330,7 @@ def _figure(entry: Entry) -> Figure:
     entry.require_all("value", "source")
     value, source = entry.number("value"), entry.text("source")
     least = 0.0 if entry.where.split()[0] in _MAY_BE_ZERO else 1e-9
-    if not least <= value < float("inf"):
+    if not least <= value <= _MOST:
         raise StageError(f"{entry.where} is {value}, which no device has")
     if not source:
         raise StageError(f"{entry.where} does not say where it is from")
