@@ -16,9 +16,12 @@ import numpy.typing as npt
 from eqsat_opt.ir.extraordinary import spoils
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import (
+    Expression,
     Splat,
+    array_constant,
     derived_constant,
     is_dear,
+    reshaped,
     splat_constant,
     splat_value,
 )
@@ -68,7 +71,15 @@ def _combined(
 
     if is_refused(np.asarray(left.load()), np.asarray(right.load()).reshape(shape)):
         return None
-    return derived_constant(type_, compute, (op, str(shape), left.digest, right.digest))
+    source = Expression(op, (), (left, _shaped(right, shape)))
+    return derived_constant(type_, compute, (op, str(shape), left.digest, right.digest), 0.0, source)
+
+
+def _shaped(constant: Constant, shape: tuple[int, ...]) -> Constant:
+    if constant.type.shape == shape:
+        return constant
+    type_ = TensorType(constant.type.dtype, shape)
+    return reshaped(constant, type_, f"{constant.digest}:{shape}")
 
 
 def lower_batch_normalisation(graph: Graph) -> Graph:
@@ -162,12 +173,37 @@ def _scale_and_shift(
             splat_constant(shift_of(g, b, m, v).astype(dtype), shape),
         )
     scale = derived_constant(
-        type_, lambda: scale_of(gamma.load(), variance.load()), ("bn-scale", *digests)
+        type_,
+        lambda: scale_of(gamma.load(), variance.load()),
+        ("bn-scale", *digests),
+        source=_scale_source(type_, gamma, variance, epsilon),
     )
     shift = derived_constant(
-        type_, lambda: shift_of(*(p.load() for p in parts)), ("bn-shift", *digests)
+        type_,
+        lambda: shift_of(*(p.load() for p in parts)),
+        ("bn-shift", *digests),
+        source=_then(type_, "Sub", beta, _then(type_, "Mul", mean, scale)).source,
     )
     return scale, shift
+
+
+def _then(type_: TensorType, op: str, *operands: Constant) -> Constant:
+    """An operator on constants of one type, or on one and a scalar; nobody loads it."""
+    source = Expression(op, (), operands)
+    return derived_constant(type_, _unread, (op, *(o.digest for o in operands)), source=source)
+
+
+def _unread() -> Array:
+    raise AssertionError("only its expression is read")
+
+
+def _scale_source(
+    type_: TensorType, gamma: Constant, variance: Constant, epsilon: float
+) -> Expression:
+    """γ/√(σ²+ε) in operators of the registry."""
+    small = array_constant(np.asarray(epsilon, numpy_dtype(type_.dtype)))
+    deviation = _then(type_, "Sqrt", _then(type_, "Add", variance, small))
+    return Expression("Div", (), (gamma, deviation))
 
 
 def fold_affine(graph: Graph) -> Graph:
@@ -358,11 +394,14 @@ def _flat(constant: Constant, type_: TensorType) -> Constant:
     """A bias of any rank as a vector."""
     if constant.type == type_:
         return constant
+    is_whole = constant.type.static_size() == type_.static_size()
     return derived_constant(
         type_,
         lambda: np.broadcast_to(np.asarray(constant.load()).reshape(-1), type_.static_shape()),
         ("flat", constant.digest),
         constant.flops,
+        # A scalar is spread, which is no operator of constants.
+        _shaped(constant, type_.static_shape()).source if is_whole else None,
     )
 
 

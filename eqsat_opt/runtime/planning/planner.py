@@ -34,8 +34,9 @@ from eqsat_opt.runtime.plan.plan import (
     dense_strides,
 )
 from eqsat_opt.runtime.plan.streams import schedule
-from eqsat_opt.runtime.planning.recipes import recipe_of
+from eqsat_opt.runtime.planning.recipes import Recipes
 from eqsat_opt.runtime.planning.segments import segments
+from eqsat_opt.runtime.planning.units import GENERATED, NATIVE, SESSION, Unit, find_units, session_of
 from eqsat_opt.runtime.planning.views import Layout, Views, find_views
 
 __all__ = ["HOST", "make_plan"]
@@ -46,10 +47,11 @@ HOST = "cpu"
 _FOR_HOST = "xeon"
 """The profile by whose analytic times launches are ordered on streams of the host."""
 
-_SEGMENTED = frozenset({"ort"})
-"""Backends that run several nodes in one launch."""
-
 _MOVING = frozenset({"Concat", "Reshape", "Slice"})
+
+
+def _default(_node: Node) -> str:
+    return "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class _Task:
         name: of the launch.
         backend: who runs it.
         body: what it computes.
+        algorithm: how.
         reads: values.
         writes: buffers: values, and the parts of a Concat that are copied.
     """
@@ -69,6 +72,7 @@ class _Task:
     body: Kernel
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    algorithm: str = "default"
 
 
 def make_plan(
@@ -76,6 +80,7 @@ def make_plan(
     tensors: Tensors,
     backend_of: Callable[[Node], str],
     *,
+    algorithm_of: Callable[[Node], str] = _default,
     sizes: Mapping[str, int] | None = None,
     streams: int = 1,
     target: str = HOST,
@@ -86,7 +91,8 @@ def make_plan(
     Args:
         graph: its nodes are operators of the registry.
         tensors: that the model stores, which constants are made of.
-        backend_of: who runs a node.
+        backend_of: who runs a node. What ``generated`` cannot run, ``numpy`` does.
+        algorithm_of: how, where there is a choice.
         sizes: of symbolic dimensions.
         streams: how many at most.
         target: the device that it is for.
@@ -101,19 +107,22 @@ def make_plan(
     if profile is None:
         profile = load_profile(_FOR_HOST if target == HOST else target)
     graph = _static(graph, dict(sizes or {}))
-    recipes, nodes = _constants(graph, tensors)
+    recipes, nodes, graph = _constants(graph, tensors)
     backends = [backend_of(node) for node in nodes]
-    launchers = {name: load_launcher(name) for name in dict.fromkeys(backends)}
+    for name in dict.fromkeys(backends):
+        load_launcher(name)
+    units = find_units(graph, nodes, backends, [algorithm_of(node) for node in nodes])
+    nodes = _of_units(nodes, units)
     dims = {name: _type(graph, name).static_shape() for name in _values(graph, nodes, recipes)}
     movable = {
-        node.output
-        for node, backend in zip(nodes, backends, strict=True)
-        if backend not in _SEGMENTED and node.op in _MOVING
+        unit.parts[0].output
+        for unit in units
+        if not session_of(unit) and unit.parts[0].op in _MOVING and len(unit.parts) == 1
     }
     given = {*graph.inputs, *recipes} & dims.keys()
     views = find_views(nodes, dims, movable, given)
-    tasks = _tasks(graph, nodes, backends, views, recipes=recipes)
-    launchers.update({t.backend: load_launcher(t.backend) for t in tasks})
+    tasks = _tasks(graph, units, views, recipes)
+    launchers = {t.backend: load_launcher(t.backend) for t in tasks}
     used = _used_constants(graph, tasks, recipes)
     buffers = _buffers(graph, tasks, views, used, dims=dims)
     edges = _edges(nodes, tasks, views)
@@ -124,7 +133,7 @@ def make_plan(
             task.name,
             task.backend,
             task.body,
-            "default",
+            task.algorithm,
             reads=task.reads,
             writes=task.writes,
             workspace=NO_WORKSPACE,
@@ -205,9 +214,12 @@ def _values(graph: Graph, nodes: Sequence[Node], recipes: Mapping[str, Recipe]) 
     return list(dict.fromkeys((*graph.inputs, *recipes, *(node.output for node in nodes))))
 
 
-def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[Node]]:
-    """A recipe for each value that is known when the plan is loaded; and the other nodes."""
-    recipes = {name: recipe_of(name, one, tensors) for name, one in graph.constants.items()}
+def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[Node], Graph]:
+    """A recipe for each value that is known when the plan is loaded; the other nodes, the graph."""
+    made = Recipes(tensors, graph.types)
+    for name, one in graph.constants.items():
+        made.add(name, one)
+    graph, recipes = replace(graph, types={**made.types, **graph.types}), made.made
     for name in graph.inputs:
         if name in graph.parameters:  # the value that the model gives it is the one that runs
             if name not in tensors:
@@ -220,7 +232,7 @@ def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[
             recipes[node.output] = Computed(body, reads)
         else:
             nodes.append(node)
-    return recipes, nodes
+    return recipes, nodes, graph
 
 
 def _kernel(
@@ -238,48 +250,68 @@ def _kernel(
 # ** tasks **
 
 
+def _of_units(nodes: Sequence[Node], units: Sequence[Unit]) -> list[Node]:
+    """The nodes whose results stand between units, in their order."""
+    outputs = {name for unit in units for name in unit.outputs}
+    return [node for node in nodes if node.output in outputs]
+
+
 def _tasks(
-    graph: Graph,
-    nodes: Sequence[Node],
-    backends: Sequence[str],
-    views: Views,
-    recipes: Mapping[str, Recipe],
+    graph: Graph, units: Sequence[Unit], views: Views, recipes: Mapping[str, Recipe]
 ) -> list[_Task]:
     """Launches to be, in an order in which they can run."""
-    producer = {node.output: i for i, node in enumerate(nodes)}
-    before = [sorted({producer[n] for n in node.inputs if n in producer}) for node in nodes]
+    producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
+    before = [sorted({producer[n] for n in unit.reads if n in producer}) for unit in units]
     labels = [
-        backend if backend in _SEGMENTED and node.output not in views.nodes else None
-        for node, backend in zip(nodes, backends, strict=True)
+        session_of(unit) if unit.outputs[0] not in views.nodes else "" for unit in units
     ]
     copied: dict[str, list[int]] = {}
     for value, number in views.copies:
         copied.setdefault(value, []).append(number)
     readers: dict[str, set[int]] = {}
-    for i, node in enumerate(nodes):
-        for name in node.inputs:
+    for i, unit in enumerate(units):
+        for name in unit.reads:
             readers.setdefault(name, set()).add(i)
     tasks = []
-    for group in segments(before, labels):
+    for group in segments(before, [label or None for label in labels]):
         inside = set(group)
-        parts = [nodes[i] for i in group]
-        first = parts[0]
-        if first.output in views.nodes:
-            for number in copied.get(first.output, ()):
-                source = first.inputs[number]
+        first = units[group[0]]
+        if first.outputs[0] in views.nodes:
+            (node,) = first.parts
+            for number in copied.get(node.output, ()):
+                source = node.inputs[number]
                 operand = Operand(_type(graph, source), source in recipes)
-                name = views.copies[first.output, number]
+                name = views.copies[node.output, number]
                 body = Kernel((operand,), (), (0,))
-                tasks.append(_Task(name, "numpy", body, (source,), writes=(name,)))
+                tasks.append(_Task(name, _copier(first), body, (source,), writes=(name,)))
             continue
         outputs = tuple(
-            node.output
-            for node in parts
-            if node.output in graph.outputs or readers.get(node.output, set()) - inside
+            name
+            for i in group
+            for name in units[i].outputs
+            if name in graph.outputs or readers.get(name, set()) - inside
         )
+        parts = [node for i in group for node in units[i].parts]
         body, reads = _kernel(graph, parts, outputs, recipes)
-        tasks.append(_Task(outputs[0], backends[group[0]], body, reads, writes=outputs))
+        backend, algorithm = _way([units[i] for i in group])
+        tasks.append(
+            _Task(outputs[0], backend, body, reads, writes=outputs, algorithm=algorithm)
+        )
     return tasks
+
+
+def _copier(unit: Unit) -> str:
+    """Who copies what has another place already."""
+    return GENERATED if unit.backend == GENERATED else "numpy"
+
+
+def _way(units: Sequence[Unit]) -> tuple[str, str]:
+    """Backend and algorithm of what runs at once; our kernels in a session stand by their steps."""
+    first = units[0]
+    own = [f"{i}:{unit.algorithm}" for i, unit in enumerate(units) if unit.backend == NATIVE]
+    if session_of(first) == SESSION and own:
+        return NATIVE, ",".join(own)
+    return first.backend, first.algorithm
 
 
 def _edges(nodes: Sequence[Node], tasks: Sequence[_Task], views: Views) -> list[tuple[int, int]]:
