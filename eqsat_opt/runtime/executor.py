@@ -43,9 +43,12 @@ class Executable:
         arena = device.alloc(plan.arena_bytes)
         self._buffers = {b.name: array_of(plan, b.name, arena, constants) for b in plan.buffers}
         self._works = []
+        for name, launcher in launchers.items():
+            _require_version(plan, launcher)
+            own = [launch for launch in plan.launches if launch.backend == name]
+            launcher.prepare(own, plan.buffer_of)
         for launch in plan.launches:
             launcher = launchers[launch.backend]
-            _require_version(plan, launcher)
             space = launch.workspace
             needed = launcher.workspace_bytes(launch, plan.buffer_of)
             if space.size_bytes < needed:

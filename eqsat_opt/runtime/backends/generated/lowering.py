@@ -320,7 +320,10 @@ class _Lowering:
             tuple(self._extents(name) for name in self.outputs),
             tuple(_moved(nest, begins) for nest in made),
         )
-        kernel.check([math.prod(self._shape(name)) for name in self.outputs])
+        try:
+            kernel.check([math.prod(self._shape(name)) for name in self.outputs])
+        except ValueError as error:
+            raise Unfit("it is too large for a kernel") from error
         return kernel, tuple(self.leaves), tuple(begins)
 
     def _extents(self, name: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ and unpacked from it afterwards; onnxruntime reads and writes dense tensors only
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -36,6 +36,9 @@ class OrtLauncher:
     def version(self) -> str:
         """Of onnxruntime."""
         return f"onnxruntime {ort_version()}"
+
+    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
+        """Nothing."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
         """Room for a dense copy of each strided operand and result."""
