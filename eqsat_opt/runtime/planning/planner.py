@@ -36,7 +36,7 @@ from eqsat_opt.runtime.plan.plan import (
 from eqsat_opt.runtime.plan.streams import schedule
 from eqsat_opt.runtime.planning.recipes import Recipes
 from eqsat_opt.runtime.planning.segments import segments
-from eqsat_opt.runtime.planning.units import GENERATED, NATIVE, SESSION, Unit, find_units, session_of
+from eqsat_opt.runtime.planning.units import GENERATED, Unit, find_units, session_of
 from eqsat_opt.runtime.planning.views import Layout, Views, find_views
 
 __all__ = ["HOST", "make_plan"]
@@ -111,7 +111,8 @@ def make_plan(
     backends = [backend_of(node) for node in nodes]
     for name in dict.fromkeys(backends):
         load_launcher(name)
-    units = find_units(graph, nodes, backends, [algorithm_of(node) for node in nodes])
+    algorithms = [algorithm_of(node) for node in nodes]
+    units = find_units(graph, nodes, backends, algorithms, constants=recipes)
     nodes = _of_units(nodes, units)
     dims = {name: _type(graph, name).static_shape() for name in _values(graph, nodes, recipes)}
     movable = {
@@ -293,25 +294,14 @@ def _tasks(
         )
         parts = [node for i in group for node in units[i].parts]
         body, reads = _kernel(graph, parts, outputs, recipes)
-        backend, algorithm = _way([units[i] for i in group])
-        tasks.append(
-            _Task(outputs[0], backend, body, reads, writes=outputs, algorithm=algorithm)
-        )
+        way = first.backend, first.algorithm
+        tasks.append(_Task(outputs[0], way[0], body, reads, writes=outputs, algorithm=way[1]))
     return tasks
 
 
 def _copier(unit: Unit) -> str:
     """Who copies what has another place already."""
     return GENERATED if unit.backend == GENERATED else "numpy"
-
-
-def _way(units: Sequence[Unit]) -> tuple[str, str]:
-    """Backend and algorithm of what runs at once; our kernels in a session stand by their steps."""
-    first = units[0]
-    own = [f"{i}:{unit.algorithm}" for i, unit in enumerate(units) if unit.backend == NATIVE]
-    if session_of(first) == SESSION and own:
-        return NATIVE, ",".join(own)
-    return first.backend, first.algorithm
 
 
 def _edges(nodes: Sequence[Node], tasks: Sequence[_Task], views: Views) -> list[tuple[int, int]]:

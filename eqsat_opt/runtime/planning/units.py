@@ -6,23 +6,22 @@ regions read through (slices, transpositions) is gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.runtime.backends.generated.lowering import fits
 from eqsat_opt.runtime.backends.generated.regions import regions
+from eqsat_opt.runtime.backends.native.launcher import can_run
 
-__all__ = ["GENERATED", "NATIVE", "SESSION", "Unit", "find_units", "session_of"]
+__all__ = ["GENERATED", "NATIVE", "SESSION", "Unit", "find_units", "is_native", "session_of"]
 
 GENERATED, NATIVE = "generated", "native"
 
 SESSION = "session"
-"""What a session of onnxruntime can hold, with our kernels in it or not."""
-
-_IN_SESSION = frozenset({"Conv"})
-"""Operators that our kernels compute in onnxruntime's blocked layout only."""
+"""What a session of onnxruntime can hold."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,16 @@ class Unit:
 
 
 def session_of(unit: Unit) -> str:
-    """What units that run together have in common; empty for one that runs alone."""
-    if unit.backend == "ort" or (unit.backend == NATIVE and unit.parts[0].op in _IN_SESSION):
-        return SESSION
-    return unit.backend if unit.backend == "openvino" else ""
+    """What units have in common that may run together; empty for one that runs alone."""
+    return SESSION if unit.backend == "ort" else ""
 
 
 def find_units(
-    graph: Graph, nodes: Sequence[Node], backends: Sequence[str], algorithms: Sequence[str]
+    graph: Graph,
+    nodes: Sequence[Node],
+    backends: Sequence[str],
+    algorithms: Sequence[str],
+    constants: Container[str] = (),
 ) -> list[Unit]:
     """The units of a graph that some output needs, each after those that it reads.
 
@@ -63,6 +64,7 @@ def find_units(
         graph: of literal sizes.
         nodes: those that are not constant, in order.
         backends, algorithms: by node.
+        constants: values that are known when the plan is loaded.
     """
     by_output = {node.output: i for i, node in enumerate(nodes)}
     in_region: set[int] = set()
@@ -76,8 +78,8 @@ def find_units(
     for i, node in enumerate(nodes):
         if i not in in_region:
             backend, algorithm = backends[i], algorithms[i]
-            if backend == GENERATED and not _is_generated(graph, node):
-                backend = "numpy"
+            if not _is_able(graph, node, backend, constants):
+                backend, algorithm = "numpy", "default"
             units.append((i, Unit((node,), (node.output,), backend, algorithm)))
     return _needed([unit for _, unit in sorted(units, key=lambda one: one[0])], graph.outputs)
 
@@ -98,9 +100,25 @@ def _regions(
         yield region.nodes, region.views, region.outputs
 
 
-def _is_generated(graph: Graph, node: Node) -> bool:
-    """Whether a kernel can be generated of a node that moves data."""
-    return fits(graph, (node,), (node.output,))
+def _is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) -> bool:
+    """Whether a backend of few operators has a kernel for a node."""
+    if backend == GENERATED:
+        return fits(graph, (node,), (node.output,))
+    return backend != NATIVE or is_native(graph, node, constants)
+
+
+def is_native(graph: Graph, node: Node, constants: Container[str]) -> bool:
+    """Whether one of our own kernels computes a node."""
+    types = [graph.tensor_type(name) for name in node.inputs]
+    if None in types:
+        return False
+    operands = tuple(
+        Operand(type_, name in constants)
+        for name, type_ in zip(node.inputs, types, strict=True)
+        if type_ is not None
+    )
+    count = len(operands)
+    return can_run(Kernel(operands, (Step(node.op, node.attrs, tuple(range(count))),), (count,)))
 
 
 def _needed(units: Sequence[Unit], outputs: Sequence[str]) -> list[Unit]:
