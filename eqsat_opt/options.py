@@ -13,7 +13,10 @@ from typing import Any, Literal, TypeAlias
 from eqsat_opt.errors import OptionError
 from eqsat_opt.numerics import Numerics
 
-__all__ = ["Effort", "Options", "chosen_options"]
+__all__ = ["HOST", "Effort", "Options", "chosen_options"]
+
+HOST = "cpu"
+"""The target that runs here."""
 
 _NUMERICS = tuple(one.name.lower() for one in Numerics)
 
@@ -39,6 +42,9 @@ _EFFORTS: Mapping[str, _Defaults] = {
 }
 _THREADS_PER_CORE = 16
 """More make a session's start take seconds, and can only be a slip."""
+
+_PLAN_ONLY = ("native", "generated", "numpy")
+"""Backends whose kernels stand in plans and in no model."""
 
 _BY_EFFORT: Any = None
 """Default of the fields that the effort decides; gone once the options are made."""
@@ -163,7 +169,8 @@ class Options:
             in it, the race decides; otherwise the predicted cost does.
         limits: what the result has to keep, as predicted: totals (``bytes<=1e9``), the critical
             path (``critical_path(time)<=500``), or one kernel (``max(bytes)<=1e6``).
-        target: ``cpu``.
+        target: ``cpu``; or, for a plan, the name of a device profile or its file: then the model is
+            planned for that device, and neither measured nor raced.
         rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file;
             comma separated.
         numerics: how far results may move: ``bitexact``, ``reassociate``, ``refactor`` or
@@ -197,7 +204,10 @@ class Options:
         store: path of the profile store; ``None`` is the user's, an empty string keeps nothing.
         custom_ops: libraries of operators of your own, which every session loads.
         backends: whose kernels may be chosen: ``ort``, which runs everything, and the names of
-            further ones that are installed.
+            further ones that are installed. With a plan also ``native``, ``generated`` and
+            ``numpy``, which stand in the plan only.
+        plan: file for a plan of the result: who runs which kernel, in which memory and order, for
+            the first set of sizes; ``None`` makes none. Only `optimize` makes it.
         tuned: file for the form of the result that runs fastest on this machine, with kernels of
             our own, settings of onnxruntime or another runtime; ``None`` makes none. The portable
             result is written there where it gains nothing. Only `optimize` makes it.
@@ -232,6 +242,7 @@ class Options:
     store: str | None = None
     custom_ops: tuple[str, ...] = ()
     backends: Sequence[str] = ("ort",)
+    plan: str | None = None
     tuned: str | None = None
     runtimes: Sequence[str] | None = None
     max_error: float = 1e-4
@@ -252,10 +263,9 @@ class Options:
             raise OptionError(
                 f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}"
             )
-        if self.target != "cpu":
-            raise OptionError(
-                f"unknown target {self.target!r}; this version runs on cpu (onnxruntime)"
-            )
+        if self.target != HOST:
+            object.__setattr__(self, "measure", False)
+            object.__setattr__(self, "race", False)
         if not 0 < self.budget_s < math.inf:
             raise OptionError(
                 f"the budget is {self.budget_s:g} s; give a positive number of seconds"
@@ -277,17 +287,20 @@ class Options:
             raise OptionError(
                 f"the limit of {self.nodes} e-nodes leaves no room; give a positive number"
             )
-        if "native" in self.backends:
+        plan_only = _PLAN_ONLY if self.plan is not None else ()
+        if "native" in self.backends and not plan_only:
             raise OptionError(
                 "our own kernels stand in the form for this machine, not in the portable result; "
                 "leave native out of the backends and ask for that form with --tuned FILE (tuned=)"
             )
-        if "ort" not in self.backends:
+        if "ort" not in self.backends and not set(plan_only) & set(self.backends):
             raise OptionError(
                 f"the backends are {', '.join(self.backends) or 'none'}; add ort, which runs what "
                 "no other does"
             )
-        object.__setattr__(self, "backends", tuple(dict.fromkeys(("ort", *self.backends))))
+        # A plan may do without onnxruntime; the portable result cannot.
+        first = ("ort",) if not plan_only else ()
+        object.__setattr__(self, "backends", tuple(dict.fromkeys((*first, *self.backends))))
         if self.runtimes is not None:
             object.__setattr__(self, "runtimes", tuple(dict.fromkeys(("ort", *self.runtimes))))
         if self.threads > (most := _THREADS_PER_CORE * _usable_cores()):
@@ -297,6 +310,12 @@ class Options:
             )
         if self.threads == 0:
             object.__setattr__(self, "threads", _usable_cores())
+
+    @property
+    def portable_backends(self) -> tuple[str, ...]:
+        """Those whose kernels may stand in a model; ``ort`` first."""
+        left_out = _PLAN_ONLY if self.plan is not None else ()
+        return ("ort", *(name for name in self.backends if name not in ("ort", *left_out)))
 
     @property
     def shape_sets(self) -> tuple[Shapes, ...]:

@@ -7,13 +7,14 @@ that was read from a file (`plan.hazards`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
-from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node, attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.launching import Launcher, load_launcher
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
@@ -150,7 +151,10 @@ def make_plan(
         precision="float32",
         sizes=dict(sizes or {}),
         inputs=tuple(Port(name, name) for name in graph.inputs if name not in recipes),
-        outputs=tuple(Port(name, name) for name in graph.outputs),
+        outputs=tuple(
+            Port(name, buffer)
+            for name, buffer in zip(_output_names(graph), graph.outputs, strict=True)
+        ),
         buffers=buffers,
         constants=used,
         launches=launches,
@@ -168,7 +172,7 @@ def make_plan(
 
 def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     """The graph with literal extents, and only what an output needs."""
-    nodes = tuple(graph.live_nodes())
+    nodes = tuple(part for node in graph.live_nodes() for part in _apart(node))
     for node in nodes:
         if node.op == OPAQUE:
             what = node.payload.op_type if node.payload is not None else node.name
@@ -203,6 +207,25 @@ def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     )  # fmt: skip
     constants = {name: one for name, one in graph.constants.items() if name in names}
     return replace(graph, nodes=literal, constants=constants, types=types)
+
+
+def _apart(node: Node) -> Iterator[Node]:
+    """A node of one result each: a Split is several Slices."""
+    if node.op != SPLIT:
+        yield node
+        return
+    begin = 0
+    for name, size in zip(node.outputs, node.attr("sizes"), strict=True):
+        attrs = attributes(axis=node.attr("axis"), lo=begin, hi=begin + size)
+        yield replace(node, op="Slice", outputs=(name,), attrs=attrs)
+        begin += size
+
+
+def _output_names(graph: Graph) -> tuple[str, ...]:
+    """As the model calls them; a graph that was searched for may call them otherwise."""
+    if graph.model is None:
+        return graph.outputs
+    return tuple(str(value.name) for value in graph.model.graph.outputs)
 
 
 def _type(graph: Graph, name: str) -> TensorType:

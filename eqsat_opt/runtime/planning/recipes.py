@@ -35,6 +35,7 @@ class Recipes:
         self._taken = taken
         self._names: dict[str, str] = {}  # by the digest of what was made for another one
         self._digests: dict[str, str] = {}
+        self._count = 0
 
     def add(self, name: str, constant: Constant) -> None:
         """Make the recipe of a constant.
@@ -97,8 +98,9 @@ class Recipes:
     def _operand(self, constant: Constant) -> str:
         """The name of a constant that another one needs."""
         if constant.digest not in self._names:
-            name = f"constant {len(self._names)}"
-            while name in self._taken or name in self.made:
+            self._count += 1
+            name = f"constant {self._count}"
+            while name in self._taken:
                 name += "_"
             self.add(name, constant)
             self._names[constant.digest] = name
