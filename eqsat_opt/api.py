@@ -81,9 +81,9 @@ if TYPE_CHECKING:
     from eqsat_opt.comparison import CompareSettings, Comparison
 
 __all__ = [
-    "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench", "compare",
-    "default_output", "explain", "files_of", "inventory", "optimize", "read_stage", "require_stage",
-    "rule_notes", "run", "stage", "stage_document", "write_stage",
+    "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
+    "compare", "default_output", "explain", "files_of", "inventory", "optimize", "read_stage",
+    "require_stage", "rule_notes", "run", "stage", "stage_document", "write_stage",
 ]  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def _run(
         )
     plan = None
     if options.plan is not None:
-        report, plan = with_plan(report, outcome, given, options, progress, deadline=whole)
+        report, plan = with_plan(report, outcome, given, options, progress=progress, deadline=whole)
     return Result(result, report, outcome.proposal, plan)
 
 

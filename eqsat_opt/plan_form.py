@@ -94,7 +94,7 @@ def with_plan(
     sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
     with stages(PLANNING):
         if options.target == HOST:
-            plan, told = _for_host(outcome, given, options, sizes, deadline)
+            plan, told = _for_host(outcome, given, options, sizes, deadline=deadline)
         else:
             plan, told = _for_device(outcome, given, options, sizes)
     with stages("write"):

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from eqsat_opt.contest.compare import Reference, differences
-from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.designed import value_drafts
+from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.deadline import Deadline
@@ -132,7 +132,9 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
     best = PlanContest(drafts[ranked[0]], prices[ranked[0]], prices, refused)
     if not job.is_raced:
         return best
-    entrants: dict[str, Callable[[], Any]] = {ORIGINAL: partial(OrtSession, job.original, job.session)}
+    entrants: dict[str, Callable[[], Any]] = {
+        ORIGINAL: partial(OrtSession, job.original, job.session)
+    }
     if job.portable is not None:
         entrants[PORTABLE] = partial(OrtSession, job.portable, job.session)
     for name in ranked[:_RACERS]:
@@ -163,9 +165,7 @@ def _opened(draft: Draft, tensors: Mapping[str, Callable[[], Any]]) -> Executabl
 
 def _reference(job: PlanJob) -> Reference:
     """What the original computes on random inputs, and at the edges where plans are compared."""
-    of = partial(
-        Reference.of, job.original, job.session, job.seeds or (0,), job.sizes.inputs
-    )
+    of = partial(Reference.of, job.original, job.session, job.seeds or (0,), job.sizes.inputs)
     if not job.seeds:
         return of()
     specs = input_specs(job.original)

@@ -6,6 +6,7 @@ exporters write.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -72,10 +73,16 @@ def _combined(
     if is_refused(np.asarray(left.load()), np.asarray(right.load()).reshape(shape)):
         return None
     source = Expression(op, (), (left, _shaped(right, shape)))
-    return derived_constant(type_, compute, (op, str(shape), left.digest, right.digest), 0.0, source)
+    return derived_constant(
+        type_, compute, (op, str(shape), left.digest, right.digest), source=source
+    )
 
 
 def _shaped(constant: Constant, shape: tuple[int, ...]) -> Constant:
+    """The same elements; one extent may be -1."""
+    size = constant.type.static_size()
+    rest = -math.prod(shape)
+    shape = tuple(size // max(rest, 1) if extent < 0 else extent for extent in shape)
     if constant.type.shape == shape:
         return constant
     type_ = TensorType(constant.type.dtype, shape)
@@ -172,38 +179,44 @@ def _scale_and_shift(
             splat_constant(scale_of(g, v).astype(dtype), shape),
             splat_constant(shift_of(g, b, m, v).astype(dtype), shape),
         )
+    scale_source, shift_source = _sources(gamma, beta, mean, variance, epsilon=epsilon)
     scale = derived_constant(
         type_,
         lambda: scale_of(gamma.load(), variance.load()),
         ("bn-scale", *digests),
-        source=_scale_source(type_, gamma, variance, epsilon),
+        source=_shaped(scale_source, type_.static_shape()).source,
     )
     shift = derived_constant(
         type_,
         lambda: shift_of(*(p.load() for p in parts)),
         ("bn-shift", *digests),
-        source=_then(type_, "Sub", beta, _then(type_, "Mul", mean, scale)).source,
+        source=_shaped(shift_source, type_.static_shape()).source,
     )
     return scale, shift
 
 
-def _then(type_: TensorType, op: str, *operands: Constant) -> Constant:
-    """An operator on constants of one type, or on one and a scalar; nobody loads it."""
-    source = Expression(op, (), operands)
-    return derived_constant(type_, _unread, (op, *(o.digest for o in operands)), source=source)
+def _sources(
+    gamma: Constant, beta: Constant, mean: Constant, variance: Constant, *, epsilon: float
+) -> tuple[Constant, Constant]:
+    """Scale and shift in operators of the registry, as vectors."""
+    small = array_constant(np.asarray(epsilon, numpy_dtype(gamma.type.dtype)))
+    deviation = _then("Sqrt", _then("Add", variance, small))
+    scale = _then("Div", gamma, deviation)
+    return scale, _then("Sub", beta, _then("Mul", mean, scale))
+
+
+def _then(op: str, *operands: Constant) -> Constant:
+    """An operator on constants of the type of the first; nobody loads it."""
+    return derived_constant(
+        operands[0].type,
+        _unread,
+        (op, *(one.digest for one in operands)),
+        source=Expression(op, (), operands),
+    )
 
 
 def _unread() -> Array:
     raise AssertionError("only its expression is read")
-
-
-def _scale_source(
-    type_: TensorType, gamma: Constant, variance: Constant, epsilon: float
-) -> Expression:
-    """γ/√(σ²+ε) in operators of the registry."""
-    small = array_constant(np.asarray(epsilon, numpy_dtype(type_.dtype)))
-    deviation = _then(type_, "Sqrt", _then(type_, "Add", variance, small))
-    return Expression("Div", (), (gamma, deviation))
 
 
 def fold_affine(graph: Graph) -> Graph:
@@ -399,9 +412,9 @@ def _flat(constant: Constant, type_: TensorType) -> Constant:
         type_,
         lambda: np.broadcast_to(np.asarray(constant.load()).reshape(-1), type_.static_shape()),
         ("flat", constant.digest),
-        constant.flops,
+        flops=constant.flops,
         # A scalar is spread, which is no operator of constants.
-        _shaped(constant, type_.static_shape()).source if is_whole else None,
+        source=_shaped(constant, type_.static_shape()).source if is_whole else None,
     )
 
 

@@ -43,7 +43,8 @@ class Executable:
         arena = device.alloc(plan.arena_bytes)
         self._buffers = {b.name: array_of(plan, b.name, arena, constants) for b in plan.buffers}
         self._works = []
-        for name, launcher in launchers.items():
+        for name in dict.fromkeys(launch.backend for launch in plan.launches):
+            launcher = launchers[name]
             _require_version(plan, launcher)
             own = [launch for launch in plan.launches if launch.backend == name]
             launcher.prepare(own, plan.buffer_of)

@@ -142,9 +142,7 @@ def drafts(
                 yield Draft(name, placement.name, plan)
 
 
-def planned_for(
-    target: str, graph: Graph, tensors: Tensors, *, sizes: Mapping[str, int]
-) -> Plan:
+def planned_for(target: str, graph: Graph, tensors: Tensors, *, sizes: Mapping[str, int]) -> Plan:
     """A plan for a device that is not here, kernel by kernel.
 
     Args:

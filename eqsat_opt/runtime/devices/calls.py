@@ -63,7 +63,7 @@ class _Chain:
 
     def __init__(self, calls: Sequence[NativeCall]) -> None:
         self._calls = tuple(calls)
-        array = (_Call * len(calls))(*((one.function, one.data) for one in calls))
+        array = (_Call * len(calls))(*(_Call(one.function, one.data) for one in calls))
         self._keep = array
         self._run = _CALL_ALL(calls[0].call_all)
         self._arguments = (

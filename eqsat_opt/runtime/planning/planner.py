@@ -286,9 +286,7 @@ def _tasks(
     """Launches to be, in an order in which they can run."""
     producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
     before = [sorted({producer[n] for n in unit.reads if n in producer}) for unit in units]
-    labels = [
-        session_of(unit) if unit.outputs[0] not in views.nodes else "" for unit in units
-    ]
+    labels = [session_of(unit) if unit.outputs[0] not in views.nodes else "" for unit in units]
     copied: dict[str, list[int]] = {}
     for value, number in views.copies:
         copied.setdefault(value, []).append(number)

@@ -48,7 +48,7 @@ class Recipes:
             PlanError: the model does not store it, nothing says how it is computed, and it has too
                 many elements to be written down.
         """
-        recipe = self._stored(name, constant)
+        recipe: Recipe | None = self._stored(name, constant)
         if recipe is None and constant.type.static_size() <= _FEW:
             recipe = _literal(constant)
         recipe = recipe or self._computed(constant) or _literal(constant)
@@ -64,14 +64,12 @@ class Recipes:
         if isinstance(constant.source, Expression | Splat):
             names = [name] if name in self._tensors else []
         else:
-            known = (name, getattr(constant.source, "name", None))
+            known = (name, str(getattr(constant.source, "name", name)))
             names = [one for one in dict.fromkeys(known) if one in self._tensors]
         if not names:
             return None
         digest = digest_of(np.asarray(constant.load()))
-        return next(
-            (Stored(one, digest) for one in names if self._digest(one) == digest), None
-        )
+        return next((Stored(one, digest) for one in names if self._digest(one) == digest), None)
 
     def _digest(self, name: str) -> str:
         if name not in self._digests:

@@ -63,7 +63,8 @@ def find_units(
     Args:
         graph: of literal sizes.
         nodes: those that are not constant, in order.
-        backends, algorithms: by node.
+        backends: by node.
+        algorithms: by node.
         constants: values that are known when the plan is loaded.
     """
     by_output = {node.output: i for i, node in enumerate(nodes)}

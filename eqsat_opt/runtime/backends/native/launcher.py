@@ -105,9 +105,7 @@ def _dense(array: Array) -> Array:
     return array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)
 
 
-def _called(
-    launch: Launch, data: Array, weights: Sequence[Array], result: Array
-) -> NativeCall:
+def _called(launch: Launch, data: Array, weights: Sequence[Array], result: Array) -> NativeCall:
     library = _library()
     (step,) = launch.body.steps
     if step.op == "MatMul":
