@@ -190,7 +190,7 @@ def test_bodies_that_own_kernels_cannot_run_are_refused(backend: str) -> None:
     (launch,) = make_plan(graph, {}, lambda node: "numpy").launches
     array = np.zeros((2, 3), np.float32)
     bound = Bound((array,), (array.copy(),), np.empty(0, np.uint8))
-    with pytest.raises(RuntimeFailed, match="Softmax|no kernel can be generated"):
+    with pytest.raises(RuntimeFailed, match=r"Softmax|no kernel can be"):
         load_launcher(backend).build(launch, bound)
 
 
