@@ -84,10 +84,12 @@ def placements(graph: Graph, backends: Collection[str], threads: int = 1) -> Ite
                 chosen = tuple(kinds)
                 if chosen or rest != "ort":
                     names = ", ".join((*chosen, rest))
-                    yield Placement(names, _sharing(graph, chosen, rest))
+                    yield Placement(names, _sharing(graph, chosen, rest, backends))
 
 
-def _sharing(graph: Graph, chosen: Collection[str], rest: str) -> Callable[[Node], str]:
+def _sharing(
+    graph: Graph, chosen: Collection[str], rest: str, backends: Collection[str]
+) -> Callable[[Node], str]:
     """Own kernels where there are any, generated ones for elementwise operators and movements."""
 
     def backend_of(node: Node) -> str:
@@ -100,7 +102,9 @@ def _sharing(graph: Graph, chosen: Collection[str], rest: str) -> Callable[[Node
         )
         if "generated" in chosen and is_float and kind in ("pointwise", "movement"):
             return "generated"
-        return rest
+        # NumPy has fast products and no fast convolutions.
+        is_slow = kind not in ("pointwise", "movement") and node.op != "MatMul"
+        return "ort" if rest == "numpy" and is_slow and "ort" in backends else rest
 
     return backend_of
 
