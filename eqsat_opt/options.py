@@ -43,7 +43,7 @@ _EFFORTS: Mapping[str, _Defaults] = {
 _THREADS_PER_CORE = 16
 """More make a session's start take seconds, and can only be a slip."""
 
-_PLAN_ONLY = ("native", "generated", "numpy")
+_PLAN_ONLY = ("native", "generated", "numpy", "openvino")
 """Backends whose kernels stand in plans and in no model."""
 
 _BY_EFFORT: Any = None
@@ -204,8 +204,8 @@ class Options:
         store: path of the profile store; ``None`` is the user's, an empty string keeps nothing.
         custom_ops: libraries of operators of your own, which every session loads.
         backends: whose kernels may be chosen: ``ort``, which runs everything, and the names of
-            further ones that are installed. With a plan also ``native``, ``generated`` and
-            ``numpy``, which stand in the plan only.
+            further ones that are installed. With a plan also ``native``, ``generated``,
+            ``numpy`` and ``openvino``, which stand in the plan only.
         plan: file for a plan of the result: who runs which kernel, in which memory and order, for
             the first set of sizes; ``None`` makes none. Only `optimize` makes it.
         tuned: file for the form of the result that runs fastest on this machine, with kernels of

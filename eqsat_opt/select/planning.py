@@ -76,6 +76,8 @@ def placements(graph: Graph, backends: Collection[str], threads: int = 1) -> Ite
         yield Placement(SESSION, lambda node: "ort", algorithm)
         if threads > 1:
             return
+    if "openvino" in backends:
+        yield Placement("openvino", lambda node: "openvino")
     others = [name for name in ("ort", "numpy") if name in backends] or ["numpy"]
     for rest in others:
         for own in ("native", ""):

@@ -25,6 +25,7 @@ from eqsat_opt.plans import load_plan, read_plan
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.launching import Bound, load_launcher
 from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.calls import NativeCall, joined
 from eqsat_opt.runtime.devices.host import HostDevice
@@ -140,6 +141,26 @@ def test_own_kernels_between_copies_of_what_has_gaps() -> None:
     joint = g("Concat", *outputs, axis=1)
     plan = checked(g.graph(joint), lambda node: "native" if node.op == "MatMul" else "numpy")
     assert [launch.backend for launch in plan.launches] == ["native", "native"]
+
+
+@pytest.mark.skipif(bool(OpenVinoRuntime().missing()), reason="no OpenVINO")
+def test_a_segment_in_openvino() -> None:
+    """Between others, so that it reads and writes what has gaps too."""
+    g = GraphMaker()
+    x = g.input("x", 1, 3, 6, 6)
+    part = g("Slice", x, axis=3, lo=1, hi=5)
+    value = g("Relu", g.conv(part, g.weight(4, 3, 1, 1)))
+    joint = g("Concat", value, g("Tanh", part), axis=1)
+    views = {"Slice": "numpy", "Concat": "numpy", "Tanh": "numpy"}
+    plan = checked(g.graph(joint), lambda node: views.get(node.op, "openvino"))
+    assert [launch.backend for launch in plan.launches].count("openvino") == 1
+
+
+def test_openvino_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqsat_opt.runtime.backends.openvino.runtime.find_spec", lambda _: None)
+    load_launcher.cache_clear()
+    with pytest.raises(PlanError, match=r"pip install 'eqsat-opt\[openvino\]'"):
+        load_launcher("openvino")
 
 
 @needs_kernels

@@ -71,6 +71,7 @@ _OWN = {
     "ort": ("eqsat_opt.runtime.backends.ort.launcher", "OrtLauncher"),
     "native": ("eqsat_opt.runtime.backends.native.launcher", "NativeLauncher"),
     "generated": ("eqsat_opt.runtime.backends.generated.launcher", "GeneratedLauncher"),
+    "openvino": ("eqsat_opt.runtime.backends.openvino.launcher", "OpenVinoLauncher"),
 }
 
 

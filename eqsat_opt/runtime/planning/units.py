@@ -48,7 +48,7 @@ class Unit:
 
 def session_of(unit: Unit) -> str:
     """What units have in common that may run together; empty for one that runs alone."""
-    return SESSION if unit.backend == "ort" else ""
+    return {"ort": SESSION, "openvino": "openvino"}.get(unit.backend, "")
 
 
 def find_units(
