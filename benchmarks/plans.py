@@ -8,25 +8,34 @@ the same), or an output changed. Exit code 1 if one was missed.
 `python -m benchmarks.plans arena` prints, for each model of the zoo, the arena of its plan operator
 by operator relative to the lower bound. `python -m benchmarks.plans overhead MODEL …` times a plan
 of one segment beside its session.
+
+`python -m benchmarks.plans small` optimises small models, where calls count, for this machine, and
+times their plan beside their tuned form and the portable result, called in turns on one thread; and
+says how much of the time the launches take by themselves.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable
 from time import process_time_ns
 
 import numpy as np
+import onnx
 
-from eqsat_opt import zoo
+from eqsat_opt import api, zoo
+from eqsat_opt.files import Scratch
 from eqsat_opt.ir import import_model, load_model
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.stored_tensors import stored_tensors
+from eqsat_opt.options import Options
 from eqsat_opt.plans import load_plan, plan_model
 from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.tuned_file import open_as_raced
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import Tensors, make_constants
 from eqsat_opt.runtime.plan.plan import Plan
@@ -48,6 +57,12 @@ def mixed(seed: int) -> Callable[[Node], str]:
     return lambda node: str(generator.choice(["numpy", "numpy", "ort"]))
 
 
+def mixed_all(seed: int) -> Callable[[Node], str]:
+    """The same of all backends, two of which take only what they have kernels for."""
+    generator = np.random.default_rng(seed)
+    return lambda node: str(generator.choice(["numpy", "ort", "native", "generated", "generated"]))
+
+
 def workspace_bytes(plan: Plan, number: int) -> int:
     """What a launch needs."""
     launch = plan.launches[number]
@@ -60,7 +75,8 @@ def run_mutants(count: int, seed: int) -> int:
     number = seed
     while found.total() < count:
         graph = branching_graph(number)
-        plan = make_plan(graph, tensors_of(graph), mixed(number), streams=1 + number % 4)
+        choose = (mixed, mixed_all)[number % 2](number)
+        plan = make_plan(graph, tensors_of(graph), choose, streams=1 + number % 4)
         constants = make_constants(plan, tensors_of(graph))
         feeds = []
         for one in range(3):
@@ -120,6 +136,73 @@ def run_overhead(names: list[str], rounds: int) -> int:
     return 0
 
 
+_SMALL = ("sru", "nasrnn", "linear_attention", "mlp")
+
+
+def mlp(depth: int = 4, width: int = 256) -> onnx.ModelProto:
+    """Products with biases and Relu between them, of one row."""
+    draw = np.random.default_rng(0)
+    nodes, weights = [], []
+    for i in range(depth):
+        for name, shape in ((f"w{i}", (width, width)), (f"b{i}", (width,))):
+            value = (draw.standard_normal(shape) / np.sqrt(width)).astype(np.float32)
+            weights.append(onnx.numpy_helper.from_array(value, name))
+        product = onnx.helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"p{i}"])
+        total = onnx.helper.make_node("Add", [f"p{i}", f"b{i}"], [f"s{i}"])
+        nodes += [product, total, onnx.helper.make_node("Relu", [f"s{i}"], [f"x{i + 1}"])]
+    ports = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, width])
+        for name in ("x0", f"x{depth}")
+    ]
+    graph = onnx.helper.make_graph(nodes, "mlp", ports[:1], ports[1:], weights)
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def run_small(names: list[str], rounds: int, budget_s: float) -> int:
+    """Plans of small models beside their tuned forms."""
+    print("| model | plan | launches, µs | plan, µs | tuned, µs | portable, µs | tuned / plan |")
+    print("| --- | --- | --: | --: | --: | --: | --: |")
+    for name in names or _SMALL:
+        model = mlp() if name == "mlp" else zoo.build(name, scale="full", seed=0)
+        feeds = random_inputs(model, 0)
+        with Scratch() as folder:
+            tuned, planned = os.path.join(folder, "t.onnx"), os.path.join(folder, "p.json")
+            options = Options(
+                threads=1,
+                budget_s=budget_s,
+                tuned=tuned,
+                plan=planned,
+                backends=("ort", "native", "numpy", "generated"),
+            )
+            result = api.run(model, options)
+            assert result.plan is not None
+            assert result.report.planned is not None
+            executable = load_plan(result.plan, model)
+            runners = {
+                "plan": executable,
+                "tuned": open_as_raced(tuned, OrtOptions(threads=1)),
+                "portable": OrtSession(result.model, OrtOptions(threads=1)),
+            }
+            calls = {what: runner.bind(feeds) for what, runner in runners.items()}
+            times: dict[str, list[float]] = {what: [] for what in calls}
+            for one in range(rounds):
+                for what in sorted(calls, reverse=bool(one % 2)):
+                    calls[what]()
+                    begin = process_time_ns()
+                    calls[what]()
+                    times[what].append((process_time_ns() - begin) / 1e3)
+            best = {what: min(values) for what, values in times.items()}
+            alone = sum(executable.launch_times_us(feeds, rounds))
+            print(
+                f"| {name} | {result.report.planned.placement} | {alone:.1f} | {best['plan']:.1f} "
+                f"| {best['tuned']:.1f} | {best['portable']:.1f} "
+                f"| {best['tuned'] / best['plan']:.2f} |",
+                flush=True,
+            )
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -133,9 +216,15 @@ def main(arguments: list[str] | None = None) -> int:
     overhead = commands.add_parser("overhead")
     overhead.add_argument("models", nargs="*", help="of the zoo")
     overhead.add_argument("--rounds", type=int, default=400)
+    small = commands.add_parser("small")
+    small.add_argument("models", nargs="*", help="of the zoo, or mlp")
+    small.add_argument("--rounds", type=int, default=400)
+    small.add_argument("--budget", type=float, default=60.0, help="seconds for each model")
     chosen = parser.parse_args(arguments)
     if chosen.command == "mutants":
         return run_mutants(chosen.count, chosen.seed)
+    if chosen.command == "small":
+        return run_small(chosen.models, chosen.rounds, chosen.budget)
     if chosen.command == "arena":
         return run_arena(chosen.models, chosen.streams)
     return run_overhead(chosen.models, chosen.rounds)

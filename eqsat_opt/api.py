@@ -42,6 +42,7 @@ from eqsat_opt.optimising import (
     session_options,
 )
 from eqsat_opt.options import Options, chosen_options
+from eqsat_opt.plan_form import PLAN_SHARE, PLANNING, require_plan, with_plan
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import rule_notes, store_warning
@@ -54,6 +55,7 @@ from eqsat_opt.runtime.backends.tuned_file import (
     open_as_raced,
     require_portable,
 )
+from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, OpenRunner, RaceRunner
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal
@@ -79,9 +81,9 @@ if TYPE_CHECKING:
     from eqsat_opt.comparison import CompareSettings, Comparison
 
 __all__ = [
-    "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench", "compare",
-    "default_output", "explain", "files_of", "inventory", "optimize", "read_stage", "require_stage",
-    "rule_notes", "run", "stage", "stage_document", "write_stage",
+    "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
+    "compare", "default_output", "explain", "files_of", "inventory", "optimize", "read_stage",
+    "require_stage", "rule_notes", "run", "stage", "stage_document", "write_stage",
 ]  # fmt: skip
 
 
@@ -94,11 +96,13 @@ class Result:
         report: all numbers.
         proposal: the e-graph, candidates and choices, for a closer look; ``None`` where the search
             found nothing to do.
+        plan: that was written; ``None`` if none was asked for.
     """
 
     model: Any
     report: Report
     proposal: Proposal | None = field(default=None, repr=False, compare=False)
+    plan: Plan | None = field(default=None, repr=False, compare=False)
 
 
 def _silent(_stage: str, _detail: str) -> None:
@@ -167,7 +171,8 @@ def _run(
 ) -> Result:
     require_custom_ops(options.custom_ops)
     require_runtimes(options)
-    for backend in options.backends:
+    require_plan(options, model, output, options.tuned)
+    for backend in options.portable_backends:
         load_backend(backend)
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
     destination = None
@@ -178,6 +183,9 @@ def _run(
     tuned = None
     if options.tuned is not None:
         tuned = tuned_destination(options, given, output)
+    whole = deadline
+    if options.plan is not None:
+        deadline = deadline.share(PLAN_SHARE)
     share = deadline if tuned is None else deadline.share(PORTABLE_SHARE)
     outcome = optimise(
         given, name, options, progress, deadline=share, destination=destination, tuned=tuned
@@ -210,7 +218,10 @@ def _run(
             progress=progress,
             deadline=deadline,
         )
-    return Result(result, report, outcome.proposal)
+    plan = None
+    if options.plan is not None:
+        report, plan = with_plan(report, outcome, given, options, progress=progress, deadline=whole)
+    return Result(result, report, outcome.proposal, plan)
 
 
 def files_of(*models: str | os.PathLike[str]) -> Iterator[str]:
@@ -380,7 +391,7 @@ def explain(
 
 def _searching(options: Options) -> Options:
     """The options of a search that runs no result."""
-    return replace(options, race=False, check=0, tuned=None, runtimes=None)
+    return replace(options, race=False, check=0, tuned=None, runtimes=None, plan=None)
 
 
 def _searched(

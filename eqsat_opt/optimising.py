@@ -104,7 +104,7 @@ def open_pricer(options: Options, *further: str) -> Iterator[Pricer]:
         store = None if options.store == "" else ProfileStore(options.store)
     except StoreError as error:
         trouble = str(error)
-    pricer = Pricer(store, options.threads, (*options.backends, *further))
+    pricer = Pricer(store, options.threads, (*options.portable_backends, *further))
     pricer.trouble = trouble
     try:
         yield pricer
@@ -310,6 +310,7 @@ def optimise(
             imported = import_model(model, exact=options.numerics == "bitexact")
             clean = normalise(imported, numerics=Numerics.parse(options.numerics))
         sizes = size_sets(imported, options.shape_sets)
+        _require_sizes(options, sizes[0])
         bulk_s = _bulk_s(constant_bytes(model), stages.seconds["load"])
         deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
         search = _search_options(options, objective, sizes[0].all, deadline)
@@ -387,6 +388,15 @@ def optimise(
         graph=found.entrants.get(verdict.winner.partition("@")[0], clean),
         bulk_s=bulk_s,
     )
+
+
+def _require_sizes(options: Options, sizes: Sizes) -> None:
+    """Check that a plan has all its sizes."""
+    if options.plan is not None and sizes.assumed:
+        name = min(sizes.assumed)
+        raise OptionError(
+            f"a plan is for fixed sizes; give {name!r} one with --input-shape {name}:SIZE"
+        )
 
 
 def _nothing() -> None:

@@ -13,7 +13,10 @@ from typing import Any, Literal, TypeAlias
 from eqsat_opt.errors import OptionError
 from eqsat_opt.numerics import Numerics
 
-__all__ = ["Effort", "Options", "chosen_options"]
+__all__ = ["HOST", "Effort", "Options", "chosen_options"]
+
+HOST = "cpu"
+"""The target that runs here."""
 
 _NUMERICS = tuple(one.name.lower() for one in Numerics)
 
@@ -42,6 +45,9 @@ _STREAMS = 128
 
 _THREADS_PER_CORE = 16
 """More make a session's start take seconds, and can only be a slip."""
+
+_PLAN_ONLY = ("native", "generated", "numpy", "openvino")
+"""Backends whose kernels stand in plans and in no model."""
 
 _BY_EFFORT: Any = None
 """Default of the fields that the effort decides; gone once the options are made."""
@@ -168,7 +174,7 @@ class Options:
             path (``critical_path(time)<=500``), or one kernel (``max(bytes)<=1e6``).
         target: ``cpu``, where kernels are measured and results raced; or a device that need not be
             here: the name of a profile, or a file with one. Its prices are analytic, and nothing is
-            raced: the cheapest graph is written.
+            raced: the cheapest graph is written, and with ``plan`` planned for it.
         rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file;
             comma separated.
         numerics: how far results may move: ``bitexact``, ``reassociate``, ``refactor`` or
@@ -202,7 +208,10 @@ class Options:
         store: path of the profile store; ``None`` is the user's, an empty string keeps nothing.
         custom_ops: libraries of operators of your own, which every session loads.
         backends: whose kernels may be chosen: ``ort``, which runs everything, and the names of
-            further ones that are installed.
+            further ones that are installed. With a plan also ``native``, ``generated``,
+            ``numpy`` and ``openvino``, which stand in the plan only.
+        plan: file for a plan of the result: who runs which kernel, in which memory and order, for
+            the first set of sizes; ``None`` makes none. Only `optimize` makes it.
         tuned: file for the form of the result that runs fastest on this machine, with kernels of
             our own, settings of onnxruntime or another runtime; ``None`` makes none. The portable
             result is written there where it gains nothing. Only `optimize` makes it.
@@ -220,7 +229,7 @@ class Options:
 
     objective: str | Mapping[str, float] = "time"
     limits: Sequence[str] = ()
-    target: str = "cpu"
+    target: str = HOST
     rules: str = "default"
     numerics: str = "reassociate"
     effort: Effort = "normal"
@@ -240,6 +249,7 @@ class Options:
     store: str | None = None
     custom_ops: tuple[str, ...] = ()
     backends: Sequence[str] = ("ort",)
+    plan: str | None = None
     tuned: str | None = None
     runtimes: Sequence[str] | None = None
     max_error: float = 1e-4
@@ -289,17 +299,20 @@ class Options:
             raise OptionError(
                 f"the limit of {self.nodes} e-nodes leaves no room; give a positive number"
             )
-        if "native" in self.backends:
+        plan_only = _PLAN_ONLY if self.plan is not None else ()
+        if "native" in self.backends and not plan_only:
             raise OptionError(
                 "our own kernels stand in the form for this machine, not in the portable result; "
                 "leave native out of the backends and ask for that form with --tuned FILE (tuned=)"
             )
-        if "ort" not in self.backends:
+        if "ort" not in self.backends and not set(plan_only) & set(self.backends):
             raise OptionError(
                 f"the backends are {', '.join(self.backends) or 'none'}; add ort, which runs what "
                 "no other does"
             )
-        object.__setattr__(self, "backends", tuple(dict.fromkeys(("ort", *self.backends))))
+        # A plan may do without onnxruntime; the portable result cannot.
+        first = ("ort",) if not plan_only else ()
+        object.__setattr__(self, "backends", tuple(dict.fromkeys((*first, *self.backends))))
         if self.backends != ("ort",) and not self.is_here:
             raise OptionError(
                 f"the kernels of {self.target} are those of its profile; leave the backends out"
@@ -317,7 +330,13 @@ class Options:
     @property
     def is_here(self) -> bool:
         """Whether the target is this machine's processor."""
-        return self.target == "cpu"
+        return self.target == HOST
+
+    @property
+    def portable_backends(self) -> tuple[str, ...]:
+        """Those whose kernels may stand in a model; ``ort`` first."""
+        left_out = _PLAN_ONLY if self.plan is not None else ()
+        return ("ort", *(name for name in self.backends if name not in ("ort", *left_out)))
 
     @property
     def shape_sets(self) -> tuple[Shapes, ...]:

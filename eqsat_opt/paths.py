@@ -31,11 +31,18 @@ def cache_folder() -> str:
 
     Empty if the user has no home.
     """
-    from platformdirs import user_cache_dir
-
-    folder = os.environ.get(CACHE_VARIABLE) or user_cache_dir("eqsat-opt", appauthor=False)
+    folder = os.environ.get(CACHE_VARIABLE) or _user_folder()
     expanded = os.path.expanduser(folder)
     return "" if expanded.startswith("~") else expanded
+
+
+def _user_folder() -> str:
+    try:
+        from platformdirs import user_cache_dir
+    except ImportError:  # who only runs a plan need not have it; on Linux it says the same
+        root = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
+        return os.path.join(root, "eqsat-opt")
+    return str(user_cache_dir("eqsat-opt", appauthor=False))
 
 
 def real_path(path: str | os.PathLike[str]) -> str:

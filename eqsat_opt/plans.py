@@ -65,7 +65,8 @@ def plan_model(
 
     Args:
         model: a path, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
-        backend: who runs it: ``ort`` as one session, or ``numpy`` operator by operator.
+        backend: who runs it: ``ort`` as one session, ``numpy`` operator by operator, ``generated``
+            or ``native`` what they have kernels for, and ``numpy`` the rest.
         shapes: sizes of symbolic dimensions, or shapes of inputs.
         streams: how many at most.
         target: ``cpu``, or a device profile; a plan for another device can be shown, not run.

@@ -25,7 +25,7 @@ from eqsat_opt.wording import (
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-__all__ = ["Latency", "OutputError", "Report", "Tuned"]
+__all__ = ["Latency", "OutputError", "Planned", "Report", "Tuned"]
 
 STATUS_TEXT = {
     "improved": "a faster model was found",
@@ -171,6 +171,64 @@ class Tuned:
         return f"{of_all}{suited} computed otherwise ({kinds}){back}"
 
 
+@dataclass(frozen=True)
+class Planned:
+    """The plan of the result.
+
+    Attributes:
+        output: the file that was written.
+        target: the device that it is for.
+        graph: what it computes: the result, or the cheapest graph found.
+        placement: who runs it, in words.
+        launches: backend to how many it runs.
+        predicted_us: its simulated time, µs, of the times of its launches.
+        measured_us: of one run in the race, µs; ``None`` where it was not raced.
+        won: whether it beats the original and the portable result.
+        speedup: time of the original over that of the plan; 1 where it was not raced.
+        portable_speedup: time of the original over that of the portable result in the same race.
+        bounds: how many prices are lower bounds, for want of measurements on the device.
+        considered: further plans, and their simulated times, µs.
+        refused: plans that do not run here or compute something else, and why.
+        race: of original, portable result and plans; empty if there was none.
+    """
+
+    output: str
+    target: str
+    graph: str
+    placement: str
+    launches: Mapping[str, int]
+    predicted_us: float
+    measured_us: float | None = None
+    won: bool = False
+    speedup: float = 1.0
+    portable_speedup: float = 1.0
+    bounds: int = 0
+    considered: Mapping[str, float] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    race: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """What was written, and how it compares with the portable result."""
+        total = sum(self.launches.values())
+        if self.bounds:
+            return (
+                f"planned for {self.target}, not run: {counted(total, 'kernel')} of {self.graph}, "
+                f"{time_text(self.predicted_us)} at least; {self.bounds} of {total} prices are "
+                f"bounds; written to {self.output}"
+            )
+        by = ", ".join(f"{name} ×{count}" for name, count in self.launches.items())
+        what = f"{self.graph}, {counted(total, 'kernel')} ({by})"
+        if not self.race:
+            return f"{what}, {time_text(self.predicted_us)} simulated; written to {self.output}"
+        gain = (
+            f"{self.speedup:.2f}x the original's speed (the portable result "
+            f"{self.portable_speedup:.2f}x)"
+        )
+        verdict = "the plan is faster" if self.won else "no plan is faster beyond noise"
+        return f"{verdict}: {gain}, {what}; written to {self.output}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """All numbers of one run.
@@ -230,6 +288,7 @@ class Report:
         streams: for which the metrics tell ``critical_path_us``, the longest chain of kernels, and
             ``simulated_us``, the end of a schedule; on one they do not.
         target: what it is for; prices are analytic but on ``cpu``.
+        planned: what became of the plan; ``None`` if none was asked for.
     """
 
     model: str
@@ -277,6 +336,7 @@ class Report:
     tuned: Tuned | None = None
     streams: int = 1
     target: str = "cpu"
+    planned: Planned | None = None
 
     @property
     def headline(self) -> str:
@@ -405,6 +465,7 @@ class Report:
             "target": self.target,
             "streams": self.streams,
             "tuned": None if self.tuned is None else asdict(self.tuned),
+            "planned": None if self.planned is None else asdict(self.planned),
         }
 
     def __rich_console__(
@@ -522,6 +583,8 @@ class Report:
             facts.append((f"race {number}", race_text(further, decides=self._by_time)))
         if self.tuned is not None:
             facts.append(("tuned", self.tuned.text))
+        if self.planned is not None:
+            facts.append(("plan", self.planned.text))
         total = sum(self.stages_s.values())
         shown = {stage_text(n): s for n, s in self.stages_s.items() if s >= 0.005}
         stages = ", ".join(f"{name} {s:.2f}" for name, s in shown.items())

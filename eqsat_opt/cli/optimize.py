@@ -92,6 +92,16 @@ def optimize_model(
             show_default=False,
         ),
     ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="Also write a plan of the result: who runs which kernel, in which memory and "
+            "order; eqsat-opt run runs it.",
+            show_default=False,
+        ),
+    ] = None,
     max_error: Annotated[
         float,
         typer.Option(
@@ -114,7 +124,7 @@ def optimize_model(
     is_stream = file == "-"
     if is_stream:
         _check_stream(json)
-    written = (file,) if tuned is None else (file, tuned)
+    written = tuple(one for one in (file, tuned, plan) if one is not None)
     check_writable(json, chain(written, api.files_of(model)), noun="a file of the model")
     place = typer.get_binary_stream("stdout") if is_stream else file
     where = "standard output" if is_stream else file
@@ -122,7 +132,7 @@ def optimize_model(
     with stage_progress(quiet) as shown:
 
         def progress(stage: str, detail: str) -> None:
-            if stage == api.TUNING:  # the portable result is written by now
+            if stage in (api.TUNING, api.PLANNING):  # the portable result is written by now
                 session.written = where
             shown(stage, detail)
 

@@ -47,7 +47,9 @@ def _make(
     backend: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Who runs it: ort as one session, or numpy operator by operator."
+            metavar="NAME",
+            help="Who runs it: ort as one session, numpy operator by operator, or generated or "
+            "native, with numpy for what they have no kernel for.",
         ),
     ] = "ort",
     streams: Annotated[int, typer.Option(metavar="N", help="How many streams at most.")] = 1,

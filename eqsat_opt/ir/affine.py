@@ -6,6 +6,7 @@ exporters write.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,9 +17,12 @@ import numpy.typing as npt
 from eqsat_opt.ir.extraordinary import spoils
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import (
+    Expression,
     Splat,
+    array_constant,
     derived_constant,
     is_dear,
+    reshaped,
     splat_constant,
     splat_value,
 )
@@ -68,7 +72,21 @@ def _combined(
 
     if is_refused(np.asarray(left.load()), np.asarray(right.load()).reshape(shape)):
         return None
-    return derived_constant(type_, compute, (op, str(shape), left.digest, right.digest))
+    source = Expression(op, (), (left, _shaped(right, shape)))
+    return derived_constant(
+        type_, compute, (op, str(shape), left.digest, right.digest), source=source
+    )
+
+
+def _shaped(constant: Constant, shape: tuple[int, ...]) -> Constant:
+    """The same elements; one extent may be -1."""
+    size = constant.type.static_size()
+    rest = -math.prod(shape)
+    shape = tuple(size // max(rest, 1) if extent < 0 else extent for extent in shape)
+    if constant.type.shape == shape:
+        return constant
+    type_ = TensorType(constant.type.dtype, shape)
+    return reshaped(constant, type_, f"{constant.digest}:{shape}")
 
 
 def lower_batch_normalisation(graph: Graph) -> Graph:
@@ -161,13 +179,44 @@ def _scale_and_shift(
             splat_constant(scale_of(g, v).astype(dtype), shape),
             splat_constant(shift_of(g, b, m, v).astype(dtype), shape),
         )
+    scale_source, shift_source = _sources(gamma, beta, mean, variance, epsilon=epsilon)
     scale = derived_constant(
-        type_, lambda: scale_of(gamma.load(), variance.load()), ("bn-scale", *digests)
+        type_,
+        lambda: scale_of(gamma.load(), variance.load()),
+        ("bn-scale", *digests),
+        source=_shaped(scale_source, type_.static_shape()).source,
     )
     shift = derived_constant(
-        type_, lambda: shift_of(*(p.load() for p in parts)), ("bn-shift", *digests)
+        type_,
+        lambda: shift_of(*(p.load() for p in parts)),
+        ("bn-shift", *digests),
+        source=_shaped(shift_source, type_.static_shape()).source,
     )
     return scale, shift
+
+
+def _sources(
+    gamma: Constant, beta: Constant, mean: Constant, variance: Constant, *, epsilon: float
+) -> tuple[Constant, Constant]:
+    """Scale and shift in operators of the registry, as vectors."""
+    small = array_constant(np.asarray(epsilon, numpy_dtype(gamma.type.dtype)))
+    deviation = _then("Sqrt", _then("Add", variance, small))
+    scale = _then("Div", gamma, deviation)
+    return scale, _then("Sub", beta, _then("Mul", mean, scale))
+
+
+def _then(op: str, *operands: Constant) -> Constant:
+    """An operator on constants of the type of the first; nobody loads it."""
+    return derived_constant(
+        operands[0].type,
+        _unread,
+        (op, *(one.digest for one in operands)),
+        source=Expression(op, (), operands),
+    )
+
+
+def _unread() -> Array:
+    raise AssertionError("only its expression is read")
 
 
 def fold_affine(graph: Graph) -> Graph:
@@ -358,11 +407,14 @@ def _flat(constant: Constant, type_: TensorType) -> Constant:
     """A bias of any rank as a vector."""
     if constant.type == type_:
         return constant
+    is_whole = constant.type.static_size() == type_.static_size()
     return derived_constant(
         type_,
         lambda: np.broadcast_to(np.asarray(constant.load()).reshape(-1), type_.static_shape()),
         ("flat", constant.digest),
-        constant.flops,
+        flops=constant.flops,
+        # A scalar is spread, which is no operator of constants.
+        source=_shaped(constant, type_.static_shape()).source if is_whole else None,
     )
 
 

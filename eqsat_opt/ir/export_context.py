@@ -13,7 +13,7 @@ import onnx_ir
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.dims import Dim, SymDim
 from eqsat_opt.ir.graph import Constant, Graph, Node
-from eqsat_opt.ir.handles import Splat
+from eqsat_opt.ir.handles import Expression, Splat
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType
@@ -313,7 +313,7 @@ def copy_of(value: onnx_ir.Value, name: str) -> onnx_ir.Value:
 def _tensor_of(name: str, constant: Constant) -> Any:
     """The onnx-ir tensor of a constant: the original, under another name if need be, or lazy."""
     source = constant.source
-    if source is not None and not isinstance(source, Splat):
+    if source is not None and not isinstance(source, Expression | Splat):
         if source.name == name:
             return source
         if isinstance(source, onnx_ir.ExternalTensor):

@@ -14,6 +14,7 @@ from eqsat_opt.ir.dims import SymDim, floor_div, is_size, literal
 from eqsat_opt.ir.evaluation import evaluate_operator
 from eqsat_opt.ir.graph import Constant, Node
 from eqsat_opt.ir.handles import (
+    Expression,
     derived_constant,
     held_bytes,
     is_dear,
@@ -113,6 +114,7 @@ def fold(
         lambda: evaluate(node, [o.load() for o in operands], type_),
         recipe,
         folding_flops(node, operands, type_),
+        source=Expression(node.op, node.attrs, tuple(operands)),
     )
 
 

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir
 
-from eqsat_opt.ir.graph import Constant
+from eqsat_opt.ir.graph import Attrs, Constant, attributes
 from eqsat_opt.ir.types import DTYPE_NAMES, FLOATS, INTEGERS, TensorType, numpy_dtype
 
 __all__ = [
     "Computed",
+    "Expression",
     "Splat",
     "array_constant",
     "derived_constant",
@@ -63,6 +64,23 @@ class Splat:
     """
 
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """The source of a constant that an operator of the registry makes of other constants.
+
+    It may be rounded otherwise than the constant, which may be computed by a runtime or in wider
+    numbers.
+
+    Attributes:
+        op, attrs: the operator.
+        operands: the other constants.
+    """
+
+    op: str
+    attrs: Attrs
+    operands: tuple[Constant, ...]
 
 
 def _digest(*parts: bytes | str) -> str:
@@ -115,7 +133,11 @@ def _content(tensor: Any) -> bytes:
 
 
 def derived_constant(
-    type_: TensorType, compute: Callable[[], Array], recipe: Iterable[str], flops: float = 0.0
+    type_: TensorType,
+    compute: Callable[[], Array],
+    recipe: Iterable[str],
+    flops: float = 0.0,
+    source: Expression | None = None,
 ) -> Constant:
     """A constant that is computed when it is first loaded.
 
@@ -124,6 +146,7 @@ def derived_constant(
         compute: makes the array.
         recipe: operator, attributes and operand digests: all that determines the contents.
         flops: that ``compute`` takes, those of its operands included.
+        source: the same as an operator of the registry, where there is one.
     """
     shape, dtype = type_.static_shape(), numpy_dtype(type_.dtype)
 
@@ -133,7 +156,7 @@ def derived_constant(
         return array
 
     load = Computed(computed, flops)
-    return Constant(type_, _digest("derived", str(type_), *recipe), load)
+    return Constant(type_, _digest("derived", str(type_), *recipe), load, source)
 
 
 class Computed:
@@ -176,7 +199,8 @@ def reshaped(handle: Constant, type_: TensorType, digest: str) -> Constant:
     """The elements of another constant in another static shape."""
     shape = type_.static_shape()
     load = Computed(lambda: np.asarray(handle.load()).reshape(shape), handle.flops)
-    return Constant(type_, digest, load)
+    source = Expression("Reshape", attributes(shape=shape), (handle,))
+    return Constant(type_, digest, load, source)
 
 
 def held_bytes(constants: Iterable[Constant]) -> int:

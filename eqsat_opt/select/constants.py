@@ -15,7 +15,7 @@ from eqsat_opt.errors import EqsatError, ExtractionError
 from eqsat_opt.ir.extraordinary import spoils
 from eqsat_opt.ir.folding import evaluate, folding_flops, is_exact
 from eqsat_opt.ir.graph import Constant, Graph, Node
-from eqsat_opt.ir.handles import Computed, folding_s, reshaped
+from eqsat_opt.ir.handles import Computed, Expression, folding_s, reshaped
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
@@ -137,7 +137,8 @@ class Constants:
             return np.ascontiguousarray(_folded_as_run(folded, operands, type_))
 
         flops = folding_flops(folded, operands, type_)
-        return Constant(type_, digest, Computed(compute, flops, is_kept=True))
+        source = Expression(op, attrs, tuple(operands))
+        return Constant(type_, digest, Computed(compute, flops, is_kept=True), source)
 
 
 def in_shape(handle: Constant, shape: tuple[int, ...]) -> Constant:

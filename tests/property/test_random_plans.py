@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.plans import mixed, tensors_of, workspace_bytes
+from benchmarks.plans import mixed, mixed_all, tensors_of, workspace_bytes
 from eqsat_opt import zoo
 from eqsat_opt.ir import import_model, load_model
-from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.stored_tensors import stored_tensors
+from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.executor import Executable
@@ -30,14 +33,18 @@ from eqsat_opt.runtime.planning.planner import make_plan
 from eqsat_opt.testing.graphs import evaluate, typed_graphs
 from eqsat_opt.testing.plans import MUTATIONS, branching_graph, judge, mutants, provenance
 
-LAUNCHERS = {name: load_launcher(name) for name in ("numpy", "ort")}
+LAUNCHERS = {name: load_launcher(name) for name in ("numpy", "ort", "native", "generated")}
+Choose = Callable[[int], Callable[[Node], str]]
+needs_all = pytest.mark.skipif(
+    bool(compiler_missing() or missing()), reason="no C++ compiler, or no compiled kernels"
+)
 TOLERANCE = 2e-4  # of the maximum: sums of a few hundred float32 products
 
 
-def check(graph: Graph, seed: int, streams: int, orders: int) -> None:
+def check(graph: Graph, seed: int, streams: int, orders: int, choose: Choose = mixed) -> None:
     """The plan of a graph, by the interpreter in several orders and on the host."""
     tensors = tensors_of(graph)
-    plan = make_plan(graph, tensors, mixed(seed), streams=streams)
+    plan = make_plan(graph, tensors, choose(seed), streams=streams)
     assert plan_from_json(json.loads(plan_text(plan))) == plan
     constants = make_constants(plan, tensors)
     draw = np.random.default_rng(seed)
@@ -74,20 +81,29 @@ def test_branching_graphs(streams: int) -> None:
         check(branching_graph(seed), seed, streams, orders=5)
 
 
+@needs_all
+@pytest.mark.parametrize("streams", [1, 2, 3])
+def test_branching_graphs_on_all_backends(streams: int) -> None:
+    check(branching_graph(streams), streams, streams, orders=3, choose=mixed_all)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("tens", range(50))
 def test_many_branching_graphs(tens: int) -> None:
     for seed in range(10 * tens, 10 * tens + 10):
-        check(branching_graph(seed, nodes=30), seed, 1 + seed % 4, orders=20)
+        choose = mixed if compiler_missing() or missing() else mixed_all
+        graph = branching_graph(seed, nodes=30)
+        check(graph, seed, 1 + seed % 4, orders=20, choose=choose)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["numpy", "ort", "mixed"])
+@pytest.mark.parametrize("backend", ["numpy", "ort", "mixed", "all"])
 @pytest.mark.parametrize("name", zoo.names())
 def test_models_of_the_zoo(name: str, backend: str) -> None:
     model = zoo.build(name, scale="tiny")
     graph, tensors = import_model(load_model(model)), stored_tensors(model)
-    choose = mixed(0) if backend == "mixed" else lambda node: backend
+    drawn = {"mixed": mixed(0), "all": mixed_all(0)}
+    choose = drawn.get(backend, lambda node: backend)
     plan = make_plan(graph, tensors, choose, streams=3)
     constants = make_constants(plan, tensors)
     feeds = random_inputs(model, 0)

@@ -6,7 +6,7 @@ nothing of these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -48,6 +48,13 @@ class Launcher(Protocol):
     def version(self) -> str:
         """Of what computes: another one may compute something else."""
 
+    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
+        """Do what is cheaper for all launches of a plan than for each; before any is built.
+
+        Raises:
+            RuntimeFailed: it cannot run one of them.
+        """
+
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
         """What a launch needs beside its operands and results."""
 
@@ -62,6 +69,9 @@ class Launcher(Protocol):
 _OWN = {
     "numpy": ("eqsat_opt.runtime.backends.numpy.launcher", "NumpyLauncher"),
     "ort": ("eqsat_opt.runtime.backends.ort.launcher", "OrtLauncher"),
+    "native": ("eqsat_opt.runtime.backends.native.launcher", "NativeLauncher"),
+    "generated": ("eqsat_opt.runtime.backends.generated.launcher", "GeneratedLauncher"),
+    "openvino": ("eqsat_opt.runtime.backends.openvino.launcher", "OpenVinoLauncher"),
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.devices.calls import joined
 from eqsat_opt.runtime.devices.protocol import Event, Launched, Memory, Stream
 from eqsat_opt.runtime.plan.places import Array, aligned_memory
 
@@ -80,11 +81,11 @@ class HostDevice:
             self._capturing.append(work)
 
     def capture(self, queue: Callable[[], None]) -> tuple[Launched, ...]:
-        """The launches that ``queue`` queues, in their order."""
+        """The launches that ``queue`` queues, in their order; compiled neighbours are one call."""
         self._capturing = []
         try:
             queue()
-            return tuple(self._capturing)
+            return tuple(joined(self._capturing))
         finally:
             self._capturing = None
 

@@ -48,7 +48,7 @@ def make_constants(plan: Plan, tensors: Tensors) -> dict[str, Array]:
             case Literal(values):
                 filled = np.array(values, numpy_dtype(buffer.dtype))
                 array = (
-                    np.broadcast_to(filled.reshape(-1), buffer.dims)
+                    np.broadcast_to(filled.reshape(()), buffer.dims)
                     if len(values) == 1
                     else filled.reshape(buffer.dims)
                 )

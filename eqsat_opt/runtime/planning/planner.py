@@ -7,13 +7,14 @@ that was read from a file (`plan.hazards`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
-from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node, attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.launching import Launcher, load_launcher
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
@@ -34,8 +35,9 @@ from eqsat_opt.runtime.plan.plan import (
     dense_strides,
 )
 from eqsat_opt.runtime.plan.streams import schedule
-from eqsat_opt.runtime.planning.recipes import recipe_of
+from eqsat_opt.runtime.planning.recipes import Recipes
 from eqsat_opt.runtime.planning.segments import segments
+from eqsat_opt.runtime.planning.units import GENERATED, Unit, find_units, session_of
 from eqsat_opt.runtime.planning.views import Layout, Views, find_views
 
 __all__ = ["HOST", "make_plan"]
@@ -46,10 +48,11 @@ HOST = "cpu"
 _FOR_HOST = "xeon"
 """The profile by whose analytic times launches are ordered on streams of the host."""
 
-_SEGMENTED = frozenset({"ort"})
-"""Backends that run several nodes in one launch."""
-
 _MOVING = frozenset({"Concat", "Reshape", "Slice"})
+
+
+def _default(_node: Node) -> str:
+    return "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class _Task:
         name: of the launch.
         backend: who runs it.
         body: what it computes.
+        algorithm: how.
         reads: values.
         writes: buffers: values, and the parts of a Concat that are copied.
     """
@@ -69,6 +73,7 @@ class _Task:
     body: Kernel
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    algorithm: str = "default"
 
 
 def make_plan(
@@ -76,6 +81,7 @@ def make_plan(
     tensors: Tensors,
     backend_of: Callable[[Node], str],
     *,
+    algorithm_of: Callable[[Node], str] = _default,
     sizes: Mapping[str, int] | None = None,
     streams: int = 1,
     target: str = HOST,
@@ -86,7 +92,8 @@ def make_plan(
     Args:
         graph: its nodes are operators of the registry.
         tensors: that the model stores, which constants are made of.
-        backend_of: who runs a node.
+        backend_of: who runs a node. What ``generated`` cannot run, ``numpy`` does.
+        algorithm_of: how, where there is a choice.
         sizes: of symbolic dimensions.
         streams: how many at most.
         target: the device that it is for.
@@ -101,19 +108,23 @@ def make_plan(
     if profile is None:
         profile = load_profile(_FOR_HOST if target == HOST else target)
     graph = _static(graph, dict(sizes or {}))
-    recipes, nodes = _constants(graph, tensors)
+    recipes, nodes, graph = _constants(graph, tensors)
     backends = [backend_of(node) for node in nodes]
-    launchers = {name: load_launcher(name) for name in dict.fromkeys(backends)}
+    for name in dict.fromkeys(backends):
+        load_launcher(name)
+    algorithms = [algorithm_of(node) for node in nodes]
+    units = find_units(graph, nodes, backends, algorithms, constants=recipes)
+    nodes = _of_units(nodes, units)
     dims = {name: _type(graph, name).static_shape() for name in _values(graph, nodes, recipes)}
     movable = {
-        node.output
-        for node, backend in zip(nodes, backends, strict=True)
-        if backend not in _SEGMENTED and node.op in _MOVING
+        unit.parts[0].output
+        for unit in units
+        if not session_of(unit) and unit.parts[0].op in _MOVING and len(unit.parts) == 1
     }
     given = {*graph.inputs, *recipes} & dims.keys()
     views = find_views(nodes, dims, movable, given)
-    tasks = _tasks(graph, nodes, backends, views, recipes=recipes)
-    launchers.update({t.backend: load_launcher(t.backend) for t in tasks})
+    tasks = _tasks(graph, units, views, recipes)
+    launchers = {t.backend: load_launcher(t.backend) for t in tasks}
     used = _used_constants(graph, tasks, recipes)
     buffers = _buffers(graph, tasks, views, used, dims=dims)
     edges = _edges(nodes, tasks, views)
@@ -124,7 +135,7 @@ def make_plan(
             task.name,
             task.backend,
             task.body,
-            "default",
+            task.algorithm,
             reads=task.reads,
             writes=task.writes,
             workspace=NO_WORKSPACE,
@@ -140,7 +151,10 @@ def make_plan(
         precision="float32",
         sizes=dict(sizes or {}),
         inputs=tuple(Port(name, name) for name in graph.inputs if name not in recipes),
-        outputs=tuple(Port(name, name) for name in graph.outputs),
+        outputs=tuple(
+            Port(name, buffer)
+            for name, buffer in zip(_output_names(graph), graph.outputs, strict=True)
+        ),
         buffers=buffers,
         constants=used,
         launches=launches,
@@ -158,7 +172,7 @@ def make_plan(
 
 def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     """The graph with literal extents, and only what an output needs."""
-    nodes = tuple(graph.live_nodes())
+    nodes = tuple(part for node in graph.live_nodes() for part in _apart(node))
     for node in nodes:
         if node.op == OPAQUE:
             what = node.payload.op_type if node.payload is not None else node.name
@@ -195,6 +209,25 @@ def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     return replace(graph, nodes=literal, constants=constants, types=types)
 
 
+def _apart(node: Node) -> Iterator[Node]:
+    """A node of one result each: a Split is several Slices."""
+    if node.op != SPLIT:
+        yield node
+        return
+    begin = 0
+    for name, size in zip(node.outputs, node.attr("sizes"), strict=True):
+        attrs = attributes(axis=node.attr("axis"), lo=begin, hi=begin + size)
+        yield replace(node, op="Slice", outputs=(name,), attrs=attrs)
+        begin += size
+
+
+def _output_names(graph: Graph) -> tuple[str, ...]:
+    """As the model calls them; a graph that was searched for may call them otherwise."""
+    if graph.model is None:
+        return graph.outputs
+    return tuple(str(value.name) for value in graph.model.graph.outputs)
+
+
 def _type(graph: Graph, name: str) -> TensorType:
     type_ = graph.tensor_type(name)
     assert type_ is not None  # what a plan cannot hold was refused
@@ -205,9 +238,12 @@ def _values(graph: Graph, nodes: Sequence[Node], recipes: Mapping[str, Recipe]) 
     return list(dict.fromkeys((*graph.inputs, *recipes, *(node.output for node in nodes))))
 
 
-def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[Node]]:
-    """A recipe for each value that is known when the plan is loaded; and the other nodes."""
-    recipes = {name: recipe_of(name, one, tensors) for name, one in graph.constants.items()}
+def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[Node], Graph]:
+    """A recipe for each value that is known when the plan is loaded; the other nodes, the graph."""
+    made = Recipes(tensors, graph.types)
+    for name, one in graph.constants.items():
+        made.add(name, one)
+    graph, recipes = replace(graph, types={**made.types, **graph.types}), made.made
     for name in graph.inputs:
         if name in graph.parameters:  # the value that the model gives it is the one that runs
             if name not in tensors:
@@ -220,7 +256,7 @@ def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[
             recipes[node.output] = Computed(body, reads)
         else:
             nodes.append(node)
-    return recipes, nodes
+    return recipes, nodes, graph
 
 
 def _kernel(
@@ -238,48 +274,55 @@ def _kernel(
 # ** tasks **
 
 
+def _of_units(nodes: Sequence[Node], units: Sequence[Unit]) -> list[Node]:
+    """The nodes whose results stand between units, in their order."""
+    outputs = {name for unit in units for name in unit.outputs}
+    return [node for node in nodes if node.output in outputs]
+
+
 def _tasks(
-    graph: Graph,
-    nodes: Sequence[Node],
-    backends: Sequence[str],
-    views: Views,
-    recipes: Mapping[str, Recipe],
+    graph: Graph, units: Sequence[Unit], views: Views, recipes: Mapping[str, Recipe]
 ) -> list[_Task]:
     """Launches to be, in an order in which they can run."""
-    producer = {node.output: i for i, node in enumerate(nodes)}
-    before = [sorted({producer[n] for n in node.inputs if n in producer}) for node in nodes]
-    labels = [
-        backend if backend in _SEGMENTED and node.output not in views.nodes else None
-        for node, backend in zip(nodes, backends, strict=True)
-    ]
+    producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
+    before = [sorted({producer[n] for n in unit.reads if n in producer}) for unit in units]
+    labels = [session_of(unit) if unit.outputs[0] not in views.nodes else "" for unit in units]
     copied: dict[str, list[int]] = {}
     for value, number in views.copies:
         copied.setdefault(value, []).append(number)
     readers: dict[str, set[int]] = {}
-    for i, node in enumerate(nodes):
-        for name in node.inputs:
+    for i, unit in enumerate(units):
+        for name in unit.reads:
             readers.setdefault(name, set()).add(i)
     tasks = []
-    for group in segments(before, labels):
+    for group in segments(before, [label or None for label in labels]):
         inside = set(group)
-        parts = [nodes[i] for i in group]
-        first = parts[0]
-        if first.output in views.nodes:
-            for number in copied.get(first.output, ()):
-                source = first.inputs[number]
+        first = units[group[0]]
+        if first.outputs[0] in views.nodes:
+            (node,) = first.parts
+            for number in copied.get(node.output, ()):
+                source = node.inputs[number]
                 operand = Operand(_type(graph, source), source in recipes)
-                name = views.copies[first.output, number]
+                name = views.copies[node.output, number]
                 body = Kernel((operand,), (), (0,))
-                tasks.append(_Task(name, "numpy", body, (source,), writes=(name,)))
+                tasks.append(_Task(name, _copier(first), body, (source,), writes=(name,)))
             continue
         outputs = tuple(
-            node.output
-            for node in parts
-            if node.output in graph.outputs or readers.get(node.output, set()) - inside
+            name
+            for i in group
+            for name in units[i].outputs
+            if name in graph.outputs or readers.get(name, set()) - inside
         )
+        parts = [node for i in group for node in units[i].parts]
         body, reads = _kernel(graph, parts, outputs, recipes)
-        tasks.append(_Task(outputs[0], backends[group[0]], body, reads, writes=outputs))
+        way = first.backend, first.algorithm
+        tasks.append(_Task(outputs[0], way[0], body, reads, writes=outputs, algorithm=way[1]))
     return tasks
+
+
+def _copier(unit: Unit) -> str:
+    """Who copies what has another place already."""
+    return GENERATED if unit.backend == GENERATED else "numpy"
 
 
 def _edges(nodes: Sequence[Node], tasks: Sequence[_Task], views: Views) -> list[tuple[int, int]]:

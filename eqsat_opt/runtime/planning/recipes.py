@@ -2,50 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph import Constant
+from eqsat_opt.ir.handles import Expression, Splat
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.plan.constants import Tensors, digest_of
-from eqsat_opt.runtime.plan.plan import Literal, Recipe, Stored
+from eqsat_opt.runtime.plan.plan import Computed, Literal, Recipe, Stored
 
-__all__ = ["recipe_of"]
+__all__ = ["Recipes"]
 
 _FEW = 64
 """Elements of a constant that a plan holds itself."""
 
 
-def recipe_of(name: str, constant: Constant, tensors: Tensors) -> Recipe:
-    """The recipe of a constant.
+class Recipes:
+    """Recipes by the names of constants, each after those that it needs.
 
     Args:
-        name: its name in the graph.
-        constant: of a static numeric type.
         tensors: that the model stores.
-
-    Raises:
-        PlanError: the model does not store it, and it has too many elements to be written down.
+        taken: names that mean something else.
     """
-    array = np.asarray(constant.load())
-    digest = digest_of(array)
-    if name in tensors:
-        stored = tensors[name]()
-        if digest_of(stored) == digest:
-            return Stored(name, digest)
-    if array.dtype.kind != "c" and array.size:
-        flat = array.reshape(-1)
-        if flat.tobytes() == np.full_like(flat, flat[0]).tobytes():
-            return Literal((_number(flat[0]),))
-        if array.size <= _FEW:
-            return Literal(tuple(_number(value) for value in flat))
-    elif not array.size:
+
+    def __init__(self, tensors: Tensors, taken: Mapping[str, object]) -> None:
+        self.made: dict[str, Recipe] = {}
+        self.types: dict[str, TensorType] = {}
+        self._tensors = tensors
+        self._taken = taken
+        self._names: dict[str, str] = {}  # by the digest of what was made for another one
+        self._digests: dict[str, str] = {}
+        self._count = 0
+
+    def add(self, name: str, constant: Constant) -> None:
+        """Make the recipe of a constant.
+
+        Args:
+            name: its name in the graph.
+            constant: of a static numeric type.
+
+        Raises:
+            PlanError: the model does not store it, nothing says how it is computed, and it has too
+                many elements to be written down.
+        """
+        recipe: Recipe | None = self._stored(name, constant)
+        if recipe is None and constant.type.static_size() <= _FEW:
+            recipe = _literal(constant)
+        recipe = recipe or self._computed(constant) or _literal(constant)
+        if recipe is None:
+            raise PlanError(
+                f"the constant {name!r}, {constant.type}, is not stored in the model; write the "
+                "model as a file first, and plan from that"
+            )
+        self.made[name], self.types[name] = recipe, constant.type
+
+    def _stored(self, name: str, constant: Constant) -> Stored | None:
+        """A tensor of the model, by the name of the constant or of what it came from."""
+        if isinstance(constant.source, Expression | Splat):
+            names = [name] if name in self._tensors else []
+        else:
+            known = (name, str(getattr(constant.source, "name", name)))
+            names = [one for one in dict.fromkeys(known) if one in self._tensors]
+        if not names:
+            return None
+        digest = digest_of(np.asarray(constant.load()))
+        return next((Stored(one, digest) for one in names if self._digest(one) == digest), None)
+
+    def _digest(self, name: str) -> str:
+        if name not in self._digests:
+            self._digests[name] = digest_of(self._tensors[name]())
+        return self._digests[name]
+
+    def _computed(self, constant: Constant) -> Computed | None:
+        source = constant.source
+        if not isinstance(source, Expression):
+            return None
+        count = len(source.operands)
+        body = Kernel(
+            tuple(Operand(one.type, const=True) for one in source.operands),
+            (Step(source.op, source.attrs, tuple(range(count))),),
+            (count,),
+        )
+        if body.types[count] != constant.type:
+            return None
+        try:
+            return Computed(body, tuple(map(self._operand, source.operands)))
+        except PlanError:
+            return None
+
+    def _operand(self, constant: Constant) -> str:
+        """The name of a constant that another one needs."""
+        if constant.digest not in self._names:
+            self._count += 1
+            name = f"constant {self._count}"
+            while name in self._taken:
+                name += "_"
+            self.add(name, constant)
+            self._names[constant.digest] = name
+        return self._names[constant.digest]
+
+
+def _literal(constant: Constant) -> Literal | None:
+    """A constant of one number, or of few."""
+    if isinstance(constant.source, Splat) and constant.type.static_size():
+        flat = np.asarray(constant.source.value).reshape(-1)
+    else:
+        flat = np.asarray(constant.load()).reshape(-1)
+    if flat.dtype.kind == "c":
+        return None
+    if not flat.size:
         return Literal((0,))
-    type_ = TensorType(constant.type.dtype, array.shape)
-    raise PlanError(
-        f"the constant {name!r}, {type_}, is not stored in the model; write the model as a file "
-        "first, and plan from that"
-    )
+    if flat.tobytes() == np.full_like(flat, flat[0]).tobytes():
+        return Literal((_number(flat[0]),))
+    return Literal(tuple(map(_number, flat))) if flat.size <= _FEW else None
 
 
 def _number(value: np.generic) -> bool | int | float:

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
@@ -23,13 +23,15 @@ from eqsat_opt.errors import EqsatError, RuntimeFailed, printable
 from eqsat_opt.files import Scratch, write_whole
 from eqsat_opt.paths import cache_folder
 from eqsat_opt.runtime.backends.generated.kernel import Kernel
-from eqsat_opt.runtime.backends.generated.source import source
+from eqsat_opt.runtime.backends.generated.source import plan_source, source
+from eqsat_opt.runtime.processor import device_fingerprint
 
-__all__ = ["compiled", "compiler_missing"]
+__all__ = ["compiled", "compiled_for_plans", "compiler_missing", "instructions_here"]
 
 _COMPILERS = ("c++", "g++", "clang++")
 
 _HEADERS = (
+    Path(__file__).parent / "src" / "calls.h",
     Path(__file__).parent / "src" / "functions.h",
     Path(__file__).parent / "src" / "region.h",
     Path(__file__).parents[1] / "native" / "src" / "onnxruntime_abi.h",
@@ -98,12 +100,38 @@ def compiled(kernels: Sequence[Kernel], instructions: str, limit_s: float = _LIM
     Raises:
         RuntimeFailed: there is no compiler, it failed, or there is no room.
     """
+    return _compiled(source(_distinct(kernels)), instructions, limit_s)
+
+
+def compiled_for_plans(kernels: Iterable[Kernel]) -> str:
+    """The library of some kernels as plans call them, for this processor.
+
+    Raises:
+        RuntimeFailed: there is no compiler, it failed, or there is no room.
+    """
+    return _compiled(plan_source(_distinct(kernels)), instructions_here(), _LIMIT_S)
+
+
+def instructions_here() -> str:
+    """The widest instructions of this processor that kernels are compiled for; empty for none."""
+    isa = set(device_fingerprint().isa)
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= isa:
+        return "avx512"
+    if {"avx2", "fma"} <= isa:
+        return "avx2"
+    return "neon" if "asimd" in isa else ""
+
+
+def _distinct(kernels: Iterable[Kernel]) -> list[Kernel]:
     distinct = {kernel.name: kernel for kernel in kernels}
-    text = source([distinct[name] for name in sorted(distinct)])
+    return [distinct[name] for name in sorted(distinct)]
+
+
+def _compiled(text: str, instructions: str, limit_s: float) -> str:
     if why := compiler_missing():
         raise RuntimeFailed(why)
     command = _command()
-    flags = (*_FLAGS, *_INSTRUCTIONS[instructions])
+    flags = (*_FLAGS, *_INSTRUCTIONS.get(instructions, ()))
     parts = [text, *(path.read_text("utf-8") for path in _HEADERS), *flags]
     parts += [*command, _version(command)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

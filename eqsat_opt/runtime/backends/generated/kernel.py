@@ -194,8 +194,11 @@ class Kernel:
             ) from e
         return kernel
 
-    def check(self) -> None:
+    def check(self, elements: Sequence[int] | None = None) -> None:
         """Whether all that it says can be done.
+
+        Args:
+            elements: of each output that are written; all of them by default.
 
         Raises:
             ValueError: it cannot.
@@ -224,7 +227,7 @@ class Kernel:
         for nest in self.nests:
             for access, _ in nest.stores:
                 written[access.buffer] += math.prod(nest.extents)
-        _demand(written == sizes[1])
+        _demand(written == list(sizes[1] if elements is None else elements))
 
 
 def _demand(holds: bool) -> None:

@@ -56,7 +56,7 @@ from eqsat_opt.runtime.backends.generated.kernel import (
     Step,
 )
 
-__all__ = ["Unfit", "lowered"]
+__all__ = ["Unfit", "fits", "lowered"]
 
 _MOST_STEPS = 2_000
 _MOST_PIECES = 200
@@ -82,8 +82,26 @@ class _Halve(Exception):
         self.variable, self.inner = variable, inner
 
 
+def fits(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> bool:
+    """Whether some nodes have a kernel: of float32 and literal sizes, none empty."""
+    for name in {name for node in nodes for name in (*node.inputs, *node.outputs)}:
+        type_ = graph.tensor_type(name)
+        if type_ is None or type_.dtype != "float32" or not type_.is_static:
+            return False
+        if not type_.static_size():
+            return False
+    try:
+        lowered(graph, nodes, outputs)
+    except Unfit:
+        return False
+    return True
+
+
 def lowered(
-    graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]
+    graph: Graph,
+    nodes: Sequence[Node],
+    outputs: Sequence[str],
+    strides: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[Kernel, tuple[str, ...], tuple[int, ...]]:
     """The kernel of some nodes, the values that it reads, in order, and where in them it begins.
 
@@ -93,11 +111,13 @@ def lowered(
         graph: typed, all shapes of the region literal.
         nodes: of the region, in order; all of float32.
         outputs: values that they define.
+        strides: by axis, in elements, of values that are read or written and have gaps, or another
+            order of axes. The kernel knows such a value as a vector of all elements up to its last.
 
     Raises:
         Unfit: there is none.
     """
-    return _Lowering(graph, nodes, outputs).run()
+    return _Lowering(graph, nodes, outputs, strides or {}).run()
 
 
 @dataclass
@@ -225,8 +245,15 @@ def _variable(k: int) -> Atom:
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: Sequence[Node],
+        outputs: Sequence[str],
+        strides: Mapping[str, Sequence[int]],
+    ) -> None:
         self.graph = graph
+        self.strides = strides
         self.outputs = outputs
         self.numbers: dict[str, float] = {}
         self.tensors = {node.output: self._indexed(node) for node in nodes}
@@ -281,7 +308,7 @@ class _Lowering:
                     pieces.append(piece.halved(halve.variable, halve.inner))
                     continue
                 nests[piece.extents] = nest
-                nest.stores.append((self._access(nest, number, shape, piece.index), register))
+                nest.stores.append((self._access(nest, number, name, piece.index), register))
         made = [_collapsed(_live(nest)) for nest in nests.values()]
         loads = [step.access for nest in made for step in nest.steps if step.access is not None]
         begins = [
@@ -289,17 +316,30 @@ class _Lowering:
             for i in range(len(self.leaves))
         ]
         kernel = Kernel(
-            tuple(self._shape(name) for name in self.leaves),
-            tuple(self._shape(name) for name in self.outputs),
+            tuple(self._extents(name) for name in self.leaves),
+            tuple(self._extents(name) for name in self.outputs),
             tuple(_moved(nest, begins) for nest in made),
         )
-        kernel.check()
+        try:
+            kernel.check([math.prod(self._shape(name)) for name in self.outputs])
+        except ValueError as error:
+            raise Unfit("it is too large for a kernel") from error
         return kernel, tuple(self.leaves), tuple(begins)
 
-    def _access(self, nest: _Building, buffer: int, shape: Sequence[int], index: Index) -> Access:
-        place, step = poly(0), 1
-        for position, extent in zip(reversed(index), reversed(shape), strict=True):
-            place, step = place + position * step, step * extent
+    def _extents(self, name: str) -> tuple[int, ...]:
+        """The shape of a value, or that of the memory from its first to its last element."""
+        shape = self._shape(name)
+        if name not in self.strides:
+            return shape
+        steps = zip(shape, self.strides[name], strict=True)
+        return (1 + sum((extent - 1) * stride for extent, stride in steps),)
+
+    def _access(self, nest: _Building, buffer: int, name: str, index: Index) -> Access:
+        shape = self._shape(name)
+        dense = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        place = poly(0)
+        for position, stride in zip(index, self.strides.get(name, dense), strict=True):
+            place = place + position * stride
         place = nest.linear(place)
         found = {m[0] if m else None: c for m, c in place.terms}
         if any(len(m) > 1 for m, _ in place.terms) or any(c < 0 for c in found.values()):
@@ -322,7 +362,7 @@ class _Lowering:
         if constant is not None and constant.type.static_size() == 1:
             return _number(nest, float(np.asarray(constant.load()).reshape(())))
         buffer = self.leaves.setdefault(name, len(self.leaves))
-        access = self._access(nest, buffer, self._shape(name), index)
+        access = self._access(nest, buffer, name, index)
         return nest.register(Step(LOAD, access=access))
 
     def _scalar(self, nest: _Building, term: Scalar) -> int:

@@ -13,7 +13,7 @@ only regions read are gone in the end.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat_opt.ir.graph import Graph, Node
@@ -52,6 +52,7 @@ class Region:
         begins: where in each input it begins, in elements.
         outputs: values that it defines, in its order.
         kernel: what it computes.
+        views: names of the nodes that it reads through.
     """
 
     nodes: tuple[str, ...]
@@ -59,6 +60,7 @@ class Region:
     begins: tuple[int, ...]
     outputs: tuple[str, ...]
     kernel: Kernel
+    views: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,18 +82,24 @@ class _Source:
     kind: str
 
 
-def regions(graph: Graph) -> Iterator[Region]:
+def regions(
+    graph: Graph, *, allowed: Container[str] | None = None, fewest: int = _FEWEST
+) -> Iterator[Region]:
     """The regions of a graph, disjoint.
 
     Args:
-        graph: as :func:`~eqsat_opt.runtime.backends.generated.typed.typed_graph` gives it.
+        graph: as :func:`~eqsat_opt.runtime.backends.generated.typed.typed_graph` gives it; without
+            a model, all its values may be read.
+        allowed: names of the nodes that may be computed; all by default.
+        fewest: nodes of a region.
     """
-    return _Finder(graph).found()
+    return _Finder(graph, allowed).found(fewest)
 
 
 class _Finder:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, allowed: Container[str] | None) -> None:
         self.graph = graph
+        self.allowed = allowed
         self.sources = tuple(self._sources())
         self.producer = {name: source for source in self.sources for name in source.outputs}
         self.readers: dict[str, list[_Source]] = defaultdict(list)
@@ -99,9 +107,9 @@ class _Finder:
             for name in source.reads:
                 self.readers[name].append(source)
 
-    def found(self) -> Iterator[Region]:
+    def found(self, fewest: int) -> Iterator[Region]:
         for group in self._connected(self._levels()):
-            if len(group) >= _FEWEST:
+            if len(group) >= fewest:
                 try:
                     yield self._region(group)
                 except Unfit:
@@ -112,7 +120,8 @@ class _Finder:
         outputs = tuple(
             name for source in group for name in source.outputs if self._is_needed(name, names)
         )
-        wanted = {id(part) for source in (*group, *self._views(group)) for part in source.parts}
+        views = self._views(group)
+        wanted = {id(part) for source in (*group, *views) for part in source.parts}
         nodes = [node for node in self.graph.nodes if id(node) in wanted]
         kernel, inputs, begins = lowered(self.graph, nodes, outputs)
         if not inputs or any(not self._is_of_model(name) for name in inputs):
@@ -125,12 +134,20 @@ class _Finder:
         if kernel.work > _REPEATED * once:
             raise Unfit("too much would be computed again and again")
         return Region(
-            tuple(source.name for source in group), inputs, begins, outputs, kernel=kernel
+            tuple(source.name for source in group),
+            inputs,
+            begins,
+            outputs,
+            kernel=kernel,
+            views=tuple(source.name for source in views),
         )
 
     def _is_of_model(self, name: str) -> bool:
         """Whether onnxruntime has it: the import makes constants of its own."""
-        return name not in self.graph.constants or name in self.graph.model.graph.initializers
+        if name not in self.graph.constants:
+            return True
+        model = self.graph.model
+        return model is None or name in model.graph.initializers
 
     def _size(self, name: str) -> int:
         type_ = self.graph.tensor_type(name)
@@ -146,7 +163,8 @@ class _Finder:
             made = {output for part in parts for output in part.outputs if output}
             reads = dict.fromkeys(r for part in parts for r in part.reads if r not in made)
             kind = "other"
-            if all(map(self._is_float, (*made, *reads))):
+            is_allowed = self.allowed is None or name in self.allowed
+            if is_allowed and all(map(self._is_float, (*made, *reads))):
                 if all(part.op in _VIEWS for part in parts):
                     kind = "view"
                 elif all(part.op in _COMPUTED for part in parts):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from eqsat_opt.runtime.backends.generated.kernel import LOAD, NUMBER, Access, Kernel, Nest, Step
 
-__all__ = ["DOMAIN", "source"]
+__all__ = ["DOMAIN", "plan_source", "source"]
 
 DOMAIN = "eqsat_opt.regions"
 """Of the operators that the source defines."""
@@ -45,6 +45,31 @@ def source(kernels: Sequence[Kernel]) -> str:
         f"                             {len(kernels)});",
         "}",
     ]
+    return "\n".join(lines) + "\n"
+
+
+def plan_source(kernels: Sequence[Kernel]) -> str:
+    """A translation unit in which each kernel is a function of its name on a list of pointers.
+
+    The pointers are those to inputs and then to outputs.
+
+    Args:
+        kernels: distinct, each as :meth:`Kernel.check` demands.
+    """
+    lines = ['#include "functions.h"', '#include "calls.h"', "", "namespace eqsat {"]
+    lines += ["namespace {", ""]
+    for i, kernel in enumerate(kernels):
+        for k, nest in enumerate(kernel.nests):
+            lines += _nest(f"nest{i}_{k}", nest)
+    lines += ["", "}  // namespace", "}  // namespace eqsat", ""]
+    for i, kernel in enumerate(kernels):
+        n_inputs = len(kernel.inputs)
+        lines += [f"EQSAT_CALL int {kernel.name}(void* data) {{"]
+        lines += ["  const float* const* in = static_cast<const float* const*>(data);"]
+        lines += [f"  float* const* out = static_cast<float* const*>(data) + {n_inputs};"]
+        for k, nest in enumerate(kernel.nests):
+            lines += [f"  eqsat::nest{i}_{k}(in, out, 0, {_outer(nest)});"]
+        lines += ["  return 0;", "}"]
     return "\n".join(lines) + "\n"
 
 

@@ -9,9 +9,12 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.ort.session import OrtOptions
+
+if TYPE_CHECKING:
+    from eqsat_opt.runtime.backends.ort.session import OrtOptions
 
 __all__ = ["instructions", "library_digest", "library_path", "missing", "with_kernels"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,9 @@ class NumpyLauncher:
     def version(self) -> str:
         """Of NumPy."""
         return f"numpy {np.__version__}"
+
+    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
+        """Nothing."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
         """None: NumPy allocates what it needs."""

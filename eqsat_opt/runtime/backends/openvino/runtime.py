@@ -155,6 +155,28 @@ class OpenVinoSession:
         """
         return self._bound(self._compiled.create_infer_request(), feeds)
 
+    def bind_all(self, feeds: Feeds, results: Sequence[Any]) -> Callable[[], None]:
+        """Fix the inputs and where outputs are written: dense arrays that are written to as well.
+
+        Raises:
+            RuntimeFailed: an input is missing or does not fit, or an output does not.
+        """
+        request = self._compiled.create_infer_request()
+        run = self._bound(request, feeds)
+        tensors = []
+        try:
+            for number, array in enumerate(results):
+                tensor = self._tensor(array, shared_memory=True)
+                request.set_output_tensor(number, tensor)
+                tensors.append((array, tensor))
+        except Exception as error:
+            raise _failure("OpenVINO cannot write the outputs", error) from error
+
+        def call(_keep: object = tensors) -> None:
+            run()
+
+        return call
+
     def _bound(self, request: Any, feeds: Feeds) -> Callable[[], None]:
         values = []
         for value in self._inputs:

@@ -6,7 +6,7 @@ and unpacked from it afterwards; onnxruntime reads and writes dense tensors only
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -29,13 +29,20 @@ _OPTIONS = OrtOptions(threads=1, spinning=False)
 
 
 class OrtLauncher:
-    """Sessions on one thread; idle threads of several sessions would take each other's cores."""
+    """Sessions on one thread, unless the algorithm says more.
+
+    Idle threads of several sessions would take each other's cores: they never spin, but where one
+    session is the whole plan, as `eqsat_opt.session` has it.
+    """
 
     name = "ort"
 
     def version(self) -> str:
         """Of onnxruntime."""
         return f"onnxruntime {ort_version()}"
+
+    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
+        """Nothing."""
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
         """Room for a dense copy of each strided operand and result."""
@@ -53,16 +60,28 @@ class OrtLauncher:
             RuntimeFailed: onnxruntime refuses the body, its weights are too large for one session,
                 or the algorithm is unknown.
         """
-        if launch.algorithm != "default":
-            raise RuntimeFailed(
-                f"launch {launch.name!r}: ort has no algorithm {launch.algorithm!r}; it has "
-                "'default'"
-            )
+        options = _options(launch)
         _require_room(launch, bound)
         try:
-            return _Session(launch, bound)
+            return _Session(launch, bound, options)
         except EqsatError as error:
             raise RuntimeFailed(f"launch {launch.name!r}: {error}") from error
+
+
+_MOST_THREADS = 1024
+
+
+def _options(launch: Launch) -> OrtOptions:
+    """What the algorithm of a launch says: ``default``, or how many threads it uses."""
+    if launch.algorithm == "default":
+        return _OPTIONS
+    count, _, unit = launch.algorithm.partition(" ")
+    if unit != "threads" or not count.isdecimal() or not 1 <= int(count) <= _MOST_THREADS:
+        raise RuntimeFailed(
+            f"launch {launch.name!r}: ort has no algorithm {launch.algorithm!r}; it has 'default' "
+            "and '2 threads' and so on"
+        )
+    return OrtOptions(threads=int(count))  # the one session of its plan
 
 
 _MOST_BYTES = 2_000_000_000
@@ -101,7 +120,7 @@ class _Copy:
 class _Session:
     """A launch on its memory."""
 
-    def __init__(self, launch: Launch, bound: Bound) -> None:
+    def __init__(self, launch: Launch, bound: Bound, options: OrtOptions) -> None:
         self.name = launch.name
         graph = launch.body.to_graph()
         constants = {
@@ -113,7 +132,7 @@ class _Session:
         outputs = tuple(dict.fromkeys(graph.outputs))
         graph = replace(graph, constants=constants, outputs=outputs)
         model = model_proto(export_model(graph))
-        session = OrtSession(model.SerializeToString(), _OPTIONS)
+        session = OrtSession(model.SerializeToString(), options)
         self._native = session.native
         self._workspace, self._used = bound.workspace, 0
         self._before: list[_Copy] = []

@@ -1,0 +1,189 @@
+"""Plans of a result: made in several ways, compared with the original, priced, and raced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from eqsat_opt.contest.compare import Reference, differences
+from eqsat_opt.contest.designed import value_drafts
+from eqsat_opt.contest.entrants import ORIGINAL
+from eqsat_opt.contest.race import race
+from eqsat_opt.contest.race_result import RaceResult
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import CheckFailed, PlanError, RuntimeFailed
+from eqsat_opt.ir.sizes import Sizes
+from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
+from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.devices.host import HostDevice
+from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.inputs import input_specs, sizes_for, symbolic_sizes
+from eqsat_opt.runtime.plan.constants import make_constants
+from eqsat_opt.runtime.source import ModelSource, read_structure
+from eqsat_opt.select.planning import Draft, simulated_us
+
+__all__ = ["PORTABLE", "PlanContest", "PlanJob", "hold_plan_contest"]
+
+PORTABLE = "portable"
+"""The result as a model, in the race of plans."""
+
+_RACERS = 2
+"""Plans that race, the cheapest as simulated."""
+
+_RACE_S = 10.0
+
+_CHECK = 0.5
+"""Share of the time in which plans are built, compared and priced; the rest is for the race."""
+
+_DRAFTS = 0.1
+"""Share of the time left in which the original runs on further inputs."""
+
+_PROFILE = "xeon"
+"""Whose event costs order streams of the host."""
+
+
+@dataclass(frozen=True)
+class PlanJob:
+    """What is planned, and how plans are judged.
+
+    Attributes:
+        drafts: the plans.
+        weights: the model whose weights they name.
+        original: the model as it came.
+        portable: the result as a model; ``None`` where it is the original.
+        session: how models run here.
+        sizes: of symbolic dimensions, for which the plans are.
+        seeds: of random inputs, one at least.
+        numerics: class of differences that plans are allowed.
+        is_raced: whether a race decides; otherwise the simulated times do.
+        strict: whether a plan that computes something else is an error.
+        deadline: of everything.
+    """
+
+    drafts: tuple[Draft, ...]
+    weights: ModelLike
+    original: ModelSource
+    portable: ModelSource | None
+    session: OrtOptions
+    sizes: Sizes
+    seeds: tuple[int, ...]
+    numerics: str
+    is_raced: bool = True
+    strict: bool = False
+    deadline: Deadline = field(default_factory=Deadline.never)
+
+
+@dataclass(frozen=True)
+class PlanContest:
+    """What became of the plans.
+
+    Attributes:
+        draft: the best of them.
+        predicted_us: its simulated time, µs.
+        considered: name to simulated time, µs, of all that compute the same.
+        refused: those that do not run or compute something else, and why.
+        held: the race; ``None`` if there was none.
+    """
+
+    draft: Draft
+    predicted_us: float
+    considered: Mapping[str, float]
+    refused: Mapping[str, str]
+    held: RaceResult | None = None
+
+
+def hold_plan_contest(job: PlanJob) -> PlanContest:
+    """Build, compare, price and race plans.
+
+    Raises:
+        PlanError: none of them runs here and computes what the original does.
+        CheckFailed: one computes something else, and the job is strict.
+    """
+    tensors = stored_tensors(job.weights)
+    reference = _reference(job)
+    profile = load_profile(_PROFILE)
+    refused: dict[str, str] = {}
+    prices: dict[str, float] = {}
+    drafts = {draft.name: draft for draft in job.drafts}
+    deadline = job.deadline.share(_CHECK)
+    for name, draft in drafts.items():
+        if prices and deadline.expired:
+            refused[name] = "there was no time for it"
+            continue
+        try:
+            executable = _opened(draft, tensors)
+            if job.seeds and (why := _difference(job, reference, executable)):
+                if job.strict:
+                    raise CheckFailed(f"{name} computes something else: {why}; nothing is written")
+                refused[name] = why
+                continue
+            times = executable.launch_times_us(reference.feeds[0])
+            prices[name] = simulated_us(draft.plan, times, profile)
+        except RuntimeFailed as error:
+            refused[name] = str(error)
+    if not prices:
+        why = next(iter(refused.values()), "there is none")
+        raise PlanError(f"no plan of this model runs here: {why}")
+    ranked = sorted(prices, key=prices.__getitem__)
+    best = PlanContest(drafts[ranked[0]], prices[ranked[0]], prices, refused)
+    if not job.is_raced:
+        return best
+    entrants: dict[str, Callable[[], Any]] = {
+        ORIGINAL: partial(OrtSession, job.original, job.session)
+    }
+    if job.portable is not None:
+        entrants[PORTABLE] = partial(OrtSession, job.portable, job.session)
+    for name in ranked[:_RACERS]:
+        entrants[name] = partial(_opened, drafts[name], tensors)
+    left_s = job.deadline.left_s
+    held = race(
+        entrants,
+        ORIGINAL,
+        reference.feeds[0],
+        threads=job.session.threads,
+        seed=job.seeds[0] if job.seeds else 0,
+        time_limit_s=min(_RACE_S, max(0.7 * left_s, 0.1)),
+        extension_s=min(_RACE_S, max(0.2 * left_s, 0.0)),
+    )
+    ran = [name for name in ranked[:_RACERS] if not held.entries[name].note]
+    winner = min(ran or ranked[:1], key=lambda name: held.entries[name].ratio)
+    return replace(best, draft=drafts[winner], predicted_us=prices[winner], held=held)
+
+
+def _opened(draft: Draft, tensors: Mapping[str, Callable[[], Any]]) -> Executable:
+    plan = draft.plan
+    launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
+    try:
+        return Executable(plan, make_constants(plan, tensors), HostDevice(), launchers)
+    except PlanError as error:
+        raise RuntimeFailed(str(error)) from error
+
+
+def _reference(job: PlanJob) -> Reference:
+    """What the original computes on random inputs, and at the edges where plans are compared."""
+    of = partial(Reference.of, job.original, job.session, job.seeds or (0,), job.sizes.inputs)
+    if not job.seeds:
+        return of()
+    specs = input_specs(job.original)
+    sizes = symbolic_sizes(specs, sizes_for(specs, job.sizes.inputs))
+    graph = read_structure(job.original).graph
+    return of(
+        drafts=value_drafts(graph, specs, sizes, job.numerics),  # other sizes are for other plans
+        drafts_s=_DRAFTS * job.deadline.left_s,
+    )
+
+
+def _difference(job: PlanJob, reference: Reference, executable: Executable) -> str:
+    """How far a plan is from the original, in words; empty if it is within its class."""
+    found = differences(
+        reference,
+        job.original,
+        job.session,
+        job.numerics,
+        open_candidate=lambda *_: executable,
+    )
+    return next((f"output {one.name!r}: {one.why}" for one in found if one.why), "")

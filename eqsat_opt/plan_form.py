@@ -1,0 +1,200 @@
+"""The plan of a result: made after the portable result, for this machine or for another device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_contest
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import OptionError
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.onnx_export import model_proto
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.sizes import Sizes, size_sets
+from eqsat_opt.ir.stored_tensors import stored_tensors
+from eqsat_opt.optimising import AnyModel, Outcome, Progress, Stages, session_options
+from eqsat_opt.options import HOST, Options
+from eqsat_opt.paths import obstacle, same_file
+from eqsat_opt.report import Planned, Report
+from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
+from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.plan.files import write_plan
+from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.select.planning import drafts, planned_for, simulated_us
+
+__all__ = ["PLANNING", "PLAN_SHARE", "require_plan", "with_plan"]
+
+PLANNING = "plan"
+"""The stage of plans; what was to be written beside them is written before."""
+
+PLAN_SHARE = 0.7
+"""Share of the budget that comes before plans where one is made."""
+
+
+def require_plan(options: Options, *others: object) -> None:
+    """Check what is known to fail before any work is done.
+
+    Args:
+        options: what the user chose.
+        others: what else is read or written; paths are compared.
+
+    Raises:
+        OptionError: the file cannot be written or is another one, or a backend or device is
+            unknown.
+        PlanError: a package that a backend needs is missing.
+    """
+    if options.plan is None:
+        return
+    if options.plan == "-":
+        raise OptionError("a plan needs a file; give --plan (plan=) a name")
+    if why := obstacle(options.plan):
+        raise OptionError(why)
+    for other in others:
+        if isinstance(other, str | os.PathLike) and same_file(other, options.plan):
+            raise OptionError(
+                f"{options.plan} is another file of this run already; give the plan another name"
+            )
+    for name in options.backends:
+        if name not in launcher_names():
+            raise OptionError(
+                f"no backend {name!r} runs plans; there are {', '.join(launcher_names())}"
+            )
+        load_launcher(name)
+
+
+def with_plan(
+    report: Report,
+    outcome: Outcome,
+    given: AnyModel,
+    options: Options,
+    progress: Progress,
+    deadline: Deadline,
+) -> tuple[Report, Plan]:
+    """Plan a result and write the plan; the report tells of it.
+
+    Raises:
+        OptionError: a size is not given.
+        PlanError: the model cannot stand in a plan, no plan runs here, or it cannot be written.
+        CheckFailed: a plan computes something else, and the user is strict.
+    """
+    assert options.plan is not None
+    progress(PLANNING, "")
+    stages = Stages(progress)
+    sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
+    with stages(PLANNING):
+        if options.is_here:
+            plan, told = _for_host(outcome, given, options, sizes, deadline=deadline)
+        else:
+            plan, told = _for_device(outcome, given, options, sizes)
+    with stages("write"):
+        write_plan(options.plan, plan)
+    seconds = dict(report.stages_s)
+    for name, spent in stages.seconds.items():
+        seconds[name] = round(seconds.get(name, 0.0) + spent, 4)
+    return replace(report, planned=told, stages_s=seconds), plan
+
+
+def _for_host(
+    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes, deadline: Deadline
+) -> tuple[Plan, Planned]:
+    weights = _weights(outcome, given)
+    made = drafts(
+        _graphs(outcome),
+        stored_tensors(weights),
+        options.backends,
+        sizes=sizes.given,
+        threads=options.threads,
+    )
+    with Staging(outcome.loaded, given) as staging:
+        job = PlanJob(
+            drafts=tuple(made),
+            weights=weights,
+            original=staging.original,
+            portable=None if outcome.model is None else staging.of(outcome.model),
+            session=session_options(options),
+            sizes=sizes,
+            seeds=tuple(options.seed + i for i in range(options.check)),
+            numerics=options.numerics,
+            is_raced=options.race,
+            strict=options.strict,
+            deadline=deadline,
+        )
+        held = hold_plan_contest(job)
+    return held.draft.plan, _told(held, options)
+
+
+def _for_device(
+    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes
+) -> tuple[Plan, Planned]:
+    """Planned and not run; every price is a bound, for nothing was measured on the device."""
+    graphs = _graphs(outcome)
+    name, graph = next(iter(graphs.items()))
+    profile = load_profile(options.target)
+    plan = planned_for(
+        options.target, graph, stored_tensors(_weights(outcome, given)), sizes=sizes.given
+    )
+    times = profile.launch_times_us(plan.launches)
+    return plan, Planned(
+        output=str(options.plan),
+        target=options.target,
+        graph=name,
+        placement="kernel by kernel",
+        launches={"planned": len(plan.launches)},
+        predicted_us=simulated_us(plan, times, profile),
+        bounds=len(plan.launches),
+    )
+
+
+def _weights(outcome: Outcome, given: AnyModel) -> Any:
+    """What the recipes of constants name: the model as the user has it."""
+    if isinstance(given, str | os.PathLike):
+        return given
+    return model_proto(outcome.loaded)
+
+
+def _graphs(outcome: Outcome) -> Mapping[str, Graph]:
+    """The graph of the result first, and then the cheapest that was found, if it is another."""
+    graphs: dict[str, Graph] = {}
+    if outcome.graph is not None:
+        graphs["the result"] = outcome.graph
+    else:
+        graphs["the original"] = import_model(outcome.loaded)
+    best = None if outcome.proposal is None else outcome.proposal.best
+    if best is not None and outcome.graph is not None and best is not outcome.graph:
+        graphs["the cheapest graph"] = best
+    return graphs
+
+
+def _told(held: PlanContest, options: Options) -> Planned:
+    counts: dict[str, int] = {}
+    for launch in held.draft.plan.launches:
+        counts[launch.backend] = counts.get(launch.backend, 0) + 1
+    race = held.held
+    entries = {} if race is None else race.entries
+    own = entries.get(held.draft.name)
+    portable = entries.get(PORTABLE)
+    won = (
+        race is not None
+        and own is not None
+        and race.beats(held.draft.name, race.original)
+        and (portable is None or race.beats(held.draft.name, PORTABLE))
+    )
+    return Planned(
+        output=str(options.plan),
+        target=HOST,
+        graph=held.draft.graph,
+        placement=held.draft.placement,
+        launches=counts,
+        predicted_us=held.predicted_us,
+        measured_us=None if own is None else own.time_us,
+        won=won,
+        speedup=1.0 if own is None else 1 / own.ratio,
+        portable_speedup=1.0 if portable is None else 1 / portable.ratio,
+        considered=dict(held.considered),
+        refused=dict(held.refused),
+        race={} if race is None else race.to_json(),
+    )

@@ -1,0 +1,151 @@
+"""Launches of kernels that are generated for them: pointwise regions, on tensors of any strides.
+
+The kernels of a plan are compiled together, once, and kept in the user's cache folder. They are
+called by address, on memory of the plan.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.graph import Graph, attributes
+from eqsat_opt.ir.kernel import Kernel as Body
+from eqsat_opt.ir.kernel import Step
+from eqsat_opt.runtime.backends.generated.compiling import compiled_for_plans
+from eqsat_opt.runtime.backends.generated.kernel import Kernel
+from eqsat_opt.runtime.backends.generated.lowering import Unfit, fits, lowered
+from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.devices.calls import CALL_ALL, NativeCall
+from eqsat_opt.runtime.plan.places import Array
+from eqsat_opt.runtime.plan.plan import Buffer, Launch
+
+__all__ = ["GeneratedLauncher"]
+
+
+class GeneratedLauncher:
+    """Compiles bodies of elementwise operators and movements of float32."""
+
+    name = "generated"
+
+    def __init__(self) -> None:
+        self._made: dict[Kernel, ctypes.CDLL] = {}
+
+    def version(self) -> str:
+        """Of what generates: another one may round otherwise."""
+        return f"generated {_digest()}"
+
+    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
+        """Compile the kernels of all launches together.
+
+        Raises:
+            RuntimeFailed: no kernel can be generated of one, or none can be compiled here.
+        """
+        kernels = {_generated(one, _strides(one, buffers))[0] for one in launches}
+        new = kernels - self._made.keys()
+        if new:
+            library = ctypes.CDLL(compiled_for_plans(new))
+            self._made.update((kernel, library) for kernel in new)
+
+    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
+        """None: values between the operators are in registers."""
+        return 0
+
+    def build(self, launch: Launch, bound: Bound) -> NativeCall:
+        """The compiled kernel on this memory.
+
+        Raises:
+            RuntimeFailed: no kernel can be generated, or compiled here, or the algorithm is
+                unknown.
+        """
+        if launch.algorithm != "default":
+            raise RuntimeFailed(
+                f"launch {launch.name!r}: generated has no algorithm {launch.algorithm!r}; it has "
+                "'default'"
+            )
+        arrays = (*bound.reads, *bound.writes)
+        strides = tuple(map(_element_strides, arrays))
+        kernel, reads, begins = _generated(launch, strides)
+        if kernel not in self._made:
+            self._made[kernel] = ctypes.CDLL(compiled_for_plans([kernel]))
+        library = self._made[kernel]
+        addresses = [
+            bound.reads[number].ctypes.data + begin * bound.reads[number].itemsize
+            for number, begin in zip(reads, begins, strict=True)
+        ]
+        addresses += [array.ctypes.data for array in bound.writes]
+        data = (ctypes.c_void_p * len(addresses))(*addresses)
+        return NativeCall(
+            launch.name,
+            _address(library, kernel.name),
+            ctypes.addressof(data),
+            _address(library, CALL_ALL),
+            keep=(data, library, bound),
+        )
+
+
+def _strides(launch: Launch, buffers: Mapping[str, Buffer]) -> tuple[tuple[int, ...], ...]:
+    return tuple(buffers[name].strides for name in (*launch.reads, *launch.writes))
+
+
+def _element_strides(array: Array) -> tuple[int, ...]:
+    return tuple(stride // array.itemsize for stride in array.strides)
+
+
+def _generated(
+    launch: Launch, strides: tuple[tuple[int, ...], ...]
+) -> tuple[Kernel, tuple[int, ...], tuple[int, ...]]:
+    """The kernel of a launch, the operands that it reads, and where in each it begins.
+
+    Raises:
+        RuntimeFailed: there is none.
+    """
+    try:
+        return _lowered(launch.body, strides)
+    except Unfit as error:
+        raise RuntimeFailed(
+            f"no kernel can be generated for launch {launch.name!r}: {error}"
+        ) from error
+
+
+@cache
+def _lowered(
+    body: Body, strides: tuple[tuple[int, ...], ...]
+) -> tuple[Kernel, tuple[int, ...], tuple[int, ...]]:
+    graph = _graph_of(body)
+    if not fits(graph, graph.nodes, graph.outputs):
+        raise Unfit("it has operators or element types that none has, or no elements")
+    names = [f"x{i}" for i in range(len(body.operands))]
+    of = dict(zip((*names, *graph.outputs), strides, strict=True))
+    kernel, reads, begins = lowered(graph, graph.nodes, graph.outputs, of)
+    return kernel, tuple(names.index(name) for name in reads), begins
+
+
+def _graph_of(body: Body) -> Graph:
+    """The body as a graph in which each output is a value of its own, and all operands are read."""
+    if not body.steps:  # a copy: the transposition that leaves all axes where they are
+        axes = tuple(range(body.operands[0].type.rank))
+        body = replace(body, steps=(Step("Transpose", attributes(perm=axes), (0,)),), outputs=(1,))
+    graph = body.to_graph()
+    if len(set(graph.outputs)) < len(graph.outputs) or set(graph.outputs) & set(graph.inputs):
+        raise Unfit("it gives one value several times")
+    names = tuple(f"x{i}" for i in range(len(body.operands)))
+    return replace(graph, inputs=names, constants={})
+
+
+@cache
+def _digest() -> str:
+    folder = Path(__file__).parent
+    files = sorted((*folder.glob("*.py"), *folder.glob("src/*.h")))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    found = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert found is not None
+    return found

@@ -1,0 +1,103 @@
+"""Launches in OpenVINO: a compiled model for each, whose tensors lie in memory of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.errors import EqsatError, PlanError, RuntimeFailed
+from eqsat_opt.ir.graph import Constant
+from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime, OpenVinoSession
+from eqsat_opt.runtime.plan.places import Array
+from eqsat_opt.runtime.plan.plan import Buffer, Launch
+
+__all__ = ["OpenVinoLauncher"]
+
+
+class OpenVinoLauncher:
+    """Compiles bodies, one thread each.
+
+    Raises:
+        PlanError: the package is missing.
+    """
+
+    name = "openvino"
+
+    def __init__(self) -> None:
+        if why := OpenVinoRuntime().missing():
+            raise PlanError(why)
+
+    def version(self) -> str:
+        """Of the package."""
+        return f"openvino {OpenVinoRuntime().facts()['openvino']}"
+
+    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
+        """Nothing."""
+
+    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
+        """None: what has gaps is copied to memory of the launch."""
+        return 0
+
+    def build(self, launch: Launch, bound: Bound) -> _Compiled:
+        """The compiled body on this memory.
+
+        Raises:
+            RuntimeFailed: OpenVINO is missing or refuses the body, or the algorithm is unknown.
+        """
+        if launch.algorithm != "default":
+            raise RuntimeFailed(
+                f"launch {launch.name!r}: openvino has no algorithm {launch.algorithm!r}; it has "
+                "'default'"
+            )
+        try:
+            return _Compiled(launch, bound)
+        except EqsatError as error:
+            raise RuntimeFailed(f"launch {launch.name!r}: {error}") from error
+
+
+class _Compiled:
+    """A launch on its memory."""
+
+    def __init__(self, launch: Launch, bound: Bound) -> None:
+        self.name = launch.name
+        names = [f"x{number}" for number in range(len(launch.body.operands))]
+        graph = launch.body.to_graph()
+        constants = {
+            name: Constant(constant.type, f"{launch.name} {name}", partial(np.asarray, value))
+            for name, value in zip(names, bound.reads, strict=True)
+            if (constant := graph.constants.get(name)) is not None
+        }
+        outputs = tuple(dict.fromkeys(graph.outputs))
+        model = model_proto(export_model(replace(graph, constants=constants, outputs=outputs)))
+        session: OpenVinoSession = OpenVinoRuntime().open(model, 1, {})
+        self._before: list[tuple[Array, Array]] = []
+        self._after: list[tuple[Array, Array]] = []
+        feeds: dict[str, Any] = {}
+        for name, array in zip(names, bound.reads, strict=True):
+            if name not in constants:
+                feeds[name] = _dense(array)
+                if feeds[name] is not array:
+                    self._before.append((feeds[name], array))
+        results: dict[str, Array] = {}
+        for name, array in zip(graph.outputs, bound.writes, strict=True):
+            known = results.setdefault(name, _dense(array))
+            if known is not array:
+                self._after.append((array, known))
+        self._run = session.bind_all(feeds, [results[name] for name in outputs])
+
+    def __call__(self) -> None:
+        for target, source in self._before:
+            np.copyto(target, source)
+        self._run()
+        for target, source in self._after:
+            np.copyto(target, source)
+
+
+def _dense(array: Array) -> Array:
+    return array if array.flags.c_contiguous else np.empty(array.shape, array.dtype)

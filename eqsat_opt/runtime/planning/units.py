@@ -1,0 +1,145 @@
+"""The least that a plan launches: nodes, and regions that one generated kernel computes.
+
+A region is maximal, as for models; see `eqsat_opt.runtime.backends.generated.regions`. What only
+regions read through (slices, transpositions) is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.runtime.backends.generated.lowering import fits
+from eqsat_opt.runtime.backends.generated.regions import regions
+from eqsat_opt.runtime.backends.native.launcher import can_run
+
+__all__ = ["GENERATED", "NATIVE", "SESSION", "Unit", "find_units", "is_native", "session_of"]
+
+GENERATED, NATIVE = "generated", "native"
+
+SESSION = "session"
+"""What a session of onnxruntime can hold."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is launched together whatever else is.
+
+    Attributes:
+        parts: nodes, in order.
+        outputs: values that others read.
+        backend, algorithm: who runs it, and how.
+    """
+
+    parts: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    backend: str
+    algorithm: str
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """Values from outside."""
+        made = {node.output for node in self.parts}
+        return tuple(dict.fromkeys(n for p in self.parts for n in p.inputs if n not in made))
+
+
+def session_of(unit: Unit) -> str:
+    """What units have in common that may run together; empty for one that runs alone."""
+    return {"ort": SESSION, "openvino": "openvino"}.get(unit.backend, "")
+
+
+def find_units(
+    graph: Graph,
+    nodes: Sequence[Node],
+    backends: Sequence[str],
+    algorithms: Sequence[str],
+    constants: Container[str] = (),
+) -> list[Unit]:
+    """The units of a graph that some output needs, each after those that it reads.
+
+    Args:
+        graph: of literal sizes.
+        nodes: those that are not constant, in order.
+        backends: by node.
+        algorithms: by node.
+        constants: values that are known when the plan is loaded.
+    """
+    by_output = {node.output: i for i, node in enumerate(nodes)}
+    in_region: set[int] = set()
+    units: list[tuple[int, Unit]] = []  # with the number of the last node
+    if GENERATED in backends:
+        for parts, views, outputs in _regions(graph, nodes, backends):
+            chosen = sorted(by_output[name] for name in {*parts, *views})
+            in_region.update(by_output[name] for name in parts)
+            unit = Unit(tuple(nodes[i] for i in chosen), outputs, GENERATED, "default")
+            units.append((chosen[-1], unit))
+    for i, node in enumerate(nodes):
+        if i not in in_region:
+            backend, algorithm = backends[i], algorithms[i]
+            if not _is_able(graph, node, backend, constants):
+                backend, algorithm = "numpy", "default"
+            units.append((i, Unit((node,), (node.output,), backend, algorithm)))
+    return _needed([unit for _, unit in sorted(units, key=lambda one: one[0])], graph.outputs)
+
+
+def _regions(
+    graph: Graph, nodes: Sequence[Node], backends: Sequence[str]
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
+    """Nodes of regions, those that they read through, and what others read of them."""
+    made = {node.output for node in nodes}
+    leaves = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
+    # A node is known by its output; weights are read like all else.
+    named = tuple(replace(node, name="", sources=(node.output,)) for node in nodes)
+    bare = replace(
+        graph, inputs=tuple(leaves), nodes=named, constants={}, parameters=frozenset(), model=None
+    )
+    allowed = {n.output for n, backend in zip(nodes, backends, strict=True) if backend == GENERATED}
+    for region in regions(bare, allowed=allowed, fewest=1):
+        yield region.nodes, region.views, region.outputs
+
+
+def _is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) -> bool:
+    """Whether a backend of few operators has a kernel for a node."""
+    if backend == GENERATED:
+        return fits(graph, (node,), (node.output,))
+    return backend != NATIVE or is_native(graph, node, constants)
+
+
+def is_native(graph: Graph, node: Node, constants: Container[str]) -> bool:
+    """Whether one of our own kernels computes a node."""
+    types = [graph.tensor_type(name) for name in node.inputs]
+    if None in types:
+        return False
+    operands = tuple(
+        Operand(type_, name in constants)
+        for name, type_ in zip(node.inputs, types, strict=True)
+        if type_ is not None
+    )
+    count = len(operands)
+    return can_run(Kernel(operands, (Step(node.op, node.attrs, tuple(range(count))),), (count,)))
+
+
+def _needed(units: Sequence[Unit], outputs: Sequence[str]) -> list[Unit]:
+    """The units that outputs need, in an order in which they can run."""
+    producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
+    above = [[producer[n] for n in unit.reads if n in producer] for unit in units]
+    needed: set[int] = set()
+    stack = [producer[name] for name in outputs if name in producer]
+    while stack:
+        if (i := stack.pop()) not in needed:
+            needed.add(i)
+            stack += above[i]
+    done: dict[int, Unit] = {}
+    for start in sorted(needed):
+        stack = [start]
+        while stack:
+            i = stack[-1]
+            missing = [one for one in above[i] if one not in done]
+            if i in done or not missing:
+                done.setdefault(stack.pop(), units[i])
+            else:
+                stack += missing
+    return list(done.values())

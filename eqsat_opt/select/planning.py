@@ -1,0 +1,169 @@
+"""From a choice to plans: who may run which node, lowered and priced as whole plans.
+
+What the sum of an extraction cannot say (calls that a segment shares, layouts that a cut destroys,
+launches that become one call) is settled here: a graph is lowered in several placements, and each
+is priced by simulating it on the times of its launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.plan.constants import Tensors
+from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
+from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.runtime.planning.units import is_native
+
+__all__ = ["SESSION", "Draft", "Placement", "drafts", "placements", "planned_for", "simulated_us"]
+
+SESSION = "one session"
+"""The placement of a whole graph in one session of onnxruntime."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Who runs each node.
+
+    Attributes:
+        name: for people.
+        backend_of: by node.
+        algorithm: of those that a session runs.
+    """
+
+    name: str
+    backend_of: Callable[[Node], str]
+    algorithm: str = "default"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan that may be chosen.
+
+    Attributes:
+        graph: name of the graph that it computes.
+        placement: name of the placement.
+        plan: itself.
+    """
+
+    graph: str
+    placement: str
+    plan: Plan
+
+    @property
+    def name(self) -> str:
+        """Of the plan in a race."""
+        return f"plan of {self.graph}, {self.placement}"
+
+
+def placements(graph: Graph, backends: Collection[str], threads: int = 1) -> Iterator[Placement]:
+    """Ways to share a graph among backends; the first is one session, where there is ``ort``.
+
+    Several runtimes that each have threads of their own fight for the cores, so with more threads
+    than one nothing is mixed.
+
+    Args:
+        graph: of what is planned.
+        backends: that may be used.
+        threads: of a session.
+    """
+    if "ort" in backends:
+        algorithm = "default" if threads == 1 else f"{threads} threads"
+        yield Placement(SESSION, lambda node: "ort", algorithm)
+        if threads > 1:
+            return
+    if "openvino" in backends:
+        yield Placement("openvino", lambda node: "openvino")
+    others = [name for name in ("ort", "numpy") if name in backends] or ["numpy"]
+    for rest in others:
+        for own in ("native", ""):
+            kinds = [name for name in ("generated", own) if name and name in backends]
+            if own in backends or not own:
+                chosen = tuple(kinds)
+                if chosen or rest != "ort":
+                    names = ", ".join((*chosen, rest))
+                    yield Placement(names, _sharing(graph, chosen, rest, backends))
+
+
+def _sharing(
+    graph: Graph, chosen: Collection[str], rest: str, backends: Collection[str]
+) -> Callable[[Node], str]:
+    """Own kernels where there are any, generated ones for elementwise operators and movements."""
+
+    def backend_of(node: Node) -> str:
+        if "native" in chosen and is_native(graph, node, graph.constants):
+            return "native"
+        kind = get_op(node.op).kind
+        is_float = all(
+            type_ is not None and type_.dtype == "float32"
+            for type_ in map(graph.tensor_type, (*node.inputs, node.output))
+        )
+        if "generated" in chosen and is_float and kind in ("pointwise", "movement"):
+            return "generated"
+        # NumPy has fast products and no fast convolutions.
+        is_slow = kind not in ("pointwise", "movement") and node.op != "MatMul"
+        return "ort" if rest == "numpy" and is_slow and "ort" in backends else rest
+
+    return backend_of
+
+
+def drafts(
+    graphs: Mapping[str, Graph],
+    tensors: Tensors,
+    backends: Collection[str],
+    *,
+    sizes: Mapping[str, int],
+    threads: int = 1,
+) -> Iterator[Draft]:
+    """All plans of some graphs, equal ones once.
+
+    Args:
+        graphs: by name.
+        tensors: that the model stores.
+        backends: that may be used.
+        sizes: of symbolic dimensions.
+        threads: of a session.
+
+    Raises:
+        OptionError: a size is not given.
+        PlanError: a graph cannot stand in a plan.
+    """
+    seen: list[Plan] = []
+    for name, graph in graphs.items():
+        for placement in placements(graph, backends, threads):
+            algorithm = placement.algorithm
+            plan = make_plan(
+                graph,
+                tensors,
+                placement.backend_of,
+                algorithm_of=lambda node, algorithm=algorithm: algorithm,  # type: ignore[misc]
+                sizes=sizes,
+            )
+            if plan not in seen:
+                seen.append(plan)
+                yield Draft(name, placement.name, plan)
+
+
+def planned_for(target: str, graph: Graph, tensors: Tensors, *, sizes: Mapping[str, int]) -> Plan:
+    """A plan for a device that is not here, kernel by kernel.
+
+    Args:
+        target: a device profile.
+        graph: of what is planned.
+        tensors: that the model stores.
+        sizes: of symbolic dimensions.
+
+    Raises:
+        OptionError: a size is not given, or there is no such device.
+        PlanError: the graph cannot stand in a plan.
+    """
+    return make_plan(graph, tensors, lambda node: "numpy", sizes=sizes, target=target)
+
+
+def simulated_us(plan: Plan, times_us: list[float], profile: DeviceProfile) -> float:
+    """When the last launch ends, µs, if each takes its time and streams run side by side."""
+    return makespan_us(schedule_of(plan), times_us, profile.event_us.value)

@@ -1,0 +1,384 @@
+"""Plans of results: mixed backends, checked and raced; and where running one needs little."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import eqsat_opt
+from benchmarks.plans import tensors_of
+from eqsat_opt import zoo
+from eqsat_opt.cli.app import run
+from eqsat_opt.contest import planned
+from eqsat_opt.errors import CheckFailed, OptionError, PlanError, RuntimeFailed
+from eqsat_opt.ir import import_model, load_model
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.plans import load_plan, read_plan
+from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
+from eqsat_opt.runtime.backends.launching import Bound, load_launcher
+from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.devices.calls import NativeCall, joined
+from eqsat_opt.runtime.devices.host import HostDevice
+from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.inputs import random_inputs
+from eqsat_opt.runtime.plan.constants import make_constants
+from eqsat_opt.runtime.plan.plan import Computed, Plan, Stored
+from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.select.planning import SESSION, placements
+from eqsat_opt.testing.graphs import GraphMaker, evaluate
+
+ALL = ("ort", "native", "numpy", "generated")
+needs_compiler = pytest.mark.skipif(bool(compiler_missing()), reason="no C++ compiler")
+needs_kernels = pytest.mark.skipif(bool(missing()), reason="no compiled kernels")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EQSAT_OPT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def values(plan: Plan, seed: int = 0) -> dict[str, Any]:
+    draw = np.random.default_rng(seed)
+    return {
+        port.name: draw.standard_normal(plan.buffer_of[port.buffer].dims).astype(np.float32)
+        for port in plan.inputs
+    }
+
+
+def checked(graph: Graph, backend_of: Callable[[Any], str]) -> Plan:
+    """The plan of a graph, run and compared."""
+    tensors = tensors_of(graph)
+    plan = make_plan(graph, tensors, backend_of)
+    feeds = values(plan)
+    launchers = {launch.backend: load_launcher(launch.backend) for launch in plan.launches}
+    runner = Executable(plan, make_constants(plan, tensors), HostDevice(), launchers)
+    wanted = evaluate(graph, {name: one.astype(np.float64) for name, one in feeds.items()})
+    for got, want in zip(runner.run(feeds), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+    return plan
+
+
+# ** launchers **
+
+
+@needs_compiler
+def test_a_region_is_one_generated_launch_and_reads_through_movements() -> None:
+    g = GraphMaker()
+    x, y = g.input("x", 3, 4), g.input("y", 4, 3)
+    turned = g("Transpose", y, perm=(1, 0))
+    total = g("Tanh", g("Add", x, turned))
+    part = g("Slice", total, axis=1, lo=1, hi=3)
+    plan = checked(g.graph(g("Sigmoid", part), total), lambda node: "generated")
+    (launch,) = plan.launches
+    assert launch.backend == "generated"
+    assert {step.op for step in launch.body.steps} == {
+        "Transpose", "Add", "Tanh", "Slice", "Sigmoid",
+    }  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_generated_kernels_write_into_parts_and_read_from_parts(axis: int) -> None:
+    """Rows, columns and the middle of a value that others write the rest of."""
+    g = GraphMaker()
+    x, y = g.input("x", 2, 3, 4), g.input("y", 2, 3, 4)
+    a, b = g("Exp", x), g("Neg", y)
+    joint = g("Concat", a, b, axis=axis)
+    low = g("Slice", joint, axis=axis, lo=1, hi=g.type(joint).static_shape()[axis])
+    ops = {"Concat": "numpy", "Slice": "numpy"}  # which become views
+    plan = checked(g.graph(g("Tanh", low)), lambda node: ops.get(node.op, "generated"))
+    assert [launch.backend for launch in plan.launches] == ["generated"] * 3
+    assert any(buffer.base and not buffer.is_dense for buffer in plan.buffers) or axis == 0
+
+
+@needs_compiler
+def test_what_no_kernel_can_be_generated_of_runs_in_numpy() -> None:
+    g = GraphMaker()
+    x = g.input("x", 2, 3)
+    plan = checked(g.graph(g("Softmax", x, axis=1)), lambda node: "generated")
+    assert [launch.backend for launch in plan.launches] == ["numpy"]
+
+
+@needs_compiler
+def test_empty_and_scalar_values() -> None:
+    g = GraphMaker()
+    x, empty = g.input("x"), g.input("e", 0, 3)
+    plan = checked(g.graph(g("Tanh", x), g("Tanh", empty)), lambda node: "generated")
+    assert sorted(launch.backend for launch in plan.launches) == ["generated", "numpy"]
+
+
+@needs_kernels
+def test_products_and_normalisations_by_own_kernels() -> None:
+    g = GraphMaker()
+    x = g.input("x", 2, 5, 16)
+    scale, shift = g.weight(16), g.weight(16)
+    normal = g("LayerNormalization", x, scale, shift, axis=2, epsilon=1e-5)
+    rms = g("RMSNormalization", x, scale, axis=2, epsilon=1e-5)
+    weight = g.weight(16, 24)
+    outputs = (g("MatMul", normal, weight), g("MatMul", rms, weight), normal)
+    plan = checked(g.graph(*outputs), lambda node: "native")
+    assert {launch.backend for launch in plan.launches} == {"native"}
+
+
+@needs_kernels
+def test_own_kernels_between_copies_of_what_has_gaps() -> None:
+    g = GraphMaker()
+    x = g.input("x", 3, 16)
+    part = g("Slice", x, axis=1, lo=4, hi=12)
+    outputs = (g("MatMul", part, g.weight(8, 4)), g("MatMul", part, g.weight(8, 6)))
+    joint = g("Concat", *outputs, axis=1)
+    plan = checked(g.graph(joint), lambda node: "native" if node.op == "MatMul" else "numpy")
+    assert [launch.backend for launch in plan.launches] == ["native", "native"]
+
+
+@pytest.mark.skipif(bool(OpenVinoRuntime().missing()), reason="no OpenVINO")
+def test_a_segment_in_openvino() -> None:
+    """Between others, so that it reads and writes what has gaps too."""
+    g = GraphMaker()
+    x = g.input("x", 1, 3, 6, 6)
+    part = g("Slice", x, axis=3, lo=1, hi=5)
+    value = g("Relu", g.conv(part, g.weight(4, 3, 1, 1)))
+    joint = g("Concat", value, g("Tanh", part), axis=1)
+    views = {"Slice": "numpy", "Concat": "numpy", "Tanh": "numpy"}
+    plan = checked(g.graph(joint), lambda node: views.get(node.op, "openvino"))
+    assert [launch.backend for launch in plan.launches].count("openvino") == 1
+
+
+def test_openvino_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqsat_opt.runtime.backends.openvino.runtime.find_spec", lambda _: None)
+    load_launcher.cache_clear()
+    with pytest.raises(PlanError, match=r"pip install 'eqsat-opt\[openvino\]'"):
+        load_launcher("openvino")
+
+
+@needs_kernels
+@needs_compiler
+def test_compiled_neighbours_are_one_call() -> None:
+    g = GraphMaker()
+    x = g.input("x", 2, 8)
+    y = g("Tanh", g("MatMul", g("Tanh", x), g.weight(8, 8)))
+    graph = g.graph(y)
+    plan = make_plan(
+        graph, tensors_of(graph), lambda node: "native" if node.op == "MatMul" else "generated"
+    )
+    launchers = {launch.backend: load_launcher(launch.backend) for launch in plan.launches}
+    runner = Executable(plan, make_constants(plan, tensors_of(graph)), HostDevice(), launchers)
+    assert len(plan.launches) == 3
+    assert len(runner._captured) == 1
+    assert all(isinstance(work, NativeCall) for work in runner._works)
+    feeds = values(plan)
+    (wanted,) = evaluate(graph, feeds)
+    np.testing.assert_allclose(runner.run(feeds)[0], wanted, rtol=1e-5, atol=1e-6)
+    assert len(runner.launch_times_us(feeds)) == 3
+    for work in runner._works:  # one by one they do the same
+        work()
+
+
+def test_a_chain_says_which_launch_failed() -> None:
+    calls: list[Any] = []
+    import ctypes
+
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda data: 1)
+    every = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(lambda data, n: n)
+    address, call_all = (ctypes.cast(one, ctypes.c_void_p).value for one in (function, every))
+    assert address is not None
+    assert call_all is not None
+    calls = [NativeCall(name, address, 0, call_all, (function, every)) for name in "ab"]
+    with pytest.raises(RuntimeFailed, match="launch 'a' failed"):
+        calls[0]()
+    (chain,) = joined(calls)
+    with pytest.raises(RuntimeFailed, match="launch 'b' failed"):
+        chain()
+
+
+@pytest.mark.parametrize("backend", ["native", "generated"])
+def test_bodies_that_own_kernels_cannot_run_are_refused(backend: str) -> None:
+    """A plan that somebody wrote by hand."""
+    g = GraphMaker()
+    graph = g.graph(g("Softmax", g.input("x", 2, 3), axis=1))
+    (launch,) = make_plan(graph, {}, lambda node: "numpy").launches
+    array = np.zeros((2, 3), np.float32)
+    bound = Bound((array,), (array.copy(),), np.empty(0, np.uint8))
+    with pytest.raises(RuntimeFailed, match=r"Softmax|no kernel can be"):
+        load_launcher(backend).build(launch, bound)
+
+
+# ** recipes **
+
+
+def test_constants_that_a_search_made_are_recipes() -> None:
+    """Of the weights of the model as it came."""
+    model = zoo.build("resnet50_bn", scale="tiny")
+    result = eqsat_opt.optimize(
+        model, report=True, effort="quick", threads=1, store="", plan=None, race=False, check=0
+    )
+    graph = result.proposal.best
+    tensors = {name: one.load for name, one in import_model(load_model(model)).constants.items()}
+    plan = make_plan(graph, tensors, lambda node: "ort")
+    kinds = {type(recipe) for recipe in plan.constants.values()}
+    assert kinds >= {Stored, Computed}
+    feeds = random_inputs(model, 0)
+    runner = Executable(
+        plan, make_constants(plan, tensors), HostDevice(), {"ort": load_launcher("ort")}
+    )
+    (want,) = OrtSession(model, OrtOptions(threads=1)).run(feeds)
+    (got,) = runner.run(feeds)
+    assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
+
+
+# ** placements **
+
+
+def test_nothing_is_mixed_with_several_threads() -> None:
+    g = GraphMaker()
+    graph = g.graph(g("Tanh", g.input("x", 2)))
+    (only,) = placements(graph, ALL, threads=2)
+    assert (only.name, only.algorithm) == (SESSION, "2 threads")
+    assert checked(graph, lambda node: "ort").launches[0].algorithm == "default"
+    plan = make_plan(graph, {}, only.backend_of, algorithm_of=lambda node: only.algorithm)
+    runner = Executable(plan, {}, HostDevice(), {"ort": load_launcher("ort")})
+    np.testing.assert_allclose(runner.run({"x": np.ones(2, "f4")})[0], np.tanh(1), rtol=1e-6)
+
+
+# ** optimize **
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(zoo.build("sru", scale="tiny"), "m.onnx")
+    return tmp_path
+
+
+FAST = ("--effort", "quick", "--threads", "1", "--store", "", "--quiet")
+
+
+@needs_compiler
+@needs_kernels
+def test_optimize_writes_a_plan_that_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--plan", "p.json", "--backends", ",".join(ALL), "--json", "r.json")
+    command = ["optimize", "m.onnx", "-o", "f.onnx", *given, *FAST, "--budget", "8"]
+    assert run(command) == 0
+    told = json.loads(Path("r.json").read_text())["planned"]
+    assert told["output"] == "p.json"
+    assert told["refused"] == {}
+    assert len(told["considered"]) >= 3
+    assert set(told["race"]["entries"]) >= {"original"}
+    assert told["predicted_us"] == min(told["considered"].values()) or told["measured_us"]
+    feeds = random_inputs("m.onnx", 1)
+    np.savez("x.npz", **feeds)
+    command = ["run", "p.json", "--model", "m.onnx", "--inputs", "x.npz", "--outputs", "y.npz"]
+    assert run([*command, "--check"]) == 0
+    session = OrtSession("m.onnx", OrtOptions(threads=1))
+    with np.load("y.npz") as found:
+        for name, want in zip(session.output_names, session.run(feeds), strict=True):
+            np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-5)
+    capsys.readouterr()
+
+
+def test_the_plan_of_a_result(here: Path) -> None:
+    chosen = {"threads": 1, "effort": "quick", "store": "", "race": False, "report": True}
+    result = eqsat_opt.optimize("m.onnx", plan="p.json", backends=("numpy",), **chosen)
+    assert result.plan == read_plan("p.json")
+    assert {launch.backend for launch in result.plan.launches} == {"numpy"}
+    assert result.report.planned.race == {}
+    assert "simulated; written to p.json" in result.report.planned.text
+    load_plan("p.json", "m.onnx").run(random_inputs("m.onnx", 0))
+
+
+def test_a_plan_for_a_device_is_not_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["optimize", "m.onnx", "--target", "h200", "--plan", "h.json", "--json", "r.json"]
+    assert run([*command, *FAST]) == 0
+    told = json.loads(Path("r.json").read_text())["planned"]
+    assert (told["target"], told["race"]) == ("h200", {})
+    assert told["bounds"] == sum(told["launches"].values()) > 0
+    assert read_plan("h.json").target == "h200"
+    np.savez("x.npz", **random_inputs("m.onnx", 0))
+    command = ["run", "h.json", "--model", "m.onnx", "--inputs", "x.npz", "--outputs", "y.npz"]
+    assert run(command) == 1
+    assert "for h200, which cannot run here" in capsys.readouterr().err
+
+
+def test_plans_that_compute_something_else_are_dropped(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planned, "_difference", lambda *_: "output 'h0': wrong")
+    chosen = {"threads": 1, "effort": "quick", "store": "", "plan": "p.json"}
+    with pytest.raises(PlanError, match="no plan of this model runs here: output 'h0': wrong"):
+        eqsat_opt.optimize("m.onnx", **chosen)
+    with pytest.raises(CheckFailed, match="computes something else"):
+        eqsat_opt.optimize("m.onnx", strict=True, **chosen)
+    assert not Path("p.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--plan", "p.json", "--backends", "ort,cray"], "no backend 'cray' runs plans"),
+        (["--plan", "p.json", "--target", "cray"], "unknown device 'cray'"),
+        (["--target", "h200"], "name a file with --plan"),
+        (["--plan", "-"], "a plan needs a file"),
+        (["--plan", "no/p.json"], "the folder no does not exist"),
+        (["--plan", "m.onnx"], "another file of this run"),
+        (["--backends", "ort,native"], "leave native out"),
+        (["--backends", "ort,generated"], "unknown backend 'generated'"),
+    ],
+)
+def test_bad_input_is_one_line(
+    here: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["optimize", "m.onnx", "-o", "f.onnx", *arguments, *FAST]) == 1
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert not Path("p.json").exists()
+
+
+def test_open_sizes_are_asked_for_before_the_search(here: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> n (float[N] x) => (float[N] y) { y = Tanh(x) }'
+    )
+    with pytest.raises(OptionError, match="give 'N' one with --input-shape N:SIZE"):
+        eqsat_opt.optimize(model, plan="p.json", effort="quick", store="")
+
+
+_BARE = """
+import sys
+for name in ("egglog", "ortools", "rustworkx", "platformdirs", "onnxruntime", "onnx", "onnx_ir"):
+    sys.modules[name] = None
+import numpy as np
+import eqsat_opt
+runner = eqsat_opt.load_plan("p.json", "m.onnx")
+with np.load("x.npz") as file:
+    outputs = runner.run(dict(file))
+print(sorted(runner.plan.versions), len(outputs))
+"""
+
+
+@needs_compiler
+@needs_kernels
+def test_running_needs_numpy_and_the_backends_of_the_plan(here: Path) -> None:
+    model = load_model("m.onnx")
+    graph = import_model(model)
+    tensors = {name: one.load for name, one in graph.constants.items()}
+    (own,) = (one for one in placements(graph, ("native", "generated")) if "native" in one.name)
+    plan = make_plan(graph, tensors, own.backend_of)
+    eqsat_opt.plans.write_plan("p.json", plan)
+    np.savez("x.npz", **random_inputs("m.onnx", 0))
+    done = subprocess.run(
+        [sys.executable, "-c", _BARE], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "'generated', 'native'" in done.stdout
