@@ -20,7 +20,13 @@ from eqsat_opt.contest.examination import Contest, Terms, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
 from eqsat_opt.contest.verdict import Verdict, unraced
-from eqsat_opt.cost.metrics import TIME, metric_name, with_ties_broken
+from eqsat_opt.cost.metrics import (
+    TIME,
+    metric_name,
+    peaks_capped,
+    require_priced,
+    with_ties_broken,
+)
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
@@ -109,9 +115,12 @@ def objective_of(options: Options) -> AnyObjective:
     """What a model is optimised for, under which limits; metrics as the columns are called.
 
     Raises:
-        OptionError: the objective or a limit is not in the grammar, or names an unknown metric.
+        OptionError: the objective or a limit is not in the grammar, or names a metric that is not
+            known, or has no prices here.
     """
-    return parse_objective(options.objective, options.limits, metric=metric_name)
+    parsed = parse_objective(options.objective, options.limits, metric=metric_name)
+    require_priced(parsed, (TIME,))
+    return peaks_capped(parsed)
 
 
 def _ties_broken(objective: AnyObjective) -> AnyObjective:

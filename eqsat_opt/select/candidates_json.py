@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.metrics import METRICS, TIME
+from eqsat_opt.cost.quotes import SOURCES, Quote
 from eqsat_opt.documents import Document, Entry
 from eqsat_opt.egraph import EClasses
 from eqsat_opt.egraph.eclasses_json import eclasses_from_json, eclasses_to_json
@@ -31,10 +32,11 @@ __all__ = [
 
 FORMAT = "eqsat-opt candidates 2"
 
-Offered = tuple[str, Implementation, Price]
+Offered = tuple[str, Implementation, Quote]
 """The name of a backend, how it runs a kernel, and for how much."""
 
 _MANY = 1 << 62
+_QUOTED = tuple(name for name, metric in METRICS.items() if metric.of_kernel is None)
 _FIELDS = (
     "class", "kind", "nodes", "reads", "operands", "steps", "outputs", "index", "writes",
     "fused_by", "offers",
@@ -107,12 +109,12 @@ def _steps_to_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
     ]
 
 
-def _offer_to_json(backend: str, how: Implementation, price: Price) -> dict[str, Any]:
+def _offer_to_json(backend: str, how: Implementation, price: Quote) -> dict[str, Any]:
     value: dict[str, Any] = {
         "backend": backend,
         "algorithm": how.algorithm,
-        "time_us": price.time_us,
-        "source": "measured" if price.measured else "bound",
+        **price.metrics,
+        "source": price.source,
     }
     if how.steps is not None:
         value["steps"] = _steps_to_json(how.steps)
@@ -206,18 +208,27 @@ def candidate_from_json(
 
 
 def _offered(entry: Entry, item: Candidate) -> Offered:
-    entry.require_fields("backend", "algorithm", "time_us", "source", "steps", "arithmetic")
-    time_us, source = entry.number("time_us"), entry.text("source")
-    if not (math.isfinite(time_us) and time_us >= 0):
-        raise StageError(f"{entry.where} is {time_us} µs; prices are finite and not negative")
-    if source not in ("measured", "bound"):
-        raise StageError(f"{entry.where} has the source {source!r}; it is measured or bound")
+    entry.require_fields("backend", "algorithm", *_QUOTED, "source", "steps", "arithmetic")
+    quote = _quote(entry)
     steps = _steps(entry, len(item.operands)) if "steps" in entry.value else None
     if steps is not None and len(steps) < len(item.outputs):
         raise StageError(f"{entry.where} has fewer steps than the candidate has outputs")
     arithmetic = entry.number("arithmetic") if "arithmetic" in entry.value else 1.0
     how = Implementation(entry.text("algorithm"), steps, arithmetic)
-    return entry.text("backend"), how, Price(time_us, source == "measured")
+    return entry.text("backend"), how, quote
+
+
+def _quote(entry: Entry) -> Quote:
+    metrics = {name: entry.number(name) for name in _QUOTED if name in entry.value or name == TIME}
+    for name, value in metrics.items():
+        if not (math.isfinite(value) and value >= 0):
+            unit = METRICS[name].unit
+            raise StageError(f"{entry.where} is {value} {unit}; prices are finite and not negative")
+    source = entry.text("source")
+    for known in SOURCES:
+        if source == known:
+            return Quote(metrics, known)
+    raise StageError(f"{entry.where} has the source {source!r}; it is one of {', '.join(SOURCES)}")
 
 
 def _steps(entry: Entry, n_operands: int) -> tuple[Step, ...]:
@@ -272,9 +283,9 @@ def _require_own_class(entry: Entry, item: Candidate, eclasses: EClasses) -> Non
         raise StageError(f"{entry.where} computes another class than {item.cls}")
 
 
-def _prices(priced: PricedCandidates, quotes: Sequence[tuple[Offered, ...]]) -> dict[Offer, Price]:
+def _prices(priced: PricedCandidates, quotes: Sequence[tuple[Offered, ...]]) -> dict[Offer, Quote]:
     """Offer to price: each has one, and there is none where there is no kernel."""
-    prices: dict[Offer, Price] = {}
+    prices: dict[Offer, Quote] = {}
     for number, (kernel, offers) in enumerate(zip(_kernels(priced), quotes, strict=True)):
         if kernel is None and offers:
             raise StageError(f"candidate {number} has an offer, but no kernel")

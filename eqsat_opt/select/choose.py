@@ -15,8 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
-from eqsat_opt.cost.metrics import TIME
-from eqsat_opt.cost.pricing import Price, Pricer
+from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
@@ -83,7 +82,7 @@ class ChoiceResult:
     priced: PricedCandidates = field(repr=False)
     own: PricedCandidates = field(repr=False)
     problem: PricedProblem = field(repr=False)
-    prices: Mapping[Offer, Price] = field(repr=False)
+    prices: Mapping[Offer, Quote] = field(repr=False)
 
 
 def selected(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Selection:
@@ -106,7 +105,7 @@ def _offers(
 def choose(
     priced: PricedCandidates,
     own: PricedCandidates,
-    pricer: Pricer,
+    pricer: AnyPricer,
     objective: AnyObjective,
     *,
     measure: bool = True,
@@ -125,7 +124,7 @@ def choose(
         pricer: knows prices and measures what it does not know.
         objective: what to minimise, under which limits. The original may break them; the answer
             does not.
-        measure: whether to measure; only where the objective or a limit has time in it.
+        measure: whether to measure; only where the objective or a limit depends on prices.
         rounds: of measuring, at most.
         deadline: by when to have ended; no limit if not given.
         gap: relative gap of the last answer below which a proof is worth a moment only.
@@ -137,7 +136,7 @@ def choose(
         ExtractionError: no graph keeps the limits, or none was found in time; the objective divides
             by 0; or the original graph cannot be tiled, which is a defect of the candidates.
     """
-    measure = measure and objective.uses(TIME)
+    measure = measure and any(map(objective.uses, pricer.metrics))
     deadline = deadline or Deadline.never()
     pricer.recall(chain.from_iterable(priced.offers))
     fine = min(_GAP, gap)
@@ -148,8 +147,9 @@ def choose(
 
     known: Mapping[int, tuple[int, int]] | None = None
     while True:
-        plain, full = own.problem(pricer.price), priced.problem(pricer.price)
-        base = priced.problem(pricer.price, priced.is_original)
+        quoted = partial(PricedCandidates.problem, price=pricer.price, given=pricer.metrics)
+        plain, full = quoted(own), quoted(priced)
+        base = quoted(priced, only=priced.is_original)
         tile = partial(_tiled, objective=objective, deadline=deadline.share(_SEARCH), seed=seed)
         (original, breaks), (start, _) = tile(plain.problem), tile(base.problem)
         # Nodes keep their numbers while prices change, so the last answer is where the next search
@@ -205,7 +205,7 @@ def choose(
         original_metrics=original.metrics,
         alternative_metrics=tuple(other.metrics for other in others),
         rounds=done,
-        unmeasured=sum(not prices[offer].measured for offer in answer),
+        unmeasured=sum(prices[offer].is_bound for offer in answer),
         measuring_s=measuring_s,
         priced=priced,
         own=own,
@@ -325,7 +325,7 @@ def _seconds(deadline: Deadline) -> float:
     return min(deadline.left_s, _FOREVER_S)
 
 
-def _unmeasured(pricer: Pricer, *answers: Sequence[Offer]) -> list[Offer]:
+def _unmeasured(pricer: AnyPricer, *answers: Sequence[Offer]) -> list[Offer]:
     """Offers in the answers that have only a bound, each once."""
     offers = dict.fromkeys(chain.from_iterable(answers))
     return [offer for offer in offers if not pricer.is_known(offer)]
@@ -339,7 +339,7 @@ def _rank(problem: Problem, objective: AnyObjective, choice: Choice) -> tuple[bo
 
 
 def _measure(
-    pricer: Pricer,
+    pricer: AnyPricer,
     offers: Sequence[Offer],
     done: int,
     deadline: Deadline,

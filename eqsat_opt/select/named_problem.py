@@ -94,7 +94,8 @@ def named_problem(quoted: QuotedCandidates) -> NamedProblem:
             ],
         }
     roots = [f"#{root}" for root in problem.roots]
-    return NamedProblem(from_document({"nodes": nodes, "root_eclasses": roots}))
+    document = {"nodes": nodes, "root_eclasses": roots, "peaks": list(problem.peaks)}
+    return NamedProblem(from_document(document))
 
 
 def _operator(quoted: QuotedCandidates, number: int) -> str:
@@ -125,7 +126,9 @@ def problem_from_json(document: Any) -> NamedProblem:
     """
     entry = Entry(document, "the problem")
     entry.require_format(FORMAT)
-    entry.require_all("format", "nodes", "root_eclasses")
+    entry.require_fields("format", "nodes", "root_eclasses", "peaks")
+    for name in ("format", "nodes", "root_eclasses"):
+        entry.get(name)
     try:
         return NamedProblem(from_document(entry.value))
     except ExtractionError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from eqsat_opt.columns import aligned
-from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.errors import StageError
 from eqsat_opt.extract import Extraction, Objective
 from eqsat_opt.extract.extraction import Status
@@ -40,7 +40,7 @@ class Chosen:
     type: ValueType | None
     backend: str = ""
     implementation: Implementation = DEFAULT
-    price: Price | None = None
+    price: Quote | None = None
     name: str = ""
     opaque: str = ""
     rules: tuple[str, ...] = ()

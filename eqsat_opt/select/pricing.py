@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.cost.metrics import METRICS, TIME
-from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.metrics import METRICS, TIME, columns
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.extract import Problem
 from eqsat_opt.ir.dims import Dim, literal
 from eqsat_opt.ir.extraordinary import is_epsilon, is_representable
@@ -33,7 +33,6 @@ Implementations = tuple[tuple[str, Implementation], ...]
 """Ways to run one candidate: the name of a backend and its implementation."""
 
 _T = TypeVar("_T")
-_TIME = tuple(METRICS).index(TIME)
 
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
@@ -185,29 +184,51 @@ class PricedCandidates:
         )
 
     def problem(
-        self, price: Callable[[Offer], Price], only: npt.NDArray[np.bool_] | None = None
+        self,
+        price: Callable[[Offer], Quote],
+        only: npt.NDArray[np.bool_] | None = None,
+        *,
+        given: Sequence[str] = (TIME,),
     ) -> PricedProblem:
-        """The extraction problem under ``price``, over all candidates or those in ``only``."""
+        """The extraction problem under some prices.
+
+        Args:
+            price: of each offer.
+            only: `[candidates]`, which to choose from; all by default.
+            given: the metrics in each quote.
+        """
+        names = columns(given)
+        every = tuple(METRICS)
+        static = self._static[:, [every.index(name) for name in names]]
+        places = [i for i, name in enumerate(names) if name in given]
         chosen = self.offered if only is None else self.offered & only
         index = np.flatnonzero(chosen).tolist()
-        prices: dict[Offer, float] = {}
+        prices: dict[Offer, list[float]] = {}
         rows: list[npt.NDArray[np.float64]] = []
         ptr = [0]
         for i in index:
-            row = self._static[i]
+            row = static[i]
             if not self.offers[i]:
                 rows.append(row)
             for offer in self.offers[i]:
                 if offer not in prices:
-                    prices[offer] = price(offer).time_us
+                    quote = price(offer).metrics
+                    prices[offer] = [quote[names[place]] for place in places]
                 timed = row.copy()
-                timed[_TIME] = prices[offer]
+                timed[places] = prices[offer]
                 rows.append(timed)
             ptr.append(len(rows))
         items = [self.candidates.items[i] for i in index]
-        costs = np.array(rows).reshape(len(rows), len(METRICS))
+        costs = np.array(rows).reshape(len(rows), len(names))
         return PricedProblem(
-            _build(items, ptr, rows=costs, n_classes=self.candidates.n_classes, roots=self.roots),
+            _build(
+                items,
+                ptr,
+                rows=costs,
+                metrics=names,
+                n_classes=self.candidates.n_classes,
+                roots=self.roots,
+            ),
             tuple(index),
         )
 
@@ -275,6 +296,7 @@ def _build(
     items: Sequence[Candidate],
     implementations: Sequence[int],
     rows: npt.NDArray[np.float64],
+    metrics: tuple[str, ...],
     n_classes: int,
     roots: Iterable[int],
 ) -> Problem:
@@ -287,6 +309,7 @@ def _build(
         child_ix=np.array([c for item in items for c in item.reads], dtype=np.int64),
         impl_ptr=np.array(implementations, dtype=np.int64),
         impl_cost=rows,
-        metrics=tuple(METRICS),
+        metrics=metrics,
         roots=tuple(roots),
+        peaks=tuple(name for name in metrics if METRICS[name].is_peak),
     )

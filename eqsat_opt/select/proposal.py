@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, Saturation, saturate
 from eqsat_opt.egraph.saturation.worker import saturate_isolated
@@ -132,7 +132,7 @@ def _chosen(
     constants: Constants,
     priced: PricedCandidates,
     own: PricedCandidates,
-    pricer: Pricer,
+    pricer: AnyPricer,
     options: SearchOptions,
     progress: Progress,
 ) -> ChoiceResult:
@@ -189,7 +189,7 @@ def _is_too_large(
 def propose(
     graph: Graph,
     rules: Sequence[Rule],
-    pricer: Pricer,
+    pricer: AnyPricer,
     options: SearchOptions,
     *,
     progress: Progress = _silent,
@@ -269,7 +269,7 @@ def propose(
 
 def repropose(
     proposal: Proposal,
-    pricer: Pricer,
+    pricer: AnyPricer,
     options: SearchOptions,
     *,
     max_error: float,

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from eqsat_opt.columns import aligned
-from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.egraph.legend import Legend, NamedEClasses
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.body import FREE, body_text, price_texts
@@ -26,7 +27,7 @@ class QuotedCandidates:
     """
 
     priced: PricedCandidates
-    prices: Mapping[Offer, Price]
+    prices: Mapping[Offer, Quote]
     legend: Legend
 
     @property
@@ -40,7 +41,8 @@ class QuotedCandidates:
         Raises:
             ExtractionError: a root has no candidate.
         """
-        return self.priced.problem(self.prices.__getitem__)
+        given = {name for price in self.prices.values() for name in price.metrics}
+        return self.priced.problem(self.prices.__getitem__, given=tuple(given or (TIME,)))
 
     def lines(self, *, short: bool = False) -> Iterator[str]:
         """A line of counts, a header, and one line per candidate.
@@ -51,7 +53,7 @@ class QuotedCandidates:
         """
         priced, named = self.priced, self.named
         items, eclasses = priced.candidates.items, named.eclasses
-        measured = sum(price.measured for price in self.prices.values())
+        measured = sum(price.source == "measured" for price in self.prices.values())
         yield (
             f"candidates {len(items)}, classes {len({item.cls for item in items})}, offers "
             f"{len(self.prices)} ({measured} measured), roots "

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from eqsat_opt.cost.quotes import Source
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
 from eqsat_opt.extract.extraction import active_order
@@ -83,7 +84,7 @@ class KernelUse:
         by: who runs it: a backend, and an algorithm where it is not the usual one.
         before, after: how often it runs in the original and in the result.
         time_us: price of one run, µs.
-        measured: whether the price was measured; otherwise it is the analytic lower bound.
+        source: how the price is known.
     """
 
     kernel: str
@@ -91,7 +92,7 @@ class KernelUse:
     before: int
     after: int
     time_us: float
-    measured: bool
+    source: Source
 
 
 def rule_fates(
@@ -248,7 +249,7 @@ def kernel_uses(proposal: Proposal) -> tuple[KernelUse, ...]:
                 before=before[offer],
                 after=after[offer],
                 time_us=price.time_us,
-                measured=price.measured,
+                source=price.source,
             )
         )
     return tuple(sorted(uses, key=lambda u: (-max(u.before, u.after) * u.time_us, u.kernel, u.by)))
