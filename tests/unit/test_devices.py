@@ -255,5 +255,7 @@ def test_what_is_no_profile(tmp_path: Path, place: str, message: str) -> None:
 def test_what_is_no_device(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="unknown device 'cray'; there are a100, "):
         load_profile("cray")
+    with pytest.raises(OptionError, match=r"unknown device 'H20O'; .*; did you mean h200\?$"):
+        load_profile("H20O")
     with pytest.raises(OptionError, match="cannot read"):
         load_profile(tmp_path / "none.json")

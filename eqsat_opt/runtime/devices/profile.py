@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from importlib.resources import files
 from math import ceil, prod
 from pathlib import Path
@@ -257,9 +258,10 @@ def load_profile(name: str | os.PathLike[str]) -> DeviceProfile:
     if os.fspath(name) in profile_names():
         path = Path(str(files("eqsat_opt.runtime.devices") / "profiles" / f"{name}.json"))
     elif path.suffix != ".json":
+        near = get_close_matches(os.fspath(name).lower(), profile_names(), 1)
         raise OptionError(
             f"unknown device {os.fspath(name)!r}; there are {', '.join(profile_names())}, or give "
-            "a profile as a .json file"
+            f"a profile as a .json file{f'; did you mean {near[0]}?' if near else ''}"
         )
     try:
         return profile_from_json(read_document(path))

@@ -21,6 +21,8 @@ __all__ = ["Arena", "Value", "arrange"]
 
 _Numbers = npt.NDArray[np.int64]
 
+_NEVER = np.iinfo(np.int64).max
+
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -59,13 +61,13 @@ def arrange(values: Sequence[Value], order: HappensBefore) -> Arena:
     sizes = np.array([-(-v.size_bytes // ALIGNMENT_BYTES) for v in values], np.int64)
     if not sizes.any():
         return Arena((0,) * len(values), 0, 0)
-    last, need = _ends(values, order)
+    life = _life(values, order)
     first_use = np.array([-1 if v.from_start else min(v.launches, default=0) for v in values])
     last_use = np.array(
         [len(order.waits_for) if v.to_end else max(v.launches, default=0) for v in values]
     )
     duration = last_use - first_use + 1
-    bound = _lower_bound(values, sizes, last, need, order=order)
+    bound = _lower_bound(values, sizes, order)
     best: tuple[int, _Numbers] | None = None
     for keys in (
         (first_use, -sizes),
@@ -73,7 +75,7 @@ def arrange(values: Sequence[Value], order: HappensBefore) -> Arena:
         (first_use, -sizes * duration),
         (last_use, -sizes),
     ):
-        placed = _placed(np.lexsort(keys), sizes, last, need)
+        placed = _placed(np.lexsort(keys), sizes, life)
         size = int((placed + sizes).max())
         if best is None or size < best[0]:
             best = size, placed
@@ -86,29 +88,73 @@ def arrange(values: Sequence[Value], order: HappensBefore) -> Arena:
     )
 
 
-def _ends(values: Sequence[Value], order: HappensBefore) -> tuple[_Numbers, _Numbers]:
-    """By value and stream: the place of its last use, and what has ended before its first ones.
+@dataclass(frozen=True, eq=False, slots=True)
+class _Life:
+    """When values are needed.
 
-    One value is surely dead before another is used where the former is nowhere above the latter.
+    One value is surely dead before another is used where its `last` is nowhere above the `need` of
+    the other. The launches between `begin` and `end` are a first guess: values none of whose uses
+    are there are dead before this one is used, or used after it is dead.
+
+    Attributes:
+        last: by value and stream, the place of its last use.
+        need: by value and stream, the last place that has ended before its first uses.
+        begin, end: by value, the first and last launch that is not surely before or after it.
+        first_use, last_use: by value, the first and last launch that uses it.
     """
-    streams = order.clock.shape[1] if order.clock.size else 1
+
+    last: _Numbers
+    need: _Numbers
+    begin: _Numbers
+    end: _Numbers
+    first_use: _Numbers
+    last_use: _Numbers
+
+    def beside(self, number: int, among: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+        """Those that may live at the same time as this one, ascending."""
+        near = among & (self.last_use >= self.begin[number]) & (self.first_use <= self.end[number])
+        found = np.flatnonzero(near)
+        before = (self.last[found] <= self.need[number]).all(axis=1)
+        after = (self.last[number] <= self.need[found]).all(axis=1)
+        beside: npt.NDArray[np.intp] = found[~(before | after)]
+        return beside
+
+
+def _life(values: Sequence[Value], order: HappensBefore) -> _Life:
+    streams, n = order.clock.shape[1], len(order.waits_for)
+    used, launch = _uses(values)
     last = np.full((len(values), streams), -1, np.int64)
-    need = np.full((len(values), streams), np.iinfo(np.int64).max, np.int64)
-    for number, value in enumerate(values):
-        for launch in value.launches:
-            stream = order.stream[launch]
-            last[number, stream] = max(last[number, stream], order.place[launch])
-            np.minimum(need[number], order.clock[launch], out=need[number])
-        if value.from_start or not value.launches:
-            need[number] = -2  # nothing is dead before it: not even what nobody uses
-        if value.to_end or not value.launches:
-            last[number] = np.iinfo(np.int64).max
-    return last, need
+    need = np.full((len(values), streams), _NEVER, np.int64)
+    first_use, last_use = np.full(len(values), n, np.int64), np.full(len(values), -1, np.int64)
+    np.maximum.at(last, (used, order.stream[launch]), order.place[launch])
+    np.minimum.at(need, used, order.clock[launch])
+    np.minimum.at(first_use, used, launch)
+    np.maximum.at(last_use, used, launch)
+    idle = np.array([not v.launches for v in values])
+    starts = idle | [v.from_start for v in values]  # nothing is dead before what nobody uses
+    ends = idle | [v.to_end for v in values]
+    need[starts], first_use[starts] = -2, -1
+    last[ends], last_use[ends] = _NEVER, n
+    begin, end = np.full(len(values), n, np.int64), np.full(len(values), -1, np.int64)
+    for stream in range(streams):
+        here = np.flatnonzero(order.stream == stream)
+        known = np.minimum(need[:, stream] + 1, here.size)
+        np.minimum(begin, np.append(here, n)[np.maximum(known, 0)], out=begin)
+        for other in range(streams):  # what a stream knows of another one never shrinks
+            later = np.searchsorted(order.clock[here, other], last[:, other])
+            np.maximum(end, np.insert(here, 0, -1)[later], out=end)
+    begin[starts], end[ends] = -1, n
+    return _Life(last, need, begin, end, first_use=first_use, last_use=last_use)
 
 
-def _placed(
-    sequence: npt.NDArray[np.intp], sizes: _Numbers, last: _Numbers, need: _Numbers
-) -> _Numbers:
+def _uses(values: Sequence[Value]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Pairs of a value and a launch that uses it."""
+    counts = [len(value.launches) for value in values]
+    launches = [launch for value in values for launch in value.launches]
+    return np.repeat(np.arange(len(values)), counts), np.array(launches, np.intp)
+
+
+def _placed(sequence: npt.NDArray[np.intp], sizes: _Numbers, life: _Life) -> _Numbers:
     """Each in the smallest gap that it fits in, among those that live at the same time."""
     places = np.zeros(len(sizes), np.int64)
     done = np.zeros(len(sizes), bool)
@@ -116,8 +162,7 @@ def _placed(
         size = int(sizes[number])
         if not size:
             continue
-        apart = np.all(last <= need[number], axis=1) | np.all(last[number] <= need, axis=1)
-        near = np.flatnonzero(done & ~apart)
+        near = life.beside(int(number), done)
         near = near[np.argsort(places[near], kind="stable")]
         begin, best = 0, -1
         if near.size:
@@ -133,41 +178,36 @@ def _placed(
     return places
 
 
-def _lower_bound(
-    values: Sequence[Value],
-    sizes: _Numbers,
-    last: _Numbers,
-    need: _Numbers,
-    order: HappensBefore,
-) -> int:
-    """The greatest sum of values that surely live during one launch, or before or after all."""
-    at_start = sum(int(s) for s, v in zip(sizes, values, strict=True) if v.from_start)
-    at_end = sum(int(s) for s, v in zip(sizes, values, strict=True) if v.to_end)
-    bound = max(at_start, at_end, int(sizes.max()))
-    # first_end[v, s]: the earliest use on stream s; a launch that knows it has v behind it.
-    streams = last.shape[1]
-    never = np.iinfo(np.int64).max
-    first = np.full((len(values), streams), never, np.int64)
-    final = np.full((len(values), streams), -1, np.int64)
-    for number, value in enumerate(values):
-        for launch in value.launches:
-            stream, place = order.stream[launch], order.place[launch]
-            first[number, stream] = min(first[number, stream], place)
-            final[number, stream] = max(final[number, stream], place)
+def _lower_bound(values: Sequence[Value], sizes: _Numbers, order: HappensBefore) -> int:
+    """The greatest sum of values that surely live during one launch, or before or after all.
+
+    Along a stream, what has surely begun grows and what is still needed shrinks, so a value surely
+    lives during an interval of its launches.
+    """
     starts = np.array([v.from_start for v in values])
     ends = np.array([v.to_end for v in values])
-    # after[k, s]: the first place on stream s whose launch waits for launch k.
-    for launch in range(len(order.waits_for)):
-        own = order.stream[launch]
-        reach = order.clock[launch].copy()
-        reach[own] = order.place[launch]
-        begun = starts | np.any(first <= reach, axis=1)
-        needed = ends.copy()
+    bound = max(int(sizes[starts].sum()), int(sizes[ends].sum()), int(sizes.max()))
+    streams = order.clock.shape[1]
+    used, launch = _uses(values)
+    first = np.full((len(values), streams), _NEVER, np.int64)
+    final = np.full((len(values), streams), -1, np.int64)
+    np.minimum.at(first, (used, order.stream[launch]), order.place[launch])
+    np.maximum.at(final, (used, order.stream[launch]), order.place[launch])
+    on = [np.flatnonzero(order.stream == stream) for stream in range(streams)]
+    for own, here in enumerate(on):
+        places = np.arange(here.size)
+        begin = np.where(starts, 0, here.size)
+        end = np.where(ends, here.size, 0)
         for stream in range(streams):
-            column = order.clock[order.stream == stream, own]
-            place = int(np.searchsorted(column, order.place[launch]))
-            if stream == own:
-                place = min(place, int(order.place[launch]))
-            needed |= final[:, stream] >= place
-        bound = max(bound, int(sizes[begun & needed].sum()))
+            # How far the stream surely is when a launch runs, and from where on it waits for that.
+            reach = places if stream == own else order.clock[here, stream]
+            after = np.searchsorted(order.clock[on[stream], own], places)
+            after = np.minimum(after, places) if stream == own else after
+            np.minimum(begin, np.searchsorted(reach, first[:, stream]), out=begin)
+            np.maximum(end, np.searchsorted(after, final[:, stream], side="right"), out=end)
+        alive = begin < end
+        change = np.zeros(here.size + 1, np.int64)
+        np.add.at(change, begin[alive], sizes[alive])
+        np.subtract.at(change, end[alive], sizes[alive])
+        bound = max(bound, int(np.cumsum(change).max()))
     return bound

@@ -102,13 +102,27 @@ def makespan_us(placed: Schedule, time_us: Sequence[float], event_us: float = 0.
 
 
 def _transitive_reduction(n: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    import rustworkx  # planning needs it, running does not
-
-    graph = rustworkx.PyDiGraph(multigraph=False)
-    graph.add_nodes_from(range(n))
-    graph.add_edges_from_no_data(sorted(set(edges)))
-    reduced, _ = rustworkx.transitive_reduction(graph)
-    return sorted((int(a), int(b)) for a, b in reduced.edge_list())
+    """The edges that no longer path implies; they lead from lower to higher numbers."""
+    after: list[list[int]] = [[] for _ in range(n)]
+    first_before = list(range(n))
+    for first, second in sorted(set(edges)):
+        after[first].append(second)
+        first_before[second] = min(first_before[second], first)
+    done_with: list[list[int]] = [[] for _ in range(n)]
+    for number, first in enumerate(first_before):
+        done_with[first].append(number)
+    reached: dict[int, int] = {}  # by number, a set of later ones as bits; kept while it is read
+    kept = []
+    for number in reversed(range(n)):
+        covered = 0
+        for later in after[number]:
+            if not covered >> later & 1:
+                kept.append((number, later))
+                covered |= reached[later]
+        reached[number] = covered | 1 << number
+        for one in done_with[number]:
+            del reached[one]
+    return sorted(kept)
 
 
 def _chains(n: int, edges: Sequence[tuple[int, int]]) -> list[int]:
