@@ -33,7 +33,6 @@ from eqsat_opt import zoo
 from eqsat_opt.api import resolve
 from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.saturated import saturated
-from eqsat_opt.cost.operators import OperatorCost
 from eqsat_opt.egraph import Budget, lower
 from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.ir.graph import Graph
@@ -42,7 +41,8 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules.rule import Phase
-from eqsat_opt.search import Frame, MetaFlow, SearchBudget
+from eqsat_opt.search import Budget as SearchBudget
+from eqsat_opt.search import Frame, MetaFlow, Prices
 
 _RUNS = 3
 
@@ -69,7 +69,7 @@ def _measured_throughput(name: str, n_graphs: int) -> dict[str, Any]:
     turns = []
     for _ in range(_RUNS):
         start, wall = time.process_time(), time.perf_counter()
-        frame = Frame(graph, tuple(default_rules()), OperatorCost())
+        frame = Frame(graph, tuple(default_rules()), Prices.of())
         found = MetaFlow().run(frame, SearchBudget(n_graphs))
         turns.append((time.process_time() - start, time.perf_counter() - wall))
     cpu_s, wall_s = min(turns)
@@ -103,9 +103,9 @@ def _measured_engine(name: str) -> list[float]:
     for _ in range(_TURNS):
         spent.clear()
         start = time.perf_counter()
-        saturated(graph, rules, OperatorCost(), Budget())
+        saturated(graph, rules, Prices.of(), Budget())
         half = time.perf_counter()
-        frame = Frame(operator_graph(lower(graph)), tuple(rules), OperatorCost())
+        frame = Frame(operator_graph(lower(graph)), tuple(rules), Prices.of())
         MetaFlow().run(frame, SearchBudget())
         times = time.perf_counter() - half, half - start
         turns.append((*times, spent["run"] + spent["tables"], spent["push"] + spent["pop"]))
@@ -122,8 +122,8 @@ def _compare(arguments: argparse.Namespace) -> None:
         model = f"zoo:{name}@tiny" if arguments.tiny else f"zoo:{name}"
         command = [
             "-m", "eqsat_opt", "compare", model, "--json", "-", "--threads", "1",
-            "--set", f"metaflow.alpha={arguments.alpha}", "--budget", str(arguments.budget),
-            "--time-limit", str(arguments.time_limit), "--rules", arguments.rules,
+            "--set", f"metaflow.alpha={arguments.alpha}", "--budget",
+            f"graphs={arguments.budget},cpu={arguments.time_limit}", "--rules", arguments.rules,
             "--numerics", arguments.numerics, "--check", str(arguments.check),
             "--repeat", str(arguments.repeat),
         ]  # fmt: skip
@@ -171,7 +171,7 @@ def _seconds(time_s: float) -> str:
 
 def _verdict(row: dict[str, Any]) -> str:
     eqsat, search = _methods(row)
-    difference = eqsat["cost_us"] / search["cost_us"] - 1 if search["cost_us"] else 0.0
+    difference = eqsat["cost"] / search["cost"] - 1 if search["cost"] else 0.0
     if abs(difference) <= _NOISE:
         return "equal"
     return "dearer" if difference > 0 else f"{-difference:.2%} cheaper"

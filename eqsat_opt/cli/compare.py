@@ -30,6 +30,9 @@ _LIMITS = {
     "graphs": "limit of graphs",
     "iterations": "limit of rounds",
     "nodes": "limit of e-nodes",
+    "cpu": "limit of CPU time",
+    "length": "limit of length",
+    "substitutions": "limit of substitutions",
     "time": "limit of time",
 }
 """What ended a method, where its name alone says too little."""
@@ -55,20 +58,17 @@ def compare_methods(
             show_default=False,
         ),
     ] = None,
-    graphs: Annotated[
-        int,
+    spend: Annotated[
+        list[str] | None,
         typer.Option(
-            "--budget", metavar="N", help="Graphs that a search visits; 0 means no limit."
+            "--budget",
+            metavar="N|NAME=VALUE",
+            help="What a search may spend: graphs that it visits (1000), substitutions, cpu (s, "
+            "which saturation and extraction keep to each), length (substitutions in a row); "
+            "repeatable; 0 is no limit.",
+            show_default=False,
         ),
-    ] = 1_000,
-    time_limit: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="For each search, and for saturation and extraction each; "
-            "0 is no limit for searches, 30 and 20 for these two.",
-        ),
-    ] = 0.0,
+    ] = None,
     measure: Annotated[
         bool,
         typer.Option("--measure", help="Measure every operator instead of using its bound."),
@@ -102,14 +102,13 @@ def compare_methods(
     """
     options = a.make_options(context)
     from eqsat_opt import api
-    from eqsat_opt.comparison import CompareSettings
+    from eqsat_opt.comparison import CompareSettings, parse_budget
 
     check_writable(json, api.files_of(model), noun="a file of the model")
     settings = CompareSettings(
         tuple(name.strip() for name in methods.split(",") if name.strip()),
         _parameters(set_ or ()),
-        graphs=graphs,
-        time_s=time_limit,
+        budget=parse_budget(spend or ()),
         nodes=nodes,
         seed=seed,
         measure=measure,
@@ -177,11 +176,11 @@ def _table(found: Comparison) -> Table:
     def counts(values: Iterable[int | None]) -> list[str]:
         return ["" if value is None else count_text(value) for value in values]
 
-    original, results = found.original_cost_us, found.results
+    original, results = found.original_cost, found.results
     bounds = [_bound(result) for result in results]
     rows = (
-        ("cost", time_text(original), [time_text(r.cost_us) for r in results]),
-        ("of original", "1.000", [_share(r.cost_us, original) for r in results]),
+        ("cost", time_text(original), [time_text(r.cost) for r in results]),
+        ("of original", "1.000", [_share(r.cost, original) for r in results]),
         ("bound", "", [bound for bound, _ in bounds]),
         ("gap", "", [gap for _, gap in bounds]),
         ("operators", str(found.operators), [str(r.operators) for r in results]),
@@ -203,17 +202,17 @@ def _table(found: Comparison) -> Table:
     return table
 
 
-def _share(cost_us: float, original_us: float) -> str:
-    return f"{cost_us / original_us:.3f}" if original_us else ""
+def _share(cost: float, original: float) -> str:
+    return f"{cost / original:.3f}" if original else ""
 
 
 def _bound(result: MethodResult) -> tuple[str, str]:
     from eqsat_opt.wording import time_text
 
-    bound = result.lower_bound_us
+    bound = result.lower_bound
     if bound is None:
         return "none", ""
-    return time_text(bound), f"{1 - bound / result.cost_us:.1%}" if result.cost_us else "0.0%"
+    return time_text(bound), f"{1 - bound / result.cost:.1%}" if result.cost else "0.0%"
 
 
 def _ended(result: MethodResult) -> str:

@@ -7,20 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat_opt.comparison.results import Moment
-from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.egraph import Budget, EClasses, Saturation, saturate
 from eqsat_opt.egraph.terms import LEAF, OUT
-from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract
+from eqsat_opt.extract import Problem, ProblemBuilder, extract
 from eqsat_opt.extract.extraction import Choice, active_order, totals
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Step
 from eqsat_opt.rules import Rule
+from eqsat_opt.search import Frame, Outcome, Prices
 from eqsat_opt.select import Candidate, Selected, raise_graph
 from eqsat_opt.select.candidates import OperandRef
 
 __all__ = ["Saturated", "saturated"]
-
-_METRIC = "time_us"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +26,16 @@ class Saturated:
     """What the e-graph found.
 
     Attributes:
-        graph: the cheapest graph, its constants folded.
-        cost_us: its cost, recomputed from the graph.
-        lower_bound_us: no graph in the e-graph costs less.
+        outcome: the best graph, and what it costs, recomputed from the graph.
+        lower_bound: no graph in the e-graph costs less.
         status: of the extraction; ``optimal`` is proven.
         enodes: size of the e-graph.
         stopped_by: what ended saturation.
         trace: how the cost fell; a graph counts from when it could have been written out.
     """
 
-    graph: Graph
-    cost_us: float
-    lower_bound_us: float
+    outcome: Outcome
+    lower_bound: float
     status: str
     enodes: int
     stopped_by: str
@@ -53,18 +49,20 @@ def _children(eclasses: EClasses, node: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(eclasses.children(node)))
 
 
-def _cost(eclasses: EClasses, node: int, cost: OperatorCost) -> float:
-    op = eclasses.op[node]
+def _costs(eclasses: EClasses, node: int, prices: Prices) -> list[tuple[float, ...]]:
+    """A row for each way to run an e-node."""
+    op, metrics = eclasses.op[node], prices.valuation.metrics
     if op in (LEAF, OUT) or eclasses.is_const[eclasses.class_of[node]]:
-        return 0.0
+        return [(0.0,) * len(metrics)]
     operands = [(eclasses.types[c], bool(eclasses.is_const[c]), c) for c in eclasses.children(node)]
-    return cost.time_us(op, () if op == OPAQUE else eclasses.attrs[node], operands)
+    rows = prices.operator(op, () if op == OPAQUE else eclasses.attrs[node], operands)
+    return [tuple(map(row.metrics.__getitem__, metrics)) for row in rows]
 
 
-def _problem(saturation: Saturation, cost: OperatorCost) -> tuple[Problem, list[int]]:
+def _problem(saturation: Saturation, prices: Prices) -> tuple[Problem, list[int]]:
     """The problem, and the e-node of each of its nodes; a constant class has one that is free."""
     eclasses = saturation.eclasses
-    builder = ProblemBuilder((_METRIC,))
+    builder = ProblemBuilder(prices.valuation.metrics)
     for _ in range(eclasses.n_classes):
         builder.add_class()
     index: list[int] = []
@@ -75,7 +73,7 @@ def _problem(saturation: Saturation, cost: OperatorCost) -> tuple[Problem, list[
             if cls in constants:
                 continue
             constants.add(cls)
-        builder.add_node(cls, _children(eclasses, node), [(_cost(eclasses, node, cost),)])
+        builder.add_node(cls, _children(eclasses, node), _costs(eclasses, node, prices))
         index.append(node)
     lowered, classes = saturation.lowered, eclasses.term_class
     roots = (int(classes[lowered.value[name]]) for name in lowered.graph.outputs)
@@ -127,7 +125,7 @@ def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) 
 def saturated(
     graph: Graph,
     rules: Sequence[Rule],
-    cost: OperatorCost,
+    prices: Prices,
     budget: Budget,
     *,
     time_limit_s: float = 10.0,
@@ -146,12 +144,12 @@ def saturated(
     saturation = saturate(graph, rules, budget)
     report, eclasses = saturation.report, saturation.eclasses
 
-    problem, index = _problem(saturation, cost)
+    problem, index = _problem(saturation, prices)
     own = _own_choice(saturation, problem, index)
     begun = clock()
     found = extract(
         problem,
-        Objective({_METRIC: 1.0}),
+        prices.valuation.objective,
         incumbent=own,
         time_limit_s=time_limit_s,
         seed=seed,
@@ -161,17 +159,17 @@ def saturated(
 
     selection = {c: Selected(_candidate(eclasses, index[n])) for c, (n, _) in found.choice.items()}
     raised = raise_graph(saturation.lowered, eclasses, selection)
+    frame = Frame(raised, (), prices)
     # A graph counts as found when it could have been written down.
     ready_s = begun - started + clock() - extracted
     return Saturated(
-        graph=raised,
-        cost_us=graph_cost_us(raised, cost),
-        lower_bound_us=found.lower_bound,
+        outcome=frame.outcome(frame.start),
+        lower_bound=found.lower_bound,
         status=found.status,
         enodes=report.enodes,
         stopped_by=report.stopped_by,
         trace=(
-            Moment(ready_s, totals(problem, own)[_METRIC]),
+            Moment(ready_s, prices.valuation.objective.value(totals(problem, own))),
             *(Moment(ready_s + point.time_s, point.cost) for point in found.trace),
         ),
     )
