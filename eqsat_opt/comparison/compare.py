@@ -19,7 +19,7 @@ from eqsat_opt.comparison.settings import EQSAT, EXTRACTION_S, SATURATION_S, Com
 from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.operators import analytic_price
-from eqsat_opt.cost.pricing import Price, Pricer
+from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, lower
 from eqsat_opt.extract import Objective
@@ -47,10 +47,10 @@ Progress = Callable[[str, str], None]
 class _Clock:
     """Prices kernels, and counts the time of measuring separately from that of searching."""
 
-    pricer: Pricer | None
+    pricer: AnyPricer | None
     measuring_s: float = 0.0
 
-    def price(self, kernel: Kernel) -> Price:
+    def price(self, kernel: Kernel) -> Quote:
         if self.pricer is None:
             return analytic_price(kernel)
         start = time.perf_counter()
@@ -149,7 +149,7 @@ def compare_methods(
     *,
     model: str = "model",
     sizes: Mapping[str, int] | None = None,
-    pricer: Pricer | None = None,
+    pricer: AnyPricer | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run every method on one graph.

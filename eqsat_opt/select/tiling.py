@@ -17,8 +17,8 @@ from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules.patterns import operators_of
 from eqsat_opt.runtime.backends.protocol import Backend, KernelPattern
 from eqsat_opt.select.candidates import Candidate, Candidates, OperandRef
+from eqsat_opt.select.carried import amid, classes_in
 from eqsat_opt.select.concatenations import concatenations, joint_kernels
-from eqsat_opt.select.forms import amid, classes_in
 from eqsat_opt.select.matching import Match, Tiled, match_at
 
 __all__ = ["tile"]
