@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -69,6 +70,17 @@ def compare_methods(
             show_default=False,
         ),
     ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Price kernels by the profile of a device, v100 for instance, instead of this "
+            "processor's roofline.",
+            show_default=False,
+        ),
+    ] = "",
+    objective: a.Objective = "time",
+    limit: a.Limit = None,
     measure: Annotated[
         bool,
         typer.Option("--measure", help="Measure every operator instead of using its bound."),
@@ -111,6 +123,9 @@ def compare_methods(
         budget=parse_budget(spend or ()),
         nodes=nodes,
         seed=seed,
+        device=device,
+        objective=objective,
+        limits=tuple(limit or ()),
         measure=measure,
         repeat=repeat,
     )
@@ -177,9 +192,15 @@ def _table(found: Comparison) -> Table:
         return ["" if value is None else count_text(value) for value in values]
 
     original, results = found.original_cost, found.results
-    bounds = [_bound(result) for result in results]
+
+    def shown(cost: float) -> str:
+        if math.isinf(cost):
+            return "above a limit"
+        return time_text(cost) if found.settings.is_time else f"{cost:.4g}"
+
+    bounds = [_bound(result, shown) for result in results]
     rows = (
-        ("cost", time_text(original), [time_text(r.cost) for r in results]),
+        ("cost", shown(original), [shown(r.cost) for r in results]),
         ("of original", "1.000", [_share(r.cost, original) for r in results]),
         ("bound", "", [bound for bound, _ in bounds]),
         ("gap", "", [gap for _, gap in bounds]),
@@ -203,16 +224,16 @@ def _table(found: Comparison) -> Table:
 
 
 def _share(cost: float, original: float) -> str:
-    return f"{cost / original:.3f}" if original else ""
+    return f"{cost / original:.3f}" if original and math.isfinite(cost) else ""
 
 
-def _bound(result: MethodResult) -> tuple[str, str]:
-    from eqsat_opt.wording import time_text
-
+def _bound(result: MethodResult, shown: Callable[[float], str]) -> tuple[str, str]:
     bound = result.lower_bound
     if bound is None:
         return "none", ""
-    return time_text(bound), f"{1 - bound / result.cost:.1%}" if result.cost else "0.0%"
+    if math.isinf(bound):
+        return "no graph", ""
+    return shown(bound), f"{1 - bound / result.cost:.1%}" if result.cost else "0.0%"
 
 
 def _ended(result: MethodResult) -> str:

@@ -17,12 +17,11 @@ from eqsat_opt.comparison.results import Comparison, MethodResult, Moment, desce
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.comparison.settings import EQSAT, EXTRACTION_S, SATURATION_S, CompareSettings
 from eqsat_opt.contest.compare import Reference, differences
-from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.operators import analytic_price
 from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, lower
-from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.onnx_export import export_model
@@ -32,7 +31,8 @@ from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.search import Frame, Prices, Search, Usual
+from eqsat_opt.search import Frame, Offered, Prices, Search, Usual
+from eqsat_opt.search import Pricer as SearchPricer
 from eqsat_opt.select import rules_used
 
 __all__ = ["check", "compare_methods"]
@@ -161,8 +161,13 @@ def compare_methods(
     known = Sizes.of(graph, sizes or {})
     start = operator_graph(lower(graph))
 
+    def device() -> SearchPricer:
+        if settings.profile is not None:
+            return Offered(ProfilePricer(settings.profile))
+        return Usual(clock.price)
+
     def prices() -> Prices:
-        return Prices.of(Usual(clock.price), Objective({TIME: 1.0}), known.all)
+        return Prices.of(device(), settings.goal, known.all)
 
     original = Frame(start, (), prices()).start.value
     read = [rule for rule in rules if rule.phase is not Phase.DERIVATION]
@@ -175,7 +180,7 @@ def compare_methods(
                 progress(name, "")
             # Each method has its own prices, so that none profits from what another one has
             # computed.
-            frame = Frame(graph, tuple(read), prices())
+            frame = Frame(graph, tuple(read), prices(), profile=settings.profile)
             found = _run(name, frame, settings, clock)
             found = replace(found, trace=descent(original, found.cost, found.trace))
             best[name] = min(best.get(name, found), found, key=lambda r: (r.cost, r.time_s))
@@ -184,12 +189,18 @@ def compare_methods(
         original_cost=original,
         operators=_n_running(start),
         n_rules=len(read),
-        prices="roofline" if pricer is None else "measured",
+        prices=_called(settings, pricer),
         measuring_s=clock.measuring_s,
         settings=settings,
         results=tuple(best.values()),
         assumed_sizes={**known.data, **known.assumed},
     )
+
+
+def _called(settings: CompareSettings, pricer: AnyPricer | None) -> str:
+    if settings.profile is not None:
+        return f"analytic {settings.profile.name}"
+    return "roofline" if pricer is None else "measured"
 
 
 def check(

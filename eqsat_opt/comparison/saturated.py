@@ -6,15 +6,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.results import Moment
 from eqsat_opt.egraph import Budget, EClasses, Saturation, saturate
 from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.extract import Problem, ProblemBuilder, extract
-from eqsat_opt.extract.extraction import Choice, active_order, totals
+from eqsat_opt.extract.extraction import Choice, active_order
 from eqsat_opt.ir.graph import OPAQUE, Graph
-from eqsat_opt.ir.kernel import Step
+from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.rules import Rule
-from eqsat_opt.search import Frame, Outcome, Prices
+from eqsat_opt.search import Frame, Outcome, Prices, Quoted
+from eqsat_opt.search.pricing import Preferred
 from eqsat_opt.select import Candidate, Selected, raise_graph
 from eqsat_opt.select.candidates import OperandRef
 
@@ -103,6 +105,24 @@ def _candidate(eclasses: EClasses, node: int) -> Candidate:
     )
 
 
+def _as_chosen(eclasses: EClasses, choice: Choice, index: Sequence[int], prices: Prices) -> Prices:
+    """The prices of the implementations that were chosen; of several for one kernel the first's."""
+    chosen: dict[Kernel, Quoted] = {}
+    for cls, (place, way) in choice.items():
+        node = index[place]
+        if eclasses.op[node] in (LEAF, OPAQUE, OUT) or eclasses.is_const[cls]:
+            continue
+        operands = [
+            (eclasses.types[c], bool(eclasses.is_const[c]), c) for c in eclasses.children(node)
+        ]
+        op, attrs = eclasses.op[node], eclasses.attrs[node]
+        kernel = prices.kernel(op, attrs, operands)
+        quoted = prices.operator(op, attrs, operands)[way].quoted
+        if kernel is not None and quoted is not None:
+            chosen.setdefault(prices.sized(kernel), quoted)
+    return Prices(Preferred(prices.pricer, chosen), prices.valuation, prices.sizes)
+
+
 def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) -> Choice:
     """The choice of the model itself: of its terms in one class the first, which reads no other."""
     eclasses, classes = saturation.eclasses, saturation.eclasses.term_class.tolist()
@@ -157,9 +177,20 @@ def saturated(
     )
     extracted = clock()
 
+    own_frame = Frame(operator_graph(saturation.lowered), (), prices)
+    original = own_frame.start.value
+    if found.status == "infeasible":
+        return Saturated(
+            outcome=own_frame.outcome(own_frame.start),
+            lower_bound=found.lower_bound,
+            status=found.status,
+            enodes=report.enodes,
+            stopped_by=report.stopped_by,
+            trace=(),
+        )
     selection = {c: Selected(_candidate(eclasses, index[n])) for c, (n, _) in found.choice.items()}
     raised = raise_graph(saturation.lowered, eclasses, selection)
-    frame = Frame(raised, (), prices)
+    frame = Frame(raised, (), _as_chosen(eclasses, found.choice, index, prices))
     # A graph counts as found when it could have been written down.
     ready_s = begun - started + clock() - extracted
     return Saturated(
@@ -169,7 +200,7 @@ def saturated(
         enodes=report.enodes,
         stopped_by=report.stopped_by,
         trace=(
-            Moment(ready_s, prices.valuation.objective.value(totals(problem, own))),
+            Moment(ready_s, original),
             *(Moment(ready_s + point.time_s, point.cost) for point in found.trace),
         ),
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.metrics import TIME, metric_name, peaks_capped, require_priced
 from eqsat_opt.errors import OptionError
+from eqsat_opt.extract import AnyObjective, Objective, parse_objective
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.search import Budget, Search, make_search, search_names
 
 __all__ = [
@@ -44,6 +48,9 @@ class CompareSettings:
             :data:`EXTRACTION_S`.
         nodes: e-nodes.
         seed: of extraction and of searches.
+        device: name or file of the profile that prices; empty for the processor at hand.
+        objective: what is minimised, as `optimize` reads it.
+        limits: largest totals, longest chain, or largest values of one kernel, too.
         measure: price operators by measuring them, instead of by the roofline.
         repeat: how often each method runs; its fastest run counts, because the first one also loads
             libraries and compiles rules. Slow methods run once.
@@ -54,6 +61,9 @@ class CompareSettings:
     budget: Budget = field(default_factory=Budget)
     nodes: int = 20_000
     seed: int = 0
+    device: str = ""
+    objective: str = "time"
+    limits: tuple[str, ...] = ()
     measure: bool = False
     repeat: int = 1
 
@@ -76,6 +86,32 @@ class CompareSettings:
         if self.repeat < 1:
             raise OptionError(f"repeat is {self.repeat}; give at least 1")
         assert self.searches.keys() >= self.parameters.keys()  # they say what is wrong
+        if self.device and self.measure:
+            raise OptionError(
+                "a device that is not here cannot be measured; leave out --measure or --device"
+            )
+        assert self.profile is not None or not self.device
+        require_priced(self.goal, self._priced)
+
+    @cached_property
+    def profile(self) -> DeviceProfile | None:
+        """Of the device that is not here."""
+        return load_profile(self.device) if self.device else None
+
+    @cached_property
+    def goal(self) -> AnyObjective:
+        """What is minimised, with limits on peaks as caps of every kernel."""
+        return peaks_capped(parse_objective(self.objective, self.limits, metric=metric_name))
+
+    @property
+    def is_time(self) -> bool:
+        """Whether costs are times, in µs, and can be shown as such."""
+        goal = self.goal
+        return isinstance(goal, Objective) and set(goal.weights) <= {TIME}
+
+    @property
+    def _priced(self) -> Sequence[str]:
+        return (TIME,) if self.profile is None else ProfilePricer(self.profile).metrics
 
     @cached_property
     def searches(self) -> Mapping[str, Search]:

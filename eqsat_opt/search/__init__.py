@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eqsat_opt.search.frame import LEVELS, Chosen, Frame, Level, Outcome
 from eqsat_opt.search.metaflow import MetaFlow
-from eqsat_opt.search.pricing import Pricer, Prices, Quoted, Usual
+from eqsat_opt.search.pricing import Offered, Pricer, Prices, Quoted, Usual
 from eqsat_opt.search.registry import make_search, search_names
 from eqsat_opt.search.running import Run
 from eqsat_opt.search.search import Budget, Search, SearchResult, SearchTrace, StopReason
@@ -17,6 +17,7 @@ __all__ = [
     "Frame",
     "Level",
     "MetaFlow",
+    "Offered",
     "Outcome",
     "Pricer",
     "Prices",

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from eqsat_opt.cost.metrics import LAUNCH_US, METRICS, TIME
 from eqsat_opt.cost.operators import analytic_price, operator_kernel
+from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective, Objective, Product
 from eqsat_opt.ir.dims import literal
@@ -22,9 +23,20 @@ from eqsat_opt.ir.graph import OPAQUE, Attrs
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import TensorType, ValueType
-from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
+from eqsat_opt.runtime.backends.analytic.backend import VIEW
+from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation, Offer
 
-__all__ = ["MILLIONTHS", "Pricer", "Prices", "Quoted", "Row", "Usual", "Valuation", "counts_of"]
+__all__ = [
+    "MILLIONTHS",
+    "Offered",
+    "Pricer",
+    "Prices",
+    "Quoted",
+    "Row",
+    "Usual",
+    "Valuation",
+    "counts_of",
+]
 
 MILLIONTHS = 1e6
 """Of a unit: what rows and totals count."""
@@ -96,6 +108,66 @@ class Usual:
         """One."""
         metrics = {**counts_of(kernel), TIME: self.price(kernel).time_us}
         return (Quoted("ort", DEFAULT, metrics),)
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What backends offer: each algorithm once, in the layout in which it is named first.
+
+    What is moved by views costs nothing and is left out here, since a copy may be needed.
+
+    Attributes:
+        pricer: tells what offers cost; what it does not know is measured when it is asked for.
+    """
+
+    pricer: AnyPricer
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Counts, and what is told."""
+        return (*COUNTED, *self.pricer.metrics)
+
+    def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
+        """One for each backend and algorithm."""
+        offers = {
+            (backend.name, one.algorithm): Offer(kernel, backend.name, one)
+            for backend in reversed(self.pricer.backends)
+            for one in reversed(backend.implementations(kernel))
+            if one.algorithm != VIEW.algorithm
+        }
+        unknown = [offer for offer in offers.values() if not self.pricer.is_known(offer)]
+        self.pricer.recall(unknown)
+        self.pricer.measure(unknown)
+        counts = counts_of(kernel)
+        return tuple(
+            Quoted(
+                offer.backend, offer.implementation, {**counts, **self.pricer.price(offer).metrics}
+            )
+            for offer in reversed(offers.values())
+        )
+
+
+@dataclass(frozen=True)
+class Preferred:
+    """Some kernels in one way only.
+
+    Attributes:
+        pricer: tells all others.
+        chosen: kernel to that way.
+    """
+
+    pricer: Pricer
+    chosen: Mapping[Kernel, Quoted]
+
+    @property
+    def metrics(self) -> Sequence[str]:
+        """Those of the pricer."""
+        return self.pricer.metrics
+
+    def quotes(self, kernel: Kernel) -> Sequence[Quoted]:
+        """One, or all that the pricer tells."""
+        known = self.chosen.get(kernel)
+        return self.pricer.quotes(kernel) if known is None else (known,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,16 +331,20 @@ class Prices:
         return known
 
     def _quoted(self, kernel: Kernel) -> tuple[Row, ...]:
-        static = kernel
-        if not kernel.is_static:
-            try:
-                static = kernel.with_sizes(dict(self.sizes))
-            except (IllTyped, KeyError):
-                return (self.unknown,)
-            if not static.is_static:
-                return (self.unknown,)
+        static = self.sized(kernel)
+        if not static.is_static:
+            return (self.unknown,)
         found = map(self.valuation.row, self.pricer.quotes(static))
         return tuple(sorted(found, key=lambda row: row.rank))
+
+    def sized(self, kernel: Kernel) -> Kernel:
+        """A kernel of literal sizes; as it is if some are not known."""
+        if kernel.is_static:
+            return kernel
+        try:
+            return kernel.with_sizes(dict(self.sizes))
+        except (IllTyped, KeyError):
+            return kernel
 
     @cached_property
     def unknown(self) -> Row:

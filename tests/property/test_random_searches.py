@@ -8,7 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eqsat_opt.cost.metrics import metric_name
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
+from eqsat_opt.extract import parse_objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
@@ -80,14 +82,26 @@ def test_both_readers_find_the_same_graphs(graph: Graph, pick: int) -> None:
             np.testing.assert_allclose(new, old, rtol=1e-7, atol=1e-9 * scale)
 
 
+OBJECTIVES = (
+    "time",
+    "time+0.25*critical_path(time)",
+    "critical_path(time)",
+    "bytes^0.5*time^0.5",
+    "flops/time",
+    "time+launches",
+)
+
+
 @settings(max_examples=40)
-@given(typed_graphs())
-def test_every_trial_is_what_building_the_graph_gives(graph: Graph) -> None:
-    terms = Terms(graph, Prices.of())
+@given(typed_graphs(), st.sampled_from(OBJECTIVES))
+def test_every_trial_is_what_building_the_graph_gives(graph: Graph, text: str) -> None:
+    prices = Prices.of(None, parse_objective(text, metric=metric_name))
+    terms = Terms(graph, prices)
     matching = Matching(terms, RULES)
     state = terms.start()
     bench = Workbench(terms, state)
     for rewrite in matching.rewrites(state):
         built = bench.apply(rewrite)
         trial = bench.attempt(rewrite)
-        assert (built.key, value_of(built), built.size) == (trial.key, trial.value, trial.size)
+        value = prices.valuation.value(built.costs, built.length)
+        assert (built.key, value, built.size) == (trial.key, trial.value, trial.size)

@@ -258,6 +258,11 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--threads", "-1"], "error: threads must not be negative but is -1"),
         (["--check", "-1"], "error: check must not be negative but is -1"),
         (["--repeat", "0"], "repeat is 0"),
+        (["--device", "v10"], "unknown device 'v10'; there are a100, b200"),
+        (["--device", "v100", "--measure"], "cannot be measured; leave out --measure"),
+        (["--objective", "energy"], "'energy' has no prices"),
+        (["--objective", "speed"], "unknown metric 'speed'"),
+        (["--objective", "workspace", "--device", "v100"], "so it cannot be minimised"),
         (["--rules", "nonsense"], "nonsense"),
     ],
 )
@@ -270,6 +275,28 @@ def test_mistakes_are_one_line(
     assert errors.startswith("error: ")
     assert errors.count("\n") == 1
     assert expected in errors
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["time", "time+0.25*critical_path(time)", "bytes*time", "flops/time", "time+1e-3*launches"],
+)
+def test_both_minimise_the_same_objective_on_a_device(objective: str) -> None:
+    given = ("--device", "v100", "--objective", objective, "--check", "0")
+    value = numbers("zoo:weight_chain@tiny", *given)
+    found = by_method(value)
+    assert value["prices"] == "analytic v100"
+    assert found["eqsat"]["cost"] == pytest.approx(found["metaflow"]["cost"])
+    assert found["eqsat"]["cost"] <= value["original_cost"]
+    assert found["eqsat"]["lower_bound"] == pytest.approx(found["eqsat"]["cost"], rel=1e-5)
+
+
+def test_a_limit_that_no_graph_keeps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", MODEL, "--device", "v100", "--limit", "time=1", "--threads", "1"]) == 0
+    output = capsys.readouterr().out
+    assert "above a limit" in output
+    assert "infeasible" in output
+    assert "nan" not in output
 
 
 def test_a_wrong_result_is_noticed(
