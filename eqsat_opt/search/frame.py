@@ -18,19 +18,23 @@ from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.runtime.backends.protocol import Implementation
+from eqsat_opt.runtime.backends.protocol import Backend, Implementation
 from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.search.covering import Cover, Covering
 from eqsat_opt.search.decoding import decoded
 from eqsat_opt.search.matching import Matching, Substitution
 from eqsat_opt.search.pricing import MILLIONTHS, Prices, Row
-from eqsat_opt.search.rewriting import Trial
+from eqsat_opt.search.rewriting import Trial, rewritten
 from eqsat_opt.search.state import State
 from eqsat_opt.search.terms import Term, Terms
 
 __all__ = ["LEVELS", "Chosen", "Frame", "Level", "Outcome"]
 
-Level = Literal["operators", "kernels", "streams"]
-LEVELS: tuple[Level, ...] = ("operators", "kernels", "streams")
+Level = Literal["operators", "kernels"]
+LEVELS: tuple[Level, ...] = ("operators", "kernels")
+
+_COVERS = 64
+"""Covers that are remembered: of graphs whose substitutions are being tried."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Frame:
         prices: of kernels on one device, for one objective.
         level: what a kernel is.
         profile: of the device; ``None`` where its kernels are measured.
+        backends: whose patterns are kernels, at levels above operators.
     """
 
     graph: Graph
@@ -93,6 +98,8 @@ class Frame:
     prices: Prices
     level: Level = "operators"
     profile: DeviceProfile | None = field(default=None, kw_only=True)
+    backends: Sequence[Backend] = field(default=(), kw_only=True)
+    _covers: dict[bytes, Cover] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def objective(self) -> AnyObjective:
@@ -113,8 +120,27 @@ class Frame:
     def start(self) -> State:
         """The original."""
         graph = self.terms.start()
-        value = self.prices.valuation.value(graph.costs, graph.length)
+        if self.level == "operators":
+            value = self.prices.valuation.value(graph.costs, graph.length)
+        else:
+            value = self._remembered(graph.key, self.covering.cover(graph)).value
         return State(self.terms, Trial(graph.key, value, graph.size))
+
+    @cached_property
+    def covering(self) -> Covering:
+        """Finds the kernels of graphs."""
+        return Covering(self.terms, self.backends)
+
+    def cover(self, state: State) -> Cover:
+        """The kernels of a graph."""
+        known = self._covers.get(state.key)
+        return known or self._remembered(state.key, self.covering.cover(state.graph))
+
+    def _remembered(self, key: bytes, cover: Cover) -> Cover:
+        if len(self._covers) >= _COVERS:
+            del self._covers[next(iter(self._covers))]
+        self._covers[key] = cover
+        return cover
 
     def substitutions(
         self, state: State, *, within: Set[bytes] | None = None, after: State | None = None
@@ -134,7 +160,14 @@ class Frame:
 
     def attempt(self, state: State, substitution: Substitution) -> Trial:
         """What a graph would be after a substitution, without building it."""
-        return state.bench.attempt(substitution)
+        if self.level == "operators":
+            return state.bench.attempt(substitution)
+        made = rewritten(self.terms, state.graph, substitution)
+        self.terms.remember(made.new.values())
+        cover = self.covering.cover(made.graph, (self.cover(state), made))
+        for key in made.new:  # most graphs are never looked at again
+            del self.terms.known[key]
+        return Trial(made.graph.key, cover.value, made.graph.size)
 
     def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
         """The graph after a substitution; ``trial`` is the answer of `attempt`, if it is known."""
@@ -146,6 +179,8 @@ class Frame:
             graph, names = self.graph, self.terms.names
         else:
             graph, names = decoded(self.terms, state.graph)
+        if self.level != "operators":
+            return self._covered(graph, names, self.cover(state))
         kernels: dict[str, Chosen] = {}
         rows: list[Row] = []
         for key in state.graph.order:
@@ -169,6 +204,33 @@ class Frame:
             streams=1,
             metrics=self._metrics(rows, state.graph.length),
             value=self.prices.valuation.value(state.graph.costs, state.graph.length),
+        )
+
+    def _covered(self, graph: Graph, names: Mapping[bytes, str], cover: Cover) -> Outcome:
+        kernels: dict[str, Chosen] = {}
+        for way in cover.ways:
+            quoted = way.row.quoted
+            if quoted is None:
+                continue
+            root = self.terms.known.get(way.root)
+            keys = tuple(sorted(way.covers)) if root is None else ()
+            writes = (
+                tuple(names[key] for key in keys) if root is None else self._written(root, names)
+            )
+            kernels[writes[-1]] = Chosen(
+                kernel=way.kernel,
+                backend=quoted.backend,
+                implementation=quoted.implementation,
+                reads=tuple(names[key] for key in way.operands),
+                writes=writes,
+                metrics=quoted.metrics,
+            )
+        return Outcome(
+            graph=graph,
+            kernels=kernels,
+            streams=1,
+            metrics=self._metrics([way.row for way in cover.ways], cover.length),
+            value=cover.value,
         )
 
     def _written(self, term: Term, names: Mapping[bytes, str]) -> tuple[str, ...]:

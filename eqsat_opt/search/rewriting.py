@@ -44,11 +44,13 @@ class Rewritten:
         graph: the graph.
         new: those of its terms that were not known before.
         moved: key before to key after, of the roots and of all that depends on them.
+        consumed: the roots.
     """
 
     graph: TermGraph
     new: Mapping[bytes, Term]
     moved: Mapping[bytes, bytes]
+    consumed: tuple[bytes, ...] = ()
 
 
 def rewritten(terms: Terms, graph: TermGraph, rewrite: Substitution) -> Rewritten:
@@ -66,7 +68,7 @@ def rewritten(terms: Terms, graph: TermGraph, rewrite: Substitution) -> Rewritte
     outputs = tuple(moved.get(key, key) for key in graph.outputs)
     result = terms.graph(outputs, new)
     added = {key: new[key] for key in result.order if key in new and key not in known}
-    return Rewritten(result, added, moved)
+    return Rewritten(result, added, moved, rewrite.consumed)
 
 
 class Workbench:

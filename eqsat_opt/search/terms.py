@@ -262,11 +262,28 @@ class Terms:
 
     def moved(self, term: Term, operands: Sequence[Term]) -> Term:
         """The same operator on other operands of the same types; the term is not added."""
-        keys = tuple(operand.key for operand in operands)
+        keys = tuple([operand.key for operand in operands])
         is_registered = term.op not in (OPAQUE, OUTPUT)
-        const = is_registered and all(operand.const for operand in operands)
-        row = self._price(term.op, term.attrs, operands) if is_registered else term.row
-        return replace(term, key=term_key(term.operator, keys), operands=keys, const=const, row=row)
+        const, row = term.const, term.row
+        if is_registered:
+            # Other operands of the same kind cost the same, unless two have become one.
+            before = [self.known[key].const for key in term.operands]
+            after = [operand.const for operand in operands]
+            if before != after or len(set(keys)) != len(set(term.operands)):
+                const, row = all(after), self._price(term.op, term.attrs, operands)
+        return Term(
+            key=term_key(term.operator, keys),
+            op=term.op,
+            attrs=term.attrs,
+            operator=term.operator,
+            operands=keys,
+            type=term.type,
+            const=const,
+            row=row,
+            label=term.label,
+            sources=term.sources,
+            rules=term.rules,
+        )
 
     def graph(
         self, outputs: tuple[bytes, ...], more: Mapping[bytes, Term] | None = None
