@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from eqsat_opt.comparison import Comparison, MethodResult
+    from eqsat_opt.search import Level
 
 __all__ = ["compare_methods"]
 
@@ -79,6 +80,14 @@ def compare_methods(
             show_default=False,
         ),
     ] = "",
+    level: Annotated[
+        str,
+        typer.Option(
+            metavar="LEVEL",
+            help="What a graph costs: operators, each a kernel of its own, or kernels, fused as "
+            "the device can.",
+        ),
+    ] = "operators",
     objective: a.Objective = "time",
     limit: a.Limit = None,
     measure: Annotated[
@@ -125,6 +134,7 @@ def compare_methods(
         seed=seed,
         device=device,
         objective=objective,
+        level=cast("Level", level),
         limits=tuple(limit or ()),
         measure=measure,
         repeat=repeat,
@@ -172,9 +182,12 @@ def _parameters(texts: Iterable[str]) -> dict[str, dict[str, str]]:
 def _heading(found: Comparison) -> str:
     from eqsat_opt.wording import counted
 
+    fused = found.settings.level != "operators"
+    kernels = "fused kernels" if fused else "one kernel per operator"
+
     return (
         f"{found.model}: {counted(found.operators, 'operator')}, {counted(found.n_rules, 'rule')}, "
-        f"{found.prices} prices, one kernel per operator\n"
+        f"{found.prices} prices, {kernels}\n"
     )
 
 

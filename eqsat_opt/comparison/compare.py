@@ -30,6 +30,8 @@ from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
+from eqsat_opt.runtime.backends.protocol import Backend
+from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.search import Frame, Offered, Prices, Search, Usual
 from eqsat_opt.search import Pricer as SearchPricer
@@ -87,6 +89,8 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResu
             budget,
             time_limit_s=limit,
             seed=settings.seed,
+            level=frame.level,
+            backends=frame.backends,
         )
     trace = tuple(replace(one, time_s=min(one.time_s, seconds[0])) for one in found.trace)
     return MethodResult(
@@ -169,7 +173,14 @@ def compare_methods(
     def prices() -> Prices:
         return Prices.of(device(), settings.goal, known.all)
 
-    original = Frame(start, (), prices()).start.value
+    def framed(graph: Graph, rules: tuple[Rule, ...]) -> Frame:
+        profile = settings.profile
+        backends: Sequence[Backend] = () if profile is None else ProfilePricer(profile).backends
+        if settings.level != "operators" and profile is None:
+            backends = (load_backend("ort"),)
+        return Frame(graph, rules, prices(), settings.level, profile=profile, backends=backends)
+
+    original = framed(start, ()).start.value
     read = [rule for rule in rules if rule.phase is not Phase.DERIVATION]
     best: dict[str, MethodResult] = {}
     for _ in range(settings.repeat):
@@ -180,7 +191,7 @@ def compare_methods(
                 progress(name, "")
             # Each method has its own prices, so that none profits from what another one has
             # computed.
-            frame = Frame(graph, tuple(read), prices(), profile=settings.profile)
+            frame = framed(graph, tuple(read))
             found = _run(name, frame, settings, clock)
             found = replace(found, trace=descent(original, found.cost, found.trace))
             best[name] = min(best.get(name, found), found, key=lambda r: (r.cost, r.time_s))

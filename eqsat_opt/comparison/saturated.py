@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from eqsat_opt.comparison.operators import operator_graph
@@ -15,10 +15,12 @@ from eqsat_opt.extract.extraction import Choice, active_order
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.rules import Rule
-from eqsat_opt.search import Frame, Outcome, Prices, Quoted
+from eqsat_opt.runtime.backends.protocol import Backend
+from eqsat_opt.search import Frame, Level, Outcome, Prices, Quoted
 from eqsat_opt.search.pricing import Preferred
 from eqsat_opt.select import Candidate, Selected, raise_graph
-from eqsat_opt.select.candidates import OperandRef
+from eqsat_opt.select.candidates import JOINT, OperandRef, kernel_of
+from eqsat_opt.select.tiling import tile
 
 __all__ = ["Saturated", "saturated"]
 
@@ -105,19 +107,51 @@ def _candidate(eclasses: EClasses, node: int) -> Candidate:
     )
 
 
-def _as_chosen(eclasses: EClasses, choice: Choice, index: Sequence[int], prices: Prices) -> Prices:
+def _kernel_problem(
+    saturation: Saturation, prices: Prices, backends: Sequence[Backend]
+) -> tuple[Problem, list[Candidate]]:
+    """The problem over fused kernels, and the candidate of each of its nodes."""
+    found = tile(saturation.eclasses, backends)
+    metrics = prices.valuation.metrics
+    builder = ProblemBuilder(metrics)
+    for _ in range(found.n_classes):
+        builder.add_class()
+    for item, kernel in zip(found.items, found.kernels, strict=True):
+        rows = [dict.fromkeys(metrics, 0.0)]
+        if item.kind == "opaque" or item.steps:
+            ways = (prices.unknown,) if kernel is None else prices.rows(kernel)
+            rows = [dict(row.metrics) for row in ways]
+        costs = [tuple(map(row.__getitem__, metrics)) for row in rows]
+        builder.add_node(item.cls, item.reads, costs)
+    lowered, classes = saturation.lowered, saturation.eclasses.term_class
+    roots = (int(classes[lowered.value[name]]) for name in lowered.graph.outputs)
+    return builder.build(dict.fromkeys(roots)), list(found.items)
+
+
+def _operators_of(eclasses: EClasses, chosen: Iterable[Candidate]) -> dict[int, Selected]:
+    """The operators in kernels, each by itself; of two ways to a value that of its own kernel."""
+    found: dict[int, Selected] = {}
+    inner = []
+    for item in chosen:
+        for node in item.nodes:
+            cls = int(eclasses.class_of[node])
+            if cls == item.cls or item.kind in JOINT:
+                found[cls] = Selected(_candidate(eclasses, node))
+            else:
+                inner.append((cls, node))
+    for cls, node in inner:
+        found.setdefault(cls, Selected(_candidate(eclasses, node)))
+    return found
+
+
+def _as_chosen(
+    eclasses: EClasses, choice: Choice, items: Sequence[Candidate], prices: Prices
+) -> Prices:
     """The prices of the implementations that were chosen; of several for one kernel the first's."""
     chosen: dict[Kernel, Quoted] = {}
-    for cls, (place, way) in choice.items():
-        node = index[place]
-        if eclasses.op[node] in (LEAF, OPAQUE, OUT) or eclasses.is_const[cls]:
-            continue
-        operands = [
-            (eclasses.types[c], bool(eclasses.is_const[c]), c) for c in eclasses.children(node)
-        ]
-        op, attrs = eclasses.op[node], eclasses.attrs[node]
-        kernel = prices.kernel(op, attrs, operands)
-        quoted = prices.operator(op, attrs, operands)[way].quoted
+    for place, way in choice.values():
+        kernel = kernel_of(eclasses, items[place])
+        quoted = None if kernel is None else prices.rows(kernel)[way].quoted
         if kernel is not None and quoted is not None:
             chosen.setdefault(prices.sized(kernel), quoted)
     return Prices(Preferred(prices.pricer, chosen), prices.valuation, prices.sizes)
@@ -150,10 +184,13 @@ def saturated(
     *,
     time_limit_s: float = 10.0,
     seed: int = 0,
+    level: Level = "operators",
+    backends: Sequence[Backend] = (),
 ) -> Saturated:
     """Saturate, price each e-node as a separate operator, extract, and build the graph.
 
-    Siblings merge by seeds instead of two-root rules.
+    At level ``kernels`` the patterns of ``backends`` are priced, too, by the way to run each that
+    is best by itself once the graph is built. Siblings merge by seeds instead of two-root rules.
 
     Raises:
         SaturationError: the engine failed.
@@ -164,8 +201,13 @@ def saturated(
     saturation = saturate(graph, rules, budget)
     report, eclasses = saturation.report, saturation.eclasses
 
-    problem, index = _problem(saturation, prices)
-    own = _own_choice(saturation, problem, index)
+    own: Choice | None = None
+    if level == "operators":
+        problem, index = _problem(saturation, prices)
+        items = [_candidate(eclasses, node) for node in index]
+        own = _own_choice(saturation, problem, index)
+    else:
+        problem, items = _kernel_problem(saturation, prices, backends)
     begun = clock()
     found = extract(
         problem,
@@ -177,20 +219,20 @@ def saturated(
     )
     extracted = clock()
 
-    own_frame = Frame(operator_graph(saturation.lowered), (), prices)
-    original = own_frame.start.value
+    start = Frame(operator_graph(saturation.lowered), (), prices, level, backends=backends)
     if found.status == "infeasible":
         return Saturated(
-            outcome=own_frame.outcome(own_frame.start),
+            outcome=start.outcome(start.start),
             lower_bound=found.lower_bound,
             status=found.status,
             enodes=report.enodes,
             stopped_by=report.stopped_by,
             trace=(),
         )
-    selection = {c: Selected(_candidate(eclasses, index[n])) for c, (n, _) in found.choice.items()}
-    raised = raise_graph(saturation.lowered, eclasses, selection)
-    frame = Frame(raised, (), _as_chosen(eclasses, found.choice, index, prices))
+    chosen = [items[place] for place, _ in found.choice.values()]
+    raised = raise_graph(saturation.lowered, eclasses, _operators_of(eclasses, chosen))
+    chosen_prices = _as_chosen(eclasses, found.choice, items, prices)
+    frame = Frame(raised, (), chosen_prices, level, backends=backends)
     # A graph counts as found when it could have been written down.
     ready_s = begun - started + clock() - extracted
     return Saturated(
@@ -200,7 +242,7 @@ def saturated(
         enodes=report.enodes,
         stopped_by=report.stopped_by,
         trace=(
-            Moment(ready_s, original),
+            Moment(ready_s, start.start.value),
             *(Moment(ready_s + point.time_s, point.cost) for point in found.trace),
         ),
     )

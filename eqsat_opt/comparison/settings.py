@@ -12,7 +12,7 @@ from eqsat_opt.cost.metrics import TIME, metric_name, peaks_capped, require_pric
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract import AnyObjective, Objective, parse_objective
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
-from eqsat_opt.search import Budget, Search, make_search, search_names
+from eqsat_opt.search import LEVELS, Budget, Level, Search, make_search, search_names
 
 __all__ = [
     "EQSAT",
@@ -50,6 +50,7 @@ class CompareSettings:
         seed: of extraction and of searches.
         device: name or file of the profile that prices; empty for the processor at hand.
         objective: what is minimised, as `optimize` reads it.
+        level: ``operators``, each a kernel of its own, or ``kernels``, which may be fused.
         limits: largest totals, longest chain, or largest values of one kernel, too.
         measure: price operators by measuring them, instead of by the roofline.
         repeat: how often each method runs; its fastest run counts, because the first one also loads
@@ -63,6 +64,7 @@ class CompareSettings:
     seed: int = 0
     device: str = ""
     objective: str = "time"
+    level: Level = "operators"
     limits: tuple[str, ...] = ()
     measure: bool = False
     repeat: int = 1
@@ -92,6 +94,12 @@ class CompareSettings:
             )
         assert self.profile is not None or not self.device
         require_priced(self.goal, self._priced)
+        if self.level not in LEVELS:
+            raise OptionError(f"unknown level {self.level!r}; choose from {', '.join(LEVELS)}")
+        if self.level != "operators" and not isinstance(self.goal, Objective):
+            raise OptionError(
+                "fused kernels are chosen for sums only; give another objective, or level operators"
+            )
 
     @cached_property
     def profile(self) -> DeviceProfile | None:

@@ -61,7 +61,7 @@ class Way:
     reads: tuple[bytes, ...]
     covers: frozenset[bytes]
     row: Row
-    kernel: Kernel | None
+    kernel: Kernel | None = None
     operands: tuple[bytes, ...] = ()
 
 
@@ -159,7 +159,13 @@ class Covering:
     def _found(self, term: Term) -> Iterator[Way]:
         if term.op in (OPAQUE, OUTPUT):
             reads = self._running(term.operands)
-            yield Way(term.key, reads, frozenset((term.key,)), term.row, None, term.operands)
+            yield Way(
+                term.key,
+                reads=reads,
+                covers=frozenset((term.key,)),
+                row=term.row,
+                operands=term.operands,
+            )
             return
         number, classes = self._classes.number(term), self._classes
         if term.op == "Concat" and len(term.operands) == 2:
@@ -176,7 +182,14 @@ class Covering:
         operands = tuple(classes.key[c] for c in candidate.reads)
         covers = frozenset(classes.key[int(classes.class_of[n])] for n in candidate.nodes)
         running = self._running(operands)
-        return Way(classes.key[candidate.cls], running, covers, row, kernel, operands)
+        return Way(
+            classes.key[candidate.cls],
+            reads=running,
+            covers=covers,
+            row=row,
+            kernel=kernel,
+            operands=operands,
+        )
 
     def splits(self, source: bytes, slices: tuple[bytes, ...]) -> tuple[Way, ...]:
         """The kernels that take a value apart into some of its Slices; a root is none of them."""
@@ -195,7 +208,8 @@ class Covering:
             covered = frozenset(self._classes.key[n] for n in one)
             operands = tuple(self._classes.key[c] for c in candidate.reads)
             root = b"split" + b"".join(sorted(covered))
-            yield Way(root, self._running(operands), covered, row, kernel, operands)
+            reads = self._running(operands)
+            yield Way(root, reads=reads, covers=covered, row=row, kernel=kernel, operands=operands)
 
     def _running(self, keys: Iterable[bytes]) -> tuple[bytes, ...]:
         known = self.terms.known
@@ -339,7 +353,10 @@ class Cover:
             extra[pseudo] = [(place, split)]
             for key in slices:
                 part = Way(
-                    key, (pseudo,), frozenset((key,)), self._covering.terms.prices.free, None
+                    key,
+                    reads=(pseudo,),
+                    covers=frozenset((key,)),
+                    row=self._covering.terms.prices.free,
                 )
                 self._ways[key] = (*self._ways[key], part)
         groups: dict[bytes, list[tuple[float, bytes]]] = defaultdict(list)
@@ -461,11 +478,11 @@ def _renamed(
     ways = tuple(
         Way(
             now(way.root),
-            tuple(map(now, way.reads)),
-            frozenset(map(now, way.covers)),
-            way.row,
-            way.kernel,
-            tuple(map(now, way.operands)),
+            reads=tuple(map(now, way.reads)),
+            covers=frozenset(map(now, way.covers)),
+            row=way.row,
+            kernel=way.kernel,
+            operands=tuple(map(now, way.operands)),
         )
         for way in region.ways
     )

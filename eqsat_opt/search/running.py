@@ -114,7 +114,11 @@ class Run:
         if state.value < self.best.value:
             self.best = state
             now = time.perf_counter() - self._started
-            self._trace.append(SearchTrace(self.graphs, self.tried, self.cpu_s, now, state.value))
+            self._trace.append(
+                SearchTrace(
+                    self.graphs, self.tried, cpu_s=self.cpu_s, time_s=now, value=state.value
+                )
+            )
 
     def result(self, **named: Any) -> SearchResult:
         """What was found; ``named`` are further fields of `SearchResult`."""

@@ -261,6 +261,8 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--device", "v10"], "unknown device 'v10'; there are a100, b200"),
         (["--device", "v100", "--measure"], "cannot be measured; leave out --measure"),
         (["--objective", "energy"], "'energy' has no prices"),
+        (["--level", "tiles"], "unknown level 'tiles'; choose from operators, kernels"),
+        (["--level", "kernels", "--objective", "time*bytes"], "chosen for sums only"),
         (["--objective", "speed"], "unknown metric 'speed'"),
         (["--objective", "workspace", "--device", "v100"], "so it cannot be minimised"),
         (["--rules", "nonsense"], "nonsense"),
@@ -289,6 +291,21 @@ def test_both_minimise_the_same_objective_on_a_device(objective: str) -> None:
     assert found["eqsat"]["cost"] == pytest.approx(found["metaflow"]["cost"])
     assert found["eqsat"]["cost"] <= value["original_cost"]
     assert found["eqsat"]["lower_bound"] == pytest.approx(found["eqsat"]["cost"], rel=1e-5)
+
+
+def test_kernels_are_fused_by_all_methods_alike() -> None:
+    """The e-graph and a search end with one cost, which is less than that of the operators."""
+    given = ("--device", "v100", "--methods", "eqsat,metaflow,sampling", "--rules", "matmul/assoc")
+    costs = {}
+    for level in ("operators", "kernels"):
+        value = numbers("zoo:weight_chain@tiny", *given, "--level", level)
+        assert {one["why"] for one in value["results"]} == {""}
+        eqsat, *others = by_method(value).values()
+        assert all(one["cost"] == pytest.approx(eqsat["cost"], abs=1e-3) for one in others)
+        assert eqsat["lower_bound"] <= eqsat["cost"] + 1e-6
+        costs[level] = value["original_cost"], eqsat["cost"]
+    assert costs["kernels"][0] <= costs["operators"][0]
+    assert costs["kernels"][1] < costs["kernels"][0]
 
 
 def test_a_limit_that_no_graph_keeps(capsys: pytest.CaptureFixture[str]) -> None:
