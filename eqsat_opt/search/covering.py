@@ -23,6 +23,7 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.ir.graph import OPAQUE, Attrs
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.outputs import application
 from eqsat_opt.ir.types import TensorType, ValueType
 from eqsat_opt.rules.patterns import literal, operators_of
 from eqsat_opt.rules.term import Apply
@@ -33,6 +34,7 @@ from eqsat_opt.search.rewriting import Rewritten
 from eqsat_opt.search.terms import INPUT, OUTPUT, WEIGHT, Term, TermGraph, Terms
 from eqsat_opt.select.candidates import Candidate, kernel_of
 from eqsat_opt.select.concatenations import (
+    applications,
     concatenation,
     flat_operands,
     joint_kernel,
@@ -201,7 +203,9 @@ class Covering:
     def _split(self, slices: tuple[bytes, ...]) -> Iterator[Way]:
         numbers = [self._classes.number(self.terms.known[key]) for key in slices]
         prices = self.terms.prices
-        for one in neighbours(self._classes, numbers):
+        sliced = [n for n in numbers if self._classes.op[n] == "Slice"]
+        found = (*neighbours(self._classes, sliced), *applications(self._classes, numbers))
+        for one in found:
             candidate = joint_kernel(self._classes, one)
             kernel = kernel_of(self._classes, candidate)
             row = prices.unknown if kernel is None else prices.rows(kernel)[0]
@@ -223,6 +227,11 @@ class Covering:
             before: the cover of the graph before the substitution that led to this one.
         """
         return Cover(self, graph, before)
+
+
+def _has_siblings(term: Term) -> bool:
+    """Whether one kernel may compute it and others on the same operands."""
+    return term.op == "Slice" or application(term.op, term.attrs, term.operands) is not None
 
 
 def _pairs(pattern: Pattern) -> Iterator[tuple[str, str]]:
@@ -310,7 +319,7 @@ class Cover:
             origin[reader]
             for key in touched
             for reader in self._readers.get(key, ())
-            if reader in origin and known[reader].op == "Slice"
+            if reader in origin and _has_siblings(known[reader])
         }
         spoilt = {id(old.regions[key]) for key in stale if key in old.regions}
         kept = set()
@@ -374,11 +383,11 @@ class Cover:
     def _splits(self, keys: Sequence[bytes]) -> list[tuple[bytes, Way, list[bytes]]]:
         """Neighbouring Slices of one value as one kernel, and what they are."""
         known, covering = self._covering.terms.known, self._covering
-        sources = {known[key].operands[0] for key in keys if known[key].op == "Slice"}
+        sources = {known[key].operands[0] for key in keys if _has_siblings(known[key])}
         found = []
         for source in sources:
             slices = [
-                k for k in self._readers[source] if known[k].op == "Slice" and k in self._ways
+                k for k in self._readers[source] if _has_siblings(known[k]) and k in self._ways
             ]
             if len(slices) > 1:
                 ways = covering.splits(source, tuple(sorted(slices)))

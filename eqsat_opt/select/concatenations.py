@@ -17,6 +17,7 @@ from eqsat_opt.select.candidates import OUTPUTS, SLICES, Candidate, OperandRef
 from eqsat_opt.select.classes import Classes
 
 __all__ = [
+    "applications",
     "concatenation",
     "concatenations",
     "flat_operands",
@@ -131,11 +132,11 @@ def _slices(eclasses: EClasses) -> Iterator[int]:
             yield node
 
 
-def _applications(eclasses: EClasses) -> Iterator[list[int]]:
+def applications(eclasses: Classes, nodes: Iterable[int]) -> Iterator[list[int]]:
     """Outputs of one application of an operator, two at least."""
     found: dict[Application, list[int]] = defaultdict(list)
-    for node, op in enumerate(eclasses.op):
-        key = application(op, eclasses.attrs[node], eclasses.children(node))
+    for node in nodes:
+        key = application(eclasses.op[node], eclasses.attrs[node], eclasses.children(node))
         if key is not None and not eclasses.is_const[eclasses.class_of[node]]:
             found[key].append(node)
     yield from (nodes for nodes in found.values() if len(nodes) > 1)
@@ -143,7 +144,10 @@ def _applications(eclasses: EClasses) -> Iterator[list[int]]:
 
 def joint_kernels(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
     """Kernels with several results: a pseudo-class computes all of them, and each is free then."""
-    kinds = [(SLICES, neighbours(eclasses, _slices(eclasses))), (OUTPUTS, _applications(eclasses))]
+    kinds = [
+        (SLICES, neighbours(eclasses, _slices(eclasses))),
+        (OUTPUTS, applications(eclasses, range(eclasses.n_nodes))),
+    ]
     found = ((kind, nodes) for kind, all_nodes in kinds for nodes in all_nodes)
     for pseudo, (kind, nodes) in enumerate(found, start=first_pseudo):
         yield joint_kernel(eclasses, nodes, pseudo, kind)

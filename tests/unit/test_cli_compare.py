@@ -204,6 +204,8 @@ def test_symbolic_sizes_opaque_nodes_and_subgraphs() -> None:
         assert value["assumed_sizes"] == assumed
         found = by_method(value)
         assert found["eqsat"]["cost"] == pytest.approx(found["metaflow"]["cost"])
+        fused = by_method(numbers("dynamic.onnx", "--level", "kernels", *arguments))
+        assert fused["eqsat"]["cost"] == pytest.approx(fused["eqsat"]["lower_bound"], abs=1e-3)
         # MatMul, Relu, TopK, If, and an Identity: r and y are one value with two wanted names.
         assert found["eqsat"]["operators"] == found["metaflow"]["operators"] == 5
 
