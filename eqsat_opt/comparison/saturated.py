@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.results import Moment
-from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.egraph import Budget, EClasses, Saturation, saturate
 from eqsat_opt.egraph.terms import LEAF, OUT
-from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract
-from eqsat_opt.extract.extraction import Choice, active_order, totals
+from eqsat_opt.extract import Problem, ProblemBuilder, extract
+from eqsat_opt.extract.extraction import Choice, active_order
 from eqsat_opt.ir.graph import OPAQUE, Graph
-from eqsat_opt.ir.kernel import Step
+from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.rules import Rule
+from eqsat_opt.runtime.backends.protocol import Backend
+from eqsat_opt.search import Frame, Level, Outcome, Prices, Quoted
+from eqsat_opt.search.pricing import Preferred
 from eqsat_opt.select import Candidate, Selected, raise_graph
-from eqsat_opt.select.candidates import OperandRef
+from eqsat_opt.select.candidates import JOINT, OperandRef, kernel_of
+from eqsat_opt.select.tiling import tile
 
 __all__ = ["Saturated", "saturated"]
-
-_METRIC = "time_us"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +30,16 @@ class Saturated:
     """What the e-graph found.
 
     Attributes:
-        graph: the cheapest graph, its constants folded.
-        cost_us: its cost, recomputed from the graph.
-        lower_bound_us: no graph in the e-graph costs less.
+        outcome: the best graph, and what it costs, recomputed from the graph.
+        lower_bound: no graph in the e-graph costs less.
         status: of the extraction; ``optimal`` is proven.
         enodes: size of the e-graph.
         stopped_by: what ended saturation.
         trace: how the cost fell; a graph counts from when it could have been written out.
     """
 
-    graph: Graph
-    cost_us: float
-    lower_bound_us: float
+    outcome: Outcome
+    lower_bound: float
     status: str
     enodes: int
     stopped_by: str
@@ -53,18 +53,20 @@ def _children(eclasses: EClasses, node: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(eclasses.children(node)))
 
 
-def _cost(eclasses: EClasses, node: int, cost: OperatorCost) -> float:
-    op = eclasses.op[node]
+def _costs(eclasses: EClasses, node: int, prices: Prices) -> list[tuple[float, ...]]:
+    """A row for each way to run an e-node."""
+    op, metrics = eclasses.op[node], prices.valuation.metrics
     if op in (LEAF, OUT) or eclasses.is_const[eclasses.class_of[node]]:
-        return 0.0
+        return [(0.0,) * len(metrics)]
     operands = [(eclasses.types[c], bool(eclasses.is_const[c]), c) for c in eclasses.children(node)]
-    return cost.time_us(op, () if op == OPAQUE else eclasses.attrs[node], operands)
+    rows = prices.operator(op, () if op == OPAQUE else eclasses.attrs[node], operands)
+    return [tuple(map(row.metrics.__getitem__, metrics)) for row in rows]
 
 
-def _problem(saturation: Saturation, cost: OperatorCost) -> tuple[Problem, list[int]]:
+def _problem(saturation: Saturation, prices: Prices) -> tuple[Problem, list[int]]:
     """The problem, and the e-node of each of its nodes; a constant class has one that is free."""
     eclasses = saturation.eclasses
-    builder = ProblemBuilder((_METRIC,))
+    builder = ProblemBuilder(prices.valuation.metrics)
     for _ in range(eclasses.n_classes):
         builder.add_class()
     index: list[int] = []
@@ -75,7 +77,7 @@ def _problem(saturation: Saturation, cost: OperatorCost) -> tuple[Problem, list[
             if cls in constants:
                 continue
             constants.add(cls)
-        builder.add_node(cls, _children(eclasses, node), [(_cost(eclasses, node, cost),)])
+        builder.add_node(cls, _children(eclasses, node), _costs(eclasses, node, prices))
         index.append(node)
     lowered, classes = saturation.lowered, eclasses.term_class
     roots = (int(classes[lowered.value[name]]) for name in lowered.graph.outputs)
@@ -105,6 +107,56 @@ def _candidate(eclasses: EClasses, node: int) -> Candidate:
     )
 
 
+def _kernel_problem(
+    saturation: Saturation, prices: Prices, backends: Sequence[Backend]
+) -> tuple[Problem, list[Candidate]]:
+    """The problem over fused kernels, and the candidate of each of its nodes."""
+    found = tile(saturation.eclasses, backends)
+    metrics = prices.valuation.metrics
+    builder = ProblemBuilder(metrics)
+    for _ in range(found.n_classes):
+        builder.add_class()
+    for item, kernel in zip(found.items, found.kernels, strict=True):
+        rows = [dict.fromkeys(metrics, 0.0)]
+        if item.kind == "opaque" or item.steps:
+            ways = (prices.unknown,) if kernel is None else prices.rows(kernel)
+            rows = [dict(row.metrics) for row in ways]
+        costs = [tuple(map(row.__getitem__, metrics)) for row in rows]
+        builder.add_node(item.cls, item.reads, costs)
+    lowered, classes = saturation.lowered, saturation.eclasses.term_class
+    roots = (int(classes[lowered.value[name]]) for name in lowered.graph.outputs)
+    return builder.build(dict.fromkeys(roots)), list(found.items)
+
+
+def _operators_of(eclasses: EClasses, chosen: Iterable[Candidate]) -> dict[int, Selected]:
+    """The operators in kernels, each by itself; of two ways to a value that of its own kernel."""
+    found: dict[int, Selected] = {}
+    inner = []
+    for item in chosen:
+        for node in item.nodes:
+            cls = int(eclasses.class_of[node])
+            if cls == item.cls or item.kind in JOINT:
+                found[cls] = Selected(_candidate(eclasses, node))
+            else:
+                inner.append((cls, node))
+    for cls, node in inner:
+        found.setdefault(cls, Selected(_candidate(eclasses, node)))
+    return found
+
+
+def _as_chosen(
+    eclasses: EClasses, choice: Choice, items: Sequence[Candidate], prices: Prices
+) -> Prices:
+    """The prices of the implementations that were chosen; of several for one kernel the first's."""
+    chosen: dict[Kernel, Quoted] = {}
+    for place, way in choice.values():
+        kernel = kernel_of(eclasses, items[place])
+        quoted = None if kernel is None else prices.rows(kernel)[way].quoted
+        if kernel is not None and quoted is not None:
+            chosen.setdefault(prices.sized(kernel), quoted)
+    return Prices(Preferred(prices.pricer, chosen), prices.valuation, prices.sizes)
+
+
 def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) -> Choice:
     """The choice of the model itself: of its terms in one class the first, which reads no other."""
     eclasses, classes = saturation.eclasses, saturation.eclasses.term_class.tolist()
@@ -127,15 +179,18 @@ def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) 
 def saturated(
     graph: Graph,
     rules: Sequence[Rule],
-    cost: OperatorCost,
+    prices: Prices,
     budget: Budget,
     *,
     time_limit_s: float = 10.0,
     seed: int = 0,
+    level: Level = "operators",
+    backends: Sequence[Backend] = (),
 ) -> Saturated:
     """Saturate, price each e-node as a separate operator, extract, and build the graph.
 
-    Siblings merge by seeds instead of two-root rules.
+    At level ``kernels`` the patterns of ``backends`` are priced, too, by the way to run each that
+    is best by itself once the graph is built. Siblings merge by seeds instead of two-root rules.
 
     Raises:
         SaturationError: the engine failed.
@@ -146,12 +201,17 @@ def saturated(
     saturation = saturate(graph, rules, budget)
     report, eclasses = saturation.report, saturation.eclasses
 
-    problem, index = _problem(saturation, cost)
-    own = _own_choice(saturation, problem, index)
+    own: Choice | None = None
+    if level == "operators":
+        problem, index = _problem(saturation, prices)
+        items = [_candidate(eclasses, node) for node in index]
+        own = _own_choice(saturation, problem, index)
+    else:
+        problem, items = _kernel_problem(saturation, prices, backends)
     begun = clock()
     found = extract(
         problem,
-        Objective({_METRIC: 1.0}),
+        prices.valuation.objective,
         incumbent=own,
         time_limit_s=time_limit_s,
         seed=seed,
@@ -159,19 +219,30 @@ def saturated(
     )
     extracted = clock()
 
-    selection = {c: Selected(_candidate(eclasses, index[n])) for c, (n, _) in found.choice.items()}
-    raised = raise_graph(saturation.lowered, eclasses, selection)
+    start = Frame(operator_graph(saturation.lowered), (), prices, level, backends=backends)
+    if found.status == "infeasible":
+        return Saturated(
+            outcome=start.outcome(start.start),
+            lower_bound=found.lower_bound,
+            status=found.status,
+            enodes=report.enodes,
+            stopped_by=report.stopped_by,
+            trace=(),
+        )
+    chosen = [items[place] for place, _ in found.choice.values()]
+    raised = raise_graph(saturation.lowered, eclasses, _operators_of(eclasses, chosen))
+    chosen_prices = _as_chosen(eclasses, found.choice, items, prices)
+    frame = Frame(raised, (), chosen_prices, level, backends=backends)
     # A graph counts as found when it could have been written down.
     ready_s = begun - started + clock() - extracted
     return Saturated(
-        graph=raised,
-        cost_us=graph_cost_us(raised, cost),
-        lower_bound_us=found.lower_bound,
+        outcome=frame.outcome(frame.start),
+        lower_bound=found.lower_bound,
         status=found.status,
         enodes=report.enodes,
         stopped_by=report.stopped_by,
         trace=(
-            Moment(ready_s, totals(problem, own)[_METRIC]),
+            Moment(ready_s, start.start.value),
             *(Moment(ready_s + point.time_s, point.cost) for point in found.trace),
         ),
     )
