@@ -328,7 +328,6 @@ def test_plans_that_compute_something_else_are_dropped(
     [
         (["--plan", "p.json", "--backends", "ort,cray"], "no backend 'cray' runs plans"),
         (["--plan", "p.json", "--target", "cray"], "unknown device 'cray'"),
-        (["--target", "h200"], "name a file with --plan"),
         (["--plan", "-"], "a plan needs a file"),
         (["--plan", "no/p.json"], "the folder no does not exist"),
         (["--plan", "m.onnx"], "another file of this run"),
