@@ -3,6 +3,7 @@
     python -m benchmarks.searches compare [--tiny] [MODEL ...]  # cost, bound and time
     python -m benchmarks.searches throughput [MODEL ...]        # substitutions tried per second
     python -m benchmarks.searches engine [MODEL ...]            # time inside the e-graph engine
+    python -m benchmarks.searches kernels [MODEL ...]           # time of a trial with fused kernels
 
 Both methods read the same rules, start from the same graph and price every operator as a kernel of
 its own by the roofline. Every model has a fresh process, in which the methods take turns; the
@@ -33,7 +34,7 @@ from eqsat_opt import zoo
 from eqsat_opt.api import resolve
 from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.saturated import saturated
-from eqsat_opt.cost.operators import OperatorCost
+from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.egraph import Budget, lower
 from eqsat_opt.egraph.engine.driver import Engine
 from eqsat_opt.ir.graph import Graph
@@ -42,7 +43,9 @@ from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules.rule import Phase
-from eqsat_opt.search import Frame, MetaFlow, SearchBudget
+from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.search import Budget as SearchBudget
+from eqsat_opt.search import Frame, MetaFlow, Offered, Prices
 
 _RUNS = 3
 
@@ -69,7 +72,7 @@ def _measured_throughput(name: str, n_graphs: int) -> dict[str, Any]:
     turns = []
     for _ in range(_RUNS):
         start, wall = time.process_time(), time.perf_counter()
-        frame = Frame(graph, tuple(default_rules()), OperatorCost())
+        frame = Frame(graph, tuple(default_rules()), Prices.of())
         found = MetaFlow().run(frame, SearchBudget(n_graphs))
         turns.append((time.process_time() - start, time.perf_counter() - wall))
     cpu_s, wall_s = min(turns)
@@ -103,13 +106,40 @@ def _measured_engine(name: str) -> list[float]:
     for _ in range(_TURNS):
         spent.clear()
         start = time.perf_counter()
-        saturated(graph, rules, OperatorCost(), Budget())
+        saturated(graph, rules, Prices.of(), Budget())
         half = time.perf_counter()
-        frame = Frame(operator_graph(lower(graph)), tuple(rules), OperatorCost())
+        frame = Frame(operator_graph(lower(graph)), tuple(rules), Prices.of())
         MetaFlow().run(frame, SearchBudget())
         times = time.perf_counter() - half, half - start
         turns.append((*times, spent["run"] + spent["tables"], spent["push"] + spent["pop"]))
     return [min(column) for column in zip(*turns, strict=True)]
+
+
+def _measured_kernels(name: str) -> list[float]:
+    """Milliseconds of a trial at level kernels: median, 95 % and greatest, and of a whole cover."""
+    pricer = ProfilePricer(load_profile("v100"))
+    prices = Prices.of(Offered(pricer))
+    graph = operator_graph(lower(_normal(name)))
+    rules = tuple(rule for rule in default_rules() if rule.phase is not Phase.DERIVATION)
+    frame = Frame(graph, rules, prices, "kernels", backends=pricer.backends)
+    state, spent = frame.start, []
+    for one in frame.substitutions(state):
+        begun = time.perf_counter()
+        frame.attempt(state, one)
+        spent.append(1e3 * (time.perf_counter() - begun))
+    spent.sort()
+    begun = time.perf_counter()
+    frame.covering.cover(state.graph)
+    whole = 1e3 * (time.perf_counter() - begun)
+    return [len(spent), spent[len(spent) // 2], spent[len(spent) * 95 // 100], spent[-1], whole]
+
+
+def _kernels(arguments: argparse.Namespace) -> None:
+    print("| model | trials | median, ms | 95 %, ms | greatest, ms | whole cover, ms |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for name in arguments.models or ["squeezenet", "resnet50"]:
+        n_trials, *spent = _measured_kernels(f"zoo:{name}")
+        print(f"| {name} | {n_trials} | " + " | ".join(f"{one:.2f}" for one in spent) + " |")
 
 
 def _names() -> list[str]:
@@ -122,8 +152,8 @@ def _compare(arguments: argparse.Namespace) -> None:
         model = f"zoo:{name}@tiny" if arguments.tiny else f"zoo:{name}"
         command = [
             "-m", "eqsat_opt", "compare", model, "--json", "-", "--threads", "1",
-            "--set", f"metaflow.alpha={arguments.alpha}", "--budget", str(arguments.budget),
-            "--time-limit", str(arguments.time_limit), "--rules", arguments.rules,
+            "--set", f"metaflow.alpha={arguments.alpha}", "--budget",
+            f"graphs={arguments.budget},cpu={arguments.time_limit}", "--rules", arguments.rules,
             "--numerics", arguments.numerics, "--check", str(arguments.check),
             "--repeat", str(arguments.repeat),
         ]  # fmt: skip
@@ -171,7 +201,7 @@ def _seconds(time_s: float) -> str:
 
 def _verdict(row: dict[str, Any]) -> str:
     eqsat, search = _methods(row)
-    difference = eqsat["cost_us"] / search["cost_us"] - 1 if search["cost_us"] else 0.0
+    difference = eqsat["cost"] / search["cost"] - 1 if search["cost"] else 0.0
     if abs(difference) <= _NOISE:
         return "equal"
     return "dearer" if difference > 0 else f"{-difference:.2%} cheaper"
@@ -236,6 +266,9 @@ def main() -> None:
     throughput.add_argument("models", nargs="*", help="names of the zoo; resnet50 by default")
     throughput.add_argument("--budget", type=int, default=50, help="graphs")
     throughput.set_defaults(run=_throughput)
+    kernels = commands.add_parser("kernels", help="time of a trial with fused kernels")
+    kernels.add_argument("models", nargs="*")
+    kernels.set_defaults(run=_kernels)
     engine = commands.add_parser("engine", help="how much of the e-graph's time egglog takes")
     engine.add_argument("models", nargs="*", help="names of the zoo; the two smallest by default")
     engine.set_defaults(run=_engine)

@@ -113,7 +113,7 @@ class Explanation:
                 count_text(use.before),
                 count_text(use.after),
                 time_text(use.time_us),
-                "measured" if use.measured else "bound",
+                use.source,
             )
         return table
 

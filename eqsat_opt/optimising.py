@@ -20,13 +20,21 @@ from eqsat_opt.contest.examination import Contest, Terms, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
 from eqsat_opt.contest.verdict import Verdict, unraced
-from eqsat_opt.cost.metrics import TIME, metric_name, with_ties_broken
+from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.metrics import (
+    TIME,
+    metric_name,
+    peaks_capped,
+    require_priced,
+    with_ties_broken,
+)
 from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import StoreError
+from eqsat_opt.errors import OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.graph import Graph
@@ -44,6 +52,7 @@ from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.backends.tuned_file import require_portable
+from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal, SearchOptions
 
@@ -105,13 +114,55 @@ def open_pricer(options: Options, *further: str) -> Iterator[Pricer]:
             store.close()
 
 
+@contextmanager
+def _target_pricer(options: Options) -> Iterator[AnyPricer]:
+    """Who knows prices of the target.
+
+    Raises:
+        OptionError: there is no such target.
+    """
+    if not options.is_here:
+        yield ProfilePricer(load_profile(options.target))
+        return
+    with open_pricer(options) as pricer:
+        yield pricer
+
+
+def _require_possible(objective: AnyObjective, options: Options) -> None:
+    """Refuse an objective of which nothing is known on the target, or that it cannot tell apart.
+
+    Raises:
+        OptionError: there is no such target, no price for a metric, or a single stream.
+    """
+    if options.is_here:
+        require_priced(objective, (TIME,))
+        return
+    profile = load_profile(options.target)
+    require_priced(objective, ProfilePricer(profile).metrics)
+    streams = int(profile.streams.value)
+    if options.streams > streams:
+        raise OptionError(
+            f"{profile.name} has streams up to {streams}, not {options.streams}; give fewer"
+        )
+    if objective.needs_path and streams == 1:
+        raise OptionError(
+            f"{profile.name} runs one kernel after another, so what takes time is the sum; leave "
+            "the critical path out, or choose a target of several streams"
+        )
+
+
 def objective_of(options: Options) -> AnyObjective:
     """What a model is optimised for, under which limits; metrics as the columns are called.
 
     Raises:
-        OptionError: the objective or a limit is not in the grammar, or names an unknown metric.
+        OptionError: the objective or a limit is not in the grammar, or names a metric that is not
+            known, or has no prices for the target; or there is no such target, or it has a single
+            stream where several are asked for.
     """
-    return parse_objective(options.objective, options.limits, metric=metric_name)
+    parsed = parse_objective(options.objective, options.limits, metric=metric_name)
+    capped = peaks_capped(parsed)
+    _require_possible(capped, options)
+    return capped
 
 
 def _ties_broken(objective: AnyObjective) -> AnyObjective:
@@ -146,13 +197,14 @@ def _search_options(
         _ties_broken(objective),
         Budget(nodes=options.nodes),
         sizes,
-        measure=options.measure,
+        measure=options.measure and options.is_here,
         alternatives=options.alternatives if options.race else 0,
         deadline=deadline.share(_SEARCH),
         saturation_limit_s=options.deadline_s,
         gap=options.gap,
         seed=options.seed,
         exact=options.numerics == "bitexact",
+        streams=options.streams,
     )
 
 
@@ -169,9 +221,9 @@ def _terms(
         numerics=options.numerics,
         seeds=tuple(options.seed + i for i in range(options.check)),
         sizes=sizes,
-        race_s=_RACE_S if options.race else 0.0,
+        race_s=_RACE_S if options.race and options.is_here else 0.0,
         # Whoever minimises something else than time wants the minimum, whatever the clock says.
-        by_cost=not _is_by_clock(search.objective),
+        by_cost=not (options.is_here and _is_by_clock(search.objective)),
         seed=options.seed,
         deadline=deadline,
         custom_ops=options.custom_ops,
@@ -269,8 +321,8 @@ def optimise(
         if terms.runs_models:
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
             terms, clear = replace(terms, box=box), box.reset
-        pricer = stack.enter_context(open_pricer(options))
-        if search.measure and objective.uses(TIME):
+        pricer = stack.enter_context(_target_pricer(options))
+        if isinstance(pricer, Pricer) and search.measure and objective.uses(TIME):
             with stages("calibrate"):
                 pricer.calibrate(search.deadline.share(CALIBRATION))
         job = Job(

@@ -37,6 +37,9 @@ _EFFORTS: Mapping[str, _Defaults] = {
     "normal": _Defaults(30.0, measure=True, check=3, race=True, alternatives=2, gap=1e-2),
     "max": _Defaults(300.0, measure=True, check=3, race=True, alternatives=2, gap=0.0),
 }
+_STREAMS = 128
+"""No device runs more kernels side by side."""
+
 _THREADS_PER_CORE = 16
 """More make a session's start take seconds, and can only be a slip."""
 
@@ -163,7 +166,9 @@ class Options:
             in it, the race decides; otherwise the predicted cost does.
         limits: what the result has to keep, as predicted: totals (``bytes<=1e9``), the critical
             path (``critical_path(time)<=500``), or one kernel (``max(bytes)<=1e6``).
-        target: ``cpu``.
+        target: ``cpu``, where kernels are measured and results raced; or a device that need not be
+            here: the name of a profile, or a file with one. Its prices are analytic, and nothing is
+            raced: the cheapest graph is written.
         rules: ``default``, ``none``, families or names, ``-name`` to leave out, a rulebook file;
             comma separated.
         numerics: how far results may move: ``bitexact``, ``reassociate``, ``refactor`` or
@@ -205,6 +210,9 @@ class Options:
             and the names of further ones; ``None`` is all that are installed.
         max_error: how far the outputs of the tuned form may be from those of the original, as a
             share of the maximum of each; 0 allows no kernel that rounds otherwise.
+        streams: on which kernels could run side by side. With several, the report tells the
+            longest chain of kernels and the simulated end of a schedule; a session of onnxruntime
+            runs one kernel after another all the same.
 
     Raises:
         OptionError: a value has the wrong type or no meaning. Numbers of NumPy are numbers.
@@ -235,6 +243,7 @@ class Options:
     tuned: str | None = None
     runtimes: Sequence[str] | None = None
     max_error: float = 1e-4
+    streams: int = 1
 
     def __post_init__(self) -> None:
         if _text("effort", self.effort) not in _EFFORTS:
@@ -252,9 +261,10 @@ class Options:
             raise OptionError(
                 f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}"
             )
-        if self.target != "cpu":
+        if self.tuned is not None and not self.is_here:
             raise OptionError(
-                f"unknown target {self.target!r}; this version runs on cpu (onnxruntime)"
+                f"the tuned form is for this machine, and the target is {self.target}; leave out "
+                "one of them"
             )
         if not 0 < self.budget_s < math.inf:
             raise OptionError(
@@ -269,6 +279,8 @@ class Options:
             raise OptionError(f"the gap is {self.gap:g}; give a share from 0 to below 1")
         if not 0 <= self.max_error < 1:
             raise OptionError(f"max_error is {self.max_error:g}; give a share from 0 to below 1")
+        if not 1 <= self.streams <= _STREAMS:
+            raise OptionError(f"streams is {self.streams}; give a number from 1 to {_STREAMS}")
         if self.seed < 0:
             raise OptionError(f"the seed is {self.seed}; give a number that is not negative")
         if not 0 <= self.deadline_s < math.inf:
@@ -288,6 +300,10 @@ class Options:
                 "no other does"
             )
         object.__setattr__(self, "backends", tuple(dict.fromkeys(("ort", *self.backends))))
+        if self.backends != ("ort",) and not self.is_here:
+            raise OptionError(
+                f"the kernels of {self.target} are those of its profile; leave the backends out"
+            )
         if self.runtimes is not None:
             object.__setattr__(self, "runtimes", tuple(dict.fromkeys(("ort", *self.runtimes))))
         if self.threads > (most := _THREADS_PER_CORE * _usable_cores()):
@@ -297,6 +313,11 @@ class Options:
             )
         if self.threads == 0:
             object.__setattr__(self, "threads", _usable_cores())
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the target is this machine's processor."""
+        return self.target == "cpu"
 
     @property
     def shape_sets(self) -> tuple[Shapes, ...]:

@@ -33,6 +33,7 @@ STATUS_TEXT = {
     "kept": "no difference beyond noise: the earlier result is kept, which won when written",
     "unchanged": "no improvement found: the original is kept",
     "unmeasured": "the result was not raced; its cost is only predicted",
+    "planned": "the result is planned for {target} and was not run there; its cost is predicted",
 }
 
 
@@ -47,6 +48,8 @@ _FAR = 2.0
 
 _TITLES = {
     **{name: metric.title for name, metric in METRICS.items()},
+    "critical_path_us": "predicted longest chain",
+    "simulated_us": "simulated on {streams} streams",
     "critical_path": "predicted critical path",
 }
 """Totals by name, in the order in which they are told."""
@@ -176,7 +179,8 @@ class Report:
         model: path or name.
         status: ``improved`` (in a default session of onnxruntime; by predicted cost, where time is
             no part of the objective), ``improved_with_option``, ``kept`` (an earlier result that
-            won when it was written), ``unchanged`` or ``unmeasured``.
+            won when it was written), ``unchanged``, ``unmeasured``, or ``planned`` for a target
+            that is not here.
         winner: which candidate is the result: ``original``, ``clean`` (only normalised), ``best``
             (the cheapest graph found), ``alternative-k`` or ``previous`` (an earlier result).
         speedup: time of the original over that of the result, both in default sessions, the least
@@ -223,6 +227,9 @@ class Report:
         limits: what had to be kept, each in the same grammar.
         original_breaks: a sentence about a limit that the original breaks; empty if it keeps all.
         tuned: what became of the form for this machine; ``None`` if none was asked for.
+        streams: for which the metrics tell ``critical_path_us``, the longest chain of kernels, and
+            ``simulated_us``, the end of a schedule; on one they do not.
+        target: what it is for; prices are analytic but on ``cpu``.
     """
 
     model: str
@@ -268,12 +275,14 @@ class Report:
     limits: tuple[str, ...] = ()
     original_breaks: str = ""
     tuned: Tuned | None = None
+    streams: int = 1
+    target: str = "cpu"
 
     @property
     def headline(self) -> str:
         """The outcome of a default session in a few words."""
         if self.status != "improved":
-            return STATUS_TEXT[self.status]
+            return STATUS_TEXT[self.status].format(target=self.target)
         where = f" or more at {1 + len(self.further_races)} sets of sizes" * bool(
             self.further_races
         )
@@ -393,6 +402,8 @@ class Report:
             "stages_s": dict(self.stages_s),
             "warnings": list(self.warnings),
             "notes": list(self.notes),
+            "target": self.target,
+            "streams": self.streams,
             "tuned": None if self.tuned is None else asdict(self.tuned),
         }
 
@@ -428,8 +439,10 @@ class Report:
         for name, title in _TITLES.items():
             if name in self.metrics_before and name in self.metrics_after:
                 old, new = self.metrics_before[name], self.metrics_after[name]
+                if name == "critical_path" and new == self.metrics_after.get("critical_path_us"):
+                    continue  # told in microseconds
                 texts = _metric_text(name, old), _metric_text(name, new)
-                table.add_row(title, *texts, change_text(old, new))
+                table.add_row(title.format(streams=self.streams), *texts, change_text(old, new))
         if {"original", "result"} <= self.latency.keys():
             runs = (self.latency["original"], self.latency["result"])
             gain = f"{self.speedup:.2f}x" if self.status == "improved" else ""
@@ -464,14 +477,22 @@ class Report:
             ("predicted", f"{self._costs_text()}; {self.optimality}"),
             (
                 "kernels",
-                f"{count_text(self.kernels_measured)} measured now; "
+                (
+                    f"{count_text(self.kernels_measured)} measured now; "
+                    if self._is_here
+                    else f"prices are analytic, by the profile of {self.target}; "
+                )
                 + (
                     f"of the prices used here, {count_text(self.kernels_unmeasured)} only bounds"
                     if self.kernels_unmeasured
-                    else "all prices used here are measured"
+                    else f"all prices used here are {'measured' if self._is_here else 'of it'}"
                 ),
             ),
         ]
+
+    @property
+    def _is_here(self) -> bool:
+        return self.target == "cpu"
 
     def _costs_text(self) -> str:
         """Cost of the result, of the cheapest graph found and of the original, each once."""
@@ -527,6 +548,8 @@ class Report:
 
 def _metric_text(name: str, value: float) -> str:
     """A total in the unit of its metric."""
+    if name.endswith("_us"):
+        return amount_text(value, METRICS[TIME].unit)
     return amount_text(value, METRICS[name].unit) if name in METRICS else quantity_text(value)
 
 

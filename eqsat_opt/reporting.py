@@ -12,7 +12,7 @@ from eqsat_opt.contest.entrants import BEST, ORIGINAL, metrics_of
 from eqsat_opt.contest.examination import Contest, Examination
 from eqsat_opt.contest.finding import Found
 from eqsat_opt.cost.metrics import METRICS
-from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.extract import AnyObjective, Objective
 from eqsat_opt.extract.spec import limit_texts, objective_text
 from eqsat_opt.ir.content import operator_counts
@@ -129,6 +129,7 @@ def report_of(
     proposal, examined = found.proposal, found.examined
     choice, egraph = proposal.choice, proposal.saturation.report
     cost = objective.value(choice.metrics)
+    is_planned = verdict.status == "unmeasured" and not options.is_here
     bound = min(choice.extraction.lower_bound, cost)
     differences = examined.differences.get(label, ()) if examined is not None else ()
     (before, held_before), (after, held_after) = map(_contents, files)
@@ -137,7 +138,7 @@ def report_of(
     exported = None if label == ORIGINAL else found.exported[label]
     return Report(
         model=name,
-        status=verdict.status,
+        status="planned" if is_planned else verdict.status,
         winner=label,
         operators_before=before,
         operators_after=after,
@@ -170,6 +171,8 @@ def report_of(
         speedup=verdict.speedup,
         session_speedup=verdict.session_speedup,
         session_options={"graph_optimization_level": level} if level else {},
+        streams=options.streams,
+        target=options.target,
         notes=(*_notes(contest, examined), *_flips(differences), *_written_out(raised, exported)),
         **_aim(objective),
     )
@@ -188,7 +191,7 @@ def _passed_over(found: Found, contest: Contest) -> str:
     return "it did not win the race"
 
 
-def store_warning(pricer: Pricer | None) -> tuple[str, ...]:
+def store_warning(pricer: AnyPricer | None) -> tuple[str, ...]:
     """Why the profile store was not used, if it was not."""
     trouble = pricer.trouble if pricer is not None else ""
     return (f"nothing is taken from the profile store or kept in it: {trouble}",) if trouble else ()

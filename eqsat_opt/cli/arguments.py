@@ -33,6 +33,8 @@ __all__ = [
     "Rules",
     "Seed",
     "Store",
+    "Streams",
+    "Target",
     "Threads",
     "make_options",
     "parse_shapes",
@@ -138,6 +140,22 @@ Store = Annotated[
         metavar="FILE",
         help="Profile store instead of the user's own; an empty string keeps nothing.",
         show_default=False,
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="cpu, or the profile of a device that need not be here: its prices are analytic, and "
+        "nothing is raced.",
+    ),
+]
+Streams = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Streams on which kernels could run side by side: with several, the report tells the "
+        "longest chain of kernels and the end of a schedule.",
     ),
 ]
 Backends = Annotated[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,6 +31,9 @@ _LIMITS = {
     "graphs": "limit of graphs",
     "iterations": "limit of rounds",
     "nodes": "limit of e-nodes",
+    "cpu": "limit of CPU time",
+    "length": "limit of length",
+    "substitutions": "limit of substitutions",
     "time": "limit of time",
 }
 """What ended a method, where its name alone says too little."""
@@ -55,20 +59,28 @@ def compare_methods(
             show_default=False,
         ),
     ] = None,
-    graphs: Annotated[
-        int,
+    spend: Annotated[
+        list[str] | None,
         typer.Option(
-            "--budget", metavar="N", help="Graphs that a search visits; 0 means no limit."
+            "--budget",
+            metavar="N|NAME=VALUE",
+            help="What a search may spend: graphs that it visits (1000), substitutions, cpu (s, "
+            "which saturation and extraction keep to each), length (substitutions in a row); "
+            "repeatable; 0 is no limit.",
+            show_default=False,
         ),
-    ] = 1_000,
-    time_limit: Annotated[
-        float,
+    ] = None,
+    device: Annotated[
+        str,
         typer.Option(
-            metavar="SECONDS",
-            help="For each search, and for saturation and extraction each; "
-            "0 is no limit for searches, 30 and 20 for these two.",
+            metavar="NAME|FILE",
+            help="Price kernels by the profile of a device, v100 for instance, instead of this "
+            "processor's roofline.",
+            show_default=False,
         ),
-    ] = 0.0,
+    ] = "",
+    objective: a.Objective = "time",
+    limit: a.Limit = None,
     measure: Annotated[
         bool,
         typer.Option("--measure", help="Measure every operator instead of using its bound."),
@@ -102,16 +114,18 @@ def compare_methods(
     """
     options = a.make_options(context)
     from eqsat_opt import api
-    from eqsat_opt.comparison import CompareSettings
+    from eqsat_opt.comparison import CompareSettings, parse_budget
 
     check_writable(json, api.files_of(model), noun="a file of the model")
     settings = CompareSettings(
         tuple(name.strip() for name in methods.split(",") if name.strip()),
         _parameters(set_ or ()),
-        graphs=graphs,
-        time_s=time_limit,
+        budget=parse_budget(spend or ()),
         nodes=nodes,
         seed=seed,
+        device=device,
+        objective=objective,
+        limits=tuple(limit or ()),
         measure=measure,
         repeat=repeat,
     )
@@ -177,11 +191,17 @@ def _table(found: Comparison) -> Table:
     def counts(values: Iterable[int | None]) -> list[str]:
         return ["" if value is None else count_text(value) for value in values]
 
-    original, results = found.original_cost_us, found.results
-    bounds = [_bound(result) for result in results]
+    original, results = found.original_cost, found.results
+
+    def shown(cost: float) -> str:
+        if math.isinf(cost):
+            return "above a limit"
+        return time_text(cost) if found.settings.is_time else f"{cost:.4g}"
+
+    bounds = [_bound(result, shown) for result in results]
     rows = (
-        ("cost", time_text(original), [time_text(r.cost_us) for r in results]),
-        ("of original", "1.000", [_share(r.cost_us, original) for r in results]),
+        ("cost", shown(original), [shown(r.cost) for r in results]),
+        ("of original", "1.000", [_share(r.cost, original) for r in results]),
         ("bound", "", [bound for bound, _ in bounds]),
         ("gap", "", [gap for _, gap in bounds]),
         ("operators", str(found.operators), [str(r.operators) for r in results]),
@@ -203,17 +223,17 @@ def _table(found: Comparison) -> Table:
     return table
 
 
-def _share(cost_us: float, original_us: float) -> str:
-    return f"{cost_us / original_us:.3f}" if original_us else ""
+def _share(cost: float, original: float) -> str:
+    return f"{cost / original:.3f}" if original and math.isfinite(cost) else ""
 
 
-def _bound(result: MethodResult) -> tuple[str, str]:
-    from eqsat_opt.wording import time_text
-
-    bound = result.lower_bound_us
+def _bound(result: MethodResult, shown: Callable[[float], str]) -> tuple[str, str]:
+    bound = result.lower_bound
     if bound is None:
         return "none", ""
-    return time_text(bound), f"{1 - bound / result.cost_us:.1%}" if result.cost_us else "0.0%"
+    if math.isinf(bound):
+        return "no graph", ""
+    return shown(bound), f"{1 - bound / result.cost:.1%}" if result.cost else "0.0%"
 
 
 def _ended(result: MethodResult) -> str:

@@ -53,6 +53,7 @@ def explain_model(
             show_default=False,
         ),
     ] = None,
+    target: a.Target = Options.target,
     objective: a.Objective = "time",
     limit: a.Limit = None,
     rules: a.Rules = Options.rules,

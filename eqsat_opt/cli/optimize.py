@@ -42,6 +42,7 @@ def optimize_model(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Let the output replace the model itself.")
     ] = False,
+    target: a.Target = Options.target,
     objective: a.Objective = "time",
     limit: a.Limit = None,
     rules: a.Rules = Options.rules,
@@ -100,6 +101,7 @@ def optimize_model(
             "maximum of each; 0 allows no kernel that rounds otherwise.",
         ),
     ] = Options.max_error,
+    streams: a.Streams = Options.streams,
     json: a.Json = None,
     quiet: a.Quiet = False,
     debug: a.Debug = False,
@@ -108,14 +110,14 @@ def optimize_model(
     options = a.make_options(context)
     from eqsat_opt import api
 
-    target = api.default_output(model) if output is None else output
-    is_stream = target == "-"
+    file = api.default_output(model) if output is None else output
+    is_stream = file == "-"
     if is_stream:
         _check_stream(json)
-    written = (target,) if tuned is None else (target, tuned)
+    written = (file,) if tuned is None else (file, tuned)
     check_writable(json, chain(written, api.files_of(model)), noun="a file of the model")
-    place = typer.get_binary_stream("stdout") if is_stream else target
-    where = "standard output" if is_stream else target
+    place = typer.get_binary_stream("stdout") if is_stream else file
+    where = "standard output" if is_stream else file
     session = context.ensure_object(Session)
     with stage_progress(quiet) as shown:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eqsat_opt.comparison.compare import check, compare_methods
 from eqsat_opt.comparison.results import Comparison, MethodResult, Moment
-from eqsat_opt.comparison.settings import CompareSettings, method_names
+from eqsat_opt.comparison.settings import CompareSettings, method_names, parse_budget
 
 __all__ = [
     "CompareSettings",
@@ -14,4 +14,5 @@ __all__ = [
     "check",
     "compare_methods",
     "method_names",
+    "parse_budget",
 ]

@@ -17,8 +17,9 @@ from eqsat_opt.comparison.results import Comparison, MethodResult, Moment, desce
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.comparison.settings import EQSAT, EXTRACTION_S, SATURATION_S, CompareSettings
 from eqsat_opt.contest.compare import Reference, differences
-from eqsat_opt.cost.operators import OperatorCost, analytic_price, graph_cost_us
-from eqsat_opt.cost.pricing import Price, Pricer
+from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.operators import analytic_price
+from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, lower
 from eqsat_opt.ir.graph import Graph
@@ -30,7 +31,8 @@ from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.search import Frame, Search
+from eqsat_opt.search import Frame, Offered, Prices, Search, Usual
+from eqsat_opt.search import Pricer as SearchPricer
 from eqsat_opt.select import rules_used
 
 __all__ = ["check", "compare_methods"]
@@ -45,10 +47,10 @@ Progress = Callable[[str, str], None]
 class _Clock:
     """Prices kernels, and counts the time of measuring separately from that of searching."""
 
-    pricer: Pricer | None
+    pricer: AnyPricer | None
     measuring_s: float = 0.0
 
-    def price(self, kernel: Kernel) -> Price:
+    def price(self, kernel: Kernel) -> Quote:
         if self.pricer is None:
             return analytic_price(kernel)
         start = time.perf_counter()
@@ -73,13 +75,15 @@ def _n_running(graph: Graph) -> int:
 
 
 def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResult:
-    budget = Budget(nodes=settings.nodes, deadline=Deadline.after(settings.time_s or SATURATION_S))
-    limit = settings.time_s or EXTRACTION_S
+    budget = Budget(
+        nodes=settings.nodes, deadline=Deadline.after(settings.budget.cpu_s or SATURATION_S)
+    )
+    limit = settings.budget.cpu_s or EXTRACTION_S
     with clock.seconds() as seconds:
         found = saturated(
             frame.graph,
             frame.rules,
-            frame.cost,
+            frame.prices,
             budget,
             time_limit_s=limit,
             seed=settings.seed,
@@ -87,19 +91,19 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResu
     trace = tuple(replace(one, time_s=min(one.time_s, seconds[0])) for one in found.trace)
     return MethodResult(
         method=EQSAT,
-        cost_us=found.cost_us,
-        lower_bound_us=min(found.lower_bound_us, found.cost_us),
+        cost=found.outcome.value,
+        lower_bound=min(found.lower_bound, found.outcome.value),
         stopped_by=found.stopped_by,
         extraction=found.status,
         graphs=None,
         tried=None,
         compared=None,
         enodes=found.enodes,
-        operators=_n_running(found.graph),
-        rules=rules_used(found.graph),
+        operators=_n_running(found.outcome.graph),
+        rules=rules_used(found.outcome.graph),
         time_s=seconds[0],
         trace=trace,
-        graph=found.graph,
+        graph=found.outcome.graph,
     )
 
 
@@ -112,12 +116,12 @@ def _searched(
         lowering_s = time.perf_counter() - begun
         found = search.run(start, settings.budget, settings.seed)
     trace = tuple(
-        Moment(min(one.time_s + lowering_s, seconds[0]), one.cost_us) for one in found.trace
+        Moment(min(one.time_s + lowering_s, seconds[0]), one.value) for one in found.trace
     )
     return MethodResult(
         method=search.name,
-        cost_us=found.cost_us,
-        lower_bound_us=found.cost_us if search.exact and found.stopped_by == "exhausted" else None,
+        cost=found.value,
+        lower_bound=found.value if search.exact and found.stopped_by == "exhausted" else None,
         stopped_by=found.stopped_by,
         extraction=None,
         graphs=found.graphs,
@@ -145,7 +149,7 @@ def compare_methods(
     *,
     model: str = "model",
     sizes: Mapping[str, int] | None = None,
-    pricer: Pricer | None = None,
+    pricer: AnyPricer | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run every method on one graph.
@@ -156,7 +160,16 @@ def compare_methods(
     clock = _Clock(pricer)
     known = Sizes.of(graph, sizes or {})
     start = operator_graph(lower(graph))
-    original_us = graph_cost_us(start, OperatorCost(clock.price, known.all))
+
+    def device() -> SearchPricer:
+        if settings.profile is not None:
+            return Offered(ProfilePricer(settings.profile))
+        return Usual(clock.price)
+
+    def prices() -> Prices:
+        return Prices.of(device(), settings.goal, known.all)
+
+    original = Frame(start, (), prices()).start.value
     read = [rule for rule in rules if rule.phase is not Phase.DERIVATION]
     best: dict[str, MethodResult] = {}
     for _ in range(settings.repeat):
@@ -167,21 +180,27 @@ def compare_methods(
                 progress(name, "")
             # Each method has its own prices, so that none profits from what another one has
             # computed.
-            frame = Frame(graph, tuple(read), OperatorCost(clock.price, known.all))
+            frame = Frame(graph, tuple(read), prices(), profile=settings.profile)
             found = _run(name, frame, settings, clock)
-            found = replace(found, trace=descent(original_us, found.cost_us, found.trace))
-            best[name] = min(best.get(name, found), found, key=lambda r: (r.cost_us, r.time_s))
+            found = replace(found, trace=descent(original, found.cost, found.trace))
+            best[name] = min(best.get(name, found), found, key=lambda r: (r.cost, r.time_s))
     return Comparison(
         model=model,
-        original_cost_us=original_us,
+        original_cost=original,
         operators=_n_running(start),
         n_rules=len(read),
-        prices="roofline" if pricer is None else "measured",
+        prices=_called(settings, pricer),
         measuring_s=clock.measuring_s,
         settings=settings,
         results=tuple(best.values()),
         assumed_sizes={**known.data, **known.assumed},
     )
+
+
+def _called(settings: CompareSettings, pricer: AnyPricer | None) -> str:
+    if settings.profile is not None:
+        return f"analytic {settings.profile.name}"
+    return "roofline" if pricer is None else "measured"
 
 
 def check(

@@ -17,19 +17,19 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A graph that a method had after `time_s` seconds, at `cost_us`: cheaper than all before."""
+    """A graph that a method had after `time_s` seconds, at `cost`: cheaper than all before."""
 
     time_s: float
-    cost_us: float
+    cost: float
 
 
-def descent(original_us: float, final_us: float, moments: Iterable[Moment]) -> tuple[Moment, ...]:
+def descent(original: float, final: float, moments: Iterable[Moment]) -> tuple[Moment, ...]:
     """How the cost fell, from that of the original to the final one, which is recomputed."""
-    trace = [Moment(0.0, original_us)]
+    trace = [Moment(0.0, original)]
     for moment in moments:
-        if moment.cost_us < trace[-1].cost_us * (1 - _ROUNDING):
+        if moment.cost < trace[-1].cost * (1 - _ROUNDING):
             trace.append(moment)
-    return (*trace[:-1], replace(trace[-1], cost_us=final_us))
+    return (*trace[:-1], replace(trace[-1], cost=final))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class MethodResult:
 
     Attributes:
         method: its name.
-        cost_us: of its graph, recomputed from the graph.
-        lower_bound_us: no graph that its e-graph holds costs less. The rules may reach cheaper ones
+        cost: of its graph, recomputed from the graph.
+        lower_bound: no graph that its e-graph holds costs less. The rules may reach cheaper ones
             where `stopped_by` is not ``saturated``. ``None`` for a search, unless it is exact and
             was exhausted.
         stopped_by: why it ended; for the e-graph, why saturation did.
@@ -60,8 +60,8 @@ class MethodResult:
     """
 
     method: str
-    cost_us: float
-    lower_bound_us: float | None
+    cost: float
+    lower_bound: float | None
     stopped_by: str
     extraction: str | None
     graphs: int | None
@@ -86,10 +86,10 @@ class MethodResult:
         """When the result was found; a search cannot know that it was the last."""
         return self.trace[-1].time_s
 
-    def after_s(self, cost_us: float) -> float | None:
+    def after_s(self, cost: float) -> float | None:
         """When a graph of at most this cost, up to rounding, was found; ``None`` if never."""
-        most = cost_us * (1 + _ROUNDING)
-        return next((moment.time_s for moment in self.trace if moment.cost_us <= most), None)
+        most = cost * (1 + _ROUNDING)
+        return next((moment.time_s for moment in self.trace if moment.cost <= most), None)
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the graph, as plain values."""
@@ -110,7 +110,7 @@ class Comparison:
 
     Attributes:
         model: its name.
-        original_cost_us: cost of the model as it came.
+        original_cost: cost of the model as it came.
         operators: of the model, each a kernel of its own.
         n_rules: rules of the book that were read, both directions of one being one.
         prices: ``roofline`` or ``measured``.
@@ -122,7 +122,7 @@ class Comparison:
     """
 
     model: str
-    original_cost_us: float
+    original_cost: float
     operators: int
     n_rules: int
     prices: str
@@ -134,14 +134,14 @@ class Comparison:
 
     def as_cheap_after_s(self, result: MethodResult) -> float | None:
         """When a method had a graph as cheap as all others end with; ``None`` if never."""
-        others = [one.cost_us for one in self.results if one is not result]
+        others = [one.cost for one in self.results if one is not result]
         return result.after_s(min(others)) if others else None
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the graphs, as plain values."""
         return {
             "model": self.model,
-            "original_cost_us": self.original_cost_us,
+            "original_cost": self.original_cost,
             "operators": self.operators,
             "rules": self.n_rules,
             "prices": self.prices,

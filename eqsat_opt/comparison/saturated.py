@@ -6,21 +6,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.results import Moment
-from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.egraph import Budget, EClasses, Saturation, saturate
 from eqsat_opt.egraph.terms import LEAF, OUT
-from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract
-from eqsat_opt.extract.extraction import Choice, active_order, totals
+from eqsat_opt.extract import Problem, ProblemBuilder, extract
+from eqsat_opt.extract.extraction import Choice, active_order
 from eqsat_opt.ir.graph import OPAQUE, Graph
-from eqsat_opt.ir.kernel import Step
+from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.rules import Rule
+from eqsat_opt.search import Frame, Outcome, Prices, Quoted
+from eqsat_opt.search.pricing import Preferred
 from eqsat_opt.select import Candidate, Selected, raise_graph
 from eqsat_opt.select.candidates import OperandRef
 
 __all__ = ["Saturated", "saturated"]
-
-_METRIC = "time_us"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +28,16 @@ class Saturated:
     """What the e-graph found.
 
     Attributes:
-        graph: the cheapest graph, its constants folded.
-        cost_us: its cost, recomputed from the graph.
-        lower_bound_us: no graph in the e-graph costs less.
+        outcome: the best graph, and what it costs, recomputed from the graph.
+        lower_bound: no graph in the e-graph costs less.
         status: of the extraction; ``optimal`` is proven.
         enodes: size of the e-graph.
         stopped_by: what ended saturation.
         trace: how the cost fell; a graph counts from when it could have been written out.
     """
 
-    graph: Graph
-    cost_us: float
-    lower_bound_us: float
+    outcome: Outcome
+    lower_bound: float
     status: str
     enodes: int
     stopped_by: str
@@ -53,18 +51,20 @@ def _children(eclasses: EClasses, node: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(eclasses.children(node)))
 
 
-def _cost(eclasses: EClasses, node: int, cost: OperatorCost) -> float:
-    op = eclasses.op[node]
+def _costs(eclasses: EClasses, node: int, prices: Prices) -> list[tuple[float, ...]]:
+    """A row for each way to run an e-node."""
+    op, metrics = eclasses.op[node], prices.valuation.metrics
     if op in (LEAF, OUT) or eclasses.is_const[eclasses.class_of[node]]:
-        return 0.0
+        return [(0.0,) * len(metrics)]
     operands = [(eclasses.types[c], bool(eclasses.is_const[c]), c) for c in eclasses.children(node)]
-    return cost.time_us(op, () if op == OPAQUE else eclasses.attrs[node], operands)
+    rows = prices.operator(op, () if op == OPAQUE else eclasses.attrs[node], operands)
+    return [tuple(map(row.metrics.__getitem__, metrics)) for row in rows]
 
 
-def _problem(saturation: Saturation, cost: OperatorCost) -> tuple[Problem, list[int]]:
+def _problem(saturation: Saturation, prices: Prices) -> tuple[Problem, list[int]]:
     """The problem, and the e-node of each of its nodes; a constant class has one that is free."""
     eclasses = saturation.eclasses
-    builder = ProblemBuilder((_METRIC,))
+    builder = ProblemBuilder(prices.valuation.metrics)
     for _ in range(eclasses.n_classes):
         builder.add_class()
     index: list[int] = []
@@ -75,7 +75,7 @@ def _problem(saturation: Saturation, cost: OperatorCost) -> tuple[Problem, list[
             if cls in constants:
                 continue
             constants.add(cls)
-        builder.add_node(cls, _children(eclasses, node), [(_cost(eclasses, node, cost),)])
+        builder.add_node(cls, _children(eclasses, node), _costs(eclasses, node, prices))
         index.append(node)
     lowered, classes = saturation.lowered, eclasses.term_class
     roots = (int(classes[lowered.value[name]]) for name in lowered.graph.outputs)
@@ -105,6 +105,24 @@ def _candidate(eclasses: EClasses, node: int) -> Candidate:
     )
 
 
+def _as_chosen(eclasses: EClasses, choice: Choice, index: Sequence[int], prices: Prices) -> Prices:
+    """The prices of the implementations that were chosen; of several for one kernel the first's."""
+    chosen: dict[Kernel, Quoted] = {}
+    for cls, (place, way) in choice.items():
+        node = index[place]
+        if eclasses.op[node] in (LEAF, OPAQUE, OUT) or eclasses.is_const[cls]:
+            continue
+        operands = [
+            (eclasses.types[c], bool(eclasses.is_const[c]), c) for c in eclasses.children(node)
+        ]
+        op, attrs = eclasses.op[node], eclasses.attrs[node]
+        kernel = prices.kernel(op, attrs, operands)
+        quoted = prices.operator(op, attrs, operands)[way].quoted
+        if kernel is not None and quoted is not None:
+            chosen.setdefault(prices.sized(kernel), quoted)
+    return Prices(Preferred(prices.pricer, chosen), prices.valuation, prices.sizes)
+
+
 def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) -> Choice:
     """The choice of the model itself: of its terms in one class the first, which reads no other."""
     eclasses, classes = saturation.eclasses, saturation.eclasses.term_class.tolist()
@@ -127,7 +145,7 @@ def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) 
 def saturated(
     graph: Graph,
     rules: Sequence[Rule],
-    cost: OperatorCost,
+    prices: Prices,
     budget: Budget,
     *,
     time_limit_s: float = 10.0,
@@ -146,12 +164,12 @@ def saturated(
     saturation = saturate(graph, rules, budget)
     report, eclasses = saturation.report, saturation.eclasses
 
-    problem, index = _problem(saturation, cost)
+    problem, index = _problem(saturation, prices)
     own = _own_choice(saturation, problem, index)
     begun = clock()
     found = extract(
         problem,
-        Objective({_METRIC: 1.0}),
+        prices.valuation.objective,
         incumbent=own,
         time_limit_s=time_limit_s,
         seed=seed,
@@ -159,19 +177,30 @@ def saturated(
     )
     extracted = clock()
 
+    own_frame = Frame(operator_graph(saturation.lowered), (), prices)
+    original = own_frame.start.value
+    if found.status == "infeasible":
+        return Saturated(
+            outcome=own_frame.outcome(own_frame.start),
+            lower_bound=found.lower_bound,
+            status=found.status,
+            enodes=report.enodes,
+            stopped_by=report.stopped_by,
+            trace=(),
+        )
     selection = {c: Selected(_candidate(eclasses, index[n])) for c, (n, _) in found.choice.items()}
     raised = raise_graph(saturation.lowered, eclasses, selection)
+    frame = Frame(raised, (), _as_chosen(eclasses, found.choice, index, prices))
     # A graph counts as found when it could have been written down.
     ready_s = begun - started + clock() - extracted
     return Saturated(
-        graph=raised,
-        cost_us=graph_cost_us(raised, cost),
-        lower_bound_us=found.lower_bound,
+        outcome=frame.outcome(frame.start),
+        lower_bound=found.lower_bound,
         status=found.status,
         enodes=report.enodes,
         stopped_by=report.stopped_by,
         trace=(
-            Moment(ready_s, totals(problem, own)[_METRIC]),
+            Moment(ready_s, original),
             *(Moment(ready_s + point.time_s, point.cost) for point in found.trace),
         ),
     )

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.metrics import TIME, metric_name, peaks_capped, require_priced
 from eqsat_opt.errors import OptionError
-from eqsat_opt.search import Search, SearchBudget, make_search, search_names
+from eqsat_opt.extract import AnyObjective, Objective, parse_objective
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
+from eqsat_opt.search import Budget, Search, make_search, search_names
 
-__all__ = ["EQSAT", "EXTRACTION_S", "SATURATION_S", "CompareSettings", "method_names"]
+__all__ = [
+    "EQSAT",
+    "EXTRACTION_S",
+    "SATURATION_S",
+    "CompareSettings",
+    "method_names",
+    "parse_budget",
+]
 
 EQSAT = "eqsat"
 """The method that is no search: saturation and extraction."""
@@ -32,11 +43,14 @@ class CompareSettings:
         methods: of :func:`method_names`.
         parameters: of searches among the methods, by name of the search and then of the parameter;
             what is not given has its default.
-        graphs: graphs that a search may visit; 0 for no limit.
-        time_s: limit for each search, and for saturation and extraction each; 0 is none for
-            searches, and :data:`SATURATION_S` and :data:`EXTRACTION_S` for these two.
+        budget: of each search; its seconds are a limit for saturation and for extraction, too, of
+            the clock. Where there is none, these have :data:`SATURATION_S` and
+            :data:`EXTRACTION_S`.
         nodes: e-nodes.
         seed: of extraction and of searches.
+        device: name or file of the profile that prices; empty for the processor at hand.
+        objective: what is minimised, as `optimize` reads it.
+        limits: largest totals, longest chain, or largest values of one kernel, too.
         measure: price operators by measuring them, instead of by the roofline.
         repeat: how often each method runs; its fastest run counts, because the first one also loads
             libraries and compiles rules. Slow methods run once.
@@ -44,10 +58,12 @@ class CompareSettings:
 
     methods: tuple[str, ...] = (EQSAT, "metaflow")
     parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    graphs: int = 1_000
-    time_s: float = 0.0
+    budget: Budget = field(default_factory=Budget)
     nodes: int = 20_000
     seed: int = 0
+    device: str = ""
+    objective: str = "time"
+    limits: tuple[str, ...] = ()
     measure: bool = False
     repeat: int = 1
 
@@ -69,7 +85,33 @@ class CompareSettings:
                 )
         if self.repeat < 1:
             raise OptionError(f"repeat is {self.repeat}; give at least 1")
-        assert self.budget.graphs == self.graphs  # it says what is wrong with its values
+        assert self.searches.keys() >= self.parameters.keys()  # they say what is wrong
+        if self.device and self.measure:
+            raise OptionError(
+                "a device that is not here cannot be measured; leave out --measure or --device"
+            )
+        assert self.profile is not None or not self.device
+        require_priced(self.goal, self._priced)
+
+    @cached_property
+    def profile(self) -> DeviceProfile | None:
+        """Of the device that is not here."""
+        return load_profile(self.device) if self.device else None
+
+    @cached_property
+    def goal(self) -> AnyObjective:
+        """What is minimised, with limits on peaks as caps of every kernel."""
+        return peaks_capped(parse_objective(self.objective, self.limits, metric=metric_name))
+
+    @property
+    def is_time(self) -> bool:
+        """Whether costs are times, in µs, and can be shown as such."""
+        goal = self.goal
+        return isinstance(goal, Objective) and set(goal.weights) <= {TIME}
+
+    @property
+    def _priced(self) -> Sequence[str]:
+        return (TIME,) if self.profile is None else ProfilePricer(self.profile).metrics
 
     @cached_property
     def searches(self) -> Mapping[str, Search]:
@@ -80,12 +122,37 @@ class CompareSettings:
             if name != EQSAT
         }
 
-    @property
-    def budget(self) -> SearchBudget:
-        """Of each search."""
-        return SearchBudget(self.graphs, self.time_s)
-
     def to_json(self) -> dict[str, Any]:
         """All settings, and all parameters of the searches, defaults too."""
         parameters = {name: asdict(search) for name, search in self.searches.items()}
         return {**asdict(self), "methods": list(self.methods), "parameters": parameters}
+
+
+_BUDGETS = {"graphs": int, "substitutions": int, "cpu": float, "length": int}
+"""What a budget may name, and what each is."""
+
+
+def parse_budget(texts: Iterable[str]) -> Budget:
+    """A budget as users write it: ``300``, which are graphs, or ``cpu=60,graphs=0``.
+
+    Raises:
+        OptionError: a part has another form or name, or is given twice.
+    """
+    found: dict[str, float] = {}
+    for part in (part.strip() for text in texts for part in text.split(",")):
+        name, _, value = part.rpartition("=")
+        name = name.strip() or "graphs"
+        if name not in _BUDGETS:
+            raise OptionError(
+                f"a budget has no {name!r}; choose from {', '.join(_BUDGETS)}, as in cpu=60"
+            )
+        if name in found:
+            raise OptionError(f"the budget's {name} is given twice; keep one")
+        try:
+            found[name] = _BUDGETS[name](value)
+        except ValueError as error:
+            raise OptionError(
+                f"the budget {part!r} is no number; write for instance 300 or cpu=60"
+            ) from error
+    seconds = found.pop("cpu", 0.0)
+    return Budget(**found, cpu_s=seconds)  # type: ignore[arg-type]

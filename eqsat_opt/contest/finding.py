@@ -19,7 +19,7 @@ from eqsat_opt.contest.compare import Difference
 from eqsat_opt.contest.entrants import entrants_of
 from eqsat_opt.contest.examination import Examination, Terms, examine, has_session_variants
 from eqsat_opt.contest.guilty import Accusation, accuse
-from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import CheckFailed
 from eqsat_opt.ir.graph import Graph
@@ -64,7 +64,7 @@ class Job:
     imported: Graph
     search: SearchOptions
     terms: Terms
-    pricer: Pricer
+    pricer: AnyPricer
     staging: Staging
     strict: bool
     selection: str
@@ -196,7 +196,7 @@ def _accuse(
     )
 
 
-def _foreign(choice: ChoiceResult, pricer: Pricer) -> list[str]:
+def _foreign(choice: ChoiceResult, pricer: AnyPricer) -> list[str]:
     """The backends of chosen kernels, without the one that runs the original."""
     selections = (choice.best, *choice.alternatives)
     chosen = {one.backend for selection in selections for one in selection.values()}

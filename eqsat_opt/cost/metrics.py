@@ -5,8 +5,9 @@ Columns of the extraction problem, what objectives may name and the rows of a re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from eqsat_opt.errors import OptionError
@@ -14,17 +15,23 @@ from eqsat_opt.errors import OptionError
 if TYPE_CHECKING:  # the command line reads the names; nothing heavy may load for that
     import onnx_ir
 
+    from eqsat_opt.extract import AnyObjective
     from eqsat_opt.ir.dims import Dim
     from eqsat_opt.ir.kernel import Kernel
     from eqsat_opt.ir.types import TensorType
 
 __all__ = [
+    "ENERGY",
     "LAUNCH_US",
     "METRICS",
     "TIME",
+    "WORKSPACE",
     "Metric",
+    "columns",
     "metric_name",
     "metric_names",
+    "peaks_capped",
+    "require_priced",
     "with_ties_broken",
 ]
 
@@ -35,7 +42,10 @@ Measured with onnxruntime 1.31.1 as the difference between chains of 20 and 220 
 """
 
 TIME = "time_us"
-"""The metric that the pricer gives and that decides races."""
+"""The metric that every pricer gives and that decides races."""
+
+ENERGY, WORKSPACE = "energy_uj", "workspace_bytes"
+"""Metrics that only some pricers give."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +55,11 @@ class Metric:
     Attributes:
         name: of the column in an extraction problem.
         alias: another name that users may write.
+        is_peak: whether a graph's is the largest over its kernels instead: memory that one kernel
+            gives back before the next one runs. It can be limited, but not be part of a sum.
         title: what a report calls the total.
         unit: of all values: ``µs``, ``B``, ``FLOP``; empty for a count.
-        of_kernel: one run of a kernel; ``None`` for what the pricer gives: a measurement, or a
+        of_kernel: one run of a kernel; ``None`` for what a pricer gives: a measurement, or a
             lower bound until there is one.
         of_constant: a constant of this type, which the model holds; ``None`` if it costs nothing.
         of_opaque: an operator of which nothing is known but that it runs.
@@ -59,6 +71,7 @@ class Metric:
     alias: str = ""
     title: str
     unit: str = ""
+    is_peak: bool = False
     of_kernel: Callable[[Kernel], Dim] | None
     of_constant: Callable[[TensorType], Dim] | None = None
     of_opaque: float = 0.0
@@ -91,6 +104,15 @@ _ALL = (
         of_kernel=None,
         of_opaque=LAUNCH_US,
     ),
+    Metric(name=ENERGY, alias="energy", title="predicted energy", unit="µJ", of_kernel=None),
+    Metric(
+        name=WORKSPACE,
+        alias="workspace",
+        title="largest workspace",
+        unit="B",
+        is_peak=True,
+        of_kernel=None,
+    ),
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
@@ -111,9 +133,54 @@ def metric_name(name: str) -> str:
     for metric in _ALL:
         if name in (metric.name, metric.alias):
             return metric.name
-    is_power = name in ("energy", "power")
-    hint = " (no energy meter is supported on this target yet)" if is_power else ""
-    raise OptionError(f"unknown metric {name!r}{hint}; choose from {', '.join(metric_names())}")
+    raise OptionError(f"unknown metric {name!r}; choose from {', '.join(metric_names())}")
+
+
+def columns(given: Sequence[str]) -> tuple[str, ...]:
+    """The metrics of an extraction problem whose quotes give these, in the order of the columns."""
+    return tuple(name for name, one in METRICS.items() if one.of_kernel or name in given)
+
+
+_UNPRICED = {
+    ENERGY: "no energy meter is supported on this target yet",
+    WORKSPACE: "the backends of this target do not tell it",
+}
+
+
+def require_priced(objective: AnyObjective, given: Sequence[str]) -> None:
+    """Refuse an objective or a limit with a metric of which nothing is known.
+
+    Raises:
+        OptionError: it uses a metric that quotes do not give.
+    """
+    priced = columns(given)
+    for name in METRICS:
+        if name not in priced and objective.uses(name):
+            alias = METRICS[name].alias or name
+            raise OptionError(f"{alias!r} has no prices: {_UNPRICED[name]}")
+
+
+def peaks_capped(objective: AnyObjective) -> AnyObjective:
+    """The same, with each limit on a peak as the cap on every kernel that it is.
+
+    Raises:
+        OptionError: a peak is part of what is minimised.
+    """
+    caps = dict(objective.caps)
+    limits = dict(objective.limits)
+    for metric in METRICS.values():
+        name = metric.name
+        if not metric.is_peak:
+            continue
+        if objective.weighs(name) or objective.path.get(name):
+            called = metric.alias or name
+            raise OptionError(
+                f"{called!r} is the largest of all kernels and no sum, so it cannot be minimised; "
+                f"limit it: {called}<=1e6"
+            )
+        if name in limits:
+            caps[name] = min(limits.pop(name), caps.get(name, math.inf))
+    return replace(objective, limits=limits, caps=caps)
 
 
 _TIES = {"launches": 1e-3, "bytes": 1e-9}
@@ -123,6 +190,7 @@ _TIES = {"launches": 1e-3, "bytes": 1e-9}
 def with_ties_broken(weights: Mapping[str, float]) -> dict[str, float]:
     """The same weights, with tiny ones for launches and bytes that decide between equal graphs.
 
-    Time needs no help: launches and traffic are part of it.
+    Time and energy need no help: launches and traffic are part of them.
     """
-    return dict(weights) if weights.get(TIME) else {**_TIES, **weights}
+    is_settled = weights.get(TIME) or weights.get(ENERGY)
+    return dict(weights) if is_settled else {**_TIES, **weights}

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat_opt.cost.metrics import LAUNCH_US
-from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.metrics import LAUNCH_US, TIME
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.cost.roofline import DEFAULT_ROOFLINE
 from eqsat_opt.ir.graph import OPAQUE, Attrs, Graph
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
@@ -22,9 +22,9 @@ from eqsat_opt.ir.types import TensorType, ValueType
 __all__ = ["OperatorCost", "analytic_price", "graph_cost_us", "operator_kernel"]
 
 
-def analytic_price(kernel: Kernel) -> Price:
+def analytic_price(kernel: Kernel) -> Quote:
     """The roofline's lower bound and one launch: the same on every machine."""
-    return Price(DEFAULT_ROOFLINE.bound_us(kernel) + LAUNCH_US, measured=False)
+    return Quote({TIME: DEFAULT_ROOFLINE.bound_us(kernel) + LAUNCH_US}, "bound")
 
 
 def operator_kernel(
@@ -50,7 +50,7 @@ class OperatorCost:
         sizes: size of each symbolic dimension.
     """
 
-    price: Callable[[Kernel], Price] = analytic_price
+    price: Callable[[Kernel], Quote] = analytic_price
     sizes: Mapping[str, int] = field(default_factory=dict)
     _known: dict[object, float] = field(default_factory=dict, repr=False)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
-from eqsat_opt.cost.metrics import LAUNCH_US
+from eqsat_opt.cost.metrics import ENERGY, LAUNCH_US, TIME
 from eqsat_opt.cost.profile import ProfileKey
+from eqsat_opt.cost.quotes import Quote, Source
 from eqsat_opt.cost.roofline import (
     BANDWIDTH_PROBE,
     DEFAULT_ROOFLINE,
@@ -20,26 +20,24 @@ from eqsat_opt.cost.roofline import (
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import EqsatError, StoreError
+from eqsat_opt.ir.dims import literal
+from eqsat_opt.ir.forms import PLAIN
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
+from eqsat_opt.runtime.devices.profile import EnergyModel, load_profile
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
 from eqsat_opt.runtime.processor import device_fingerprint
 
-__all__ = ["Price", "Pricer"]
+__all__ = ["Pricer"]
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
-    """Time of one kernel inside a session, and whether it was measured or is only a lower bound."""
-
-    time_us: float
-    measured: bool
-
+PRECISION = "fp32"
+"""In which a processor's kernels compute, as energy models call it."""
 
 _MADE_BYTES_PER_S = 1.5e8
 """Bytes of random weights per second that a slow machine draws, sends to a process and reads."""
@@ -56,9 +54,12 @@ class Pricer:
             left alone from then on.
         threads: threads per session.
         backends: names of the backends whose kernels may be chosen; the first runs everything.
+        energy: what energy follows from a time; ``None`` where nothing is known of it.
 
     Attributes:
         backends: the backends.
+        metrics: in each quote: the time, and the energy where there is a model of it.
+        interface: where values of models lie: in the memory of the host, as ONNX orders them.
         trouble: what is wrong with the store, as a sentence; empty if nothing is.
 
     Raises:
@@ -66,15 +67,23 @@ class Pricer:
     """
 
     def __init__(
-        self, store: ProfileStore | None, threads: int, backends: Sequence[str] = ("ort",)
+        self,
+        store: ProfileStore | None,
+        threads: int,
+        backends: Sequence[str] = ("ort",),
+        *,
+        energy: EnergyModel | None = None,
     ) -> None:
         self.backends = tuple(load_backend(name) for name in backends)
+        self.metrics = (TIME,) if energy is None else (TIME, ENERGY)
         self.trouble = ""
+        self.interface = PLAIN
         self._store = store
         self._threads = threads
         self._versions = {backend.name: backend.version() for backend in self.backends}
         self._device = device_fingerprint().id
-        self._known: dict[ProfileKey, Price] = {}
+        self._energy = energy
+        self._known: dict[ProfileKey, Quote] = {}
         self._worker: KernelWorker | None = None
         self._roofline: Roofline = DEFAULT_ROOFLINE
         self._made_bytes_per_s = _MADE_BYTES_PER_S
@@ -88,7 +97,13 @@ class Pricer:
             device=self._device,
             threads=self._threads,
             protocol=PROTOCOL_VERSION,
+            forms=offer.implementation.forms,
         )
+
+    @property
+    def event_us(self) -> float:
+        """What waiting for a kernel on another stream adds, µs, by the profile of a processor."""
+        return load_profile("xeon").event_us.value
 
     def usual(self, kernel: Kernel) -> Offer:
         """A kernel as the first backend runs it."""
@@ -100,17 +115,17 @@ class Pricer:
         probes = [self.usual(probe) for probe in (PEAK_PROBE, BANDWIDTH_PROBE)]
         self.recall(probes)
         self.measure(probes, deadline=deadline)
-        prices = [self.price(probe) for probe in probes]
-        if all(price.measured for price in prices):
-            self._roofline = calibrated(*(max(price.time_us - LAUNCH_US, 0.05) for price in prices))
+        quotes = [self.price(probe) for probe in probes]
+        if not any(quote.is_bound for quote in quotes):
+            self._roofline = calibrated(*(max(quote.time_us - LAUNCH_US, 0.05) for quote in quotes))
 
     def recall(self, offers: Iterable[Offer]) -> None:
         """Look up offers in the store."""
-        keys = {self._key(offer) for offer in offers} - self._known.keys()
-        found = self._stored(lambda store: store.get_many(keys)) or {}
+        wanted = {key: offer for offer in offers if (key := self._key(offer)) not in self._known}
+        found = self._stored(lambda store: store.get_many(wanted)) or {}
         for key, measurement in found.items():
             if measurement is not None:
-                self._known[key] = _price(measurement)
+                self._known[key] = self._quoted(wanted[key], measurement)
 
     def _stored(self, use: Callable[[ProfileStore], _T]) -> _T | None:
         """The result of ``use`` on the store; ``None`` without one, and once it has failed."""
@@ -122,14 +137,27 @@ class Pricer:
             self._store, self.trouble = None, str(error)
             return None
 
-    def price(self, offer: Offer) -> Price:
+    def price(self, offer: Offer) -> Quote:
         """The measured time, or the lower bound."""
         known = self._known.get(self._key(offer))
         return self._bound(offer) if known is None else known
 
-    def _bound(self, offer: Offer) -> Price:
+    def _bound(self, offer: Offer) -> Quote:
         bound_us = self._roofline.bound_us(offer.kernel, offer.implementation.arithmetic)
-        return Price(bound_us + LAUNCH_US, measured=False)
+        return self._quote(offer, bound_us + LAUNCH_US, "bound")
+
+    def _quoted(self, offer: Offer, measurement: Measurement) -> Quote:
+        return self._quote(offer, measurement.time_us + LAUNCH_US, "measured")
+
+    def _quote(self, offer: Offer, time_us: float, source: Source) -> Quote:
+        metrics = {TIME: time_us}
+        if self._energy is not None:
+            # It rises with the time, so that of a bound is a bound.
+            kernel, how = offer.kernel, offer.implementation
+            metrics[ENERGY] = self._energy.energy_uj(
+                time_us, literal(kernel.flops) * how.arithmetic, literal(kernel.bytes), PRECISION
+            )
+        return Quote(metrics, source)
 
     def is_known(self, offer: Offer) -> bool:
         """Whether the price is settled for this run: measured, or a bound that stays."""
@@ -164,7 +192,7 @@ class Pricer:
             if measurement is None:
                 self._known[key] = self._bound(offer)
             else:
-                self._known[key] = _price(measurement)
+                self._known[key] = self._quoted(offer, measurement)
                 self.n_measured += 1
             if progress is not None:
                 progress(n, len(todo))
@@ -197,7 +225,3 @@ class Pricer:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
-
-
-def _price(measurement: Measurement) -> Price:
-    return Price(measurement.time_us + LAUNCH_US, measured=True)

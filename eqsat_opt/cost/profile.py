@@ -21,6 +21,10 @@ class ProfileKey:
         device: `DeviceFingerprint.id`.
         threads: number of threads.
         protocol: `PROTOCOL_VERSION` of the measurement.
+        forms: in which operands arrive and outputs are left, as the implementation says; empty
+            where the kernel says all of it.
+        precision: in which contractions multiply, such as ``tf32``; empty where it is that of the
+            elements.
     """
 
     backend: str
@@ -29,6 +33,8 @@ class ProfileKey:
     device: str
     threads: int
     protocol: int
+    forms: str = ""
+    precision: str = ""
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,21 @@ from eqsat_opt.runtime.measure import Measurement
 __all__ = ["CACHE_VARIABLE", "ProfileStore", "store_path"]
 
 _FILE_NAME = "profile.sqlite3"
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _TABLE = f"profile_v{_SCHEMA_VERSION}"
+_OLD_TABLE = "profile_v1"
+"""Its keys end with the protocol: all in plain forms, in the precision of the elements."""
+
 _BUSY_TIMEOUT_S = 5.0
 """Seconds to wait for others who hold the file; their transactions take milliseconds."""
 
 _EXPORT_FORMAT = "eqsat-opt-profile"
-_KEY_COLUMNS = "backend, kernel, implementation, device, threads, protocol"
+_OLD_KEY_COLUMNS = "backend, kernel, implementation, device, threads, protocol"
+_KEY_COLUMNS = f"{_OLD_KEY_COLUMNS}, forms, precision"
+_OLD_ROWS = (
+    f"SELECT {_OLD_KEY_COLUMNS}, '' AS forms, '' AS precision, measurement, measured_at "
+    f"FROM {_OLD_TABLE}"
+)
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS {_TABLE} (
     backend TEXT NOT NULL,
@@ -39,6 +47,8 @@ CREATE TABLE IF NOT EXISTS {_TABLE} (
     device TEXT NOT NULL,
     threads INTEGER NOT NULL,
     protocol INTEGER NOT NULL,
+    forms TEXT NOT NULL,
+    precision TEXT NOT NULL,
     measurement TEXT NOT NULL,
     measured_at TEXT NOT NULL,
     PRIMARY KEY ({_KEY_COLUMNS})
@@ -67,7 +77,8 @@ class ProfileStore:
     """Measurements by `ProfileKey` in an SQLite file; safe under several processes and threads.
 
     The file is opened on first use, and once more in a forked child. A damaged file is reported
-    and left as it is.
+    and left as it is. Rows of version 1 are taken over once; a program that only knows that version
+    keeps its own.
 
     Args:
         path: the file; its folder is made if need be. The default is `store_path()`.
@@ -121,7 +132,7 @@ class ProfileStore:
         query = f"SELECT {_KEY_COLUMNS}, measurement, measured_at FROM {_TABLE}"
         with self._open("read") as connection:
             found = connection.execute(f"{query} ORDER BY {_KEY_COLUMNS}").fetchall()
-        return [ProfileRow(ProfileKey(*row[:6]), self._decoded(row[6]), row[7]) for row in found]
+        return [ProfileRow(ProfileKey(*key), self._decoded(m), at) for *key, m, at in found]
 
     def stats(self) -> StoreStats:
         """How much is stored, and for what.
@@ -162,6 +173,7 @@ class ProfileStore:
         """
         with self._open("write") as connection:
             count = connection.execute(f"DELETE FROM {_TABLE}").rowcount
+            connection.execute(f"DROP TABLE IF EXISTS {_OLD_TABLE}")
         with self._open("read") as connection:
             connection.execute("VACUUM")
         return int(count)
@@ -196,9 +208,10 @@ class ProfileStore:
         """
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
-            if data["format"] != _EXPORT_FORMAT or data["version"] != _SCHEMA_VERSION:
+            if data["format"] != _EXPORT_FORMAT or data["version"] not in (1, _SCHEMA_VERSION):
                 raise ValueError("another format or version")
-            records = [_record(row) for row in data["rows"]]
+            added = _ADDED if data["version"] == 1 else {}
+            records = [_record({**added, **row}) for row in data["rows"]]
         except OSError as error:
             raise StoreError(f"cannot read {path}: {reason(error)}") from error
         except (KeyError, TypeError, ValueError) as error:
@@ -224,7 +237,7 @@ class ProfileStore:
         self.close()
 
     def _insert(self, records: Iterable[tuple[Any, ...]]) -> None:
-        statement = f"INSERT OR REPLACE INTO {_TABLE} VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        statement = f"INSERT OR REPLACE INTO {_TABLE} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         rows = list(records)
         if rows:
             with self._open("write") as connection:
@@ -318,18 +331,31 @@ class ProfileStore:
 def _create_schema(connection: sqlite3.Connection, wait_s: float) -> None:
     _retry_while_locked(lambda: connection.execute("PRAGMA journal_mode=WAL").fetchone(), wait_s)
     connection.execute("PRAGMA synchronous=NORMAL")
-    if not _has_table(connection):
-        connection.execute(_SCHEMA)
+    if not _has_table(connection, _TABLE):
+        connection.execute("BEGIN IMMEDIATE")  # of several processes, one takes the old rows over
+        try:
+            is_new = not _has_table(connection, _TABLE)
+            connection.execute(_SCHEMA)
+            if is_new and _has_table(connection, _OLD_TABLE):
+                connection.execute(f"INSERT INTO {_TABLE} {_OLD_ROWS}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
 
 def _check_schema(connection: sqlite3.Connection) -> None:
-    if not _has_table(connection):
+    if _has_table(connection, _TABLE):
+        return
+    if not _has_table(connection, _OLD_TABLE):
         raise sqlite3.OperationalError(f"it has no table {_TABLE} and is read-only")
+    connection.execute(f"CREATE TEMP VIEW {_TABLE} AS {_OLD_ROWS}")
 
 
-def _has_table(connection: sqlite3.Connection) -> bool:
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
     query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-    return connection.execute(query, (_TABLE,)).fetchone() is not None
+    return connection.execute(query, (name,)).fetchone() is not None
 
 
 def _is_locked(error: BaseException) -> bool:
@@ -353,6 +379,10 @@ def _encoded(measurement: Measurement | None) -> str:
     # JSON has no infinities, so a nonsensical time cannot be stored.
     data = None if measurement is None else measurement.to_json()
     return json.dumps(data, allow_nan=False, sort_keys=True)
+
+
+_ADDED = {"forms": "", "precision": ""}
+"""Fields of a key that rows of version 1 lack."""
 
 
 def _record(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -179,7 +179,17 @@ def conclude(
 
 
 def price(problem: Problem, objective: AnyObjective) -> FloatArray:
-    """`[n_implementations]`: the linear part of the objective; infinite above a cap."""
+    """`[n_implementations]`: the linear part of the objective; infinite above a cap.
+
+    Raises:
+        ExtractionError: it names a metric that is not there, or sums a peak.
+    """
+    for name in problem.peaks:
+        in_path = objective.needs_path and objective.path.get(name)
+        if objective.weighs(name) or name in objective.totals_limited or in_path:
+            raise ExtractionError(
+                f"{name} is the largest value of one implementation and no sum; cap it: max({name})"
+            )
     cost: FloatArray = problem.impl_cost @ objective.vector(problem.metrics)
     for name, cap in objective.caps.items():
         cost = np.where(problem.impl_cost[:, problem.metrics.index(name)] <= cap, cost, np.inf)

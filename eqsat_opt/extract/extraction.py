@@ -186,10 +186,10 @@ def _chosen_node(problem: Problem, choice: Choice, cls: int) -> int:
 
 
 def totals(problem: Problem, choice: Choice) -> dict[str, float]:
-    """Total of each metric over the chosen implementations."""
+    """Total of each metric over the chosen implementations; of a peak the largest value."""
     rows = [problem.impl_cost[problem.row(*chosen)] for chosen in choice.values()]
     return {
-        name: math.fsum(float(row[column]) for row in rows)
+        name: (max if name in problem.peaks else math.fsum)(float(row[column]) for row in rows)
         for column, name in enumerate(problem.metrics)
     }
 

@@ -31,6 +31,8 @@ class Problem:
         impl_cost: `[n_implementations, n_metrics]`, non-negative and finite.
         metrics: names of the columns of `impl_cost`.
         roots: the classes that must be computed; duplicates are dropped.
+        peaks: metrics of which a solution has the largest value of one implementation, not the sum,
+            such as workspace that is given back; an objective may cap them, and no more.
 
     The arrays are copied and made read-only.
 
@@ -47,12 +49,14 @@ class Problem:
     impl_cost: FloatArray
     metrics: tuple[str, ...]
     roots: tuple[int, ...]
+    peaks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("node_class", "child_ptr", "child_ix", "impl_ptr"):
             self._freeze(name, np.int64)
         self._freeze("impl_cost", np.float64)
         object.__setattr__(self, "metrics", tuple(self.metrics))
+        object.__setattr__(self, "peaks", tuple(self.peaks))
         object.__setattr__(self, "roots", tuple(dict.fromkeys(int(r) for r in self.roots)))
         self._validate_shapes()
         self._validate_values()
@@ -72,6 +76,9 @@ class Problem:
             )
         if not self.metrics or len(set(self.metrics)) != len(self.metrics):
             raise ExtractionError("metrics must be one or more distinct names")
+        for name in self.peaks:
+            if name not in self.metrics:
+                raise ExtractionError(f"{name} is a peak, but no metric of the problem")
         for name, pointers, end in (
             ("child_ptr", self.child_ptr, len(self.child_ix)),
             ("impl_ptr", self.impl_ptr, len(self.impl_cost)),

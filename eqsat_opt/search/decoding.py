@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.rebuild import GraphWriter
 from eqsat_opt.search.terms import INPUT, OUTPUT, WEIGHT, Term, TermGraph, Terms
 
-__all__ = ["decode"]
+__all__ = ["decode", "decoded"]
 
 
 def decode(terms: Terms, graph: TermGraph) -> Graph:
     """The graph that ``graph`` stands for, with the interface of the original."""
-    return _Decoder(terms, graph).graph()
+    return decoded(terms, graph)[0]
+
+
+def decoded(terms: Terms, graph: TermGraph) -> tuple[Graph, Mapping[bytes, str]]:
+    """The same, and the name of each term's value."""
+    decoder = _Decoder(terms, graph)
+    return decoder.graph(), decoder.name_of
 
 
 class _Decoder:

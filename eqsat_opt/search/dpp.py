@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eqsat_opt.search.sequences import Child, SequenceSearch, Site, State, Walk, ordered
+from eqsat_opt.search.sequences import Child, SequenceSearch, Walk, ordered
+from eqsat_opt.search.state import Site, State
 
 __all__ = ["Dpp", "dependent"]
 
@@ -29,11 +30,7 @@ class Dpp(SequenceSearch):
 
 def dependent(walk: Walk, state: State) -> list[Site]:
     """What meets the last substitution, looked for around it; all that applies to the original."""
-    walk.visit()
-    if state.parent is None:
-        found = walk.matching.rewrites(state.graph)
-    else:
-        found = walk.matching.around(state.graph, state.touched)
+    found = walk.substitutions(state, after=state)
     return [(one.number, one.site) for one in found]
 
 

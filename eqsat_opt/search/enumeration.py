@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eqsat_opt.search.sequences import SequenceSearch, State, Walk
+from eqsat_opt.search.sequences import SequenceSearch, Walk
+from eqsat_opt.search.state import State
 
 __all__ = ["Enumeration"]
 
@@ -22,15 +23,14 @@ class Enumeration(SequenceSearch):
 
     def states(self, walk: Walk) -> Iterator[State]:
         """Every sequence once, a graph as often as there are sequences that lead to it."""
-        yield walk.start
-        yield from self._below(walk, walk.start)
+        yield walk.frame.start
+        yield from self._below(walk, walk.frame.start)
 
     def _below(self, walk: Walk, state: State) -> Iterator[State]:
         if state.length == self.length:
             return
-        walk.visit()
-        for step in walk.matching.rewrites(state.graph):
-            found = walk.follow(state, step)
+        for step in walk.substitutions(state):
+            found = walk.apply(state, step)
             if found.key != state.key:
                 yield found
                 yield from self._below(walk, found)

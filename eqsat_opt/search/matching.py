@@ -22,7 +22,7 @@ from eqsat_opt.rules.term import Apply, Condition, Var
 from eqsat_opt.rules.term import Term as Pattern
 from eqsat_opt.search.terms import Term, TermGraph, Terms
 
-__all__ = ["Matching", "Rewrite"]
+__all__ = ["Matching", "Substitution"]
 
 _REMEMBERED = 100_000
 """Bindings and rewrites that are cached; beyond that the cache is emptied."""
@@ -32,15 +32,16 @@ _Look = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
+class Substitution:
     """What one rule does at one place, whatever graph the place is in.
 
     Attributes:
         rule: name of the directed rule.
         number: of the rule, in the order in which they were given.
         site: keys of the terms that the roots of its left side met; with `number`, what it is.
-        meets: keys of all terms that the left side met, and of the values of its variables.
-        roots: keys of the terms that are replaced.
+        matched: keys of all terms that the left side met, its roots among them.
+        bound: keys of the values of its variables.
+        consumed: keys of the terms that are replaced.
         results: keys of what replaces them.
         made: terms of the right side, operands first; some may exist already.
         is_plain: whether no result is built on a root and all keep their constness.
@@ -49,8 +50,9 @@ class Rewrite:
     rule: str
     number: int
     site: tuple[bytes, ...]
-    meets: frozenset[bytes]
-    roots: tuple[bytes, ...]
+    matched: frozenset[bytes]
+    bound: frozenset[bytes]
+    consumed: tuple[bytes, ...]
     results: tuple[bytes, ...]
     made: tuple[Term, ...]
     is_plain: bool
@@ -106,10 +108,10 @@ class Matching:
         self._fitting: dict[_Look, list[int]] = {}
         self._fitting_roots: dict[_Look, list[tuple[int, int]]] = {}
         self._bound: dict[tuple[int, int, bytes], Binding[bytes] | None] = {}
-        self._at: dict[bytes, tuple[Rewrite, ...]] = {}
-        self._made: dict[tuple[int, tuple[bytes, ...]], Rewrite | None] = {}
+        self._at: dict[bytes, tuple[Substitution, ...]] = {}
+        self._made: dict[tuple[int, tuple[bytes, ...]], Substitution | None] = {}
 
-    def rewrites(self, graph: TermGraph) -> list[Rewrite]:
+    def rewrites(self, graph: TermGraph) -> list[Substitution]:
         """Every place in ``graph`` where a rule applies, by rule and then by place.
 
         Rewrites of constants alone are left out: they cost nothing and change nothing that runs.
@@ -128,7 +130,7 @@ class Matching:
         found.sort(key=lambda one: one.number)
         return found
 
-    def around(self, graph: TermGraph, touched: Set[bytes]) -> list[Rewrite]:
+    def around(self, graph: TermGraph, touched: Set[bytes]) -> list[Substitution]:
         """The rewrites of ``graph`` that meet any of some terms, in the order of `rewrites`.
 
         Only terms near these are compared with rules.
@@ -151,9 +153,13 @@ class Matching:
             whole = [known[key] for key in graph.order] if numbers else []
             found += self._at_several(whole, place, numbers)
         found.sort(key=lambda one: one.number)
-        return [one for one in found if not touched.isdisjoint(one.meets)]
+        return [
+            one
+            for one in found
+            if not (touched.isdisjoint(one.matched) and touched.isdisjoint(one.bound))
+        ]
 
-    def at(self, number: int, site: Sequence[bytes], graph: TermGraph) -> Rewrite | None:
+    def at(self, number: int, site: Sequence[bytes], graph: TermGraph) -> Substitution | None:
         """The rewrite of one rule at one place of ``graph``, in whatever order of its roots."""
         live = set(graph.order)
         if not live.issuperset(site):
@@ -203,7 +209,7 @@ class Matching:
 
     # One root -------------------------------------------------------------------------------------
 
-    def _at_term(self, term: Term) -> tuple[Rewrite, ...]:
+    def _at_term(self, term: Term) -> tuple[Substitution, ...]:
         if term.key not in self._at:
             look = self._look(term)
             if look not in self._fitting:
@@ -238,7 +244,7 @@ class Matching:
 
     def _at_several(
         self, live: Sequence[Term], place: Mapping[bytes, int], numbers: Set[int] | None = None
-    ) -> list[Rewrite]:
+    ) -> list[Substitution]:
         """Rewrites at terms of ``live``, of the rules ``numbers`` if these are given."""
         found: dict[int, list[list[Binding[bytes]]]] = {
             number: [[] for _ in self._rules[number].lhs]
@@ -263,7 +269,7 @@ class Matching:
         number: int,
         found: Sequence[Sequence[Binding[bytes]]],
         place: Mapping[bytes, int],
-    ) -> Iterator[Rewrite]:
+    ) -> Iterator[Substitution]:
         for parts in joined(self._rules[number].lhs, found):
             if all(_follows(condition, parts, place) for condition in self._ordered[number]):
                 key = (number, tuple(part.root for part in parts))
@@ -275,7 +281,7 @@ class Matching:
 
     def _independent(
         self, number: int, parts: tuple[Binding[bytes], ...], place: Mapping[bytes, int]
-    ) -> Rewrite | None:
+    ) -> Substitution | None:
         """The rewrite, unless an operand is computed from a root: that would be a cycle."""
         targets = {part.root for part in parts}
         first = min(place[key] for key in targets)
@@ -293,7 +299,7 @@ class Matching:
 
     # The right side -------------------------------------------------------------------------------
 
-    def _rewrite(self, number: int, parts: Sequence[Binding[bytes]]) -> Rewrite | None:
+    def _rewrite(self, number: int, parts: Sequence[Binding[bytes]]) -> Substitution | None:
         rule, variables = self._rules[number], settled(parts)
         if variables is None:
             return None
@@ -325,12 +331,13 @@ class Matching:
         is_plain = all(old.const == new.const for old, new in changed) and not any(
             term.key in replaced or not replaced.isdisjoint(term.operands) for term in made
         )
-        return Rewrite(
+        return Substitution(
             rule=rule.name,
             number=number,
             site=tuple(part.root for part in parts),
-            meets=frozenset(key for part in parts for key in (*part.covered, *values.values())),
-            roots=tuple(old.key for old, _ in changed),
+            matched=frozenset(key for part in parts for key in part.covered),
+            bound=frozenset(values.values()),
+            consumed=tuple(old.key for old, _ in changed),
             results=tuple(new.key for _, new in changed),
             made=made,
             is_plain=is_plain,

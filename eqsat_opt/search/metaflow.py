@@ -10,36 +10,19 @@ TASO's limit on size stops rules that make graphs grow without end.
 from __future__ import annotations
 
 import heapq
-import time
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from eqsat_opt.cost.operators import graph_cost_us
 from eqsat_opt.errors import OptionError
-from eqsat_opt.search.decoding import decode
+from eqsat_opt.search.frame import Frame
 from eqsat_opt.search.hashing import TasoHash
-from eqsat_opt.search.matching import Matching, Rewrite
-from eqsat_opt.search.rewriting import Trial, Workbench, rewritten
-from eqsat_opt.search.search import Frame, SearchBudget, SearchResult, SearchTrace, StopReason
-from eqsat_opt.search.terms import PICOSECONDS, TermGraph, Terms
+from eqsat_opt.search.rewriting import rewritten
+from eqsat_opt.search.running import Run
+from eqsat_opt.search.search import Budget, SearchResult
+from eqsat_opt.search.state import State
 
-__all__ = ["MetaFlow"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """The rewrite that makes a graph of another one; both ``None`` for the original."""
-
-    parent: _Visited | None
-    rewrite: Rewrite | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Visited:
-    """A graph that was taken from the queue, and how it was reached."""
-
-    graph: TermGraph
-    step: _Step
+__all__ = ["MetaFlow", "backtrack"]
 
 
 @dataclass(frozen=True)
@@ -69,122 +52,54 @@ class MetaFlow:
         if not self.growth > 1:
             raise OptionError(f"growth is {self.growth:g}; give more than 1")
 
-    def run(self, frame: Frame, budget: SearchBudget, seed: int = 0) -> SearchResult:
+    def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
         """The cheapest graph found; that of ``frame`` if none is cheaper. Nothing is drawn."""
-        return _Run(self, frame, budget).result()
+        run = Run(frame, budget)
+        taso = TasoHash(frame.terms.known) if self.hash == "taso" else None
+        with run:
+            backtrack(run, frame.start, self.alpha, growth=self.growth, taso=taso)
+        return run.result()
 
 
-class _Run:
-    """One search under way."""
+def backtrack(
+    run: Run, start: State, alpha: float, *, growth: float = 2.0, taso: TasoHash | None = None
+) -> None:
+    """Algorithm 1, from a graph on; the run remembers the best one.
 
-    def __init__(self, settings: MetaFlow, frame: Frame, budget: SearchBudget) -> None:
-        self._started = time.perf_counter()
-        self._settings = settings
-        self._budget = budget
-        self._frame = frame
-        self._terms = Terms(frame.graph, frame.cost)
-        start = self._terms.start()
-        self._matching = Matching(self._terms, frame.rules)
-        self._limit = settings.growth * start.size
-        self._best_ps = start.cost_ps
-        self._best = _Step(None, None)
-        self._start = start
-        self._queue: list[tuple[int, int, _Step]] = [(start.cost_ps, 0, self._best)]
-        self._pushed = 0
-        self._taso = TasoHash(self._terms.known) if settings.hash == "taso" else None
-        self._seen: set[object] = {start.key if self._taso is None else self._taso(start, {})}
-        self._trace: list[SearchTrace] = []
-        self._graphs = self._tried = self._duplicates = self._pruned = 0
-
-    def _elapsed(self) -> float:
-        return time.perf_counter() - self._started
-
-    def _is_late(self) -> bool:
-        return bool(self._budget.time_s) and self._elapsed() > self._budget.time_s
-
-    def _search(self) -> StopReason:
-        alpha = self._settings.alpha
-        while self._queue:
-            if self._budget.graphs and self._graphs >= self._budget.graphs:
-                return "graphs"
-            cost_ps, _, step = heapq.heappop(self._queue)
-            if cost_ps > alpha * self._best_ps:
+    Args:
+        run: of the search; when its budget is spent, it ends this.
+        start: the graph.
+        alpha: a graph is followed if it costs less than this many times the best.
+        growth: graphs with at least this many times as many operators as ``start`` are dropped.
+        taso: its hash in place of the canonical key.
+    """
+    terms = run.frame.terms
+    limit = growth * start.size
+    queue: list[tuple[float, int, State]] = [(start.value, 0, start)]
+    seen: set[object] = {start.key if taso is None else taso(start.graph, {})}
+    pushed = 0
+    while queue:
+        value, _, state = heapq.heappop(queue)
+        if value > alpha * run.best.value:
+            continue
+        for one in run.substitutions(state):
+            trial = run.attempt(state, one)
+            # A start beyond a limit costs infinitely much, and so may what is on the way from it.
+            if not (trial.value < alpha * run.best.value or run.best.value == math.inf):
+                run.pruned += 1
                 continue
-            self._graphs += 1
-            if not self._expand(_Visited(self._graph_of(step), step)):
-                return "time"
-        return "exhausted"
-
-    def _graph_of(self, step: _Step) -> TermGraph:
-        if step.parent is None or step.rewrite is None:
-            return self._start
-        made = rewritten(self._terms, step.parent.graph, step.rewrite)
-        self._terms.remember(made.new.values())
-        return made.graph
-
-    def _expand(self, visited: _Visited) -> bool:
-        """Try every substitution on a graph; whether there was time to."""
-        bench = Workbench(self._terms, visited.graph)
-        for rewrite in self._matching.rewrites(visited.graph):
-            if self._is_late():
-                return False
-            self._tried += 1
-            trial, identity = self._attempt(bench, rewrite)
-            if not (
-                trial.cost_ps < self._settings.alpha * self._best_ps and trial.size < self._limit
-            ):
-                self._pruned += 1
+            if trial.size >= limit:
+                run.pruned += 1
                 continue
-            if identity in self._seen:
-                self._duplicates += 1
+            identity: object = trial.key
+            if taso is not None:
+                made = rewritten(terms, state.graph, one)
+                identity = taso(made.graph, made.new)
+            if identity in seen:
+                run.duplicates += 1
                 continue
-            self._seen.add(identity)
-            step = _Step(visited, rewrite)
-            self._pushed += 1
-            heapq.heappush(self._queue, (trial.cost_ps, self._pushed, step))
-            if trial.cost_ps < self._best_ps:
-                self._best_ps, self._best = trial.cost_ps, step
-                self._trace.append(
-                    SearchTrace(
-                        self._graphs, self._tried, self._elapsed(), trial.cost_ps / PICOSECONDS
-                    )
-                )
-        return True
-
-    def _attempt(self, bench: Workbench, rewrite: Rewrite) -> tuple[Trial, object]:
-        if self._taso is None:
-            trial = bench.attempt(rewrite)
-            return trial, trial.key
-        made = rewritten(self._terms, bench.graph, rewrite)
-        trial = Trial(made.graph.key, made.graph.cost_ps, made.graph.size)
-        return trial, self._taso(made.graph, made.new)
-
-    def result(self) -> SearchResult:
-        """Search, and build the best graph."""
-        cost = self._frame.cost
-        original_us = graph_cost_us(self._frame.graph, cost)
-        stopped_by = self._search()
-        graph, steps = self._frame.graph, self._steps(self._best)
-        if steps:
-            graph = decode(self._terms, self._graph_of(self._best))
-        return SearchResult(
-            graph=graph,
-            cost_us=graph_cost_us(graph, cost) if steps else original_us,
-            original_cost_us=original_us,
-            steps=steps,
-            trace=tuple(self._trace),
-            graphs=self._graphs,
-            tried=self._tried,
-            duplicates=self._duplicates,
-            pruned=self._pruned,
-            compared=self._matching.compared,
-            stopped_by=stopped_by,
-            time_s=self._elapsed(),
-        )
-
-    def _steps(self, step: _Step) -> tuple[str, ...]:
-        names: list[str] = []
-        while step.parent is not None and step.rewrite is not None:
-            names.append(step.rewrite.rule)
-            step = step.parent.step
-        return tuple(reversed(names))
+            seen.add(identity)
+            pushed += 1
+            found = run.apply(state, one, trial)
+            heapq.heappush(queue, (trial.value, pushed, found))
+        state.forget()

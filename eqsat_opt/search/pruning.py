@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eqsat_opt.search.sequences import Child, SequenceSearch, Site, State, Walk, ordered
+from eqsat_opt.search.sequences import Child, SequenceSearch, Walk, ordered
+from eqsat_opt.search.state import Site, State
 
 __all__ = ["Pruning"]
 
@@ -28,5 +29,4 @@ class Pruning(SequenceSearch):
 def _all(walk: Walk, state: State, before: Mapping[Site, Child]) -> Iterable[Site]:
     """Whatever applies, looked for in the whole graph."""
     del before
-    walk.visit()
-    return [(one.number, one.site) for one in walk.matching.rewrites(state.graph)]
+    return [(one.number, one.site) for one in walk.substitutions(state)]

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from eqsat_opt.errors import OptionError
-from eqsat_opt.search.dpp import Dpp
-from eqsat_opt.search.enumeration import Enumeration
-from eqsat_opt.search.metaflow import MetaFlow
-from eqsat_opt.search.pruning import Pruning
-from eqsat_opt.search.sampling import Sampling
 from eqsat_opt.search.search import Search
 
 __all__ = ["GROUP", "make_search", "search_names"]
@@ -20,13 +16,19 @@ __all__ = ["GROUP", "make_search", "search_names"]
 GROUP = "eqsat_opt.searches"
 """Entry points of packages: a name, and the class of a search."""
 
-_OWN: tuple[type[Search], ...] = (MetaFlow, Enumeration, Pruning, Dpp, Sampling)
+_OWN: Mapping[str, str] = {
+    "metaflow": "MetaFlow",
+    "enumeration": "Enumeration",
+    "pruning": "Pruning",
+    "dpp": "Dpp",
+    "sampling": "Sampling",
+}
+"""Name, which is that of a module of this folder, to the class in it."""
 
 
 def search_names() -> tuple[str, ...]:
     """All searches that there are, our own first."""
-    own = (search.name for search in _OWN)
-    return tuple(dict.fromkeys((*own, *sorted(one.name for one in entry_points(group=GROUP)))))
+    return tuple(dict.fromkeys((*_OWN, *sorted(one.name for one in entry_points(group=GROUP)))))
 
 
 def make_search(name: str, parameters: Mapping[str, Any]) -> Search:
@@ -49,9 +51,9 @@ def make_search(name: str, parameters: Mapping[str, Any]) -> Search:
 
 
 def _class_of(name: str) -> type[Search]:
-    for own in _OWN:
-        if own.name == name:
-            return own
+    if name in _OWN:
+        own = getattr(import_module(f"eqsat_opt.search.{name}"), _OWN[name])
+        return cast("type[Search]", own)
     for found in _installed(name):
         is_search = isinstance(found, type) and is_dataclass(found) and hasattr(found, "run")
         if not is_search or getattr(found, "name", None) != name or not hasattr(found, "exact"):

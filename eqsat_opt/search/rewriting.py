@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from eqsat_opt.ir.canonical import KEY_BYTES, graph_key
-from eqsat_opt.search.matching import Rewrite
+from eqsat_opt.search.matching import Substitution
 from eqsat_opt.search.terms import Term, TermGraph, Terms
 
 __all__ = ["Rewritten", "Trial", "Workbench", "rewritten"]
@@ -23,10 +23,16 @@ _REMEMBERED = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a graph would be after a rewrite: its canonical key, cost and size."""
+    """What a graph would be after a rewrite.
+
+    Attributes:
+        key: canonical.
+        value: what is minimised.
+        size: number of operators that run.
+    """
 
     key: bytes
-    cost_ps: int
+    value: float
     size: int
 
 
@@ -38,18 +44,20 @@ class Rewritten:
         graph: the graph.
         new: those of its terms that were not known before.
         moved: key before to key after, of the roots and of all that depends on them.
+        consumed: the roots.
     """
 
     graph: TermGraph
     new: Mapping[bytes, Term]
     moved: Mapping[bytes, bytes]
+    consumed: tuple[bytes, ...] = ()
 
 
-def rewritten(terms: Terms, graph: TermGraph, rewrite: Rewrite) -> Rewritten:
+def rewritten(terms: Terms, graph: TermGraph, rewrite: Substitution) -> Rewritten:
     """The graph after ``rewrite``; its terms are not added to ``terms``."""
     known = terms.known
     new = {term.key: term for term in rewrite.made}
-    moved = dict(zip(rewrite.roots, rewrite.results, strict=True))
+    moved = dict(zip(rewrite.consumed, rewrite.results, strict=True))
     for key in graph.order:
         term = known[key]
         if key not in moved and any(operand in moved for operand in term.operands):
@@ -60,7 +68,7 @@ def rewritten(terms: Terms, graph: TermGraph, rewrite: Rewrite) -> Rewritten:
     outputs = tuple(moved.get(key, key) for key in graph.outputs)
     result = terms.graph(outputs, new)
     added = {key: new[key] for key in result.order if key in new and key not in known}
-    return Rewritten(result, added, moved)
+    return Rewritten(result, added, moved, rewrite.consumed)
 
 
 class Workbench:
@@ -69,6 +77,7 @@ class Workbench:
     def __init__(self, terms: Terms, graph: TermGraph) -> None:
         self.graph = graph
         self._terms = terms
+        self._valuation = terms.prices.valuation
         self._live = [terms.known[key] for key in graph.order]
         self._keys = list(graph.order)
         self._place = {key: i for i, key in enumerate(graph.order)}
@@ -85,23 +94,31 @@ class Workbench:
                     self._readers[c].append(i)
         for i in self._outputs:
             self._uses[i] += 1
+        self._until = self._chains() if self._valuation.needs_path else []
         self._cones: dict[tuple[int, ...], list[int]] = {}
         self._room = _REMEMBERED
 
-    def apply(self, rewrite: Rewrite) -> TermGraph:
+    def apply(self, rewrite: Substitution) -> TermGraph:
         """The graph after ``rewrite``, whose terms are added to those of the search."""
         made = rewritten(self._terms, self.graph, rewrite)
         self._terms.remember(made.new.values())
         return made.graph
 
-    def attempt(self, rewrite: Rewrite) -> Trial:
+    def attempt(self, rewrite: Substitution) -> Trial:
         """Key, cost and size of the graph after ``rewrite``, without building it."""
         if rewrite.is_plain:
             trial = self._moved(rewrite)
             if trial is not None:
                 return trial
         graph = rewritten(self._terms, self.graph, rewrite).graph
-        return Trial(graph.key, graph.cost_ps, graph.size)
+        return Trial(graph.key, self._valuation.value(graph.costs, graph.length), graph.size)
+
+    def _chains(self) -> list[int]:
+        """The length of the longest chain that ends at each position."""
+        until: list[int] = []
+        for term, operands in zip(self._live, self._operands, strict=True):
+            until.append(term.row.length + max([until[c] for c in operands], default=0))
+        return until
 
     # What a rewrite moves -------------------------------------------------------------------------
 
@@ -123,10 +140,10 @@ class Workbench:
                 self._cones[roots] = cone
         return cone
 
-    def _moved(self, rewrite: Rewrite) -> Trial | None:
+    def _moved(self, rewrite: Substitution) -> Trial | None:
         """The trial where no two terms become equal; ``None`` where some do."""
         place = self._place
-        roots = tuple([place[key] for key in rewrite.roots])
+        roots = tuple([place[key] for key in rewrite.consumed])
         if self._has_doubles(roots, rewrite.results):
             return None
         keys = self._keys.copy()
@@ -149,12 +166,36 @@ class Workbench:
         made = {term.key: term for term in rewrite.made}
         if not distinct.isdisjoint(made):
             return None
-        cost, size = self._balance(roots, rewrite.results, made)
+        costs, size = self._balance(roots, rewrite.results, made)
+        length = self._length(roots, cone, rewrite.results, made) if self._until else 0
         return Trial(
             graph_key([keys[i] for i in self._outputs]),
-            self.graph.cost_ps + cost,
-            self.graph.size + size,
+            self._valuation.value(costs, length),
+            size,
         )
+
+    def _length(
+        self,
+        roots: Sequence[int],
+        cone: Sequence[int],
+        results: Sequence[bytes],
+        made: Mapping[bytes, Term],
+    ) -> int:
+        """Of the longest chain after a rewrite: of what moves, new chains are followed."""
+        until, place, live, operands = self._until.copy(), self._place, self._live, self._operands
+        born: dict[bytes, int] = {}
+
+        def of(key: bytes) -> int:
+            return until[place[key]] if key in place else born[key]
+
+        for key, term in made.items():
+            if key not in place:
+                born[key] = term.row.length + max(map(of, term.operands), default=0)
+        for i, key in zip(roots, results, strict=True):
+            until[i] = of(key)
+        for i in cone:
+            until[i] = live[i].row.length + max([until[c] for c in operands[i]])
+        return max([until[i] for i in self._outputs])
 
     def _has_doubles(self, roots: Sequence[int], results: Sequence[bytes]) -> bool:
         """Whether two operands of some operator become one value, so that it reads fewer bytes."""
@@ -168,11 +209,12 @@ class Workbench:
 
     def _balance(
         self, roots: Sequence[int], results: Sequence[bytes], made: dict[bytes, Term]
-    ) -> tuple[int, int]:
-        """Change of cost and size: terms that are added, less those that nothing reads any more."""
+    ) -> tuple[tuple[int, ...], int]:
+        """Costs and size of the graph with what is added, less what nothing reads any more."""
         place, live = self._place, self._live
         gained: dict[int, int] = {}
-        cost = size = 0
+        rows = [self.graph.costs]
+        size = self.graph.size
         born: set[bytes] = set()
         stack = list(results)
         while stack:
@@ -183,18 +225,21 @@ class Workbench:
             elif key not in born:
                 born.add(key)
                 term = made[key]
-                cost += term.cost_ps
+                rows.append(term.row.costs)
                 size += term.runs
                 stack += term.operands
+        lost = []
         dead = set(roots)
         dying = list(roots)
         while dying:
             i = dying.pop()
-            cost -= live[i].cost_ps
+            lost.append(live[i].row.costs)
             size -= live[i].runs
             for c in self._operands[i]:
                 gained[c] = gained.get(c, 0) - 1
                 if c not in dead and self._uses[c] + gained[c] == 0:
                     dead.add(c)
                     dying.append(c)
-        return cost, size
+        gain = map(sum, zip(*rows, strict=True))
+        loss = map(sum, zip(*lost, strict=True))
+        return tuple([more - less for more, less in zip(gain, loss, strict=True)]), size

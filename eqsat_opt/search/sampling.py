@@ -17,7 +17,8 @@ from typing import ClassVar
 
 from eqsat_opt.errors import OptionError
 from eqsat_opt.search.dpp import dependent
-from eqsat_opt.search.sequences import SequenceSearch, Site, State, Walk
+from eqsat_opt.search.sequences import SequenceSearch, Walk
+from eqsat_opt.search.state import Site, State
 
 __all__ = ["Sampling"]
 
@@ -35,8 +36,8 @@ class _Sequence:
         self._walk, self._before = walk, before
 
     @property
-    def cost_ps(self) -> int:
-        return self.state.cost_ps
+    def value(self) -> float:
+        return self.state.value
 
     @cached_property
     def _own(self) -> list[Site]:
@@ -61,10 +62,10 @@ class _Sequence:
             step = self._walk.at(self.state, site)
             if step is None:
                 continue
-            found = self._walk.follow(self.state, step)
+            found = self._walk.apply(self.state, step)
             if found.key == self.state.key:
                 continue
-            rises = found.cost_ps > self.cost_ps
+            rises = found.value > self.value
             yield _Sequence(self._walk, found, self._all, self.dearer + 1 if rises else 0)
 
 
@@ -99,8 +100,8 @@ class Sampling(SequenceSearch):
 
     def states(self, walk: Walk) -> Iterator[State]:
         """All states that are looked at, those that lead to a potential left out."""
-        yield walk.start
-        level = [_Sequence(walk, walk.start, (), 0)]
+        yield walk.frame.start
+        level = [_Sequence(walk, walk.frame.start, (), 0)]
         while level:
             children = [child for one in level for child in self._children(one)]
             yield from (one.state for one in children)
@@ -132,7 +133,7 @@ class Sampling(SequenceSearch):
     def _potential(self, one: _Sequence) -> float:
         """The least cost of what ends cheaper below it, by dearer states in between (Def. 12)."""
         costs = (
-            self._potential(child) if self._explores_on(child) else child.cost_ps
+            self._potential(child) if self._explores_on(child) else child.value
             for child in self._dependents(one)
             if child.dearer <= self.rises
         )
@@ -141,7 +142,7 @@ class Sampling(SequenceSearch):
     def _best(
         self,
         sequences: Iterable[_Sequence],
-        of: Callable[[_Sequence], float] = lambda one: one.cost_ps,
+        of: Callable[[_Sequence], float] = lambda one: one.value,
     ) -> list[_Sequence]:
         """Half of the samples: the least of a finite value, each graph once."""
         distinct: dict[bytes, tuple[float, int, _Sequence]] = {}

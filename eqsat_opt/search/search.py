@@ -1,56 +1,48 @@
-"""What every search takes and returns: rules and prices; a cheaper graph and how it was found."""
+"""What every search takes and returns: a frame, a budget; a better graph and how it was found."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from eqsat_opt.cost.operators import OperatorCost
 from eqsat_opt.errors import OptionError
-from eqsat_opt.ir.graph import Graph
-from eqsat_opt.rules.rule import Rule
 
-__all__ = ["Frame", "Search", "SearchBudget", "SearchResult", "SearchTrace", "StopReason"]
+if TYPE_CHECKING:
+    from eqsat_opt.ir.graph import Graph
+    from eqsat_opt.search.frame import Frame, Outcome
 
-StopReason = Literal["exhausted", "graphs", "time"]
+__all__ = ["Budget", "Search", "SearchResult", "SearchTrace", "StopReason"]
 
-
-@dataclass(frozen=True)
-class Frame:
-    """What every search starts from.
-
-    Attributes:
-        graph: of single operators; normalised.
-        rules: read both ways where they are bidirectional.
-        cost: prices operators.
-    """
-
-    graph: Graph
-    rules: tuple[Rule, ...]
-    cost: OperatorCost
+StopReason = Literal["exhausted", "graphs", "substitutions", "cpu", "length"]
 
 
 @dataclass(frozen=True)
-class SearchBudget:
-    """When to stop; a count makes a run repeatable, seconds do not.
+class Budget:
+    """When to stop; counts make a run repeatable, seconds do not.
 
     Attributes:
-        graphs: graphs whose substitutions are tried; 0 for no limit.
-        time_s: seconds; 0 for no limit.
+        graphs: graphs whose substitutions are looked for; 0 for no limit.
+        substitutions: tried; 0 for no limit.
+        cpu_s: seconds of this process; 0 for no limit.
+        length: substitutions from the original to any graph; 0 for no limit.
     """
 
     graphs: int = 1_000
-    time_s: float = 0.0
+    substitutions: int = 0
+    cpu_s: float = 0.0
+    length: int = 0
 
     def __post_init__(self) -> None:
-        if self.graphs < 0:
+        for name in ("graphs", "substitutions", "length"):
+            count = getattr(self, name)
+            if count < 0:
+                raise OptionError(
+                    f"the budget's {name} is {count}; give a count, or 0 for no limit"
+                )
+        if not 0 <= self.cpu_s < math.inf:
             raise OptionError(
-                f"the limit of {self.graphs} graphs is negative; give a count, or 0 for no limit"
-            )
-        if not 0 <= self.time_s < math.inf:
-            raise OptionError(
-                f"the time limit is {self.time_s:g} s; give a finite number that is not negative, "
+                f"the budget's cpu is {self.cpu_s:g} s; give a finite number that is not negative, "
                 "or 0 for no limit"
             )
 
@@ -62,14 +54,16 @@ class SearchTrace:
     Attributes:
         graphs: graphs visited before.
         tried: substitutions tried before.
+        cpu_s: of the process, since the start.
         time_s: since the start.
-        cost_us: of the graph.
+        value: of the graph.
     """
 
     graphs: int
     tried: int
+    cpu_s: float
     time_s: float
-    cost_us: float
+    value: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,32 +71,44 @@ class SearchResult:
     """The best graph.
 
     Attributes:
-        graph: the best graph.
-        cost_us: its cost, recomputed from the graph.
-        original_cost_us: that of the original.
+        outcome: the best graph, its kernels and what it costs, recomputed from the graph.
+        original: the original, its kernels and what it costs.
         steps: names of the rules that lead to it, in order.
-        trace: how the cost fell.
-        stopped_by: ``exhausted``, ``graphs`` or ``time``.
+        trace: how the value fell.
+        stopped_by: ``exhausted``, or which part of the budget was spent.
+        cpu_s: of the process.
         time_s: of the search.
         graphs: graphs visited.
         tried: substitutions tried.
         duplicates: substitutions that led to a graph seen before.
         pruned: substitutions that led to a graph too expensive or too large.
         compared: how often a left side was compared with an operator.
+        notes: what else there is to know, for people.
     """
 
-    graph: Graph
-    cost_us: float
-    original_cost_us: float
+    outcome: Outcome
+    original: Outcome
     steps: tuple[str, ...]
     trace: tuple[SearchTrace, ...]
     stopped_by: StopReason
+    cpu_s: float
     time_s: float
     graphs: int
     tried: int
     duplicates: int = 0
     pruned: int = 0
     compared: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def graph(self) -> Graph:
+        """The best graph."""
+        return self.outcome.graph
+
+    @property
+    def value(self) -> float:
+        """What was minimised, of the best graph."""
+        return self.outcome.value
 
 
 class Search(Protocol):
@@ -121,5 +127,5 @@ class Search(Protocol):
     name: ClassVar[str]
     exact: ClassVar[bool]
 
-    def run(self, frame: Frame, budget: SearchBudget, seed: int) -> SearchResult:
-        """The cheapest graph that the search finds; that of ``frame`` itself if there is none."""
+    def run(self, frame: Frame, budget: Budget, seed: int) -> SearchResult:
+        """The best graph that the search finds; that of ``frame`` itself if there is none."""

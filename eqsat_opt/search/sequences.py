@@ -15,96 +15,21 @@ steps.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
-from eqsat_opt.cost.operators import graph_cost_us
 from eqsat_opt.errors import OptionError
-from eqsat_opt.search.decoding import decode
-from eqsat_opt.search.matching import Matching, Rewrite
-from eqsat_opt.search.rewriting import Rewritten, Trial, Workbench, rewritten
-from eqsat_opt.search.search import Frame, SearchBudget, SearchResult, SearchTrace, StopReason
-from eqsat_opt.search.terms import PICOSECONDS, TermGraph, Terms
+from eqsat_opt.search.frame import Frame
+from eqsat_opt.search.matching import Substitution
+from eqsat_opt.search.running import Run
+from eqsat_opt.search.search import Budget, SearchResult
+from eqsat_opt.search.state import Site, State
 
-__all__ = ["Child", "SequenceSearch", "Site", "State", "Walk", "ordered"]
-
-Site = tuple[int, tuple[bytes, ...]]
-"""What a substitution is: the number of its rule, and where the roots of the left side are."""
+__all__ = ["Child", "SequenceSearch", "Walk", "ordered"]
 
 _LONGEST = 100
 """Each substitution of a sequence is a level of recursion."""
-
-
-class State:
-    """A graph, and the substitutions that led to it; it is built when its terms are asked for.
-
-    Attributes:
-        key: canonical; two states of one key have one graph.
-        cost_ps: of the graph.
-        length: number of substitutions.
-        parent, step: the state before, and the last substitution; ``None`` for the original.
-    """
-
-    def __init__(
-        self, terms: Terms, trial: Trial, parent: State | None = None, step: Rewrite | None = None
-    ) -> None:
-        self.key, self.cost_ps = trial.key, trial.cost_ps
-        self.length: int = 0 if parent is None else parent.length + 1
-        self.parent, self.step = parent, step
-        self._terms = terms
-
-    @cached_property
-    def _made(self) -> Rewritten:
-        if self.parent is None or self.step is None:
-            return Rewritten(self._terms.start(), {}, {})
-        made = rewritten(self._terms, self.parent.graph, self.step)
-        self._terms.remember(made.new.values())
-        return made
-
-    @property
-    def graph(self) -> TermGraph:
-        """The graph."""
-        return self._made.graph
-
-    @cached_property
-    def bench(self) -> Workbench:
-        """For trials of substitutions."""
-        return Workbench(self._terms, self.graph)
-
-    def image(self, site: Site) -> Site:
-        """Where the last substitution has moved a site of the graph before."""
-        number, keys = site
-        return number, tuple(self._made.moved.get(key, key) for key in keys)
-
-    def images(self, sites: Iterable[Site]) -> Iterator[Site]:
-        """The same of several, without what no longer lives."""
-        live = set(self.graph.order)
-        return (one for one in map(self.image, sites) if live.issuperset(one[1]))
-
-    @property
-    def touched(self) -> frozenset[bytes]:
-        """Terms that the last substitution made, or that something else has become equal to."""
-        assert self.parent is not None
-        assert self.step is not None
-        before, images = set(self.parent.graph.order), set[bytes]()
-        met = {term.key for term in self.step.made}.union(self.step.results)
-        for key, image in self._made.moved.items():
-            if key not in self.step.roots and (image in images or image in before):
-                met.add(image)
-            images.add(image)
-        if not self.step.is_plain:  # what is known at compile time has changed; rules ask for that
-            met |= images
-        return frozenset(met)
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """Names of the rules, in order."""
-        if self.parent is None or self.step is None:
-            return ()
-        return (*self.parent.steps, self.step.rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,78 +40,12 @@ class Child:
     label: tuple[int, int]
 
 
-class _Spent(Exception):
-    def __init__(self, reason: StopReason) -> None:
-        self.reason = reason
+class Walk(Run):
+    """A run on sequences, which follows substitutions by their sites."""
 
-
-class Walk:
-    """What a search on sequences works with, and what it has spent.
-
-    Attributes:
-        start: the original.
-        tried: substitutions tried.
-        graphs: graphs whose substitutions were looked for.
-        best: the cheapest graph so far.
-    """
-
-    def __init__(self, frame: Frame, budget: SearchBudget) -> None:
-        self._started = time.perf_counter()
-        self._frame, self._budget = frame, budget
-        self._terms = Terms(frame.graph, frame.cost)
-        start = self._terms.start()
-        self.start = State(self._terms, Trial(start.key, start.cost_ps, start.size))
-        self.matching = Matching(self._terms, frame.rules)
-        self.best = self.start
-        self.tried = self.graphs = 0
-        self._trace: list[SearchTrace] = []
-
-    def _elapsed(self) -> float:
-        return time.perf_counter() - self._started
-
-    def _tick(self) -> None:
-        if self._budget.time_s and self._elapsed() > self._budget.time_s:
-            raise _Spent("time")
-
-    def visit(self) -> None:
-        """Count a graph whose substitutions are to be looked for; ends the search if it is late."""
-        self._tick()
-        if self._budget.graphs and self.graphs >= self._budget.graphs:
-            raise _Spent("graphs")
-        self.graphs += 1
-
-    def at(self, state: State, site: Site) -> Rewrite | None:
+    def at(self, state: State, site: Site) -> Substitution | None:
         """A substitution of a graph, if it still is one."""
-        return self.matching.at(*site, state.graph)
-
-    def follow(self, state: State, step: Rewrite) -> State:
-        """The state after a substitution."""
-        self._tick()
-        self.tried += 1
-        found = State(self._terms, state.bench.attempt(step), state, step)
-        if found.cost_ps < self.best.cost_ps:
-            self.best = found
-            cost_us = found.cost_ps / PICOSECONDS
-            self._trace.append(SearchTrace(self.graphs, self.tried, self._elapsed(), cost_us))
-        return found
-
-    def result(self, stopped_by: StopReason) -> SearchResult:
-        """What was found."""
-        frame, best = self._frame, self.best
-        original_us = graph_cost_us(frame.graph, frame.cost)
-        graph = frame.graph if best is self.start else decode(self._terms, best.graph)
-        return SearchResult(
-            graph=graph,
-            cost_us=graph_cost_us(graph, frame.cost),
-            original_cost_us=original_us,
-            steps=best.steps,
-            trace=tuple(self._trace),
-            stopped_by=stopped_by,
-            time_s=self._elapsed(),
-            graphs=self.graphs,
-            tried=self.tried,
-            compared=self.matching.compared,
-        )
+        return self.frame.matching.at(*site, state.graph)
 
 
 @dataclass(frozen=True)
@@ -213,7 +72,7 @@ class SequenceSearch:
                 f"{self.name}.length is {self.length}; give 1 to {_LONGEST} substitutions"
             )
 
-    def run(self, frame: Frame, budget: SearchBudget, seed: int = 0) -> SearchResult:
+    def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
         """The cheapest graph within `length` substitutions. Nothing is drawn.
 
         Args:
@@ -222,13 +81,10 @@ class SequenceSearch:
             seed: without effect.
         """
         walk = Walk(frame, budget)
-        reason: StopReason = "exhausted"
-        try:
+        with walk:
             for _ in self.states(walk):
                 pass
-        except _Spent as spent:
-            reason = spent.reason
-        return walk.result(reason)
+        return walk.result()
 
     def states(self, walk: Walk) -> Iterator[State]:
         """The states that are explored."""
@@ -243,10 +99,10 @@ Following = Callable[[Walk, State, Mapping[Site, Child]], Iterable[Site]]
 
 def ordered(walk: Walk, length: int, sites: Following) -> Iterator[State]:
     """All states within ``length`` steps whose labels rise, depth first."""
-    first = sites(walk, walk.start, {})
+    first = sites(walk, walk.frame.start, {})
     children = [Child(site, (0, i)) for i, site in enumerate(first)]
-    yield walk.start
-    yield from _descend(walk, walk.start, children, None, length=length, sites=sites)
+    yield walk.frame.start
+    yield from _descend(walk, walk.frame.start, children, None, length=length, sites=sites)
 
 
 def _descend(
@@ -264,7 +120,7 @@ def _descend(
     def after(site: Site) -> State | None:
         if site not in known:
             step = walk.at(state, site)
-            known[site] = None if step is None else walk.follow(state, step)
+            known[site] = None if step is None else walk.apply(state, step)
         return known[site]
 
     for child in children:

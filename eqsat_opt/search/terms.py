@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from eqsat_opt.cost.operators import OperatorCost
 from eqsat_opt.ir.canonical import (
     constant_key,
     graph_key,
@@ -22,17 +21,16 @@ from eqsat_opt.ir.canonical import (
 )
 from eqsat_opt.ir.graph import OPAQUE, Attrs, Graph, Node, index_of
 from eqsat_opt.ir.handles import uniform_value
-from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.ops import get_op, is_known
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
 from eqsat_opt.rules.patterns import Enode, is_a, literal
+from eqsat_opt.search.pricing import Prices, Row
 
-__all__ = ["INPUT", "OUTPUT", "PICOSECONDS", "WEIGHT", "Term", "TermGraph", "Terms"]
+__all__ = ["INPUT", "OUTPUT", "WEIGHT", "Term", "TermGraph", "Terms"]
 
 INPUT, WEIGHT, OUTPUT = "Input", "Weight", "Output"
 """Terms that are no operators: a graph input, a constant, and one result of an opaque node."""
-
-PICOSECONDS = 1e6
-"""Picoseconds in a microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Term:
         operands: their keys.
         type: of the value; that of an opaque node, which is a tuple, is not a tensor type.
         const: whether it is known at compile time.
-        cost_ps: picoseconds; integers, so that sums do not depend on their order.
+        row: what it costs as a kernel of its own.
         label: name of the value in the graph it came from, if there is one.
         sources: names of the original nodes that it stands for.
         rules: names of the rules that made it.
@@ -60,7 +58,7 @@ class Term:
     operands: tuple[bytes, ...]
     type: ValueType
     const: bool
-    cost_ps: int
+    row: Row
     label: str = ""
     sources: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
@@ -84,15 +82,21 @@ class TermGraph:
         key: canonical; two graphs with one key are the same.
         outputs: keys in interface order.
         order: keys of all terms, operands first, in an order that depends on the graph alone.
-        cost_ps: sum over the terms.
+        costs: sums over the terms, by column.
+        length: of the longest chain; 0 where the objective reads none.
         size: number of operators that run.
     """
 
     key: bytes
     outputs: tuple[bytes, ...]
     order: tuple[bytes, ...]
-    cost_ps: int
+    costs: tuple[int, ...]
+    length: int
     size: int
+
+
+def _renames(node: Node) -> bool:
+    return node.payload is not None and node.payload.op_type == "Identity"
 
 
 @dataclass
@@ -101,13 +105,13 @@ class Terms:
 
     Attributes:
         original: gives the interface, the leaves and the opaque nodes.
-        cost: prices operators.
+        prices: of operators.
         known: key to term.
         rank: position of each input and constant in the original.
     """
 
     original: Graph
-    cost: OperatorCost
+    prices: Prices
     known: dict[bytes, Term] = field(default_factory=dict)
     rank: dict[bytes, int] = field(default_factory=dict)
     _operators: dict[tuple[str, Attrs], bytes] = field(default_factory=dict)
@@ -150,7 +154,7 @@ class Terms:
             operands=(),
             type=self.original.types[name],
             const=const,
-            cost_ps=0,
+            row=self.prices.free,
             label=name,
         )
         self._values[name] = key
@@ -167,7 +171,8 @@ class Terms:
             operands=operands,
             type=OtherType("results"),
             const=False,
-            cost_ps=self._price(OPAQUE, (), ()),
+            # An Identity stands where one value has two wanted names.
+            row=self.prices.free if _renames(node) else self._price(OPAQUE, (), ()),
         )
         self._opaque.append(node)
         self.known[bundle.key] = bundle
@@ -182,7 +187,7 @@ class Terms:
                     operands=(bundle.key,),
                     type=self.original.types[name],
                     const=False,
-                    cost_ps=0,
+                    row=self.prices.free,
                     label=name,
                 )
                 self._values[name] = part.key
@@ -197,9 +202,18 @@ class Terms:
             known = self._operators[(op, attrs)] = operator_key(op, attrs)
         return known
 
-    def _price(self, op: str, attrs: Attrs, operands: Sequence[Term]) -> int:
+    def kernel(self, term: Term) -> Kernel | None:
+        """The kernel of one operator that runs; ``None`` for one of which nothing is known."""
+        operands = [self.known[key] for key in term.operands]
+        if not is_known(term.op):
+            return None
+        return self.prices.kernel(
+            term.op, term.attrs, [(one.type, one.const, one.key) for one in operands]
+        )
+
+    def _price(self, op: str, attrs: Attrs, operands: Sequence[Term]) -> Row:
         described = [(term.type, term.const, term.key) for term in operands]
-        return round(self.cost.time_us(op, attrs, described) * PICOSECONDS)
+        return self.prices.operator(op, attrs, described)[0]
 
     def make(
         self,
@@ -223,7 +237,7 @@ class Terms:
             return known
         type_ = self._type(operator, op, attrs, tuple(term.type for term in operands))
         const = all(term.const for term in operands)
-        cost = self._price(op, attrs, operands)
+        row = self._price(op, attrs, operands)
         return Term(
             key=key,
             op=op,
@@ -232,7 +246,7 @@ class Terms:
             operands=keys,
             type=type_,
             const=const,
-            cost_ps=cost,
+            row=row,
             sources=sources,
             rules=rules,
         )
@@ -248,12 +262,27 @@ class Terms:
 
     def moved(self, term: Term, operands: Sequence[Term]) -> Term:
         """The same operator on other operands of the same types; the term is not added."""
-        keys = tuple(operand.key for operand in operands)
+        keys = tuple([operand.key for operand in operands])
         is_registered = term.op not in (OPAQUE, OUTPUT)
-        const = is_registered and all(operand.const for operand in operands)
-        cost = self._price(term.op, term.attrs, operands) if is_registered else term.cost_ps
-        return replace(
-            term, key=term_key(term.operator, keys), operands=keys, const=const, cost_ps=cost
+        const, row = term.const, term.row
+        if is_registered:
+            # Other operands of the same kind cost the same, unless two have become one.
+            before = [self.known[key].const for key in term.operands]
+            after = [operand.const for operand in operands]
+            if before != after or len(set(keys)) != len(set(term.operands)):
+                const, row = all(after), self._price(term.op, term.attrs, operands)
+        return Term(
+            key=term_key(term.operator, keys),
+            op=term.op,
+            attrs=term.attrs,
+            operator=term.operator,
+            operands=keys,
+            type=term.type,
+            const=const,
+            row=row,
+            label=term.label,
+            sources=term.sources,
+            rules=term.rules,
         )
 
     def graph(
@@ -263,7 +292,8 @@ class Terms:
         known, new = self.known, more or {}
         order: list[bytes] = []
         done: set[bytes] = set()
-        cost = size = 0
+        costs = [self.prices.valuation.nothing]
+        size = 0
         stack = [(key, False) for key in reversed(outputs)]
         while stack:
             key, is_ready = stack.pop()
@@ -272,7 +302,7 @@ class Terms:
             elif key not in done:
                 done.add(key)
                 term = known.get(key) or new[key]
-                cost += term.cost_ps
+                costs.append(term.row.costs)
                 size += term.runs
                 if term.operands:
                     stack.append((key, True))
@@ -280,8 +310,21 @@ class Terms:
                 else:
                     order.append(key)
         return TermGraph(
-            key=graph_key(outputs), outputs=outputs, order=tuple(order), cost_ps=cost, size=size
+            key=graph_key(outputs),
+            outputs=outputs,
+            order=tuple(order),
+            costs=tuple(map(sum, zip(*costs, strict=True))),
+            length=self._length(order, new) if self.prices.valuation.needs_path else 0,
+            size=size,
         )
+
+    def _length(self, order: Iterable[bytes], more: Mapping[bytes, Term]) -> int:
+        """Of the longest chain."""
+        until: dict[bytes, int] = {}
+        for key in order:
+            term = self.known.get(key) or more[key]
+            until[key] = term.row.length + max((until[c] for c in term.operands), default=0)
+        return max(until.values(), default=0)
 
     def remember(self, terms: Iterable[Term]) -> None:
         """Add terms to those of the search."""
@@ -316,6 +359,14 @@ class Terms:
     def is_const(self, value: bytes) -> bool:
         """Whether it is known at compile time."""
         return self.known[value].const
+
+    @property
+    def names(self) -> Mapping[bytes, str]:
+        """Key to name of the original's values; of several names the first."""
+        found: dict[bytes, str] = {}
+        for name, key in self._values.items():
+            found.setdefault(key, name)
+        return found
 
     def leaf_name(self, term: Term) -> str:
         """The name of an input or a constant."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eqsat_opt.cost.metrics import LAUNCH_US
-from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.ir.values_json import attrs_text
 from eqsat_opt.select.candidates import JOINT, Candidate
 from eqsat_opt.select.pricing import is_unpriced
@@ -50,8 +50,8 @@ def body_text(item: Candidate, operand: Callable[[int], str], own: str) -> str:
     return (" | " if item.kind in JOINT else " > ").join(steps)
 
 
-def price_texts(item: Candidate, price: Price | None) -> tuple[str, str]:
+def price_texts(item: Candidate, price: Quote | None) -> tuple[str, str]:
     """Microseconds, and where they are from; two empty texts for what runs nothing."""
     if price is not None:
-        return f"{price.time_us:.3f}", "measured" if price.measured else "bound"
+        return f"{price.time_us:.3f}", price.source
     return (f"{LAUNCH_US:.3f}", "launch only") if is_unpriced(item) else ("", "")

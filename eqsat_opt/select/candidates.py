@@ -16,6 +16,7 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
+from eqsat_opt.select.classes import Classes
 
 __all__ = [
     "JOINT",
@@ -26,6 +27,7 @@ __all__ = [
     "OperandRef",
     "Selected",
     "Selection",
+    "kernel_of",
 ]
 
 SLICES, OUTPUTS = "split", "outputs"
@@ -115,10 +117,11 @@ class Candidates:
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:
         """The kernel of each candidate, ``None`` for what runs nothing that is priced."""
-        return tuple(_kernel(self.eclasses, item) for item in self.items)
+        return tuple(kernel_of(self.eclasses, item) for item in self.items)
 
 
-def _kernel(eclasses: EClasses, item: Candidate) -> Kernel | None:
+def kernel_of(eclasses: Classes, item: Candidate) -> Kernel | None:
+    """What a candidate runs; ``None`` for what runs nothing that is priced."""
     if not item.steps:
         return None
     exponents = {

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.metrics import METRICS, TIME
+from eqsat_opt.cost.quotes import SOURCES, Quote
 from eqsat_opt.documents import Document, Entry
 from eqsat_opt.egraph import EClasses
 from eqsat_opt.egraph.eclasses_json import eclasses_from_json, eclasses_to_json
 from eqsat_opt.errors import StageError
 from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.kernel import Kernel, Step
+from eqsat_opt.ir.types import TensorType
 from eqsat_opt.ir.values_json import TYPING_FAILURES, operator_from_json, operator_to_json
 from eqsat_opt.runtime.backends.protocol import Implementation, Offer
 from eqsat_opt.select.candidates import JOINT, Candidate, Candidates, OperandRef
-from eqsat_opt.select.pricing import PricedCandidates
+from eqsat_opt.select.forms import Conversion
+from eqsat_opt.select.pricing import PricedCandidates, conversion_kernel
 from eqsat_opt.select.quoted import QuotedCandidates
 
 __all__ = [
@@ -26,15 +30,19 @@ __all__ = [
     "candidate_to_json",
     "candidates_from_json",
     "candidates_to_json",
+    "form_from_json",
+    "offer_from_json",
+    "offer_to_json",
     "sizes_from_json",
 ]
 
 FORMAT = "eqsat-opt candidates 2"
 
-Offered = tuple[str, Implementation, Price]
+Offered = tuple[str, Implementation, Quote]
 """The name of a backend, how it runs a kernel, and for how much."""
 
 _MANY = 1 << 62
+_QUOTED = tuple(name for name, metric in METRICS.items() if metric.of_kernel is None)
 _FIELDS = (
     "class", "kind", "nodes", "reads", "operands", "steps", "outputs", "index", "writes",
     "fused_by", "offers",
@@ -51,6 +59,21 @@ def candidates_to_json(quoted: QuotedCandidates) -> Document:
     """
     priced = quoted.priced
     items = zip(priced.candidates.items, priced.offers, strict=True)
+    forms: Document = {}
+    if priced.interface != PLAIN:
+        forms["interface"] = str(priced.interface)
+    if priced.conversions:
+        forms["conversions"] = [
+            {
+                "class": one.cls,
+                "made": str(one.made),
+                "read": str(one.read),
+                "offers": [
+                    offer_to_json(o.backend, o.implementation, quoted.prices[o]) for o in one.offers
+                ],
+            }
+            for one in priced.conversions
+        ]
     return {
         "format": FORMAT,
         "eclasses": eclasses_to_json(quoted.named),
@@ -59,6 +82,7 @@ def candidates_to_json(quoted: QuotedCandidates) -> Document:
         "sizes": dict(sorted(priced.sizes.items())),
         "max_constant_bytes": priced.max_constant_bytes,
         "refused": sorted(priced.refused),
+        **forms,
         "candidates": [
             candidate_to_json(
                 item, [(o.backend, o.implementation, quoted.prices[o]) for o in offers]
@@ -86,7 +110,7 @@ def candidate_to_json(item: Candidate, offers: Sequence[Offered]) -> dict[str, A
     if item.fused_by:
         value["fused_by"] = list(item.fused_by)
     if offers:
-        value["offers"] = [_offer_to_json(*offered) for offered in offers]
+        value["offers"] = [offer_to_json(*offered) for offered in offers]
     return value
 
 
@@ -107,17 +131,25 @@ def _steps_to_json(steps: Sequence[Step]) -> list[dict[str, Any]]:
     ]
 
 
-def _offer_to_json(backend: str, how: Implementation, price: Price) -> dict[str, Any]:
+def offer_to_json(backend: str, how: Implementation, price: Quote) -> dict[str, Any]:
+    """What a backend offers, and for how much."""
     value: dict[str, Any] = {
         "backend": backend,
         "algorithm": how.algorithm,
-        "time_us": price.time_us,
-        "source": "measured" if price.measured else "bound",
+        **price.metrics,
+        "source": price.source,
     }
     if how.steps is not None:
         value["steps"] = _steps_to_json(how.steps)
     if how.arithmetic != 1.0:
         value["arithmetic"] = how.arithmetic
+    for name, forms in (("reads", how.reads), ("writes", how.writes)):
+        if forms:
+            value[name] = list(map(str, forms))
+    if how.workspace_bytes:
+        value["workspace"] = how.workspace_bytes
+    if how.strided:
+        value["strided"] = True
     return value
 
 
@@ -134,10 +166,13 @@ def candidates_from_json(document: Any) -> QuotedCandidates:
     """
     entry = Entry(document, "the document")
     entry.require_format(FORMAT)
-    entry.require_all(
+    needed = (
         "format", "eclasses", "n_classes", "roots", "sizes", "max_constant_bytes", "refused",
         "candidates",
     )  # fmt: skip
+    entry.require_fields(*needed, "interface", "conversions")
+    for name in needed:
+        entry.get(name)
     named = eclasses_from_json(entry.get("eclasses"))
     eclasses = named.eclasses
     n_classes = entry.whole("n_classes", _MANY, begin=eclasses.n_classes)
@@ -160,8 +195,36 @@ def candidates_from_json(document: Any) -> QuotedCandidates:
             tuple((backend, how) for backend, how, _ in offers) for offers in quotes
         ),
         refused=frozenset(entry.wholes("refused", n_classes)),
+        interface=form_from_json(entry, "interface"),
     )
-    return QuotedCandidates(priced, _prices(priced, quotes), named.legend)
+    prices = _prices(priced, quotes)
+    converted = []
+    for one in entry.entries("conversions", "conversion"):
+        conversion, found = _conversion(one, priced)
+        converted.append(conversion)
+        prices.update((Offer(conversion.kernel, name, how), price) for name, how, price in found)
+    priced = replace(priced, conversions=tuple(converted))
+    return QuotedCandidates(priced, prices, named.legend)
+
+
+def _conversion(entry: Entry, priced: PricedCandidates) -> tuple[Conversion, list[Offered]]:
+    """One conversion and what is offered for it."""
+    entry.require_all("class", "made", "read", "offers")
+    eclasses = priced.candidates.eclasses
+    cls = entry.whole("class", eclasses.n_classes)
+    type_ = eclasses.types[cls]
+    if not isinstance(type_, TensorType):
+        raise StageError(f"{entry.where} converts class {cls}, which is no tensor")
+    made, read = form_from_json(entry, "made"), form_from_json(entry, "read")
+    try:
+        kernel = conversion_kernel(type_, made, read, priced.sizes)
+    except KeyError as error:
+        raise StageError(f"the symbol {error} has no size among sizes") from error
+    if kernel is None:
+        raise StageError(f"{entry.where} converts class {cls}, which has no such size")
+    found = [offer_from_json(one, 1, 1) for one in entry.entries("offers", "offer")]
+    ways = tuple((name, how) for name, how, _ in found)
+    return Conversion(cls, made, read=read, kernel=kernel, implementations=ways), found
 
 
 def sizes_from_json(entry: Entry) -> dict[str, int]:
@@ -198,26 +261,54 @@ def candidate_from_json(
         steps=steps,
         outputs=entry.wholes("outputs", len(operands) + len(steps)),
         index=entry.whole("index", _MANY) if "index" in entry.value else 0,
-        writes=_form(entry, "writes"),
+        writes=form_from_json(entry, "writes"),
         fused_by=entry.texts("fused_by"),
     )
     _require_parts(entry, item)
-    return item, tuple(_offered(one, item) for one in entry.entries("offers", "offer"))
+    return item, tuple(
+        offer_from_json(one, len(operands), len(item.outputs))
+        for one in entry.entries("offers", "offer")
+    )
 
 
-def _offered(entry: Entry, item: Candidate) -> Offered:
-    entry.require_fields("backend", "algorithm", "time_us", "source", "steps", "arithmetic")
-    time_us, source = entry.number("time_us"), entry.text("source")
-    if not (math.isfinite(time_us) and time_us >= 0):
-        raise StageError(f"{entry.where} is {time_us} µs; prices are finite and not negative")
-    if source not in ("measured", "bound"):
-        raise StageError(f"{entry.where} has the source {source!r}; it is measured or bound")
-    steps = _steps(entry, len(item.operands)) if "steps" in entry.value else None
-    if steps is not None and len(steps) < len(item.outputs):
+def offer_from_json(entry: Entry, n_operands: int, n_outputs: int) -> Offered:
+    """What a backend offers for a kernel of so many operands and outputs.
+
+    Raises:
+        StageError: see :func:`candidates_from_json`.
+    """
+    entry.require_fields(
+        "backend", "algorithm", *_QUOTED, "source", "steps", "arithmetic", "reads", "writes",
+        "workspace", "strided",
+    )  # fmt: skip
+    quote = _quote(entry)
+    steps = _steps(entry, n_operands) if "steps" in entry.value else None
+    if steps is not None and len(steps) < n_outputs:
         raise StageError(f"{entry.where} has fewer steps than the candidate has outputs")
     arithmetic = entry.number("arithmetic") if "arithmetic" in entry.value else 1.0
-    how = Implementation(entry.text("algorithm"), steps, arithmetic)
-    return entry.text("backend"), how, Price(time_us, source == "measured")
+    how = Implementation(
+        entry.text("algorithm"),
+        steps,
+        arithmetic,
+        reads=_forms(entry, "reads", n_operands),
+        writes=_forms(entry, "writes", n_outputs),
+        workspace_bytes=entry.whole("workspace", _MANY) if "workspace" in entry.value else 0,
+        strided=entry.flag("strided") if "strided" in entry.value else False,
+    )
+    return entry.text("backend"), how, quote
+
+
+def _quote(entry: Entry) -> Quote:
+    metrics = {name: entry.number(name) for name in _QUOTED if name in entry.value or name == TIME}
+    for name, value in metrics.items():
+        if not (math.isfinite(value) and value >= 0):
+            unit = METRICS[name].unit
+            raise StageError(f"{entry.where} is {value} {unit}; prices are finite and not negative")
+    source = entry.text("source")
+    for known in SOURCES:
+        if source == known:
+            return Quote(metrics, known)
+    raise StageError(f"{entry.where} has the source {source!r}; it is one of {', '.join(SOURCES)}")
 
 
 def _steps(entry: Entry, n_operands: int) -> tuple[Step, ...]:
@@ -230,10 +321,24 @@ def _steps(entry: Entry, n_operands: int) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _form(entry: Entry, field: str) -> Form:
-    if field not in entry.value:
-        return PLAIN
-    text = entry.text(field)
+def form_from_json(entry: Entry, field: str) -> Form:
+    """The form in a field; the plain one where it is missing.
+
+    Raises:
+        StageError: it is none.
+    """
+    return _parsed(entry.text(field), entry, field) if field in entry.value else PLAIN
+
+
+def _forms(entry: Entry, field: str, count: int) -> tuple[Form, ...]:
+    """One for each operand or output, or none."""
+    found = tuple(_parsed(text, entry, field) for text in entry.texts(field))
+    if found and len(found) != count:
+        raise StageError(f"{entry.place(field)} has {len(found)} forms; it needs {count}")
+    return found
+
+
+def _parsed(text: str, entry: Entry, field: str) -> Form:
     try:
         return Form.parse(text)
     except ValueError:
@@ -247,7 +352,7 @@ def _operand(value: Any, entry: Entry, n_eclasses: int) -> OperandRef:
     one = Entry(value, where)
     one.require_fields("class", "shape", "form")
     shape = one.wholes("shape", _MANY) if "shape" in one.value else None
-    return OperandRef(one.whole("class", n_eclasses), shape, _form(one, "form"))
+    return OperandRef(one.whole("class", n_eclasses), shape, form_from_json(one, "form"))
 
 
 def _require_parts(entry: Entry, item: Candidate) -> None:
@@ -272,9 +377,9 @@ def _require_own_class(entry: Entry, item: Candidate, eclasses: EClasses) -> Non
         raise StageError(f"{entry.where} computes another class than {item.cls}")
 
 
-def _prices(priced: PricedCandidates, quotes: Sequence[tuple[Offered, ...]]) -> dict[Offer, Price]:
+def _prices(priced: PricedCandidates, quotes: Sequence[tuple[Offered, ...]]) -> dict[Offer, Quote]:
     """Offer to price: each has one, and there is none where there is no kernel."""
-    prices: dict[Offer, Price] = {}
+    prices: dict[Offer, Quote] = {}
     for number, (kernel, offers) in enumerate(zip(_kernels(priced), quotes, strict=True)):
         if kernel is None and offers:
             raise StageError(f"candidate {number} has an offer, but no kernel")

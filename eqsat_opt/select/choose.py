@@ -15,20 +15,23 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
-from eqsat_opt.cost.metrics import TIME
-from eqsat_opt.cost.pricing import Price, Pricer
+from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
 from eqsat_opt.extract.alternatives import alternatives
 from eqsat_opt.extract.engine import conclude
-from eqsat_opt.extract.extraction import Choice, broken, measured
+from eqsat_opt.extract.extraction import Choice, active_order, broken, measured
 from eqsat_opt.extract.objective import Ratio, without_limits
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.candidates import Selected, Selection
-from eqsat_opt.select.pricing import PricedCandidates, PricedProblem
+from eqsat_opt.select.form_search import form_search
+from eqsat_opt.select.forms import ConvertedValue, MadeValue, Placed
+from eqsat_opt.select.priced_problem import PricedProblem, translated
+from eqsat_opt.select.pricing import PricedCandidates
+from eqsat_opt.select.timing import stream_times
 
-__all__ = ["ChoiceResult", "choose", "selected"]
+__all__ = ["ChoiceResult", "choose", "placed", "selected"]
 
 _GAP = 1e-3
 """Prices are good to some percent, so a proof beyond this says nothing about the device."""
@@ -55,6 +58,9 @@ class ChoiceResult:
         best: the cheapest selection.
         original: the model as it came, tiled with the same kernels.
         alternatives: further good selections, for the race.
+        placed: the best selection and the alternatives with the forms of all values, and what is
+            converted.
+        original_placed: the same of ``original``.
         extraction: cost, bound and gap of ``best``.
         original_cost: objective of ``original``.
         original_breaks: a sentence about a limit that ``original`` breaks; empty if it keeps all.
@@ -71,6 +77,8 @@ class ChoiceResult:
     best: Selection
     original: Selection
     alternatives: tuple[Selection, ...]
+    placed: tuple[Placed, ...]
+    original_placed: Placed
     extraction: Extraction
     original_cost: float
     original_breaks: str
@@ -83,30 +91,60 @@ class ChoiceResult:
     priced: PricedCandidates = field(repr=False)
     own: PricedCandidates = field(repr=False)
     problem: PricedProblem = field(repr=False)
-    prices: Mapping[Offer, Price] = field(repr=False)
+    prices: Mapping[Offer, Quote] = field(repr=False)
+
+
+def placed(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Placed:
+    """What an extraction chose from ``priced``, whose problem is ``problem``, operands first."""
+    result: list[MadeValue | ConvertedValue] = []
+    for cls in active_order(problem.problem, extraction.choice):
+        node, way = extraction.choice[cls]
+        item, conversion = problem.index[node], problem.conversion_number(node)
+        number = problem.offer_number(node, way)
+        if conversion is not None:
+            one = priced.conversions[conversion]
+            how = one.implementations[number]
+            result.append(ConvertedValue(one.cls, one.made, one.read, *how))
+        elif item >= 0:
+            (own, form), _ = problem.value_of.get(cls, ((cls, None), False))
+            run = priced.implementations[item][number] if priced.implementations[item] else ()
+            chosen = Selected(priced.candidates.items[item], *run)
+            result.append(MadeValue(own, form or priced.interface, chosen))
+    return tuple(result)
 
 
 def selected(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Selection:
-    """What an extraction chose from ``priced``, whose problem is ``problem``."""
-    selection = {}
-    for cls, (node, way) in extraction.choice.items():
-        item = problem.index[node]
-        run = priced.implementations[item][way] if priced.implementations[item] else ()
-        selection[cls] = Selected(priced.candidates.items[item], *run)
-    return selection
+    """The same by class, without conversions; of a class made in several forms, what is first.
+
+    What comes first needs nothing that comes later, so this is a selection too.
+    """
+    selection: dict[int, Selected] = {}
+    for one in placed(priced, problem, extraction):
+        if isinstance(one, MadeValue):
+            selection.setdefault(one.cls, one.run)
+    order = extraction.choice if not problem.value_of else selection
+    return {cls: selection[cls] for cls in order}
 
 
 def _offers(
     priced: PricedCandidates, problem: PricedProblem, extraction: Extraction
 ) -> list[Offer]:
-    chosen = ((priced.offers[problem.index[n]], way) for n, way in extraction.choice.values())
-    return [offers[way] for offers, way in chosen if offers]
+    result = []
+    for node, way in extraction.choice.values():
+        item, conversion = problem.index[node], problem.conversion_number(node)
+        if conversion is not None:
+            offers = priced.conversions[conversion].offers
+        else:
+            offers = priced.offers[item] if item >= 0 else ()
+        if offers:
+            result.append(offers[problem.offer_number(node, way)])
+    return result
 
 
 def choose(
     priced: PricedCandidates,
     own: PricedCandidates,
-    pricer: Pricer,
+    pricer: AnyPricer,
     objective: AnyObjective,
     *,
     measure: bool = True,
@@ -114,6 +152,7 @@ def choose(
     deadline: Deadline | None = None,
     gap: float = 0.0,
     n_alternatives: int = 2,
+    streams: int = 1,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> ChoiceResult:
@@ -125,11 +164,13 @@ def choose(
         pricer: knows prices and measures what it does not know.
         objective: what to minimise, under which limits. The original may break them; the answer
             does not.
-        measure: whether to measure; only where the objective or a limit has time in it.
+        measure: whether to measure; only where the objective or a limit depends on prices.
         rounds: of measuring, at most.
         deadline: by when to have ended; no limit if not given.
         gap: relative gap of the last answer below which a proof is worth a moment only.
         n_alternatives: further selections for the race.
+        streams: on which kernels run; with several, metrics tell the longest chain and the end of a
+            schedule as well.
         seed: of the extraction.
         progress: called with a text now and then.
 
@@ -137,36 +178,47 @@ def choose(
         ExtractionError: no graph keeps the limits, or none was found in time; the objective divides
             by 0; or the original graph cannot be tiled, which is a defect of the candidates.
     """
-    measure = measure and objective.uses(TIME)
+    measure = measure and any(map(objective.uses, pricer.metrics))
     deadline = deadline or Deadline.never()
-    pricer.recall(chain.from_iterable(priced.offers))
+    pricer.recall(priced.all_offers)
     fine = min(_GAP, gap)
     done, measuring_s = 0, 0.0
 
     def goes_on(wanted: Sequence[Offer]) -> bool:
         return measure and bool(wanted) and done < rounds and not deadline.expired
 
-    known: Mapping[int, tuple[int, int]] | None = None
+    known: tuple[Choice, PricedProblem] | None = None
     while True:
-        plain, full = own.problem(pricer.price), priced.problem(pricer.price)
-        base = priced.problem(pricer.price, priced.is_original)
+        quoted = partial(
+            PricedCandidates.problem,
+            price=pricer.price,
+            given=pricer.metrics,
+            settled=not isinstance(objective, Ratio),
+        )
+        plain, full = quoted(own), quoted(priced)
+        base = quoted(priced, only=priced.is_original)
         tile = partial(_tiled, objective=objective, deadline=deadline.share(_SEARCH), seed=seed)
         (original, breaks), (start, _) = tile(plain.problem), tile(base.problem)
-        # Nodes keep their numbers while prices change, so the last answer is where the next search
-        # starts.
-        unchanged = {c: (full.node_of[base.index[n]], i) for c, (n, i) in start.choice.items()}
+        unchanged = translated(start.choice, base, full)
+        assert unchanged is not None, "what may be chosen for the original is there for the result"
         rank = partial(_rank, full.problem, objective)
-        known = min(filter(None, (known, unchanged)), key=rank)
+        # The last answer is where the next search starts, under the prices of now.
+        before = known and translated(*known, full)
+        incumbent = min(filter(None, (before, unchanged)), key=rank)
         if deadline.expired:
-            if rank(known)[0]:
+            if rank(incumbent)[0]:
                 raise ExtractionError(_none_in_time(breaks))
             best = conclude(
-                full.problem, objective, choice=known, lower_bound=0.0, open_status="greedy"
+                full.problem, objective, choice=incumbent, lower_bound=0.0, open_status="greedy"
             )
             break
-        solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
+        solve: Callable[..., Extraction]
+        if priced.conversions and not isinstance(objective, Ratio):
+            solve = partial(form_search(priced, full, quoted, objective, seed=seed), gap=fine)
+        else:
+            solve = partial(extract, full.problem, objective, gap=fine, seed=seed)
         best = _searched(
-            solve, known, objective=objective, deadline=deadline.share(_SEARCH), breaks=breaks
+            solve, incumbent, objective=objective, deadline=deadline.share(_SEARCH), breaks=breaks
         )
         wanted = _unmeasured(pricer, _offers(priced, full, best), _offers(own, plain, original))
         if not goes_on(wanted) and best.gap > fine:
@@ -176,7 +228,7 @@ def choose(
             wanted = _unmeasured(pricer, _offers(priced, full, best))
         if not goes_on(wanted):
             break
-        known = best.choice
+        known = best.choice, full
         done += 1
         measuring_s += _measure(
             pricer, wanted, done=done, deadline=deadline.share(_MEASURING), progress=progress
@@ -190,22 +242,30 @@ def choose(
         seed=seed,
     )
     prices = {
-        offer: pricer.price(offer)
-        for offer in dict.fromkeys(chain.from_iterable((*priced.offers, *own.offers)))
+        offer: pricer.price(offer) for offer in dict.fromkeys((*priced.all_offers, *own.all_offers))
     }
     answer = {*_offers(priced, full, best), *_offers(own, plain, original)}
+
+    def metrics(problem: PricedProblem, one: Extraction) -> Mapping[str, float]:
+        if streams == 1:
+            return one.metrics
+        times = stream_times(problem.problem, one.choice, streams, pricer.event_us)
+        return {**one.metrics, **times}
+
     return ChoiceResult(
         best=selected(priced, full, best),
         original=selected(own, plain, original),
         alternatives=tuple(selected(priced, full, other) for other in others),
+        placed=tuple(placed(priced, full, one) for one in (best, *others)),
+        original_placed=placed(own, plain, original),
         extraction=best,
         original_cost=original.cost,
         original_breaks=breaks,
-        metrics=best.metrics,
-        original_metrics=original.metrics,
-        alternative_metrics=tuple(other.metrics for other in others),
+        metrics=metrics(full, best),
+        original_metrics=metrics(plain, original),
+        alternative_metrics=tuple(metrics(full, other) for other in others),
         rounds=done,
-        unmeasured=sum(not prices[offer].measured for offer in answer),
+        unmeasured=sum(prices[offer].is_bound for offer in answer),
         measuring_s=measuring_s,
         priced=priced,
         own=own,
@@ -325,7 +385,7 @@ def _seconds(deadline: Deadline) -> float:
     return min(deadline.left_s, _FOREVER_S)
 
 
-def _unmeasured(pricer: Pricer, *answers: Sequence[Offer]) -> list[Offer]:
+def _unmeasured(pricer: AnyPricer, *answers: Sequence[Offer]) -> list[Offer]:
     """Offers in the answers that have only a bound, each once."""
     offers = dict.fromkeys(chain.from_iterable(answers))
     return [offer for offer in offers if not pricer.is_known(offer)]
@@ -339,7 +399,7 @@ def _rank(problem: Problem, objective: AnyObjective, choice: Choice) -> tuple[bo
 
 
 def _measure(
-    pricer: Pricer,
+    pricer: AnyPricer,
     offers: Sequence[Offer],
     done: int,
     deadline: Deadline,

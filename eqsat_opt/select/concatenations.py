@@ -6,7 +6,7 @@ A chain of Concat is one kernel; so are neighbouring Slices, and the outputs of 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from eqsat_opt.egraph import EClasses
@@ -14,8 +14,16 @@ from eqsat_opt.ir.kernel import Step
 from eqsat_opt.ir.outputs import Application, application
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.select.candidates import OUTPUTS, SLICES, Candidate, OperandRef
+from eqsat_opt.select.classes import Classes
 
-__all__ = ["concatenations", "joint_kernels"]
+__all__ = [
+    "concatenation",
+    "concatenations",
+    "flat_operands",
+    "joint_kernel",
+    "joint_kernels",
+    "neighbours",
+]
 
 _VARIANTS = 3
 _OPERANDS = 256
@@ -23,8 +31,8 @@ _ROOM, _ROOM_PER_NODE = 4_096, 4
 """Operands of all flat concatenations together: some, and some more for each e-node."""
 
 
-def _flat_operands(
-    eclasses: EClasses, node: int, depth: int = 0
+def flat_operands(
+    eclasses: Classes, node: int, depth: int = 0
 ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Ways to flatten a nested concatenation: operand classes and covered nodes; deepest first."""
     left, right = eclasses.children(node)
@@ -32,7 +40,7 @@ def _flat_operands(
     if not eclasses.is_const[left] and depth < _OPERANDS:
         for inner in eclasses.nodes_of[left]:
             if eclasses.op[inner] == "Concat" and eclasses.attrs[inner] == eclasses.attrs[node]:
-                for operands, nodes in _flat_operands(eclasses, inner, depth + 1):
+                for operands, nodes in flat_operands(eclasses, inner, depth + 1):
                     yield (*operands, right), (*nodes, node)
                     found += 1
                     if found >= _VARIANTS:
@@ -42,9 +50,10 @@ def _flat_operands(
     yield (left, right), (node,)
 
 
-def _concat(
-    eclasses: EClasses, node: int, operands: tuple[int, ...], nodes: tuple[int, ...]
+def concatenation(
+    eclasses: Classes, node: int, operands: tuple[int, ...], nodes: tuple[int, ...]
 ) -> Candidate:
+    """A concatenation of operands that covers nodes."""
     refs = {cls: i for i, cls in enumerate(dict.fromkeys(operands))}
     step = Step("Concat", eclasses.attrs[node], tuple(refs[c] for c in operands))
     return Candidate(
@@ -69,17 +78,17 @@ def concatenations(eclasses: EClasses, pairs: Sequence[int]) -> Iterator[Candida
         node = pending.pop()
         if node in other_ways:
             continue
-        ways = other_ways[node] = _flat_operands(eclasses, node)
+        ways = other_ways[node] = flat_operands(eclasses, node)
         operands, nodes = next(ways) if room > 0 else (eclasses.children(node), (node,))
-        yield _concat(eclasses, node, operands, nodes)
+        yield concatenation(eclasses, node, operands, nodes)
         room -= len(operands)
         if len(nodes) >= _OPERANDS:  # the rest of it is a concatenation of its own
             pending += [n for n in eclasses.nodes_of[operands[0]] if n in whole]
     for node, ways in other_ways.items():
         for operands, nodes in ways if room > 0 else ():
-            yield _concat(eclasses, node, operands, nodes)
+            yield concatenation(eclasses, node, operands, nodes)
             room -= len(operands)
-        yield _concat(eclasses, node, eclasses.children(node), (node,))
+        yield concatenation(eclasses, node, eclasses.children(node), (node,))
 
 
 def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]]:
@@ -103,18 +112,23 @@ def _partitions(slices: dict[tuple[int, int], int], size: int) -> list[list[int]
     return [list(cover) for cover in covers]
 
 
-def _neighbours(eclasses: EClasses) -> Iterator[list[int]]:
-    """Slices that take one tensor apart."""
+def neighbours(eclasses: Classes, nodes: Iterable[int]) -> Iterator[list[int]]:
+    """Of some Slices those that take one tensor apart."""
     by_source: dict[tuple[int, int], dict[tuple[int, int], int]] = defaultdict(dict)
-    for node, op in enumerate(eclasses.op):
-        if op == "Slice" and not eclasses.is_const[eclasses.class_of[node]]:
-            attrs: dict[str, Any] = dict(eclasses.attrs[node])
-            slices_of = by_source[(eclasses.children(node)[0], attrs["axis"])]
-            slices_of[(attrs["lo"], attrs["hi"])] = node
+    for node in nodes:
+        attrs: dict[str, Any] = dict(eclasses.attrs[node])
+        slices_of = by_source[(eclasses.children(node)[0], attrs["axis"])]
+        slices_of[(attrs["lo"], attrs["hi"])] = node
     for (source, axis), slices in by_source.items():
         type_ = eclasses.types[source]
         if isinstance(type_, TensorType) and isinstance(size := type_.shape[axis], int):
             yield from _partitions(slices, size)
+
+
+def _slices(eclasses: EClasses) -> Iterator[int]:
+    for node, op in enumerate(eclasses.op):
+        if op == "Slice" and not eclasses.is_const[eclasses.class_of[node]]:
+            yield node
 
 
 def _applications(eclasses: EClasses) -> Iterator[list[int]]:
@@ -129,19 +143,26 @@ def _applications(eclasses: EClasses) -> Iterator[list[int]]:
 
 def joint_kernels(eclasses: EClasses, first_pseudo: int) -> Iterator[Candidate]:
     """Kernels with several results: a pseudo-class computes all of them, and each is free then."""
-    kinds = [(SLICES, _neighbours(eclasses)), (OUTPUTS, _applications(eclasses))]
+    kinds = [(SLICES, neighbours(eclasses, _slices(eclasses))), (OUTPUTS, _applications(eclasses))]
     found = ((kind, nodes) for kind, all_nodes in kinds for nodes in all_nodes)
     for pseudo, (kind, nodes) in enumerate(found, start=first_pseudo):
-        refs = {cls: i for i, cls in enumerate(dict.fromkeys(eclasses.children(nodes[0])))}
-        operands = tuple(refs[cls] for cls in eclasses.children(nodes[0]))
-        yield Candidate(
-            cls=pseudo,
-            kind=kind,
-            nodes=tuple(nodes),
-            reads=tuple(refs),
-            operands=tuple(map(OperandRef, refs)),
-            steps=tuple(Step(eclasses.op[n], eclasses.attrs[n], operands) for n in nodes),
-            outputs=tuple(range(len(refs), len(refs) + len(nodes))),
-        )
+        yield joint_kernel(eclasses, nodes, pseudo, kind)
         for index, node in enumerate(nodes):
             yield Candidate(int(eclasses.class_of[node]), "part", (node,), (pseudo,), index=index)
+
+
+def joint_kernel(
+    eclasses: Classes, nodes: Sequence[int], pseudo: int = -1, kind: str = SLICES
+) -> Candidate:
+    """One kernel with the results of several nodes on the same operands."""
+    refs = {cls: i for i, cls in enumerate(dict.fromkeys(eclasses.children(nodes[0])))}
+    operands = tuple(refs[cls] for cls in eclasses.children(nodes[0]))
+    return Candidate(
+        cls=pseudo,
+        kind=kind,
+        nodes=tuple(nodes),
+        reads=tuple(refs),
+        operands=tuple(map(OperandRef, refs)),
+        steps=tuple(Step(eclasses.op[n], eclasses.attrs[n], operands) for n in nodes),
+        outputs=tuple(range(len(refs), len(refs) + len(nodes))),
+    )

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eqsat_opt.egraph import EClasses
 from eqsat_opt.ir.types import ValueType
 from eqsat_opt.rules.bindings import holds
 from eqsat_opt.rules.patterns import Binding, Enode, in_any_order, is_a, match, names_in, settled
 from eqsat_opt.rules.term import MAP, Condition
 from eqsat_opt.runtime.backends.protocol import KernelPattern
+from eqsat_opt.select.classes import Classes
 
 __all__ = ["Match", "Tiled", "match_at"]
 
@@ -31,8 +31,8 @@ class Match:
 class Tiled:
     """The classes of an e-graph as values that patterns meet, with operands in any order."""
 
-    def __init__(self, eclasses: EClasses) -> None:
-        self._eclasses = eclasses
+    def __init__(self, eclasses: Classes) -> None:
+        self.eclasses = eclasses
         self._enodes: dict[int, dict[str, list[Enode[int]]]] = {}
         self._admitted: dict[Any, bool] = {}
 
@@ -40,7 +40,7 @@ class Tiled:
         """The e-nodes of a class; of what is folded at compile time no more than a literal."""
         by_operator = self._enodes.get(value)
         if by_operator is None:
-            eclasses = self._eclasses
+            eclasses = self.eclasses
             by_operator = self._enodes[value] = defaultdict(list)
             for node in eclasses.nodes_of[value]:
                 name, operands = eclasses.op[node], eclasses.children(node)
@@ -52,11 +52,11 @@ class Tiled:
 
     def type(self, value: int) -> ValueType:
         """That of a class."""
-        return self._eclasses.types[value]
+        return self.eclasses.types[value]
 
     def is_const(self, value: int) -> bool:
         """Whether a class is known at compile time."""
-        return bool(self._eclasses.is_const[value])
+        return bool(self.eclasses.is_const[value])
 
     def admits(self, conditions: tuple[Condition, ...], binding: Binding[int]) -> bool:
         """Whether what a pattern binds fulfils conditions; many kernels ask the same."""

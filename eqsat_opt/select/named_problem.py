@@ -6,7 +6,7 @@ implementation, so `eqsat-opt extract` reads them too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from eqsat_opt.documents import Document, Entry
 from eqsat_opt.errors import ExtractionError, StageError
 from eqsat_opt.extract.gym.files import GymFile, from_document, to_document
 from eqsat_opt.select.body import FREE
+from eqsat_opt.select.priced_problem import PricedProblem
 from eqsat_opt.select.quoted import QuotedCandidates
 
 __all__ = ["FORMAT", "NamedProblem", "named_problem", "problem_from_json", "problem_to_json"]
@@ -70,22 +71,24 @@ def named_problem(quoted: QuotedCandidates) -> NamedProblem:
         ExtractionError: a root has no candidate.
     """
     priced = quoted.problem()
-    items, offers = quoted.priced.candidates.items, quoted.priced.offers
-    names = {number: f"#{items[number].cls}.{number}" for number in priced.index}
-    first = {items[number].cls: names[number] for number in reversed(names)}
-    while stranded := [n for n in names if any(cls not in first for cls in items[n].reads)]:
-        for number in stranded:
-            del names[number]
-        first = {items[number].cls: names[number] for number in reversed(names)}
-    problem, nodes = priced.problem, {}
-    for number, name in names.items():
-        node, item = priced.node_of[number], items[number]
+    problem, kept = priced.problem, list(range(len(priced.index)))
+    first: dict[int, int] = {}
+    while True:
+        first = {int(problem.node_class[node]): node for node in reversed(kept)}
+        sound = [n for n in kept if all(cls in first for cls in problem.children(n))]
+        if len(sound) == len(kept):
+            break
+        kept = sound
+    class_names = [_class_name(priced, cls) for cls in range(problem.n_classes)]
+    names = {node: _node_name(priced, node, class_names) for node in kept}
+    nodes = {}
+    for node, name in names.items():
         begin, end = int(problem.impl_ptr[node]), int(problem.impl_ptr[node + 1])
-        labels = [offer.by for offer in offers[number]] or ["0"]
+        labels = _labels(quoted, priced, node)
         nodes[name] = {
-            "op": _operator(quoted, number),
-            "children": [first[cls] for cls in item.reads],
-            "eclass": f"#{item.cls}",
+            "op": _operator(quoted, priced, node),
+            "children": [names[first[cls]] for cls in problem.children(node)],
+            "eclass": class_names[int(problem.node_class[node])],
             "implementations": [
                 {"name": by, "costs": dict(zip(problem.metrics, row, strict=True))}
                 for by, row in zip(
@@ -93,12 +96,42 @@ def named_problem(quoted: QuotedCandidates) -> NamedProblem:
                 )
             ],
         }
-    roots = [f"#{root}" for root in problem.roots]
-    return NamedProblem(from_document({"nodes": nodes, "root_eclasses": roots}))
+    roots = [class_names[root] for root in problem.roots]
+    document = {"nodes": nodes, "root_eclasses": roots, "peaks": list(problem.peaks)}
+    return NamedProblem(from_document(document))
 
 
-def _operator(quoted: QuotedCandidates, number: int) -> str:
+def _class_name(priced: PricedProblem, number: int) -> str:
+    """``#7``; with forms ``#7 cuda/nhwc``, and with ``read`` where it is read as converted."""
+    (cls, form), is_read = priced.value_of.get(number, ((number, None), False))
+    return f"#{cls}" + (f" {form}" if form else "") + (" read" if is_read else "")
+
+
+def _node_name(priced: PricedProblem, node: int, class_names: Sequence[str]) -> str:
+    """The class with the number of the candidate, or with the form that it is read from."""
+    own = class_names[int(priced.problem.node_class[node])]
+    if priced.index[node] >= 0:
+        picks = priced.picks.get(node)
+        return f"{own}.{priced.index[node]}" + (f".{picks[0]}" if picks else "")
+    (made,) = priced.problem.children(node)
+    return f"{own} from {class_names[made]}"
+
+
+def _labels(quoted: QuotedCandidates, priced: PricedProblem, node: int) -> list[str]:
+    """Who runs each implementation of a node."""
+    conversion, candidate = priced.conversion_number(node), priced.index[node]
+    if conversion is not None:
+        return [offer.by for offer in quoted.priced.conversions[conversion].offers]
+    offers = quoted.priced.offers[candidate] if candidate >= 0 else ()
+    picks = priced.picks.get(node, range(len(offers)))
+    return [offers[number].by for number in picks] or ["0"]
+
+
+def _operator(quoted: QuotedCandidates, priced: PricedProblem, node: int) -> str:
     """What a candidate runs, or is where it runs nothing."""
+    number = priced.index[node]
+    if number < 0:
+        return "as made" if priced.conversion_number(node) is None else "convert"
     item, kernel = quoted.priced.candidates.items[number], quoted.priced.kernels[number]
     if kernel is not None:
         return kernel.name
@@ -125,7 +158,9 @@ def problem_from_json(document: Any) -> NamedProblem:
     """
     entry = Entry(document, "the problem")
     entry.require_format(FORMAT)
-    entry.require_all("format", "nodes", "root_eclasses")
+    entry.require_fields("format", "nodes", "root_eclasses", "peaks")
+    for name in ("format", "nodes", "root_eclasses"):
+        entry.get(name)
     try:
         return NamedProblem(from_document(entry.value))
     except ExtractionError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from eqsat_opt.columns import aligned
-from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.errors import StageError
 from eqsat_opt.extract import Extraction, Objective
 from eqsat_opt.extract.extraction import Status
@@ -14,6 +14,7 @@ from eqsat_opt.ir.types import ValueType
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation, Offer, label
 from eqsat_opt.select.body import FREE, body_text, price_texts
 from eqsat_opt.select.candidates import Candidate, Candidates, Selected, Selection
+from eqsat_opt.select.forms import ConvertedValue, Placed
 from eqsat_opt.select.ordering import execution_order
 from eqsat_opt.select.quoted import QuotedCandidates
 
@@ -40,7 +41,7 @@ class Chosen:
     type: ValueType | None
     backend: str = ""
     implementation: Implementation = DEFAULT
-    price: Price | None = None
+    price: Quote | None = None
     name: str = ""
     opaque: str = ""
     rules: tuple[str, ...] = ()
@@ -59,6 +60,8 @@ class PricedSelection:
         cost: the objective's value.
         lower_bound: no selection costs less.
         status: what is known of that, as :class:`~eqsat_opt.extract.Extraction` says it.
+        converted: values that kernels read in another form than they were made in, with the price
+            of each.
     """
 
     items: tuple[Chosen, ...]
@@ -69,6 +72,7 @@ class PricedSelection:
     cost: float
     lower_bound: float
     status: Status
+    converted: tuple[tuple[ConvertedValue, Quote], ...] = ()
 
     @property
     def selection(self) -> Selection:
@@ -122,6 +126,11 @@ class PricedSelection:
                     + (f" by {', '.join(chosen.rules)}" if chosen.rules else ""),
                 )
             )
+        for one, price in self.converted:
+            by = label(one.backend, one.implementation)
+            called = names.get(one.cls, f"#{one.cls}")
+            runs = f"{called} from {one.made} to {one.form}"
+            rows.append((f"#{one.cls}", "", "", by, f"{price.time_us:.3f}", price.source, runs))
         if rows:
             yield from aligned(
                 ("class", "type", "name", "by", "µs", "price", "runs"), rows, right={4}
@@ -143,9 +152,19 @@ class PricedSelection:
 
 
 def priced_selection(
-    selection: Selection, quoted: QuotedCandidates, extraction: Extraction
+    selection: Selection,
+    quoted: QuotedCandidates,
+    extraction: Extraction,
+    placed: Placed = (),
 ) -> PricedSelection:
-    """A selection from ``quoted`` candidates, with what ``extraction`` knows of it."""
+    """A selection from ``quoted`` candidates, with what ``extraction`` knows of it.
+
+    Args:
+        selection: what was chosen.
+        quoted: from what.
+        extraction: how.
+        placed: the same with conversions; none by default.
+    """
     named = quoted.named
     eclasses, legend = named.eclasses, named.legend
     kernels = dict(zip(quoted.priced.candidates.items, quoted.priced.kernels, strict=True))
@@ -180,4 +199,19 @@ def priced_selection(
         cost=extraction.cost,
         lower_bound=extraction.lower_bound,
         status=extraction.status,
+        converted=tuple(
+            (one, quoted.prices[_offer(one, quoted)])
+            for one in placed
+            if isinstance(one, ConvertedValue)
+        ),
     )
+
+
+def _offer(value: ConvertedValue, quoted: QuotedCandidates) -> Offer:
+    """Who converts a value, and how."""
+    kernel = next(
+        one.kernel
+        for one in quoted.priced.conversions
+        if (one.cls, one.made, one.read) == (value.cls, value.made, value.form)
+    )
+    return Offer(kernel, value.backend, value.implementation)

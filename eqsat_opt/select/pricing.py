@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.cost.metrics import METRICS, TIME
-from eqsat_opt.cost.pricing import Price
-from eqsat_opt.extract import Problem
+from eqsat_opt.cost.metrics import METRICS, TIME, columns
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.ir.dims import Dim, literal
 from eqsat_opt.ir.extraordinary import is_epsilon, is_representable
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.forms import PLAIN, Form
+from eqsat_opt.ir.kernel import Kernel, Operand
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.protocol import Backend, Implementation, Offer
-from eqsat_opt.select.candidates import Candidate, Candidates
+from eqsat_opt.select.candidates import JOINT, Candidate, Candidates
+from eqsat_opt.select.forms import Conversion, Way, ways_of
+from eqsat_opt.select.priced_problem import Node, PricedProblem, formed_problem, problem_of
 
-__all__ = [
-    "Implementations",
-    "PricedCandidates",
-    "PricedProblem",
-    "is_unpriced",
-]
+__all__ = ["Implementations", "PricedCandidates", "conversion_kernel", "is_unpriced"]
 
 Implementations = tuple[tuple[str, Implementation], ...]
 """Ways to run one candidate: the name of a backend and its implementation."""
 
 _T = TypeVar("_T")
-_TIME = tuple(METRICS).index(TIME)
 
 
 def _at_sizes(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel | None:
@@ -60,6 +58,9 @@ class PricedCandidates:
         implementations: of each candidate, each with the name of its backend; nothing for what has
             no kernel.
         refused: constant classes that are not offered either, unless they are the model's.
+        interface: the form in which inputs arrive and outputs are left, and that implementations
+            mean which say none.
+        conversions: of values between the forms in which kernels want them.
     """
 
     candidates: Candidates
@@ -68,6 +69,8 @@ class PricedCandidates:
     max_constant_bytes: int
     implementations: tuple[Implementations, ...]
     refused: frozenset[int] = frozenset()
+    interface: Form = PLAIN
+    conversions: tuple[Conversion, ...] = ()
 
     @staticmethod
     def of(
@@ -77,16 +80,49 @@ class PricedCandidates:
         *,
         sizes: Mapping[str, int] = MappingProxyType({}),
         max_constant_bytes: int,
+        interface: Form = PLAIN,
     ) -> PricedCandidates:
         """Ask ``backends`` how they can run each candidate; the rest are attributes."""
         ways = _implementations(candidates, sizes, backends)
-        return PricedCandidates(
+        priced = PricedCandidates(
             candidates=candidates,
             sizes=sizes,
             roots=tuple(roots),
             max_constant_bytes=max_constant_bytes,
             implementations=ways,
+            interface=interface,
         )
+        if not priced.has_forms:
+            return priced
+        return replace(priced, conversions=tuple(_conversions(priced, backends)))
+
+    @cached_property
+    def has_forms(self) -> bool:
+        """Whether any implementation says in which form it reads or writes."""
+        return any(how.reads or how.writes for ways in self.implementations for _, how in ways)
+
+    @cached_property
+    def ways(self) -> tuple[tuple[Way, ...], ...]:
+        """Of each candidate, by the forms that its implementations read and write."""
+        is_const = self.candidates.eclasses.is_const
+        last = len(is_const)
+        made: dict[int, tuple[Form, ...]] = {}
+        result: dict[int, tuple[Way, ...]] = {}
+        # What takes a joint kernel apart does so in the forms of that.
+        items = self.candidates.items
+        for number in sorted(range(len(items)), key=lambda n: items[n].kind == "part"):
+            item = items[number]
+            result[number] = ways_of(
+                item,
+                [how for _, how in self.implementations[number]],
+                is_const=lambda cls: cls < last and bool(is_const[cls]),
+                interface=self.interface,
+                made=made,
+            )
+            if item.kind in JOINT:
+                forms = (way.writes for way in result[number] if way.writes is not None)
+                made[item.cls] = tuple(dict.fromkeys(forms))
+        return tuple(result[number] for number in range(len(items)))
 
     def run_by(self, backend: str) -> PricedCandidates:
         """The same with the implementations of one backend alone."""
@@ -97,8 +133,16 @@ class PricedCandidates:
         return self._keeping(lambda _, how: how.error <= error)
 
     def _keeping(self, keeps: Callable[[str, Implementation], bool]) -> PricedCandidates:
-        ways = (tuple(way for way in one if keeps(*way)) for one in self.implementations)
-        return replace(self, implementations=tuple(ways))
+        def kept(ways: Implementations) -> Implementations:
+            return tuple(way for way in ways if keeps(*way))
+
+        return replace(
+            self,
+            implementations=tuple(map(kept, self.implementations)),
+            conversions=tuple(
+                replace(one, implementations=kept(one.implementations)) for one in self.conversions
+            ),
+        )
 
     @cached_property
     def kernels(self) -> tuple[Kernel | None, ...]:
@@ -112,6 +156,12 @@ class PricedCandidates:
             () if kernel is None else tuple(Offer(kernel, name, how) for name, how in ways)
             for kernel, ways in zip(self.kernels, self.implementations, strict=True)
         )
+
+    @property
+    def all_offers(self) -> Iterator[Offer]:
+        """For candidates and conversions; some more than once."""
+        yield from chain.from_iterable(self.offers)
+        yield from chain.from_iterable(one.offers for one in self.conversions)
 
     @cached_property
     def _static(self) -> npt.NDArray[np.float64]:
@@ -185,31 +235,85 @@ class PricedCandidates:
         )
 
     def problem(
-        self, price: Callable[[Offer], Price], only: npt.NDArray[np.bool_] | None = None
+        self,
+        price: Callable[[Offer], Quote],
+        only: npt.NDArray[np.bool_] | None = None,
+        *,
+        given: Sequence[str] = (TIME,),
+        settled: bool = True,
+        with_forms: bool = True,
     ) -> PricedProblem:
-        """The extraction problem under ``price``, over all candidates or those in ``only``."""
+        """The extraction problem under some prices.
+
+        Args:
+            price: of each offer.
+            only: `[candidates]`, which to choose from; all by default.
+            given: the metrics in each quote.
+            settled: whether forms that cost no less may be left out; not for a ratio.
+            with_forms: whether values have to be in the form in which they are read; otherwise no
+                solution costs more than with forms.
+        """
+        table = _Table(self, price, given)
         chosen = self.offered if only is None else self.offered & only
         index = np.flatnonzero(chosen).tolist()
-        prices: dict[Offer, float] = {}
-        rows: list[npt.NDArray[np.float64]] = []
-        ptr = [0]
-        for i in index:
-            row = self._static[i]
-            if not self.offers[i]:
-                rows.append(row)
-            for offer in self.offers[i]:
-                if offer not in prices:
-                    prices[offer] = price(offer).time_us
-                timed = row.copy()
-                timed[_TIME] = prices[offer]
-                rows.append(timed)
-            ptr.append(len(rows))
-        items = [self.candidates.items[i] for i in index]
-        costs = np.array(rows).reshape(len(rows), len(METRICS))
-        return PricedProblem(
-            _build(items, ptr, rows=costs, n_classes=self.candidates.n_classes, roots=self.roots),
-            tuple(index),
+        if not (with_forms and self.has_forms):
+            return self._without_forms(table, index)
+        is_const = self.candidates.eclasses.is_const
+        return formed_problem(
+            {
+                i: (self.candidates.items[i].cls, self.ways[i], table.rows(i))
+                for i in np.flatnonzero(self.offered).tolist()
+            },
+            index,
+            n_classes=self.candidates.n_classes,
+            roots=[(root, None if is_const[root] else self.interface) for root in self.roots],
+            conversions=[(one, table.conversion(one)) for one in self.conversions],
+            metrics=table.names,
+            settled=settled,
         )
+
+    def _without_forms(self, table: _Table, index: Sequence[int]) -> PricedProblem:
+        nodes = [
+            Node(i, item.cls, item.reads, table.rows(i))
+            for i, item in ((i, self.candidates.items[i]) for i in index)
+        ]
+        return problem_of(nodes, self.candidates.n_classes, self.roots, metrics=table.names)
+
+
+class _Table:
+    """Costs of candidates and conversions, one row for each implementation."""
+
+    def __init__(
+        self, priced: PricedCandidates, price: Callable[[Offer], Quote], given: Sequence[str]
+    ) -> None:
+        self.names = columns(given)
+        every = tuple(METRICS)
+        self._static = priced._static[:, [every.index(name) for name in self.names]]
+        self._places = [i for i, name in enumerate(self.names) if name in given]
+        self._priced = priced
+        self._price = price
+        self._prices: dict[Offer, list[tuple[int, float]]] = {}
+
+    def rows(self, candidate: int) -> list[npt.NDArray[np.float64]]:
+        """Of the offers for a candidate, or the one of what runs nothing that is priced."""
+        row, offers = self._static[candidate], self._priced.offers[candidate]
+        return [self._timed(row, offer) for offer in offers] or [row]
+
+    def conversion(self, conversion: Conversion) -> list[npt.NDArray[np.float64]]:
+        """Of the offers for a conversion."""
+        kernel = conversion.kernel
+        row = np.array([_value(METRICS[name].of_kernel, kernel) for name in self.names])
+        return [self._timed(row, offer) for offer in conversion.offers]
+
+    def _timed(self, row: npt.NDArray[np.float64], offer: Offer) -> npt.NDArray[np.float64]:
+        prices = self._prices.get(offer)
+        if prices is None:
+            quote = self._price(offer).metrics
+            prices = self._prices[offer] = [(i, quote[self.names[i]]) for i in self._places]
+        timed = row.copy()
+        for place, value in prices:
+            timed[place] = value
+        return timed
 
 
 def _value(of: Callable[[_T], Dim] | None, what: _T) -> float:
@@ -255,38 +359,44 @@ def is_unpriced(item: Candidate) -> bool:
     return item.kind == "opaque" or bool(item.steps)
 
 
-@dataclass(frozen=True)
-class PricedProblem:
-    """An extraction problem whose node ``i`` is candidate ``index[i]``.
+def _conversions(priced: PricedCandidates, backends: Sequence[Backend]) -> Iterator[Conversion]:
+    """Between the forms in which a value is made and those in which it is read."""
+    eclasses = priced.candidates.eclasses
+    made: dict[int, set[Form]] = defaultdict(set)
+    read: dict[int, set[Form]] = defaultdict(set)
+    for item, ways in zip(priced.candidates.items, priced.ways, strict=True):
+        for way in ways:
+            for cls, form in ((item.cls, way.writes), *way.reads):
+                if form is not None:
+                    (made if (cls, form) == (item.cls, way.writes) else read)[cls].add(form)
+    for root in priced.roots:
+        read[root].add(priced.interface)
+    able = [one for one in backends if _knows_forms(one.name, priced.implementations)]
+    for cls in sorted(read):
+        type_ = eclasses.types[cls] if cls < eclasses.n_classes else None
+        if not isinstance(type_, TensorType):
+            continue
+        for before in sorted(made[cls]):
+            for after in sorted(read[cls] - {before}):
+                kernel = conversion_kernel(type_, before, after, priced.sizes)
+                if kernel is None:
+                    continue
+                found = tuple(
+                    (one.name, how) for one in able for how in one.implementations(kernel)
+                )
+                yield Conversion(cls, before, after, kernel=kernel, implementations=found)
 
-    The implementations of a node are the offers for its candidate, in order.
-    """
 
-    problem: Problem
-    index: tuple[int, ...]
-
-    @cached_property
-    def node_of(self) -> dict[int, int]:
-        """Candidate number to problem node."""
-        return {candidate: node for node, candidate in enumerate(self.index)}
+def conversion_kernel(
+    type_: TensorType, made: Form, read: Form, sizes: Mapping[str, int]
+) -> Kernel | None:
+    """What converts a value of this type; ``None`` if there is none of these sizes."""
+    return _at_sizes(Kernel((Operand(type_, const=False, form=made),), (), (0,), read), sizes)
 
 
-def _build(
-    items: Sequence[Candidate],
-    implementations: Sequence[int],
-    rows: npt.NDArray[np.float64],
-    n_classes: int,
-    roots: Iterable[int],
-) -> Problem:
-    ptr = np.zeros(len(items) + 1, dtype=np.int64)
-    np.cumsum([len(item.reads) for item in items], out=ptr[1:])
-    return Problem(
-        n_classes=n_classes,
-        node_class=np.array([item.cls for item in items], dtype=np.int64),
-        child_ptr=ptr,
-        child_ix=np.array([c for item in items for c in item.reads], dtype=np.int64),
-        impl_ptr=np.array(implementations, dtype=np.int64),
-        impl_cost=rows,
-        metrics=tuple(METRICS),
-        roots=tuple(roots),
+def _knows_forms(backend: str, implementations: Iterable[Implementations]) -> bool:
+    return any(
+        name == backend and (how.reads or how.writes)
+        for ways in implementations
+        for name, how in ways
     )

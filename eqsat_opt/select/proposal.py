@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, Saturation, saturate
 from eqsat_opt.egraph.saturation.worker import saturate_isolated
@@ -16,7 +16,6 @@ from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.select.candidates import Candidates
 from eqsat_opt.select.choose import ChoiceResult, choose
 from eqsat_opt.select.constants import Constants, late_constants, spoilt_constants
@@ -70,6 +69,7 @@ class SearchOptions:
         gap: where the proof of the last answer may stop.
         seed: of the extraction.
         exact: whether every bit counts.
+        streams: on which kernels run.
     """
 
     objective: AnyObjective
@@ -82,6 +82,7 @@ class SearchOptions:
     gap: float = 0.0
     seed: int = 0
     exact: bool = False
+    streams: int = 1
 
 
 @dataclass(frozen=True)
@@ -115,16 +116,21 @@ def _silent(_stage: str, _detail: str) -> None:
 
 def _priced(
     saturation: Saturation,
-    backends: Sequence[Backend],
+    pricer: AnyPricer,
     sizes: Mapping[str, int],
     max_constant_bytes: int,
     deadline: Deadline | None = None,
 ) -> PricedCandidates:
-    candidates = tile(saturation.eclasses, backends, deadline)
+    candidates = tile(saturation.eclasses, pricer.backends, deadline)
     value, classes = saturation.lowered.value, saturation.eclasses.term_class
     roots = tuple(dict.fromkeys(int(classes[value[n]]) for n in saturation.lowered.graph.outputs))
     return PricedCandidates.of(
-        candidates, backends, roots, sizes=sizes, max_constant_bytes=max_constant_bytes
+        candidates,
+        pricer.backends,
+        roots,
+        sizes=sizes,
+        max_constant_bytes=max_constant_bytes,
+        interface=pricer.interface,
     )
 
 
@@ -132,7 +138,7 @@ def _chosen(
     constants: Constants,
     priced: PricedCandidates,
     own: PricedCandidates,
-    pricer: Pricer,
+    pricer: AnyPricer,
     options: SearchOptions,
     progress: Progress,
 ) -> ChoiceResult:
@@ -152,6 +158,7 @@ def _chosen(
             deadline=deadline,
             gap=options.gap,
             n_alternatives=options.alternatives,
+            streams=options.streams,
             seed=options.seed,
             progress=lambda text: progress("choose", text),
         )
@@ -189,7 +196,7 @@ def _is_too_large(
 def propose(
     graph: Graph,
     rules: Sequence[Rule],
-    pricer: Pricer,
+    pricer: AnyPricer,
     options: SearchOptions,
     *,
     progress: Progress = _silent,
@@ -225,7 +232,7 @@ def propose(
     room = folding_room(graph.constants.values())
     sizes = Sizes.of(graph, options.sizes).all
     own_start = options.deadline.clock()
-    unchanged = _priced(loaded, pricer.backends, sizes, room)
+    unchanged = _priced(loaded, pricer, sizes, room)
     own_s = options.deadline.clock() - own_start
     # What the model costs as it came is what the first backend makes of it.
     own = unchanged.run_by(pricer.backends[0].name)
@@ -235,7 +242,7 @@ def propose(
     else:
         priced = _priced(
             saturation,
-            pricer.backends,
+            pricer,
             sizes=sizes,
             max_constant_bytes=room,
             deadline=options.deadline.share(_TILING),
@@ -269,7 +276,7 @@ def propose(
 
 def repropose(
     proposal: Proposal,
-    pricer: Pricer,
+    pricer: AnyPricer,
     options: SearchOptions,
     *,
     max_error: float,
@@ -290,7 +297,7 @@ def repropose(
     saturation, before = proposal.saturation, proposal.choice.priced
     priced = _priced(
         saturation,
-        pricer.backends,
+        pricer,
         before.sizes,
         max_constant_bytes=before.max_constant_bytes,
         deadline=options.deadline.share(_TILING),

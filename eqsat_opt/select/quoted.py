@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from eqsat_opt.columns import aligned
-from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.egraph.legend import Legend, NamedEClasses
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.body import FREE, body_text, price_texts
-from eqsat_opt.select.pricing import PricedCandidates, PricedProblem
+from eqsat_opt.select.priced_problem import PricedProblem
+from eqsat_opt.select.pricing import PricedCandidates
 
 __all__ = ["QuotedCandidates"]
 
@@ -26,7 +28,7 @@ class QuotedCandidates:
     """
 
     priced: PricedCandidates
-    prices: Mapping[Offer, Price]
+    prices: Mapping[Offer, Quote]
     legend: Legend
 
     @property
@@ -40,7 +42,8 @@ class QuotedCandidates:
         Raises:
             ExtractionError: a root has no candidate.
         """
-        return self.priced.problem(self.prices.__getitem__)
+        given = {name for price in self.prices.values() for name in price.metrics}
+        return self.priced.problem(self.prices.__getitem__, given=tuple(given or (TIME,)))
 
     def lines(self, *, short: bool = False) -> Iterator[str]:
         """A line of counts, a header, and one line per candidate.
@@ -51,11 +54,12 @@ class QuotedCandidates:
         """
         priced, named = self.priced, self.named
         items, eclasses = priced.candidates.items, named.eclasses
-        measured = sum(price.measured for price in self.prices.values())
+        measured = sum(price.source == "measured" for price in self.prices.values())
         yield (
             f"candidates {len(items)}, classes {len({item.cls for item in items})}, offers "
             f"{len(self.prices)} ({measured} measured), roots "
             + (", ".join(f"#{root}" for root in priced.roots) or "none")
+            + (f", conversions {len(priced.conversions)}" if priced.conversions else "")
             + ("; without inputs and constants" if short else "")
         )
         rows = []

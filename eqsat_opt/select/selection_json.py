@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.documents import Document, Entry, number_to_json
 from eqsat_opt.errors import StageError
 from eqsat_opt.extract.extraction import Status
@@ -13,8 +14,12 @@ from eqsat_opt.runtime.backends.protocol import DEFAULT
 from eqsat_opt.select.candidates_json import (
     candidate_from_json,
     candidate_to_json,
+    form_from_json,
+    offer_from_json,
+    offer_to_json,
     sizes_from_json,
 )
+from eqsat_opt.select.forms import ConvertedValue
 from eqsat_opt.select.priced_selection import Chosen, PricedSelection
 
 __all__ = ["FORMAT", "selection_from_json", "selection_to_json"]
@@ -33,6 +38,15 @@ def selection_to_json(priced: PricedSelection) -> Document:
     E-nodes and classes are numbered as in the e-graph that it was chosen from, which is not part of
     the document.
     """
+    converted = [
+        {
+            "class": one.cls,
+            "made": str(one.made),
+            "read": str(one.form),
+            "offer": offer_to_json(one.backend, one.implementation, price),
+        }
+        for one, price in priced.converted
+    ]
     return {
         "format": FORMAT,
         "status": priced.status,
@@ -43,6 +57,7 @@ def selection_to_json(priced: PricedSelection) -> Document:
         "sizes": dict(sorted(priced.sizes.items())),
         "outputs": [{"name": name, "class": cls} for name, cls in priced.outputs],
         "chosen": [_chosen_to_json(chosen) for chosen in priced.items],
+        **({"converted": converted} if converted else {}),
     }
 
 
@@ -77,10 +92,13 @@ def selection_from_json(document: Any) -> PricedSelection:
     """
     entry = Entry(document, "the selection")
     entry.require_format(FORMAT)
-    entry.require_all(
+    needed = (
         "format", "status", "cost", "lower_bound", "objective", "metrics", "sizes", "outputs",
         "chosen",
     )  # fmt: skip
+    entry.require_fields(*needed, "converted")
+    for name in needed:
+        entry.get(name)
     status: Any = entry.text("status")
     if status not in get_args(Status):
         raise StageError(f"{entry.place('status')} is {status!r}, which is not known")
@@ -103,7 +121,20 @@ def selection_from_json(document: Any) -> PricedSelection:
         cost=entry.number("cost"),
         lower_bound=entry.number("lower_bound"),
         status=status,
+        converted=tuple(
+            _converted(one, computed) for one in entry.entries("converted", "conversion")
+        ),
     )
+
+
+def _converted(entry: Entry, computed: set[int]) -> tuple[ConvertedValue, Quote]:
+    entry.require_all("class", "made", "read", "offer")
+    cls = entry.whole("class", _MANY)
+    _require_computed(entry, (cls,), computed)
+    offer = Entry(entry.get("offer"), entry.place("offer"))
+    backend, how, price = offer_from_json(offer, 1, 1)
+    made, read = form_from_json(entry, "made"), form_from_json(entry, "read")
+    return ConvertedValue(cls, made, read, backend=backend, implementation=how), price
 
 
 def _numbers(entry: Entry) -> dict[str, float]:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import chain
 from typing import Any
 
 from eqsat_opt.documents import Document, read_document, write_document
@@ -54,7 +53,7 @@ def _eclasses(proposal: Proposal) -> NamedEClasses:
 
 def _candidates(proposal: Proposal) -> QuotedCandidates:
     priced, prices = proposal.choice.priced, proposal.choice.prices
-    own = dict.fromkeys(chain.from_iterable(priced.offers))
+    own = dict.fromkeys(priced.all_offers)
     return QuotedCandidates(
         priced, {offer: prices[offer] for offer in own}, _eclasses(proposal).legend
     )
@@ -65,7 +64,8 @@ def _problem(proposal: Proposal) -> NamedProblem:
 
 
 def _selection(proposal: Proposal) -> PricedSelection:
-    return priced_selection(proposal.choice.best, _candidates(proposal), proposal.choice.extraction)
+    choice = proposal.choice
+    return priced_selection(choice.best, _candidates(proposal), choice.extraction, choice.placed[0])
 
 
 _KINDS: Mapping[str, _Kind] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat_opt.deadline import Deadline
@@ -17,11 +17,12 @@ from eqsat_opt.ir.types import TensorType
 from eqsat_opt.rules.patterns import operators_of
 from eqsat_opt.runtime.backends.protocol import Backend, KernelPattern
 from eqsat_opt.select.candidates import Candidate, Candidates, OperandRef
+from eqsat_opt.select.carried import amid, classes_in
+from eqsat_opt.select.classes import Classes
 from eqsat_opt.select.concatenations import concatenations, joint_kernels
-from eqsat_opt.select.forms import amid, classes_in
 from eqsat_opt.select.matching import Match, Tiled, match_at
 
-__all__ = ["tile"]
+__all__ = ["Patterns", "kernels_at", "patterns_of", "tile"]
 
 _BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("moving")
 """Elementwise operators of two numbers, of which models leave out leading axes of size 1."""
@@ -31,7 +32,7 @@ _BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("m
 class _Body:
     """Collects the steps of one candidate."""
 
-    eclasses: EClasses
+    eclasses: Classes
     covered: dict[int, int]
     operands: list[OperandRef] = field(default_factory=list)
     pending: list[tuple[str, tuple[object, ...], list[tuple[bool, int]]]] = field(
@@ -78,7 +79,7 @@ class _Body:
         )
 
 
-def _stripped(eclasses: EClasses, cls: int, node: int) -> tuple[int, ...] | None:
+def _stripped(eclasses: Classes, cls: int, node: int) -> tuple[int, ...] | None:
     """A broadcast constant without its leading axes of size 1, as models spell it.
 
     ``None`` where it stays as it is: the rank of the result may be that of the constant.
@@ -95,7 +96,7 @@ def _stripped(eclasses: EClasses, cls: int, node: int) -> tuple[int, ...] | None
     return shape[start:] if start else None
 
 
-def _rank(eclasses: EClasses, cls: int) -> int:
+def _rank(eclasses: Classes, cls: int) -> int:
     type_ = eclasses.types[cls]
     return type_.rank if isinstance(type_, TensorType) else -1
 
@@ -126,7 +127,7 @@ def _absorb_bias(body: _Body) -> None:
         refs[:] = [(is_step, max(i - 1, 0)) if is_step else (is_step, i) for is_step, i in refs]
 
 
-def _candidate(eclasses: EClasses, kind: str, match: Match) -> Candidate:
+def _candidate(eclasses: Classes, kind: str, match: Match) -> Candidate:
     body = _Body(eclasses, match.covered)
     body.emit(match.root)
     _absorb_bias(body)
@@ -144,7 +145,7 @@ def _candidate(eclasses: EClasses, kind: str, match: Match) -> Candidate:
     )
 
 
-def _single(eclasses: EClasses, node: int) -> Candidate:
+def _single(eclasses: Classes, node: int) -> Candidate:
     cls, op = int(eclasses.class_of[node]), eclasses.op[node]
     children = tuple(dict.fromkeys(eclasses.children(node)))
     if op == LEAF:
@@ -152,6 +153,30 @@ def _single(eclasses: EClasses, node: int) -> Candidate:
     if op in (OPAQUE, OUT):
         return Candidate(cls, "opaque" if op == OPAQUE else "out", (node,), children)
     return _candidate(eclasses, "op", Match(cls, {cls: node}))
+
+
+Patterns = Mapping[str, Sequence[tuple[str, KernelPattern]]]
+"""Operator at the root to patterns, each with its backend."""
+
+
+def patterns_of(backends: Iterable[Backend]) -> Patterns:
+    """What backends fuse."""
+    by_root: dict[str, list[tuple[str, KernelPattern]]] = defaultdict(list)
+    for backend in backends:
+        for pattern in backend.patterns():
+            for op in operators_of(pattern.pattern):
+                by_root[op].append((backend.name, pattern))
+    return by_root
+
+
+def kernels_at(tiled: Tiled, node: int, by_root: Patterns) -> Iterator[Candidate]:
+    """The kernels that compute an e-node that runs: alone, and by each match of a pattern."""
+    eclasses = tiled.eclasses
+    yield _single(eclasses, node)
+    cls = int(eclasses.class_of[node])
+    for name, pattern in by_root.get(eclasses.op[node], ()):
+        for match in match_at(tiled, pattern, cls, node):
+            yield replace(_candidate(eclasses, pattern.name, match), fused_by=(name,))
 
 
 def tile(
@@ -168,11 +193,7 @@ def tile(
         deadline: when to leave out the e-nodes that are not tiled yet; those of the model never
             are.
     """
-    by_root: dict[str, list[tuple[str, KernelPattern]]] = defaultdict(list)
-    for backend in backends:
-        for pattern in backend.patterns():
-            for op in operators_of(pattern.pattern):
-                by_root[op].append((backend.name, pattern))
+    by_root = patterns_of(backends)
     forms = [(one, classes_in(eclasses, one)) for b in backends for one in b.carried()]
     items: dict[object, Candidate] = {}
 
@@ -202,10 +223,8 @@ def tile(
         if op == "Concat" and len(eclasses.children(node)) == 2:
             pairs.append(node)
             continue
-        add(_single(eclasses, node))
-        for name, pattern in by_root.get(op, ()):
-            for match in match_at(tiled, pattern, cls, node):
-                add(replace(_candidate(eclasses, pattern.name, match), fused_by=(name,)))
+        for candidate in kernels_at(tiled, node, by_root):
+            add(candidate)
     for candidate in concatenations(eclasses, pairs):
         add(candidate)
     for candidate in joint_kernels(eclasses, eclasses.n_classes):

@@ -14,12 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from eqsat_opt.cost.quotes import Source
 from eqsat_opt.errors import ExtractionError
 from eqsat_opt.extract import AnyObjective, Extraction, Problem, extract
 from eqsat_opt.extract.extraction import active_order
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.select.candidates import Selection
+from eqsat_opt.select.forms import ConvertedValue, Placed
+from eqsat_opt.select.pricing import PricedCandidates
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.raising import rules_used
 
@@ -83,7 +87,7 @@ class KernelUse:
         by: who runs it: a backend, and an algorithm where it is not the usual one.
         before, after: how often it runs in the original and in the result.
         time_us: price of one run, µs.
-        measured: whether the price was measured; otherwise it is the analytic lower bound.
+        source: how the price is known.
     """
 
     kernel: str
@@ -91,7 +95,7 @@ class KernelUse:
     before: int
     after: int
     time_us: float
-    measured: bool
+    source: Source
 
 
 def rule_fates(
@@ -134,6 +138,8 @@ def _users(proposal: Proposal) -> dict[str, Mask]:
     index, eclasses = proposal.choice.problem.index, proposal.saturation.eclasses
     users: dict[str, Mask] = defaultdict(lambda: np.zeros(len(index), dtype=np.bool_))
     for node, item in enumerate(index):
+        if item < 0:  # nothing but a value in another form
+            continue
         candidate = proposal.candidates.items[item]
         if candidate.kind == "const":  # folded at compile time, however it is spelled
             continue
@@ -190,6 +196,7 @@ def _forced(problem: Problem, users: Mask) -> Problem:
         impl_cost=np.concatenate([problem.impl_cost, np.zeros((2 * count, len(problem.metrics)))]),
         metrics=problem.metrics,
         roots=(*problem.roots, first + count),
+        peaks=problem.peaks,
     )
 
 
@@ -238,17 +245,37 @@ def kernel_uses(proposal: Proposal) -> tuple[KernelUse, ...]:
         )
 
     before, after = count(choice.original), count(choice.best)
+    before.update(_conversions(choice.own, choice.original_placed))
+    after.update(_conversions(choice.priced, choice.placed[0]))
     uses = []
     for offer in before | after:
         price = choice.prices[offer]
         uses.append(
             KernelUse(
-                kernel=str(offer.kernel),
+                kernel=_kernel_text(offer.kernel),
                 by=offer.by,
                 before=before[offer],
                 after=after[offer],
                 time_us=price.time_us,
-                measured=price.measured,
+                source=price.source,
             )
         )
     return tuple(sorted(uses, key=lambda u: (-max(u.before, u.after) * u.time_us, u.kernel, u.by)))
+
+
+def _conversions(priced: PricedCandidates, placed: Placed) -> list[Offer]:
+    """Who converts what, once for each value."""
+    kernels = {(one.cls, one.made, one.read): one.kernel for one in priced.conversions}
+    return [
+        Offer(kernels[one.cls, one.made, one.form], one.backend, one.implementation)
+        for one in placed
+        if isinstance(one, ConvertedValue)
+    ]
+
+
+def _kernel_text(kernel: Kernel) -> str:
+    """Operators and operand types; of a conversion the forms."""
+    if kernel.steps:
+        return str(kernel)
+    (operand,) = kernel.operands
+    return f"{operand.type} from {operand.form} to {kernel.writes}"

@@ -10,85 +10,22 @@ import pytest
 
 from tests.examples.house import House
 
-WALK = '''"""A random walk: any rewrite of the graph that the last one made."""
-
-from __future__ import annotations
-
-import random
-import time
-from dataclasses import dataclass
-from typing import ClassVar
-
-from eqsat_opt.cost.operators import graph_cost_us
-from eqsat_opt.errors import OptionError
-from eqsat_opt.search.decoding import decode
-from eqsat_opt.search.matching import Matching
-from eqsat_opt.search.rewriting import Workbench
-from eqsat_opt.search.search import Frame, SearchBudget, SearchResult, SearchTrace
-from eqsat_opt.search.terms import PICOSECONDS, Terms
-
-
-@dataclass(frozen=True)
-class Walk:
-    """The walk.
-
-    Attributes:
-        length: rewrites, at most.
-    """
-
-    name: ClassVar[str] = "walk"
-    exact: ClassVar[bool] = False
-
-    length: int = 10
-
-    def __post_init__(self) -> None:
-        if self.length < 1:
-            raise OptionError(f"length is {self.length}; give at least 1")
-
-    def run(self, frame: Frame, budget: SearchBudget, seed: int) -> SearchResult:
-        """The cheapest graph on the way."""
-        started = time.perf_counter()
-        draw = random.Random(seed)
-        terms = Terms(frame.graph, frame.cost)
-        matching = Matching(terms, frame.rules)
-        graph = best = terms.start()
-        path: list[str] = []
-        steps: tuple[str, ...] = ()
-        trace = []
-        while len(path) < self.length and (rewrites := matching.rewrites(graph)):
-            rewrite = draw.choice(rewrites)
-            graph = Workbench(terms, graph).apply(rewrite)
-            path.append(rewrite.rule)
-            if graph.cost_ps < best.cost_ps:
-                best, steps = graph, tuple(path)
-                spent_s, cost_us = time.perf_counter() - started, graph.cost_ps / PICOSECONDS
-                trace.append(SearchTrace(len(path), len(path), spent_s, cost_us))
-        found = decode(terms, best) if steps else frame.graph
-        return SearchResult(
-            graph=found,
-            cost_us=graph_cost_us(found, frame.cost),
-            original_cost_us=graph_cost_us(frame.graph, frame.cost),
-            steps=steps,
-            trace=tuple(trace),
-            stopped_by="graphs" if len(path) == self.length else "exhausted",
-            time_s=time.perf_counter() - started,
-            graphs=1 + len(path),
-            tried=len(path),
-        )
-'''
+PAGE = (Path(__file__).parents[2] / "docs/own-searches.md").read_text(encoding="utf-8")
+WALK = PAGE.partition("```python\n")[2].partition("```")[0]
 
 FOLDER = "eqsat_opt/search"
-IMPORT = "from eqsat_opt.search.metaflow import MetaFlow\n"
-ROW = "(MetaFlow, Enumeration, Pruning, Dpp, Sampling)"
+ROW = '    "metaflow": "MetaFlow",\n'
 MODEL = "zoo:linear_attention@tiny"
+
+
+def test_the_page_holds_a_short_search() -> None:
+    assert 20 < len(WALK.splitlines()) <= 40
 
 
 def as_row(house: House) -> House:
     """In the folder of searches, and in its table."""
     (house.path / FOLDER / "walk.py").write_text(WALK)
-    table = f"{FOLDER}/registry.py"
-    house.with_edits({table: (IMPORT, f"{IMPORT}from eqsat_opt.search.walk import Walk\n")})
-    return house.with_edits({table: (ROW, ROW.replace("Sampling", "Sampling, Walk"))})
+    return house.with_edits({f"{FOLDER}/registry.py": (ROW, f'{ROW}    "walk": "Walk",\n')})
 
 
 def as_package(house: House) -> House:
@@ -122,10 +59,10 @@ def test_it_is_compared_with_the_others(house: House) -> None:
     found = [compared(house, "--set", "walk.length=8", "--seed", seed) for seed in "002"]
     assert found[0]["settings"]["parameters"] == {"walk": {"length": 8}}
     walk, again, other = (one["results"][0] for one in found)
-    assert (walk["method"], walk["graphs"], walk["stopped_by"]) == ("walk", 9, "graphs")
-    assert (walk["why"], walk["lower_bound_us"]) == ("", None)
-    bound_us = found[0]["results"][1]["lower_bound_us"]
-    assert bound_us * (1 - 1e-9) <= walk["cost_us"] < found[0]["original_cost_us"]
+    assert (walk["method"], walk["graphs"], walk["stopped_by"]) == ("walk", 8, "exhausted")
+    assert (walk["why"], walk["lower_bound"]) == ("", None)
+    bound = found[0]["results"][1]["lower_bound"]
+    assert bound * (1 - 1e-9) <= walk["cost"] < found[0]["original_cost"]
     assert again["rules"] == walk["rules"] != other["rules"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.documents import document_text
 from eqsat_opt.egraph import Budget
 from eqsat_opt.extract import Objective
@@ -24,9 +25,14 @@ RULES = default_rules(Numerics.REFACTOR)
 
 def proposal_of(graph: Graph, **sizes: int) -> Proposal:
     """A small search that measures nothing."""
+    return proposal_by(Pricer(None, 1), graph, sizes)
+
+
+def proposal_by(pricer: AnyPricer, graph: Graph, sizes: Mapping[str, int]) -> Proposal:
+    """A small search with the prices of a pricer as they are."""
     budget = Budget(nodes=1_500, iterations=4, algebra_iterations=1)
     options = SearchOptions(Objective({"time_us": 1.0}), budget, sizes, measure=False)
-    return propose(graph, RULES, Pricer(None, 1), options)
+    return propose(graph, RULES, pricer, options)
 
 
 def parsed(value: StageValue) -> Any:

@@ -8,7 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eqsat_opt.cost.metrics import metric_name
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
+from eqsat_opt.extract import parse_objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Numerics
@@ -16,13 +18,18 @@ from eqsat_opt.rules.matcher import Matcher
 from eqsat_opt.rules.rule import directed
 from eqsat_opt.search.decoding import decode
 from eqsat_opt.search.matching import Matching
+from eqsat_opt.search.pricing import Prices
 from eqsat_opt.search.rewriting import Workbench
-from eqsat_opt.search.terms import PICOSECONDS, Terms
+from eqsat_opt.search.terms import TermGraph, Terms
 from eqsat_opt.testing import evaluate, random_inputs, typed_graphs
 from tests.oracles.canonical import canonical_hash
 from tests.oracles.substitution import apply, matches
 
 RULES = default_rules(Numerics.RELAXED)
+
+
+def value_of(graph: TermGraph) -> float:
+    return Prices.of().valuation.value(graph.costs, graph.length)
 
 
 def neighbours_by_substitution(graph: Graph) -> Counter[tuple[str, str]]:
@@ -48,8 +55,8 @@ def neighbours_by_substitution(graph: Graph) -> Counter[tuple[str, str]]:
 @settings(max_examples=60)
 @given(typed_graphs(), st.integers(0, 1 << 30))
 def test_both_readers_find_the_same_graphs(graph: Graph, pick: int) -> None:
-    cost = OperatorCost()
-    terms = Terms(graph, cost)
+    prices = Prices.of()
+    terms = Terms(graph, prices)
     matching = Matching(terms, RULES)
     state = terms.start()
     assert state.key.hex() == canonical_hash(graph)
@@ -66,25 +73,35 @@ def test_both_readers_find_the_same_graphs(graph: Graph, pick: int) -> None:
             return
         rewrite, trial = tried[pick % len(tried)]
         state = bench.apply(rewrite)
-        assert (state.key, state.cost_ps, state.size) == (trial.key, trial.cost_ps, trial.size)
+        assert (state.key, value_of(state), state.size) == (trial.key, trial.value, trial.size)
         after = decode(terms, state)
-        np.testing.assert_allclose(
-            state.cost_ps / PICOSECONDS, graph_cost_us(after, cost), atol=1e-3
-        )
+        np.testing.assert_allclose(value_of(state), graph_cost_us(after, OperatorCost()), atol=1e-3)
         inputs = random_inputs(graph)
         for old, new in zip(evaluate(graph, inputs), evaluate(after, inputs), strict=True):
             scale = max(1.0, float(np.abs(old).max()))
             np.testing.assert_allclose(new, old, rtol=1e-7, atol=1e-9 * scale)
 
 
+OBJECTIVES = (
+    "time",
+    "time+0.25*critical_path(time)",
+    "critical_path(time)",
+    "bytes^0.5*time^0.5",
+    "flops/time",
+    "time+launches",
+)
+
+
 @settings(max_examples=40)
-@given(typed_graphs())
-def test_every_trial_is_what_building_the_graph_gives(graph: Graph) -> None:
-    terms = Terms(graph, OperatorCost())
+@given(typed_graphs(), st.sampled_from(OBJECTIVES))
+def test_every_trial_is_what_building_the_graph_gives(graph: Graph, text: str) -> None:
+    prices = Prices.of(None, parse_objective(text, metric=metric_name))
+    terms = Terms(graph, prices)
     matching = Matching(terms, RULES)
     state = terms.start()
     bench = Workbench(terms, state)
     for rewrite in matching.rewrites(state):
         built = bench.apply(rewrite)
         trial = bench.attempt(rewrite)
-        assert (built.key, built.cost_ps, built.size) == (trial.key, trial.cost_ps, trial.size)
+        value = prices.valuation.value(built.costs, built.length)
+        assert (built.key, value, built.size) == (trial.key, trial.value, trial.size)

@@ -20,7 +20,7 @@ _MOST = 12
 def test_ordered_sequences_lose_no_graph(graph: Graph, length: int) -> None:
     start = frame(graph)
     walk = Walk(start, ENDLESS)
-    count = len(walk.matching.rewrites(walk.start.graph))
+    count = len(walk.frame.matching.rewrites(walk.frame.start.graph))
     assume(count <= 2 * _MOST)
     length = length if count <= _MOST else 2
     wanted = reached(start, length)

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eqsat_opt.cost.pricing import Price
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.egraph import Budget, saturate
 from eqsat_opt.egraph.saturation.program import relevant
 from eqsat_opt.extract import Objective, extract
@@ -40,9 +41,9 @@ def book(numerics: Numerics) -> list[Rule]:
     return [r for r in BOOK.values() if r.phase is not Phase.DERIVATION and r.numerics <= numerics]
 
 
-def _launch(offer: Offer) -> Price:
+def _launch(offer: Offer) -> Quote:
     """Every operator costs the same, but one that only changes a shape costs little."""
-    return Price(0.1 if offer.kernel.name in VIEWS else 1.0, measured=False)
+    return Quote({TIME: 0.1 if offer.kernel.name in VIEWS else 1.0}, "bound")
 
 
 def best(

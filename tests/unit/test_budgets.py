@@ -290,7 +290,7 @@ def test_no_kernel_is_made_that_cannot_be_measured_in_time(monkeypatch: pytest.M
         )
         assert made == [small]
         assert pricer.is_known(Offer(large, "ort"))
-        assert not pricer.price(Offer(large, "ort")).measured
+        assert pricer.price(Offer(large, "ort")).is_bound
         pricer.measure([Offer(_product(3), "ort")], deadline=Deadline.after(0.0, Clock()))
         assert made == [small]
     finally:

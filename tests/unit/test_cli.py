@@ -239,7 +239,7 @@ def test_explain(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for side in ("before", "after"):
         count = sum(kernel[side] for kernel in explained["kernels"])
         assert count == launches[side]["launches"]
-    assert all(kernel["measured"] is False for kernel in explained["kernels"])
+    assert all(kernel["source"] == "bound" for kernel in explained["kernels"])
     assert "bound" in output
     assert not list(folder.glob("*.onnx"))
 

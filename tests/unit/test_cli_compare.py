@@ -32,6 +32,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules, load_rules
 from eqsat_opt.rules import Numerics, Rule
+from eqsat_opt.search import Budget
 from eqsat_opt.testing import GraphMaker
 
 MODEL = "zoo:weight_chain@tiny"
@@ -100,7 +101,7 @@ def test_rules_that_are_left_out_are_named(
     ("arguments", "expected"),
     [
         (["--methods", "metaflow", "--budget", "1"], "limit of graphs"),
-        (["--methods", "metaflow", "--time-limit", "1e-9"], "limit of time"),
+        (["--methods", "metaflow", "--budget", "cpu=1e-9"], "limit of CPU time"),
         (["--methods", "eqsat", "--nodes", "1"], "limit of e-nodes, optimal in what it holds"),
         (["--methods", "eqsat"], "saturated, optimal"),
     ],
@@ -118,7 +119,7 @@ def test_a_bound_of_part_of_the_graphs_is_told_apart() -> None:
     eqsat, metaflow = found["eqsat"], found["metaflow"]
     assert (eqsat["stopped_by"], eqsat["extraction"]) == ("nodes", "optimal")
     assert (metaflow["stopped_by"], metaflow["extraction"]) == ("graphs", None)
-    assert metaflow["cost_us"] < eqsat["lower_bound_us"]  # what makes it worth telling
+    assert metaflow["cost"] < eqsat["lower_bound"]  # what makes it worth telling
 
 
 @pytest.mark.parametrize(("given", "expected"), [(0.0, (30.0, 20.0)), (7.0, (7.0, 7.0)),
@@ -135,7 +136,7 @@ def test_a_time_limit_is_that_of_every_stage(
     still = SimpleNamespace(after=lambda seconds: Deadline.after(seconds, lambda: 0.0))
     monkeypatch.setattr(compare, "Deadline", still)
     monkeypatch.setattr(compare, "saturated", noted)
-    compare_methods(_relus(), [], CompareSettings(methods=("eqsat",), time_s=given))
+    compare_methods(_relus(), [], CompareSettings(methods=("eqsat",), budget=Budget(cpu_s=given)))
     assert seen == [expected]
 
 
@@ -145,17 +146,17 @@ def test_numbers() -> None:
     assert value["model"] == MODEL
     assert value["operators"] == 2
     assert value["prices"] == "roofline"
-    assert eqsat["cost_us"] == metaflow["cost_us"] < value["original_cost_us"]
-    assert eqsat["lower_bound_us"] == pytest.approx(eqsat["cost_us"])
-    assert metaflow["lower_bound_us"] is None
+    assert eqsat["cost"] == metaflow["cost"] < value["original_cost"]
+    assert eqsat["lower_bound"] == pytest.approx(eqsat["cost"])
+    assert metaflow["lower_bound"] is None
     assert (metaflow["graphs"], metaflow["enodes"], eqsat["graphs"]) == (2, None, None)
     assert metaflow["rules"] == {"matmul/assoc": 1}
     assert eqsat["operators"] == metaflow["operators"] == 1
     assert {eqsat["why"], metaflow["why"]} == {""}
     for result in (eqsat, metaflow):
         first, *_, last = result["trace"]
-        assert first == {"time_s": 0.0, "cost_us": value["original_cost_us"]}
-        assert last["cost_us"] == pytest.approx(result["cost_us"])
+        assert first == {"time_s": 0.0, "cost": value["original_cost"]}
+        assert last["cost"] == pytest.approx(result["cost"])
         assert 0 < last["time_s"] == result["best_after_s"] <= result["time_s"]
 
 
@@ -163,13 +164,12 @@ def test_options_arrive() -> None:
     value = numbers(
         "zoo:lora@tiny", "--methods", "metaflow", "--set", "metaflow.alpha=1.2", "--budget", "3",
         "--set", "metaflow.hash=taso", "--rules", "matmul", "--numerics", "refactor",
-        "--check", "0", "--time-limit", "9",
+        "--check", "0", "--budget", "cpu=9",
     )  # fmt: skip
     assert set(by_method(value)) == {"metaflow"}
     settings = value["settings"]
     assert settings["parameters"] == {"metaflow": {"alpha": 1.2, "hash": "taso", "growth": 2.0}}
-    assert settings["graphs"] == 3
-    assert settings["time_s"] == 9.0
+    assert settings["budget"] == {"graphs": 3, "substitutions": 0, "cpu_s": 9.0, "length": 0}
     usable = [one for one in load_rules("matmul", Numerics.REFACTOR) if one.phase != "derivation"]
     assert value["rules"] == len(usable)
     result = by_method(value)["metaflow"]
@@ -203,7 +203,7 @@ def test_symbolic_sizes_opaque_nodes_and_subgraphs() -> None:
         value = numbers("dynamic.onnx", "--rules", rules, *arguments)
         assert value["assumed_sizes"] == assumed
         found = by_method(value)
-        assert found["eqsat"]["cost_us"] == pytest.approx(found["metaflow"]["cost_us"])
+        assert found["eqsat"]["cost"] == pytest.approx(found["metaflow"]["cost"])
         # MatMul, Relu, TopK, If, and an Identity: r and y are one value with two wanted names.
         assert found["eqsat"]["operators"] == found["metaflow"]["operators"] == 5
 
@@ -248,13 +248,21 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--set", "eqsat.nodes=1"], "for 'eqsat', which is not a search among the methods"),
         (["--set", "metaflow.alpha=2", "--set", "metaflow.alpha=3"], "alpha twice; keep one"),
         (["--methods", "eqsat", "--set", "metaflow.alpha=2"], "among the methods (none)"),
-        (["--budget", "-1"], "the limit of -1 graphs is negative"),
-        (["--time-limit", "-1"], "the time limit is -1 s; give a finite number"),
-        (["--time-limit", "nan"], "the time limit is nan s; give a finite number"),
-        (["--time-limit", "inf"], "the time limit is inf s; give a finite number"),
+        (["--budget", "-1"], "the budget's graphs is -1; give a count"),
+        (["--budget", "cpu=-1"], "the budget's cpu is -1 s; give a finite number"),
+        (["--budget", "cpu=nan"], "the budget's cpu is nan s; give a finite number"),
+        (["--budget", "cpu=inf"], "the budget's cpu is inf s; give a finite number"),
+        (["--budget", "wall=1"], "a budget has no 'wall'; choose from graphs, substitutions, cpu"),
+        (["--budget", "cpu=1,cpu=2"], "the budget's cpu is given twice; keep one"),
+        (["--budget", "graphs=1e3"], "the budget 'graphs=1e3' is no number"),
         (["--threads", "-1"], "error: threads must not be negative but is -1"),
         (["--check", "-1"], "error: check must not be negative but is -1"),
         (["--repeat", "0"], "repeat is 0"),
+        (["--device", "v10"], "unknown device 'v10'; there are a100, b200"),
+        (["--device", "v100", "--measure"], "cannot be measured; leave out --measure"),
+        (["--objective", "energy"], "'energy' has no prices"),
+        (["--objective", "speed"], "unknown metric 'speed'"),
+        (["--objective", "workspace", "--device", "v100"], "so it cannot be minimised"),
         (["--rules", "nonsense"], "nonsense"),
     ],
 )
@@ -267,6 +275,28 @@ def test_mistakes_are_one_line(
     assert errors.startswith("error: ")
     assert errors.count("\n") == 1
     assert expected in errors
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["time", "time+0.25*critical_path(time)", "bytes*time", "flops/time", "time+1e-3*launches"],
+)
+def test_both_minimise_the_same_objective_on_a_device(objective: str) -> None:
+    given = ("--device", "v100", "--objective", objective, "--check", "0")
+    value = numbers("zoo:weight_chain@tiny", *given)
+    found = by_method(value)
+    assert value["prices"] == "analytic v100"
+    assert found["eqsat"]["cost"] == pytest.approx(found["metaflow"]["cost"])
+    assert found["eqsat"]["cost"] <= value["original_cost"]
+    assert found["eqsat"]["lower_bound"] == pytest.approx(found["eqsat"]["cost"], rel=1e-5)
+
+
+def test_a_limit_that_no_graph_keeps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", MODEL, "--device", "v100", "--limit", "time=1", "--threads", "1"]) == 0
+    output = capsys.readouterr().out
+    assert "above a limit" in output
+    assert "infeasible" in output
+    assert "nan" not in output
 
 
 def test_a_wrong_result_is_noticed(
@@ -314,8 +344,9 @@ def test_both_methods_read_the_same_rules() -> None:
     found = compare_methods(graph, rules, CompareSettings())
     assert found.n_rules == len(default_rules()) <= len(rules)
     assert [result.operators for result in found.results] == [1, 1]
-    costs = {graph_cost_us(r.graph, OperatorCost()) for r in found.results if r.graph is not None}
-    assert costs == {result.cost_us for result in found.results}
+    for result in found.results:
+        assert result.graph is not None
+        assert result.cost == pytest.approx(graph_cost_us(result.graph, OperatorCost()), abs=1e-3)
 
 
 def test_the_quickest_turn_counts_and_long_ones_are_not_repeated(
@@ -343,7 +374,7 @@ def test_when_a_method_was_as_cheap_as_the_others() -> None:
     eqsat, metaflow = found.results
     eqsat = replace(eqsat, trace=tuple(map(Moment, (0.0, 0.5, 2.0), (10.0, 8.0, 7.0))))
     for cost, expected in ((10.0, 0.0), (8.0 * (1 - 1e-12), 0.5), (7.5, 2.0), (6.0, None)):
-        results = (eqsat, replace(metaflow, cost_us=cost))
+        results = (eqsat, replace(metaflow, cost=cost))
         both = replace(found, results=results)
         assert both.as_cheap_after_s(eqsat) == expected
         assert both.to_json()["results"][0]["as_cheap_after_s"] == expected
@@ -376,6 +407,6 @@ def test_a_merged_model_is_found_not_given() -> None:
     found = compare_methods(graph.graph(value), default_rules(), CompareSettings())
     for result in found.results:
         first, *_, last = result.trace
-        assert first == Moment(0.0, found.original_cost_us)
-        assert last.cost_us == result.cost_us < 0.5 * first.cost_us
+        assert first == Moment(0.0, found.original_cost)
+        assert last.cost == result.cost < 0.5 * first.cost
         assert found.as_cheap_after_s(result) == result.best_after_s > 0

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from eqsat_opt.errors import ExtractionError
-from eqsat_opt.extract import Objective, Problem, ProblemBuilder, extract, read_json, write_json
+from eqsat_opt.extract import (
+    AnyObjective,
+    Objective,
+    Problem,
+    ProblemBuilder,
+    Product,
+    Ratio,
+    extract,
+    read_json,
+    write_json,
+)
 
 TIME = Objective({"time": 1.0})
 
@@ -165,6 +176,51 @@ def test_json_round_trip(tmp_path: Path) -> None:
     assert again.problem.impl_cost[:, 0].tolist() == [2.0, 1.0]
     assert json.loads(file.read_text())["nodes"]["0.0"]["op"] == "Add"
     assert extract(again.problem, Objective({"cost": 1.0})).cost == 3.0
+
+
+def peaked() -> Problem:
+    """Two kernels, either of which has two ways: fast with much workspace, or slow with little."""
+    builder = ProblemBuilder(("time", "workspace"))
+    first, second = builder.add_class(), builder.add_class()
+    builder.add_node(first, (), [(1.0, 8.0), (3.0, 2.0)])
+    builder.add_node(second, (first,), [(1.0, 5.0), (2.0, 0.0)])
+    return replace(builder.build([second]), peaks=("workspace",))
+
+
+def test_of_a_peak_a_solution_has_the_largest_value() -> None:
+    problem = peaked()
+    found = extract(problem, Objective({"time": 1.0}))
+    assert found.metrics == {"time": 2.0, "workspace": 8.0}
+    assert found.check(problem) == 2.0
+    capped = extract(problem, Objective({"time": 1.0}, caps={"workspace": 5.0}))
+    assert capped.metrics == {"time": 4.0, "workspace": 5.0}
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Objective({"workspace": 1.0}),
+        Objective({"time": 1.0}, limits={"workspace": 9.0}),
+        Objective({"time": 1.0}, 1.0, path={"workspace": 1.0}),
+        Product({"time": 1.0, "workspace": 1.0}),
+        Ratio({"time": 1.0}, {"workspace": 1.0}),
+    ],
+    ids=["weight", "limit", "path", "product", "ratio"],
+)
+def test_a_peak_is_no_part_of_a_sum(objective: AnyObjective) -> None:
+    with pytest.raises(ExtractionError, match=r"no sum; cap it: max\(workspace\)"):
+        extract(peaked(), objective)
+    with pytest.raises(ExtractionError, match="speed is a peak, but no metric"):
+        replace(peaked(), peaks=("speed",))
+
+
+def test_json_keeps_peaks(tmp_path: Path) -> None:
+    path = tmp_path / "peaks.json"
+    write_json(path, peaked())
+    assert read_json(path).problem.peaks == ("workspace",)
+    path.write_text(path.read_text().replace('"peaks": [', '"peaks": [3, '))
+    with pytest.raises(ExtractionError, match="a list of metrics"):
+        read_json(path)
 
 
 def test_json_needs_an_enode_for_each_child(tmp_path: Path) -> None:

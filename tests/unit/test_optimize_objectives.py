@@ -13,7 +13,9 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import eqsat_opt
-from eqsat_opt.cost.pricing import Price, Pricer
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import ExtractionError, OptionError
@@ -85,6 +87,7 @@ def test_metrics_are_named_as_users_name_them(
     ("text", "limits", "message"),
     [
         ("beauty", (), "unknown metric 'beauty'; choose from launches, "),
+        ("time", ("workspace<=3",), "'workspace' has no prices: the backends of this target"),
         ("time*energy", (), "no energy meter is supported on this target yet"),
         ("flops/beauty", (), "unknown metric 'beauty'"),
         ("critical_path(beauty)", (), "unknown metric 'beauty'"),
@@ -229,10 +232,10 @@ class Scripted(Pricer):
     def __init__(self, measured_us: Callable[[float], float]) -> None:
         super().__init__(None, 1)
         self.measured_us = measured_us
-        self.seen: dict[str, Price] = {}
+        self.seen: dict[str, Quote] = {}
 
-    def price(self, offer: Offer) -> Price:
-        return self.seen.get(offer.kernel.signature, Price(1.0, measured=False))
+    def price(self, offer: Offer) -> Quote:
+        return self.seen.get(offer.kernel.signature, Quote({TIME: 1.0}, "bound"))
 
     def is_known(self, offer: Offer) -> bool:
         return offer.kernel.signature in self.seen
@@ -246,7 +249,7 @@ class Scripted(Pricer):
     ) -> None:
         for offer in offers:
             time_us = self.measured_us(literal(offer.kernel.flops))
-            self.seen[offer.kernel.signature] = Price(time_us, measured=True)
+            self.seen[offer.kernel.signature] = Quote({TIME: time_us}, "measured")
 
 
 def proposal_of(pricer: Pricer, objective: AnyObjective, left_s: float = 600.0) -> Proposal:

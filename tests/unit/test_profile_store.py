@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from eqsat_opt.cost import store as store_module
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.store import CACHE_VARIABLE, ProfileStore, store_path
 from eqsat_opt.errors import StoreError
@@ -172,7 +173,7 @@ def test_unreadable_entry_is_reported(store: ProfileStore, text: str) -> None:
     store.close()
     connection = sqlite3.connect(store.path)
     with connection:
-        connection.execute("UPDATE profile_v1 SET measurement = ?", (text,))
+        connection.execute("UPDATE profile_v2 SET measurement = ?", (text,))
     connection.close()
     with pytest.raises(StoreError, match="damaged"):
         store.get_many([KEY])
@@ -254,6 +255,60 @@ def test_other_versions_of_the_schema_are_left_alone(store: ProfileStore) -> Non
     store.clear()
     assert connection.execute("SELECT * FROM profile_v0").fetchall() == [(1,)]
     connection.close()
+
+
+def _of_version_1(path: Path) -> None:
+    """A store as version 1 wrote it, with one row."""
+    connection = sqlite3.connect(path)
+    names = "backend, kernel, implementation, device, threads, protocol, measurement, measured_at"
+    with connection:
+        connection.execute(f"CREATE TABLE profile_v1 ({names})")
+        row = (*dataclasses.astuple(KEY)[:6], json.dumps(RESULT.to_json()), "2026-01-02T03:04:05")
+        connection.execute("INSERT INTO profile_v1 VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    connection.close()
+
+
+def test_rows_of_version_1_are_taken_over_once(tmp_path: Path) -> None:
+    path = tmp_path / "profile.sqlite3"
+    _of_version_1(path)
+    with ProfileStore(path) as store:
+        assert store.get_many([KEY]) == {KEY: RESULT}
+        assert [row.measured_at for row in store.rows()] == ["2026-01-02T03:04:05"]
+        store.put_many({KEY: None})
+        store.close()
+        assert store.get_many([KEY]) == {KEY: None}
+        assert store.clear() == 1
+        store.close()
+        assert store.rows() == []
+
+
+def test_rows_of_version_1_are_read_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "profile.sqlite3"
+    _of_version_1(path)
+
+    def read_only(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(store_module, "_create_schema", read_only)
+    with ProfileStore(path) as store:
+        assert store.get_many([KEY]) == {KEY: RESULT}
+        assert len(store.rows()) == 1
+
+
+def test_an_export_of_version_1_is_imported(store: ProfileStore, tmp_path: Path) -> None:
+    store.put_many({KEY: RESULT})
+    path = tmp_path / "export.json"
+    store.export_json(path)
+    data = json.loads(path.read_text())
+    data["version"] = 1
+    for row in data["rows"]:
+        del row["forms"], row["precision"]
+    path.write_text(json.dumps(data))
+    store.clear()
+    assert store.import_json(path) == 1
+    assert store.get_many([KEY]) == {KEY: RESULT}
 
 
 FACTS = {"model name": "AMD  EPYC", "flags": "fpu avx2 smep hypervisor", "stepping": "1"}

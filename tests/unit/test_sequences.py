@@ -7,29 +7,27 @@ from collections.abc import Sequence
 import pytest
 
 from eqsat_opt.comparison.operators import operator_graph
-from eqsat_opt.cost.operators import OperatorCost
 from eqsat_opt.egraph import lower
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.rules import Rule, families
-from eqsat_opt.search import Frame, MetaFlow, SearchBudget
+from eqsat_opt.search import Budget, Frame, MetaFlow, Prices
 from eqsat_opt.search.dpp import Dpp
 from eqsat_opt.search.enumeration import Enumeration
 from eqsat_opt.search.pruning import Pruning
 from eqsat_opt.search.sampling import Sampling
-from eqsat_opt.search.sequences import State, Walk
+from eqsat_opt.search.sequences import Walk
+from eqsat_opt.search.state import State
 from eqsat_opt.testing import GraphMaker
 
 BOOK = {one.name: one for rules in families().values() for one in rules}
-ENDLESS = SearchBudget(0)
+ENDLESS = Budget(0)
 Exhaustive = Enumeration | Pruning | Dpp
 
 
 def frame(graph: Graph, rules: Sequence[Rule] = ()) -> Frame:
-    return Frame(
-        operator_graph(lower(graph)), tuple(rules) or tuple(default_rules()), OperatorCost()
-    )
+    return Frame(operator_graph(lower(graph)), tuple(rules) or tuple(default_rules()), Prices.of())
 
 
 def sru_step(width: int = 16) -> Graph:
@@ -65,12 +63,12 @@ def twins() -> Graph:
 def reached(frame: Frame, length: int) -> set[bytes]:
     """All graphs within ``length`` steps, each followed once: the oracle."""
     walk = Walk(frame, ENDLESS)
-    seen, level = {walk.start.key}, [walk.start]
+    seen, level = {walk.frame.start.key}, [walk.frame.start]
     for _ in range(length):
         found: dict[bytes, State] = {}
         for state in level:
-            for step in walk.matching.rewrites(state.graph):
-                after = walk.follow(state, step)
+            for step in walk.frame.matching.rewrites(state.graph):
+                after = walk.apply(state, step)
                 found.setdefault(after.key, after)
         level = [state for key, state in found.items() if key not in seen]
         seen.update(found)
@@ -119,21 +117,23 @@ def test_a_step_that_enables_another_is_followed_in_its_order() -> None:
     for method in (Enumeration(3), Pruning(3), Dpp(3)):
         found = method.run(start, ENDLESS, 0)
         assert "elementwise/factor" in found.steps
-        assert found.cost_us < found.original_cost_us
+        assert found.value < found.original.value
         assert found.stopped_by == "exhausted"
         assert len(found.steps) <= 3
 
 
 def test_what_is_looked_for_around_a_step_is_what_meets_it() -> None:
     walk = Walk(frame(sru_step()), ENDLESS)
-    for step in walk.matching.rewrites(walk.start.graph):
-        state = walk.follow(walk.start, step)
+    for step in walk.frame.matching.rewrites(walk.frame.start.graph):
+        state = walk.apply(walk.frame.start, step)
         touched = state.touched
-        whole = walk.matching.rewrites(state.graph)
-        near = walk.matching.around(state.graph, touched)
-        assert near == [one for one in whole if not touched.isdisjoint(one.meets)]
+        whole = walk.frame.matching.rewrites(state.graph)
+        near = walk.frame.matching.around(state.graph, touched)
+        assert near == [one for one in whole if not touched.isdisjoint(one.matched | one.bound)]
         # What does not meet the step applied before.
-        before = {(one.number, one.site) for one in walk.matching.rewrites(walk.start.graph)}
+        before = {
+            (one.number, one.site) for one in walk.frame.matching.rewrites(walk.frame.start.graph)
+        }
         images = {state.image(site) for site in before}
         for one in whole:
             assert one in near or (one.number, one.site) in images
@@ -144,7 +144,7 @@ def test_sampling_finds_the_best_of_a_small_model() -> None:
     start = frame(sru_step())
     best = MetaFlow().run(start, ENDLESS, 0)
     found = Sampling().run(start, ENDLESS, 0)
-    assert found.cost_us == best.cost_us
+    assert found.value == best.value
     assert found.stopped_by == "exhausted"
     assert found.graphs > 0
     assert found.compared > 0
@@ -166,12 +166,12 @@ def test_parameters_of_sampling_narrow_it() -> None:
 def test_budgets_end_a_search() -> None:
     start = frame(sru_step())
     for method in (Enumeration(), Pruning(), Dpp(), Sampling()):
-        found = method.run(start, SearchBudget(graphs=3), 0)
+        found = method.run(start, Budget(graphs=3), 0)
         assert found.stopped_by == "graphs"
         assert found.graphs == 3
-        again = method.run(start, SearchBudget(graphs=3), 0)
-        assert (again.cost_us, again.steps, again.tried) == (
-            found.cost_us,
+        again = method.run(start, Budget(graphs=3), 0)
+        assert (again.value, again.steps, again.tried) == (
+            found.value,
             found.steps,
             found.tried,
         )
@@ -183,7 +183,7 @@ def test_nothing_to_do() -> None:
     for method in (Enumeration(), Pruning(), Dpp(), Sampling()):
         found = method.run(start, ENDLESS, 0)
         assert found.steps == ()
-        assert found.cost_us == found.original_cost_us
+        assert found.value == found.original.value
 
 
 def test_bad_parameters() -> None:

@@ -14,7 +14,8 @@ implementations:
 
 Plain `cost` is the metric named `cost`. What stands at the e-node holds for each of its
 implementations that does not say otherwise. Every implementation needs each metric that occurs in
-the file; only `cost` has a default, the format's 1.
+the file; only `cost` has a default, the format's 1. `peaks` beside `nodes` names the metrics of
+which a solution has the largest value, not the sum.
 """
 
 from __future__ import annotations
@@ -96,7 +97,10 @@ def from_document(data: Mapping[str, Any]) -> GymFile:
     nodes, roots = data.get("nodes"), data.get("root_eclasses")
     if not isinstance(nodes, dict) or not isinstance(roots, list):
         raise NoEGraph("is not an egraph-serialize file: no nodes or root_eclasses")
-    return _parsed(nodes, roots)
+    peaks = data.get("peaks", [])
+    if not isinstance(peaks, list) or not all(isinstance(name, str) for name in peaks):
+        raise ExtractionError(f"peaks is {peaks!r:.60}; it is a list of metrics")
+    return _parsed(nodes, roots, peaks)
 
 
 @contextmanager
@@ -153,7 +157,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _parsed(nodes: dict[str, Any], roots: list[Any]) -> GymFile:
+def _parsed(nodes: dict[str, Any], roots: list[Any], peaks: list[str]) -> GymFile:
     """Each step runs over all e-nodes at once; which of them is wrong is found only if one is."""
     values = list(nodes.values())
     if set(map(type, values)) - {dict}:
@@ -187,6 +191,7 @@ def _parsed(nodes: dict[str, Any], roots: list[Any]) -> GymFile:
         impl_cost=impl_cost,
         metrics=metrics,
         roots=tuple(classes[root] for root in roots),
+        peaks=tuple(peaks),
     )
     return GymFile(
         problem=problem,
@@ -285,7 +290,10 @@ def to_document(
     else:
         for number, node in enumerate(nodes.values()):
             node.update(_cost_keys(file, number))
-    return {"nodes": nodes, "root_eclasses": [file.class_names[root] for root in problem.roots]}
+    document = {"nodes": nodes, "root_eclasses": [file.class_names[r] for r in problem.roots]}
+    if problem.peaks and objective is None:
+        document["peaks"] = list(problem.peaks)
+    return document
 
 
 def _cost_keys(file: GymFile, node: int) -> dict[str, Any]:

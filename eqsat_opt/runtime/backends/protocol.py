@@ -97,12 +97,28 @@ class Implementation:
             defined. Lower bounds of time rest on it.
         error: how far its results may be from those of the kernel as it is, relative to the maximum
             of each; 0 where it rounds no worse than any order of the same operations.
+        reads: the form in which it wants each operand; empty if all as the kernel says.
+        writes: the form in which it leaves each output; empty if all as the kernel says.
+        workspace_bytes: memory that it needs beside operands and outputs while it runs.
+        strided: whether operands and outputs may be views into larger buffers, so that a
+            concatenation, a slice or a split beside it moves nothing.
     """
 
     algorithm: str
     steps: tuple[Step, ...] | None = None
     arithmetic: float = 1.0
     error: float = 0.0
+    reads: tuple[Form, ...] = ()
+    writes: tuple[Form, ...] = ()
+    workspace_bytes: int = 0
+    strided: bool = False
+
+    @property
+    def forms(self) -> str:
+        """All forms that differ from the kernel's, as text: part of what its time depends on."""
+        if not (self.reads or self.writes):
+            return ""
+        return f"{' '.join(map(str, self.reads))} > {' '.join(map(str, self.writes))}"
 
 
 DEFAULT = Implementation("default")
@@ -140,9 +156,10 @@ class Offer:
 
 
 def label(backend: str, implementation: Implementation) -> str:
-    """Backend and algorithm, for people: ``ort``, ``native:winograd``."""
+    """Backend, algorithm and layout of results, for people: ``ort``, ``analytic:gemm nhwc``."""
     algorithm = implementation.algorithm
-    return backend if algorithm == DEFAULT.algorithm else f"{backend}:{algorithm}"
+    name = backend if algorithm == DEFAULT.algorithm else f"{backend}:{algorithm}"
+    return " ".join((name, *dict.fromkeys(form.layout for form in implementation.writes)))
 
 
 class Backend(Protocol):

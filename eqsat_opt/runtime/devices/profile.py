@@ -162,28 +162,66 @@ class DeviceProfile:
         tiles, units = ceil(rows / height) * ceil(columns / width), int(self.units.value)
         return tiles / (ceil(tiles / units) * units)
 
+    def require_precision(self, precision: str) -> None:
+        """Refuse a precision that the device does not have.
+
+        Raises:
+            OptionError: nothing is known of it.
+        """
+        if precision not in self.peak_tflops:
+            known = ", ".join(sorted(self.peak_tflops))
+            raise OptionError(f"{self.name} has no precision {precision!r}; it has {known}")
+
+    def work(
+        self, kernel: Kernel, algorithm: str = "direct", workspace_bytes: int = 0
+    ) -> tuple[float, float]:
+        """Operations that a kernel of literal sizes does, and bytes that it moves.
+
+        What only renames a buffer has none of either. A workspace is written and read once.
+        """
+        if _renames(kernel):
+            return 0.0, 0.0
+        share = self.multipliers.get(algorithm)
+        flops = literal(kernel.flops) * (share.value if share else 1.0)
+        return flops, float(literal(kernel.bytes) + 2 * workspace_bytes)
+
     def kernel_us(
-        self, kernel: Kernel, algorithm: str = "direct", precision: str = "fp32"
+        self,
+        kernel: Kernel,
+        algorithm: str = "direct",
+        precision: str = "fp32",
+        *,
+        workspace_bytes: int = 0,
     ) -> float:
         """The analytic time of a kernel of literal sizes, µs, with its launch.
 
         Raises:
             OptionError: nothing is known of the precision.
         """
-        if precision not in self.peak_tflops:
-            known = ", ".join(sorted(self.peak_tflops))
-            raise OptionError(f"{self.name} has no precision {precision!r}; it has {known}")
-        if all(step.op == "Reshape" for step in kernel.steps) and kernel.steps:
+        self.require_precision(precision)
+        flops, size_bytes = self.work(kernel, algorithm, workspace_bytes)
+        if _renames(kernel):
             return 0.0
-        known_share = self.multipliers.get(algorithm)
-        flops = literal(kernel.flops) * (known_share.value if known_share else 1.0)
         rate = self.peak_tflops[precision].value * 1e6 * self.occupancy(kernel)  # per µs
-        traffic_us = literal(kernel.bytes) / (self.bandwidth_gb_s.value * 1e3)
+        traffic_us = size_bytes / (self.bandwidth_gb_s.value * 1e3)
         return self.launch_us.value + max(flops / rate, traffic_us)
 
     def launch_times_us(self, launches: tuple[Launch, ...], precision: str = "fp32") -> list[float]:
         """The analytic time of each launch of a plan, µs."""
-        return [self.kernel_us(launch.body, launch.algorithm, precision) for launch in launches]
+        return [
+            self.kernel_us(
+                launch.body,
+                launch.algorithm,
+                precision,
+                workspace_bytes=launch.workspace.size_bytes,
+            )
+            for launch in launches
+        ]
+
+
+def _renames(kernel: Kernel) -> bool:
+    """Whether a kernel does nothing but to give a buffer another shape."""
+    return bool(kernel.steps) and all(step.op == "Reshape" for step in kernel.steps)
 
 
 def _figures(name: str, value: Any) -> Iterator[tuple[str, Figure]]:

@@ -1,0 +1,205 @@
+"""The backend of a device of which only a profile is at hand: patterns and algorithms, no code.
+
+It offers what libraries of such devices have, so that an extraction can be made for the device. It
+runs and measures nothing; prices are those of the profile's model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from eqsat_opt.errors import PlanError
+from eqsat_opt.ir.forms import PLAIN, Form
+from eqsat_opt.ir.kernel import Kernel, Step
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.runtime.backends.analytic.patterns import analytic_patterns
+from eqsat_opt.runtime.backends.protocol import (
+    DEFAULT,
+    CarriedForm,
+    Implementation,
+    KernelPattern,
+    Offer,
+)
+from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.measure import Measurement
+
+__all__ = ["VIEW", "AnalyticBackend"]
+
+VIEW = Implementation("view", strided=True)
+"""Nothing runs: the kernels beside it read and write views."""
+
+_MOVING = frozenset({"Concat", "Slice"})
+
+_LAYOUTS = {"cuda": "nhwc", "cpu": "nchwc"}
+"""In which libraries of a kind of device compute convolutions of images: channels innermost."""
+
+_FREE_CLASSES = frozenset({"pointwise", "window"})
+_FREE = _MOVING | {"GlobalAveragePool", "GlobalMaxPool", "Pad"}
+"""What runs as fast in any layout, by class and by name."""
+
+_DEFINITION = "direct"
+"""What computes every convolution, whatever a profile says of it."""
+
+_IMAGE_RANK = 4
+
+_COMPLEX = 2
+"""A number of a spectrum holds two of a tensor."""
+
+
+class AnalyticBackend:
+    """What a device could run, by its profile.
+
+    Args:
+        profile: of the device.
+
+    Attributes:
+        profile: the same.
+        interface: the form of what is no image, and of inputs and outputs.
+
+    Convolutions of images read and write them with channels innermost, alone on a GPU or in blocks
+    on a processor. What goes through elements or windows does not mind; all else takes tensors as
+    ONNX orders them.
+
+    Algorithms of a convolution, each with its workspace: ``direct``; ``gemm`` on a matrix of
+    columns; ``winograd``, F(2x2, 3x3) on transformed tiles (Lavin and Gray, Fast Algorithms for
+    Convolutional Neural Networks, 2016); ``fft`` on spectra of whole planes (Mathieu et al., Fast
+    Training of Convolutional Networks through FFTs, 2014).
+    """
+
+    name = "analytic"
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        self.profile = profile
+        space = "host" if profile.kind == "cpu" else profile.kind
+        self.interface = Form(space)
+        self._images = Form(space, _LAYOUTS.get(profile.kind, PLAIN.layout))
+
+    def version(self) -> str:
+        """The model, and of which device."""
+        return f"analytic {self.profile.name}"
+
+    def patterns(self) -> Sequence[KernelPattern]:
+        """Epilogues and chains of elementwise operators."""
+        return analytic_patterns()
+
+    def carried(self) -> Sequence[CarriedForm]:
+        """None: layouts are part of the problem."""
+        return ()
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        """The algorithms of a convolution; a copy or a view of what is only moved; else one way.
+
+        Each of them in the forms that it may have. A kernel without steps is a conversion.
+        """
+        if not kernel.steps:
+            known = {self.interface, self._images}
+            return (DEFAULT,) if {kernel.operands[0].form, kernel.writes} <= known else ()
+        if kernel.steps[0].op == "Conv":
+            algorithms = tuple(
+                Implementation(
+                    algorithm,
+                    arithmetic=share.value if share else 1.0,
+                    workspace_bytes=workspace_bytes,
+                    strided=True,
+                )
+                for algorithm, workspace_bytes in _ways_to_convolve(kernel).items()
+                for share in (self.profile.multipliers.get(algorithm),)
+                if share or algorithm == _DEFINITION
+            )
+            return tuple(self._formed(kernel, how) for how in algorithms)
+        is_moved = all(step.op in _MOVING for step in kernel.steps)
+        found = (DEFAULT, VIEW) if is_moved else (DEFAULT,)
+        if not all(_is_free(step.op) for step in kernel.steps):
+            return found
+        formed = (self._formed(kernel, how) for how in found)
+        return (*found, *(how for how in formed if how.reads))
+
+    def _formed(self, kernel: Kernel, how: Implementation) -> Implementation:
+        """The same with all images in the layout of convolutions; as it is if there are none."""
+        reads = tuple(
+            self._form(operand.type, is_image=not operand.const) for operand in kernel.operands
+        )
+        writes = tuple(self._form(kernel.types[number]) for number in kernel.outputs)
+        if {*reads, *writes} == {self.interface}:
+            return how
+        return replace(how, reads=reads, writes=writes)
+
+    def _form(self, type_: TensorType, *, is_image: bool = True) -> Form:
+        return self._images if is_image and type_.rank == _IMAGE_RANK else self.interface
+
+    def request(self, offer: Offer) -> bytes:
+        """Nothing can be measured.
+
+        Raises:
+            PlanError: always.
+        """
+        raise PlanError(f"{self.profile.name} is not here: its kernels cannot be measured")
+
+    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
+        """Nothing can be measured.
+
+        Raises:
+            PlanError: always.
+        """
+        raise PlanError(f"{self.profile.name} is not here: its kernels cannot be measured")
+
+
+def _is_free(op: str) -> bool:
+    """Whether an operator does not mind the layout."""
+    return op in _FREE or get_op(op).kind in _FREE_CLASSES
+
+
+def _ways_to_convolve(kernel: Kernel) -> dict[str, int]:
+    """Algorithms that can compute the convolution at the start of a kernel, to their workspace, B.
+
+    The first one can compute all.
+    """
+    step = kernel.steps[0]
+    x, w = (kernel.types[i] for i in step.operands[:2])
+    y = kernel.types[len(kernel.operands)]
+    size = numpy_dtype(x.dtype).itemsize
+    taps = math.prod(w.static_shape()[2:])
+    batch, channels = x.static_shape()[:2]
+    points = math.prod(y.static_shape()[2:])
+    is_plain = taps == 1 and points == math.prod(x.static_shape()[2:])
+    found = {
+        _DEFINITION: 0,
+        "gemm": 0 if is_plain else size * batch * channels * taps * points,
+    }
+    if _is_dense(step, x):
+        window = w.static_shape()[2:]
+        is_const = kernel.operands[step.operands[1]].const
+        if window == (3, 3):
+            found["winograd"] = size * _winograd_numbers(x, y, is_const)
+        if math.prod(window) > 1:
+            found["fft"] = size * _spectrum_numbers(x, y, window, is_const)
+    return found
+
+
+def _is_dense(step: Step, x: TensorType) -> bool:
+    """Whether a convolution of images has no groups, strides or gaps: what transforms can do."""
+    attrs = dict(step.attrs)
+    ones = (1, 1)
+    return (
+        x.rank == 4 and attrs["group"] == 1 and attrs["strides"] == ones
+        and attrs["dilations"] == ones
+    )  # fmt: skip
+
+
+def _winograd_numbers(x: TensorType, y: TensorType, is_const: bool) -> int:
+    """Numbers in transformed tiles of 4 x 4: of input, output, and weights not known yet."""
+    batch, outputs, height, width = y.static_shape()
+    inputs = x.static_shape()[1]
+    tiles = batch * -(-height // 2) * -(-width // 2)
+    return 16 * (tiles * (inputs + outputs) + (0 if is_const else inputs * outputs))
+
+
+def _spectrum_numbers(x: TensorType, y: TensorType, window: tuple[int, ...], is_const: bool) -> int:
+    """Numbers in the spectra of all planes: of the input, the output, and weights not known yet."""
+    batch, outputs, height, width = y.static_shape()
+    inputs = x.static_shape()[1]
+    plane = (height + window[0] - 1) * ((width + window[1] - 1) // 2 + 1) * _COMPLEX
+    return plane * (batch * (inputs + outputs) + (0 if is_const else inputs * outputs))

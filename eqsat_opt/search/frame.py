@@ -1,0 +1,250 @@
+"""The frame of all searches: one graph, the same rules, kernels, prices and objective for each.
+
+A search looks for substitutions of a graph, tries them, follows some and gives back a graph with
+its kernels. What a graph costs depends on the level: each operator a kernel of its own, or fused
+kernels, or these on several streams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from eqsat_opt.cost.metrics import METRICS
+from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective
+from eqsat_opt.ir.graph import OPAQUE, Graph
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.runtime.backends.protocol import Backend, Implementation
+from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.search.covering import Cover, Covering
+from eqsat_opt.search.decoding import decoded
+from eqsat_opt.search.matching import Matching, Substitution
+from eqsat_opt.search.pricing import MILLIONTHS, Prices, Row
+from eqsat_opt.search.rewriting import Trial, rewritten
+from eqsat_opt.search.state import State
+from eqsat_opt.search.terms import Term, Terms
+
+__all__ = ["LEVELS", "Chosen", "Frame", "Level", "Outcome"]
+
+Level = Literal["operators", "kernels"]
+LEVELS: tuple[Level, ...] = ("operators", "kernels")
+
+_COVERS = 64
+"""Covers that are remembered: of graphs whose substitutions are being tried."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A kernel of a graph.
+
+    Attributes:
+        kernel: what it computes; ``None`` for an operator of which nothing is known.
+        backend: who runs it.
+        implementation: how.
+        reads: names of the values that it reads, constants among them, by operand.
+        writes: names of the values that it computes.
+        metrics: of one run.
+        stream: where it is queued.
+    """
+
+    kernel: Kernel | None
+    backend: str
+    implementation: Implementation
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    metrics: Mapping[str, float]
+    stream: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A graph and what runs it.
+
+    Attributes:
+        graph: of operators.
+        kernels: by the name of the last value that each computes, in an order in which they can
+            run.
+        streams: how many they are on.
+        metrics: metric to total; with the critical path where the objective reads it.
+        value: what was minimised.
+    """
+
+    graph: Graph
+    kernels: Mapping[str, Chosen]
+    streams: int
+    metrics: Mapping[str, float]
+    value: float
+
+
+@dataclass
+class Frame:
+    """All that a search gets; one frame serves one run, since it remembers what it has computed.
+
+    Attributes:
+        graph: of single operators; normalised.
+        rules: read both ways where they are bidirectional.
+        prices: of kernels on one device, for one objective.
+        level: what a kernel is.
+        profile: of the device; ``None`` where its kernels are measured.
+        backends: whose patterns are kernels, at levels above operators.
+    """
+
+    graph: Graph
+    rules: tuple[Rule, ...]
+    prices: Prices
+    level: Level = "operators"
+    profile: DeviceProfile | None = field(default=None, kw_only=True)
+    backends: Sequence[Backend] = field(default=(), kw_only=True)
+    _covers: dict[bytes, Cover] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def objective(self) -> AnyObjective:
+        """What is minimised."""
+        return self.prices.valuation.objective
+
+    @cached_property
+    def terms(self) -> Terms:
+        """All terms of all graphs."""
+        return Terms(self.graph, self.prices)
+
+    @cached_property
+    def matching(self) -> Matching:
+        """Finds substitutions."""
+        return Matching(self.terms, self.rules)
+
+    @cached_property
+    def start(self) -> State:
+        """The original."""
+        graph = self.terms.start()
+        if self.level == "operators":
+            value = self.prices.valuation.value(graph.costs, graph.length)
+        else:
+            value = self._remembered(graph.key, self.covering.cover(graph)).value
+        return State(self.terms, Trial(graph.key, value, graph.size))
+
+    @cached_property
+    def covering(self) -> Covering:
+        """Finds the kernels of graphs."""
+        return Covering(self.terms, self.backends)
+
+    def cover(self, state: State) -> Cover:
+        """The kernels of a graph."""
+        known = self._covers.get(state.key)
+        return known or self._remembered(state.key, self.covering.cover(state.graph))
+
+    def _remembered(self, key: bytes, cover: Cover) -> Cover:
+        if len(self._covers) >= _COVERS:
+            del self._covers[next(iter(self._covers))]
+        self._covers[key] = cover
+        return cover
+
+    def substitutions(
+        self, state: State, *, within: Set[bytes] | None = None, after: State | None = None
+    ) -> Sequence[Substitution]:
+        """Every place of a graph where a rule applies, by rule and then by place.
+
+        Args:
+            state: the graph.
+            within: keys of terms; what matches any other that is no input or constant is left out.
+            after: the same state, to find only what its last step has made possible.
+        """
+        if after is not None and after.parent is not None:
+            found = self.matching.around(state.graph, after.touched)
+        else:
+            found = self.matching.rewrites(state.graph)
+        return found if within is None else [one for one in found if one.matched <= within]
+
+    def attempt(self, state: State, substitution: Substitution) -> Trial:
+        """What a graph would be after a substitution, without building it."""
+        if self.level == "operators":
+            return state.bench.attempt(substitution)
+        made = rewritten(self.terms, state.graph, substitution)
+        self.terms.remember(made.new.values())
+        cover = self.covering.cover(made.graph, (self.cover(state), made))
+        for key in made.new:  # most graphs are never looked at again
+            del self.terms.known[key]
+        return Trial(made.graph.key, cover.value, made.graph.size)
+
+    def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
+        """The graph after a substitution; ``trial`` is the answer of `attempt`, if it is known."""
+        return State(self.terms, trial or self.attempt(state, substitution), state, substitution)
+
+    def outcome(self, state: State) -> Outcome:
+        """A graph with its kernels and all that they cost."""
+        if state.key == self.start.key:
+            graph, names = self.graph, self.terms.names
+        else:
+            graph, names = decoded(self.terms, state.graph)
+        if self.level != "operators":
+            return self._covered(graph, names, self.cover(state))
+        kernels: dict[str, Chosen] = {}
+        rows: list[Row] = []
+        for key in state.graph.order:
+            term = self.terms.known[key]
+            quoted = term.row.quoted
+            if not term.runs or quoted is None:
+                continue
+            rows.append(term.row)
+            writes = self._written(term, names)
+            kernels[writes[-1]] = Chosen(
+                kernel=self.terms.kernel(term),
+                backend=quoted.backend,
+                implementation=quoted.implementation,
+                reads=tuple(names[c] for c in dict.fromkeys(term.operands)),
+                writes=writes,
+                metrics=quoted.metrics,
+            )
+        return Outcome(
+            graph=graph,
+            kernels=kernels,
+            streams=1,
+            metrics=self._metrics(rows, state.graph.length),
+            value=self.prices.valuation.value(state.graph.costs, state.graph.length),
+        )
+
+    def _covered(self, graph: Graph, names: Mapping[bytes, str], cover: Cover) -> Outcome:
+        kernels: dict[str, Chosen] = {}
+        for way in cover.ways:
+            quoted = way.row.quoted
+            if quoted is None:
+                continue
+            root = self.terms.known.get(way.root)
+            keys = tuple(sorted(way.covers)) if root is None else ()
+            writes = (
+                tuple(names[key] for key in keys) if root is None else self._written(root, names)
+            )
+            kernels[writes[-1]] = Chosen(
+                kernel=way.kernel,
+                backend=quoted.backend,
+                implementation=quoted.implementation,
+                reads=tuple(names[key] for key in way.operands),
+                writes=writes,
+                metrics=quoted.metrics,
+            )
+        return Outcome(
+            graph=graph,
+            kernels=kernels,
+            streams=1,
+            metrics=self._metrics([way.row for way in cover.ways], cover.length),
+            value=cover.value,
+        )
+
+    def _written(self, term: Term, names: Mapping[bytes, str]) -> tuple[str, ...]:
+        if term.op == OPAQUE:
+            return tuple(filter(None, self.terms.opaque_node(term).outputs))
+        return (names[term.key],)
+
+    def _metrics(self, rows: Sequence[Row], length: int) -> dict[str, float]:
+        quotes = [row.quoted.metrics for row in rows if row.quoted is not None]
+        found = {
+            name: math.fsum(metrics[name] for metrics in quotes)
+            for name in METRICS
+            if name in self.prices.valuation.metrics
+        }
+        if self.prices.valuation.needs_path:
+            found[CRITICAL_PATH] = length / MILLIONTHS
+        return found

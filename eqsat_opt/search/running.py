@@ -1,0 +1,143 @@
+"""One run of a search: what it has spent, and the best graph so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence, Set
+from types import TracebackType
+from typing import Any
+
+from eqsat_opt.search.frame import Frame
+from eqsat_opt.search.matching import Substitution
+from eqsat_opt.search.rewriting import Trial
+from eqsat_opt.search.search import Budget, SearchResult, SearchTrace, StopReason
+from eqsat_opt.search.state import State
+
+__all__ = ["Run"]
+
+
+class _Spent(Exception):
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Run:
+    """Counts, and ends a search when its budget is spent: the search stands in a ``with``.
+
+    Attributes:
+        frame: of the search.
+        best: the best graph so far.
+        graphs: graphs whose substitutions were looked for.
+        tried: substitutions tried.
+        duplicates, pruned: as the search says; see `SearchResult`.
+        notes: what else there is to say.
+    """
+
+    def __init__(self, frame: Frame, budget: Budget) -> None:
+        self._started, self._cpu = time.perf_counter(), time.process_time()
+        self.frame, self._budget = frame, budget
+        self.best = frame.start
+        self.graphs = self.tried = self.duplicates = self.pruned = 0
+        self.notes: list[str] = []
+        self._stopped_by: StopReason = "exhausted"
+        self._trace: list[SearchTrace] = []
+        self._compared = frame.matching.compared
+        self._is_cut = False
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        if isinstance(error, _Spent):
+            self._stopped_by = error.reason
+        return isinstance(error, _Spent)
+
+    @property
+    def cpu_s(self) -> float:
+        """Of the process, since the run began."""
+        return time.process_time() - self._cpu
+
+    def tick(self) -> None:
+        """End the search if its time is spent."""
+        if self._budget.cpu_s and self.cpu_s > self._budget.cpu_s:
+            raise _Spent("cpu")
+
+    def visit(self) -> None:
+        """Count a graph whose substitutions are to be looked for."""
+        self.tick()
+        if self._budget.graphs and self.graphs >= self._budget.graphs:
+            raise _Spent("graphs")
+        self.graphs += 1
+
+    def may_follow(self, state: State) -> bool:
+        """Whether the budget allows for a substitution after those that led to a graph."""
+        if not self._budget.length or state.length < self._budget.length:
+            return True
+        self._is_cut = True
+        return False
+
+    def substitutions(
+        self, state: State, *, within: Set[bytes] | None = None, after: State | None = None
+    ) -> Sequence[Substitution]:
+        """Those of `Frame.substitutions`; the graph counts as visited."""
+        if not self.may_follow(state):
+            return ()
+        self.visit()
+        return self.frame.substitutions(state, within=within, after=after)
+
+    def attempt(self, state: State, substitution: Substitution) -> Trial:
+        """What a graph would be after a substitution, without building it."""
+        self.tick()
+        if self._budget.substitutions and self.tried >= self._budget.substitutions:
+            raise _Spent("substitutions")
+        self.tried += 1
+        return self.frame.attempt(state, substitution)
+
+    def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
+        """The graph after a substitution, which is the best so far if it costs less.
+
+        Args:
+            state: the graph before.
+            substitution: of it.
+            trial: what `attempt` has said of it.
+        """
+        trial = trial or self.attempt(state, substitution)
+        found = self.frame.apply(state, substitution, trial)
+        self.consider(found)
+        return found
+
+    def consider(self, state: State) -> None:
+        """Take a graph for the best one if it costs less."""
+        if state.value < self.best.value:
+            self.best = state
+            now = time.perf_counter() - self._started
+            self._trace.append(SearchTrace(self.graphs, self.tried, self.cpu_s, now, state.value))
+
+    def result(self, **named: Any) -> SearchResult:
+        """What was found; ``named`` are further fields of `SearchResult`."""
+        outcome = self.frame.outcome(self.best)
+        original = (
+            outcome if self.best is self.frame.start else self.frame.outcome(self.frame.start)
+        )
+        stopped_by = self._stopped_by
+        if self._is_cut and stopped_by == "exhausted":
+            stopped_by = "length"
+        return SearchResult(**{
+            "outcome": outcome,
+            "original": original,
+            "steps": self.best.steps,
+            "trace": tuple(self._trace),
+            "stopped_by": stopped_by,
+            "cpu_s": self.cpu_s,
+            "time_s": time.perf_counter() - self._started,
+            "graphs": self.graphs,
+            "tried": self.tried,
+            "duplicates": self.duplicates,
+            "pruned": self.pruned,
+            "compared": self.frame.matching.compared - self._compared,
+            "notes": tuple(self.notes),
+            **named,
+        })  # fmt: skip
