@@ -29,6 +29,7 @@ from eqsat_opt.rules.rule import Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import ops
 from eqsat_opt.search import Budget, Frame, MetaFlow, Prices, Search, SearchResult
 from eqsat_opt.search.decoding import decode
+from eqsat_opt.search.exhaustive import Exhaustive
 from eqsat_opt.search.matching import Matching
 from eqsat_opt.search.rewriting import Workbench
 from eqsat_opt.search.terms import TermGraph, Terms
@@ -82,6 +83,25 @@ FACTORING = [
     BOOK["elementwise/add-assoc"],
     BOOK["elementwise/add-commute"],
 ]
+
+
+# ** all graphs **
+
+
+def test_no_search_beats_the_exhaustive_one() -> None:
+    graph = apart_factors()
+    frame = Frame(graph, tuple(FACTORING), Prices.of())
+    every = Exhaustive().run(frame, AMPLE)
+    assert every.stopped_by == "exhausted"
+    for alpha in (1.0, 1.05, 2.0):
+        found = search(graph, FACTORING, alpha=alpha)
+        assert every.value <= found.value
+        assert found.graphs <= every.graphs
+    assert every.value == search(graph, FACTORING, alpha=2.0).value < every.original.value
+    assert "of at least 2 times as many operators" in "".join(every.notes) or not every.pruned
+    assert Exhaustive().run(frame, Budget(1)).stopped_by == "graphs"
+    with pytest.raises(OptionError, match="growth is 1; give more than 1"):
+        Exhaustive(growth=1.0)
 
 
 # ** canonical keys **
