@@ -85,6 +85,28 @@ FACTORING = [
 ]
 
 
+# ** splits **
+
+
+def test_parts_are_searched_by_themselves_and_then_where_they_meet() -> None:
+    """Three factorings in a row: each lies in a part, or spans two."""
+    g = GraphMaker()
+    x = g.input("x", 4, 4)
+    for number in range(3):
+        y, z = (g.input(f"{name}{number}", 4, 4) for name in "yz")
+        x = g("Relu", g("Add", g("Mul", x, y), g("Mul", x, z)))
+    graph = g.graph(x)
+    whole = search(graph, FACTORING, alpha=1.0)
+    for part in (1, 2, 3, 4, 5, 100):
+        found = search(graph, FACTORING, alpha=1.0, part=part)
+        assert found.value == whole.value < found.original.value
+        assert found.stopped_by == "exhausted"
+    again = search(graph, FACTORING, alpha=1.0, part=4)
+    assert again.steps == search(graph, FACTORING, alpha=1.0, part=4).steps
+    with pytest.raises(OptionError, match="part is -1; give a number of operators"):
+        MetaFlow(part=-1)
+
+
 # ** all graphs **
 
 
