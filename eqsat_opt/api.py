@@ -110,7 +110,9 @@ def _silent(_stage: str, _detail: str) -> None:
 
 
 def resolve(model: AnyModel) -> AnyModel:
-    """``zoo:name`` builds a benchmark model; every other model stays what it is.
+    """``zoo:name`` builds a benchmark model (``zoo:name@tiny``, ``zoo:name@n=4``: its sizes).
+
+    Every other model stays what it is.
 
     Raises:
         ModelError: it is not a model at all.
@@ -119,12 +121,7 @@ def resolve(model: AnyModel) -> AnyModel:
     if isinstance(model, str) and model.startswith("zoo:"):
         from eqsat_opt import zoo
 
-        name, _, scale = model.removeprefix("zoo:").partition("@")
-        if scale not in ("", "full", "tiny"):
-            raise OptionError(
-                f"unknown scale {scale!r} in {model!r}; write zoo:{name} or zoo:{name}@tiny"
-            )
-        return zoo.build(name, scale="tiny" if scale == "tiny" else "full")
+        return zoo.build_named(model.removeprefix("zoo:"))
     if not isinstance(model, str | os.PathLike | onnx.ModelProto | onnx_ir.Model):
         raise ModelError(
             f"a value of type {type(model).__name__} is not a model; give a path, zoo:NAME, an "

@@ -27,7 +27,7 @@ app.callback(invoke_without_command=True)(a.show_help)
 
 @app.command("list")
 def _list(json: a.Json = None, debug: a.Debug = False) -> None:
-    """List the models; each is `zoo:NAME` to the other commands, small as `zoo:NAME@tiny`."""
+    """List the models; to other commands each is `zoo:NAME`, `zoo:NAME@tiny` or `zoo:NAME@n=4`."""
     from eqsat_opt import zoo
 
     models = [zoo.describe(name) for name in zoo.names()]
@@ -50,7 +50,9 @@ def _build(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="A name of the list, or NAME@tiny.", show_default=False
+            metavar="NAME",
+            help="A name of the list, NAME@tiny, or NAME@SIZE=4.",
+            show_default=False,
         ),
     ],
     output: Annotated[
@@ -64,10 +66,8 @@ def _build(
     check_writable(output)
     from eqsat_opt import zoo
 
-    base, at, scale = name.removeprefix("zoo:").partition("@")
-    if at and scale not in ("tiny", "full"):
-        raise OptionError(f"unknown scale {scale!r} in {name!r}; write {base} or {base}@tiny")
-    model = zoo.build(base, scale="tiny" if scale == "tiny" else "full", seed=seed)
+    name = name.removeprefix("zoo:")
+    model = zoo.build_named(name, seed=seed)
     write_whole(output, model.SerializeToString(deterministic=True), OptionError)
     context.ensure_object(Session).written = output
-    typer.echo(f"{base} written to {output}")
+    typer.echo(f"{name} written to {output}")

@@ -17,6 +17,7 @@ GROUP = "eqsat_opt.searches"
 """Entry points of packages: a name, and the class of a search."""
 
 _OWN: Mapping[str, str] = {
+    "exhaustive": "Exhaustive",
     "metaflow": "MetaFlow",
     "enumeration": "Enumeration",
     "pruning": "Pruning",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from eqsat_opt.errors import OptionError
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
     from eqsat_opt.zoo._external import save_external, synthetic_large
 
-__all__ = ["Description", "build", "describe", "names", "save_external", "synthetic_large"]
+__all__ = [
+    "Description",
+    "build",
+    "build_named",
+    "describe",
+    "names",
+    "save_external",
+    "synthetic_large",
+]
 
 
 def names() -> tuple[str, ...]:
@@ -53,19 +61,69 @@ def build(
         **sizes: sizes of the model to change, such as `tokens=64` (see its builder's signature).
 
     Raises:
-        OptionError: no such model, scale or size.
+        OptionError: no such model, scale or size, or sizes that do not fit each other.
     """
+    return _built(name, scale, seed, sizes)
+
+
+def build_named(text: str, *, seed: int = 0) -> ModelProto:
+    """Build what ``NAME``, ``NAME@tiny`` or ``NAME@tiny,n=4,blocks=1x2`` says.
+
+    Raises:
+        OptionError: as `build`, or a part has another form.
+    """
+    name, _, rest = text.partition("@")
+    scale = "full"
+    sizes: dict[str, Size] = {}
+    for part in filter(None, rest.split(",")):
+        size, is_size, value = part.partition("=")
+        if is_size:
+            if size in sizes:
+                raise OptionError(f"{text!r} gives {size} twice; keep one")
+            sizes[size] = _size(text, size, value)
+        elif part in ("full", "tiny"):
+            scale = part
+        else:
+            raise OptionError(
+                f"unknown scale {part!r} in {text!r}; write {name}, {name}@tiny or {name}@SIZE=4"
+            )
+    return _built(name, scale, seed, sizes)
+
+
+def _built(name: str, scale: str, seed: int, sizes: Mapping[str, Size]) -> ModelProto:
     recipe = _recipe(name)
     if scale not in ("full", "tiny"):
         raise OptionError(f"unknown scale {scale!r}; choose 'full' or 'tiny'")
     module = importlib.import_module(f"eqsat_opt.zoo.{recipe.module}")
     builder: Callable[..., ModelProto] = getattr(module, name)
-    known = set(inspect.signature(builder).parameters) - {"seed"}
-    if unknown := sorted(set(sizes) - known):
+    known = dict(inspect.signature(builder).parameters)
+    del known["seed"]
+    if unknown := sorted(sizes.keys() - known):
         raise OptionError(
             f"{name} has no size {', '.join(unknown)}; choose among {', '.join(sorted(known))}"
         )
-    return builder(seed, **{**(recipe.tiny if scale == "tiny" else {}), **sizes})
+    for size, value in sizes.items():
+        if isinstance(value, tuple) != isinstance(known[size].default, tuple):
+            wanted = "some numbers" if isinstance(value, int) else "one number"
+            raise OptionError(f"the size {size} of {name} is {wanted}, not {value}")
+    try:
+        return builder(seed, **{**(recipe.tiny if scale == "tiny" else {}), **sizes})
+    except Exception as error:
+        if not sizes:
+            raise
+        given = ", ".join(f"{size}={value}" for size, value in sizes.items())
+        raise OptionError(
+            f"{name} cannot be built with {given}: {str(error).splitlines()[0]}; change the sizes"
+        ) from error
+
+
+def _size(text: str, name: str, value: str) -> Size:
+    numbers = value.split("x")
+    if not all(number.isascii() and number.isdigit() and int(number) > 0 for number in numbers):
+        raise OptionError(
+            f"{name} is {value!r} in {text!r}; give a positive whole number, or some as 3x4x6x3"
+        )
+    return tuple(map(int, numbers)) if len(numbers) > 1 else int(value)
 
 
 def _recipe(name: str) -> Recipe:

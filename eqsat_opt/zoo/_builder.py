@@ -193,6 +193,10 @@ class GraphBuilder(Tracer):
         """Small random bias of shape (features,) beside activations of deviation `gain`."""
         return self.initializer(self.normal((features,), gain * _BIAS_STD), "bias")
 
+    def gains(self, features: int) -> Value:
+        """Random factors of shape (features,) near 1."""
+        return self.initializer(self._gains(features), "gain")
+
     def layer_norm(self, x: Value, *, spread: float = 1.0) -> Value:
         """LayerNormalization over the last axis, with gain and bias.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from eqsat_opt.zoo._builder import GraphBuilder, Linear, Value
 
-__all__ = ["encoder_layer", "merge_heads", "split_heads"]
+__all__ = ["encoder_layer", "merge_heads", "self_attention", "split_heads"]
 
 
 def encoder_layer(
@@ -26,7 +26,7 @@ def encoder_layer(
     keeps what the first layers compute visible after the last.
     """
     hidden = x.shape[-1]
-    y = linear(_self_attention(b, x, heads, linear), hidden, gain=branch_gain)
+    y = linear(self_attention(b, x, heads, linear), hidden, gain=branch_gain)
     x = b.layer_norm(b.add(x, y), spread=branch_gain)
     y = linear(activation(linear(x, feed_forward)), hidden, gain=branch_gain)
     return b.layer_norm(b.add(x, y), spread=branch_gain)
@@ -44,7 +44,8 @@ def merge_heads(b: GraphBuilder, x: Value) -> Value:
     return b.reshape(b.transpose(x, 0, 2, 1, 3), (batch, tokens, heads * size))
 
 
-def _self_attention(b: GraphBuilder, x: Value, heads: int, linear: Linear) -> Value:
+def self_attention(b: GraphBuilder, x: Value, heads: int, linear: Linear) -> Value:
+    """Softmax attention of `heads` heads, without the linear map after it."""
     batch, tokens, hidden = x.shape
     size = hidden // heads
     query = split_heads(b, linear(x, hidden), heads)

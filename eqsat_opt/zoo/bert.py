@@ -8,9 +8,9 @@ from functools import partial
 from onnx import ModelProto
 
 from eqsat_opt.zoo._builder import GraphBuilder, Value
-from eqsat_opt.zoo._encoder import encoder_layer
+from eqsat_opt.zoo._encoder import encoder_layer, self_attention
 
-__all__ = ["bert", "bert_deep", "bert_taso"]
+__all__ = ["bert", "bert_deep", "bert_full", "bert_taso"]
 
 
 def bert(
@@ -50,6 +50,41 @@ def bert_deep(
         encoder_layer, b, heads=heads, feed_forward=feed_forward, activation=b.relu, linear=b.linear
     )
     return b.model({"hidden": _stacked(x, layers, layer)})
+
+
+def bert_full(
+    seed: int,
+    *,
+    layers: int = 8,
+    hidden: int = 256,
+    heads: int = 8,
+    feed_forward: int = 1024,
+    tokens: int = 64,
+) -> ModelProto:
+    """Build the pre-norm encoder of Collage's BERT-full: embeddings (1, tokens, hidden) to them.
+
+    Rectified feed-forward, softmax attention, and norms spelled in operators: by the unbiased
+    deviation plus 1e-6, which is not ONNX's LayerNormalization. Collage `bert_full.py`.
+    """
+    b = GraphBuilder("bert_full", seed)
+    x = b.input("embeddings", (1, tokens, hidden))
+    gain = (2 * layers) ** -0.5
+    for _ in range(layers):
+        y = self_attention(b, _deviation_norm(b, x), heads, b.linear)
+        x = b.add(x, b.linear(y, hidden, gain=gain))
+        y = b.relu(b.linear(_deviation_norm(b, x), feed_forward))
+        x = b.add(x, b.linear(y, hidden, gain=gain))
+    return b.model({"hidden": _deviation_norm(b, x)})
+
+
+def _deviation_norm(b: GraphBuilder, x: Value) -> Value:
+    """γ (x - mean) / (deviation + 1e-6) + β over the last axis, the deviation unbiased."""
+    n = x.shape[-1]
+    centred = b.op("Sub", x, b.op("ReduceMean", x, axes=(-1,), keepdims=1))
+    square = b.op("ReduceMean", b.mul(centred, centred), axes=(-1,), keepdims=1)
+    deviation = b.op("Sqrt", b.mul(square, b.scalar(n / (n - 1))))
+    unit = b.op("Div", centred, b.add(deviation, b.scalar(1e-6)))
+    return b.add(b.mul(b.gains(n), unit), b.bias(n))
 
 
 def _stacked(x: Value, layers: int, layer: Callable[..., Value]) -> Value:

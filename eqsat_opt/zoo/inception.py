@@ -1,4 +1,4 @@
-"""Inception-v3 in the form of the TASO and MetaFlow benchmarks."""
+"""Inception-v3 in the form of the TASO and MetaFlow benchmarks, and its last block alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from onnx import ModelProto
 
 from eqsat_opt.zoo._builder import GraphBuilder, Value
 
-__all__ = ["inception_v3"]
+__all__ = ["inception_e", "inception_v3"]
 
 
 def inception_v3(seed: int, *, image_size: int = 299, width: int = 16) -> ModelProto:
@@ -34,6 +34,28 @@ def inception_v3(seed: int, *, image_size: int = 299, width: int = 16) -> ModelP
     for _ in range(2):
         x = net.block_e(x)
     return b.model({"features": b.average_pool(x, x.shape[2], 1, pad=0)})
+
+
+def inception_e(seed: int, *, n: int = 1, width: int = 16, image_size: int = 8) -> ModelProto:
+    """Build `n` blocks E of Inception-v3; all channel counts are multiples of `width`.
+
+    Features (1, 1280, 8, 8) to (1, 2048, 8, 8), with a max pool and nested concatenations as in
+    OCGGS `examples/inceptionv3E.py`.
+    """
+    net = _Inception(GraphBuilder("inception_e", seed), width)
+    b = net.b
+    x = b.input("features", (1, 80 * width, image_size, image_size))
+    for _ in range(n):
+        shallow = net.chain(x, (24, 1))
+        deep = net.chain(x, (28, 1), (24, 3))
+        branches = [
+            net.chain(x, (20, 1)),
+            b.concat([net.chain(shallow, (24, (1, 3))), net.chain(shallow, (24, (3, 1)))]),
+            b.concat([net.chain(deep, (24, (1, 3))), net.chain(deep, (24, (3, 1)))]),
+            net.chain(b.max_pool(x, 3, 1), (12, 1)),
+        ]
+        x = b.concat(branches)
+    return b.model({"result": x})
 
 
 class _Inception:

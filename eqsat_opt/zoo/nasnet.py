@@ -1,4 +1,4 @@
-"""NasNet-A in the form of the TASO benchmarks."""
+"""NasNet-A in the form of the TASO benchmarks, and one of its cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from onnx import ModelProto
 
 from eqsat_opt.zoo._builder import GraphBuilder, Value
 
-__all__ = ["nasnet_a"]
+__all__ = ["nasnet_a", "nasnet_cell"]
 
 
 def nasnet_a(
@@ -33,6 +33,17 @@ def nasnet_a(
         channels *= 2
         x = _reduction_cell(b, previous, current, channels)
     return b.model({"features": x})
+
+
+def nasnet_cell(seed: int, *, image_size: int = 28, channels: int = 128) -> ModelProto:
+    """Build one normal cell: the two inputs (1, channels, 28, 28) to 5 · channels.
+
+    The cell on which AutoGraph shows that merging branches can cost parallelism (Fig. 8).
+    """
+    b = GraphBuilder("nasnet_cell", seed)
+    shape = (1, channels, image_size, image_size)
+    previous, current = b.input("previous", shape), b.input("current", shape)
+    return b.model({"result": _normal_cell(b, previous, current, channels)})
 
 
 def _squeeze(b: GraphBuilder, x: Value, channels: int) -> Value:

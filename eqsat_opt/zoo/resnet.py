@@ -1,4 +1,4 @@
-"""Residual networks: ResNet-50, folded and with batch normalization, and ResNeXt-50."""
+"""Residual networks: ResNet-18 and 50, ResNeXt-50, and the wide blocks of OCGGS."""
 
 from __future__ import annotations
 
@@ -6,9 +6,48 @@ from onnx import ModelProto
 
 from eqsat_opt.zoo._builder import Convolution, GraphBuilder, Value
 
-__all__ = ["resnet50", "resnet50_bn", "resnext50"]
+__all__ = ["ocggs_resnet", "resnet18", "resnet50", "resnet50_bn", "resnext50"]
 
 _BLOCKS = (3, 4, 6, 3)
+
+
+def resnet18(
+    seed: int,
+    *,
+    image_size: int = 224,
+    width: int = 64,
+    blocks: tuple[int, ...] = (2, 2, 2, 2),
+    classes: int = 1000,
+) -> ModelProto:
+    """Build ResNet-18 with batch normalization folded into the convolutions.
+
+    Image (1, 3, 224, 224) to scores (1, classes); torchvision's basic block of two 3x3.
+    """
+    b = GraphBuilder("resnet18", seed)
+    x = b.input("image", (1, 3, image_size, image_size))
+    x = b.max_pool(b.relu(b.conv(x, width, 7, stride=2)), 3, 2)
+    for stage, n_blocks in enumerate(blocks):
+        channels = width * 2**stage
+        for block in range(n_blocks):
+            stride = 2 if stage > 0 and block == 0 else 1
+            y = b.relu(b.conv(x, channels, 3, stride=stride))
+            y = b.conv(y, channels, 3, gain=n_blocks**-0.5)
+            x = b.relu(b.add(y, b.conv(x, channels, 1, stride=stride) if stride > 1 else x))
+    return b.model({"scores": b.classifier(x, classes)})
+
+
+def ocggs_resnet(seed: int, *, n: int = 8, channels: int = 256, image_size: int = 14) -> ModelProto:
+    """Build `n` residual blocks whose shortcuts are rectified 1x1 convolutions.
+
+    Features (1, channels, 14, 14) to the same shape; seven operators per block, five where an
+    activation is part of its convolution. OCGGS `examples/resnet.py`.
+    """
+    b = GraphBuilder("ocggs_resnet", seed)
+    x = b.input("features", (1, channels, image_size, image_size))
+    for _ in range(n):
+        y = b.conv(b.relu(b.conv(x, channels, 3)), channels, 3)
+        x = b.relu(b.add(y, b.relu(b.conv(x, channels, 1))))
+    return b.model({"result": x})
 
 
 def resnet50(

@@ -8,7 +8,7 @@ import pytest
 
 from eqsat_opt import zoo
 from eqsat_opt.egraph import Budget, Saturation, saturate
-from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.types import OtherType, TensorType
 from eqsat_opt.proving.selection import default_rules
@@ -17,6 +17,7 @@ from eqsat_opt.rules.rule import Int, Ints, Sides, Tensor, Weight
 from eqsat_opt.rules.term import concat, ops
 from eqsat_opt.testing import GraphMaker
 from eqsat_opt.testing.eclasses import check_eclasses
+from tests.unit.zoo_models import each_model
 
 
 def network() -> Graph:
@@ -175,11 +176,11 @@ def test_drawn_values_that_were_united_are_bad() -> None:
     assert checked(graph, forget)[1]
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@each_model
 def test_the_zoo_has_no_bad_class(name: str) -> None:
     graph = import_model(onnx_ir.from_proto(zoo.build(name, scale="tiny")))
     saturation = saturate(graph, default_rules(), Budget(nodes=10_000))
     report = check_eclasses(saturation)
     assert not report.bad, str(report)
-    assert report.skipped == 0
+    assert not report.skipped or any(node.op == OPAQUE for node in graph.nodes)
     assert report.equalities

@@ -17,7 +17,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import eqsat_opt
-from eqsat_opt import optimising, zoo
+from eqsat_opt import optimising
 from eqsat_opt.api import Result, run
 from eqsat_opt.contest import finding
 from eqsat_opt.contest.guilty import find_guilty
@@ -33,6 +33,7 @@ from eqsat_opt.proving import selection
 from eqsat_opt.proving.selection import default_rules
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.inputs import random_inputs
+from tests.unit.zoo_models import each_model
 
 FAST = Options(measure=False, race=False, check=1, store="", threads=1, budget_s=600.0)
 KEYWORDS: dict[str, Any] = {
@@ -521,7 +522,7 @@ def test_a_bias_that_nothing_touched_keeps_its_name() -> None:
 # The zoo -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@each_model
 def test_every_zoo_model_goes_through(
     name: str, tiny_model: TinyModel, tiny_result: TinyResult
 ) -> None:

@@ -29,6 +29,7 @@ from eqsat_opt.rules.rule import Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import ops
 from eqsat_opt.search import Budget, Frame, MetaFlow, Prices, Search, SearchResult
 from eqsat_opt.search.decoding import decode
+from eqsat_opt.search.exhaustive import Exhaustive
 from eqsat_opt.search.matching import Matching
 from eqsat_opt.search.rewriting import Workbench
 from eqsat_opt.search.terms import TermGraph, Terms
@@ -82,6 +83,47 @@ FACTORING = [
     BOOK["elementwise/add-assoc"],
     BOOK["elementwise/add-commute"],
 ]
+
+
+# ** splits **
+
+
+def test_parts_are_searched_by_themselves_and_then_where_they_meet() -> None:
+    """Three factorings in a row: each lies in a part, or spans two."""
+    g = GraphMaker()
+    x = g.input("x", 4, 4)
+    for number in range(3):
+        y, z = (g.input(f"{name}{number}", 4, 4) for name in "yz")
+        x = g("Relu", g("Add", g("Mul", x, y), g("Mul", x, z)))
+    graph = g.graph(x)
+    whole = search(graph, FACTORING, alpha=1.0)
+    for part in (1, 2, 3, 4, 5, 100):
+        found = search(graph, FACTORING, alpha=1.0, part=part)
+        assert found.value == whole.value < found.original.value
+        assert found.stopped_by == "exhausted"
+    again = search(graph, FACTORING, alpha=1.0, part=4)
+    assert again.steps == search(graph, FACTORING, alpha=1.0, part=4).steps
+    with pytest.raises(OptionError, match="part is -1; give a number of operators"):
+        MetaFlow(part=-1)
+
+
+# ** all graphs **
+
+
+def test_no_search_beats_the_exhaustive_one() -> None:
+    graph = apart_factors()
+    frame = Frame(graph, tuple(FACTORING), Prices.of())
+    every = Exhaustive().run(frame, AMPLE)
+    assert every.stopped_by == "exhausted"
+    for alpha in (1.0, 1.05, 2.0):
+        found = search(graph, FACTORING, alpha=alpha)
+        assert every.value <= found.value
+        assert found.graphs <= every.graphs
+    assert every.value == search(graph, FACTORING, alpha=2.0).value < every.original.value
+    assert "of at least 2 times as many operators" in "".join(every.notes) or not every.pruned
+    assert Exhaustive().run(frame, Budget(1)).stopped_by == "graphs"
+    with pytest.raises(OptionError, match="growth is 1; give more than 1"):
+        Exhaustive(growth=1.0)
 
 
 # ** canonical keys **

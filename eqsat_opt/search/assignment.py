@@ -1,0 +1,128 @@
+"""One algorithm for each kernel of a graph, so that its time and energy are best together.
+
+The search of "Energy-Aware DNN Graph Optimization" (§3.3, Algorithm 2) walks from an assignment to
+a better one that differs in at most d kernels; d = 1 solves sums. The exact answers need no walk. A
+sum or a product of powers is best at a vertex of the lower hull of all (time, energy) totals, and
+these vertices are met by taking the steps of the kernels' own hulls from the steepest on. The mean
+power is a ratio of sums, which Dinkelbach's iteration solves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise, product
+
+__all__ = ["best_on_hull", "improved", "least_ratio"]
+
+Point = tuple[float, float]
+"""Time and energy of one run."""
+Value = Callable[[float, float], float]
+"""What is minimised, of the total time and the total energy."""
+
+
+def improved(
+    choices: Sequence[Sequence[Point]], value: Value, radius: int, start: Sequence[int]
+) -> list[int]:
+    """An assignment that no change of at most ``radius`` kernels makes better (Algorithm 2).
+
+    The first better assignment is taken, by kernel and then by algorithm, so the result may depend
+    on where the walk starts.
+
+    Args:
+        choices: of each kernel, its algorithms.
+        value: of totals.
+        radius: the paper's d, 1 or more.
+        start: number of each kernel's algorithm.
+    """
+    chosen = list(start)
+    time, energy = _totals(choices, chosen)
+    least = value(time, energy)
+    is_better = True
+    while is_better:
+        is_better = False
+        for count in range(1, radius + 1):
+            for kernels in combinations(range(len(choices)), count):
+                for others in product(*(range(len(choices[k])) for k in kernels)):
+                    trial = chosen.copy()
+                    for kernel, other in zip(kernels, others, strict=True):
+                        trial[kernel] = other
+                    moves = [(choices[k][chosen[k]], choices[k][trial[k]]) for k in kernels]
+                    found = value(
+                        time + sum(new[0] - old[0] for old, new in moves),
+                        energy + sum(new[1] - old[1] for old, new in moves),
+                    )
+                    if found < least:
+                        # Totals are summed anew, so that roundings of differences cannot add up
+                        # to a walk without an end.
+                        totals = _totals(choices, trial)
+                        if value(*totals) < least:
+                            (time, energy), least = totals, value(*totals)
+                            chosen, is_better = trial, True
+    return chosen
+
+
+def best_on_hull(choices: Sequence[Sequence[Point]], value: Value) -> list[int]:
+    """The best assignment for a quasi-concave value that does not fall with time or energy.
+
+    Such are sums and products of powers with positive weights. Takes time O(n log n) in the number
+    of all algorithms.
+    """
+    hulls = [_lower_hull(points) for points in choices]
+    chosen = [hull[0] for hull in hulls]
+    steps = sorted(
+        (_slope(choices[kernel][a], choices[kernel][b]), kernel, place)
+        for kernel, hull in enumerate(hulls)
+        for place, (a, b) in enumerate(pairwise(hull), start=1)
+    )
+    best, least = chosen.copy(), value(*_totals(choices, chosen))
+    time, energy = _totals(choices, chosen)
+    for _, kernel, place in steps:
+        old, new = choices[kernel][chosen[kernel]], choices[kernel][hulls[kernel][place]]
+        chosen[kernel] = hulls[kernel][place]
+        time, energy = time + new[0] - old[0], energy + new[1] - old[1]
+        if (found := value(time, energy)) < least:
+            best, least = chosen.copy(), found
+    return best
+
+
+def least_ratio(choices: Sequence[Sequence[Point]]) -> list[int]:
+    """The assignment of least mean power, energy over time (Dinkelbach, Management Science 1967).
+
+    Times must be positive.
+    """
+    chosen = [0] * len(choices)
+    while choices:
+        time, energy = _totals(choices, chosen)
+        power = energy / time
+        after = [
+            min(range(len(points)), key=lambda i: (points[i][1] - power * points[i][0], i))
+            for points in choices
+        ]
+        time, energy = _totals(choices, after)
+        if not energy / time < power:
+            break
+        chosen = after
+    return chosen
+
+
+def _totals(choices: Sequence[Sequence[Point]], chosen: Sequence[int]) -> Point:
+    points = [choices[kernel][one] for kernel, one in enumerate(chosen)]
+    return sum(time for time, _ in points), sum(energy for _, energy in points)
+
+
+def _slope(first: Point, second: Point) -> float:
+    return (second[1] - first[1]) / (second[0] - first[0])
+
+
+def _lower_hull(points: Sequence[Point]) -> list[int]:
+    """Vertices from the fastest to the one of least energy: slopes are negative and rise."""
+    hull: list[int] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
+        if hull and points[i][1] >= points[hull[-1]][1]:
+            continue
+        while len(hull) > 1 and _slope(points[hull[-2]], points[hull[-1]]) >= _slope(
+            points[hull[-1]], points[i]
+        ):
+            hull.pop()
+        hull.append(i)
+    return hull

@@ -1,0 +1,96 @@
+"""Cuts a graph into parts that few substitutions span (MetaFlow, §4.3, Algorithm 2).
+
+The capacity of a node is the number of substitutions that a cut through it would disable. The paper
+names no source and no sink and does not ask for balance, so it may peel off one node at a time.
+Here each cut parts the first nodes of a topological order from the last ones, with a stretch
+between them in which the minimum vertex cut is free to lie; of several stretches the cut of least
+capacity is taken, and of equal ones the more balanced. A node of the cut goes with the first part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from ortools.graph.python import max_flow
+
+__all__ = ["minimum_cut", "split"]
+
+Node = TypeVar("Node")
+
+_CUTS = 12
+"""Stretches that are tried in each split."""
+
+
+def split(
+    operands: Mapping[Node, Sequence[Node]], capacity: Mapping[Node, int], size: int
+) -> list[list[Node]]:
+    """Parts of at most ``size`` nodes, each in the order given, none reading a later part.
+
+    Args:
+        operands: node to the nodes that it reads, operands first; others than its keys are ignored.
+        capacity: node to the number of substitutions that it would disable as part of a cut.
+        size: of a part, at most; at least 1.
+    """
+    nodes = list(operands)
+    if len(nodes) <= size:
+        return [nodes] if nodes else []
+    inner = {node: [c for c in operands[node] if c in operands] for node in nodes}
+    step = max(1, len(nodes) // (_CUTS + 1))
+    best: tuple[tuple[int, int], set[Node]] | None = None
+    for middle in range(step, len(nodes), step):
+        first = set(nodes[: max(1, middle - step)])
+        last = set(nodes[min(len(nodes) - 1, middle + step) :])
+        total, before = minimum_cut(inner, capacity, first, last)
+        rank = (total, abs(len(nodes) - 2 * len(before)))
+        if best is None or rank < best[0]:
+            best = rank, before
+    assert best is not None
+    halves = [[n for n in nodes if (n in best[1]) == is_first] for is_first in (True, False)]
+    return [part for half in halves for part in split({n: inner[n] for n in half}, capacity, size)]
+
+
+def minimum_cut(
+    operands: Mapping[Node, Sequence[Node]],
+    capacity: Mapping[Node, int],
+    first: set[Node],
+    last: set[Node],
+) -> tuple[int, set[Node]]:
+    """The least capacity of nodes without which ``last`` reads nothing of ``first``.
+
+    A node of ``last`` is never cut. What is before the cut is closed: it reads nothing behind it.
+
+    Args:
+        operands: node to those that it reads, all of them keys, operands first.
+        capacity: of nodes; that of one without substitutions counts less than any other.
+        first: nodes before the cut, or in it.
+        last: nodes behind it, none of them in ``first``.
+
+    Returns:
+        The capacity, in which a substitution counts one more than there are nodes and a node
+        without any counts 1; and the nodes before the cut and in it.
+    """
+    number = {node: i for i, node in enumerate(operands)}
+    count = len(number)
+    source, sink = 2 * count, 2 * count + 1
+    endless = (count + 1) * (sum(capacity[node] for node in number) + count + 1)
+    # Each node is an arc from where it is computed to where it is read. Arcs back without a limit
+    # keep what is before the cut closed.
+    arcs: list[tuple[int, int, int]] = []
+    for node, i in number.items():
+        limit = endless if node in last else capacity[node] * (count + 1) or 1
+        arcs.append((2 * i, 2 * i + 1, limit))
+        arcs.append((2 * i + 1, 2 * i, endless))
+        for c in operands[node]:
+            arcs.append((2 * number[c] + 1, 2 * i, endless))
+            arcs.append((2 * i, 2 * number[c], endless))
+    arcs += [(source, 2 * number[node], endless) for node in first]
+    arcs += [(2 * number[node], sink, endless) for node in last]
+    flow = max_flow.SimpleMaxFlow()
+    tails, heads, limits = (np.array(column, np.int64) for column in zip(*arcs, strict=True))
+    flow.add_arcs_with_capacity(tails, heads, limits)
+    status = flow.solve(source, sink)
+    assert status == flow.OPTIMAL, status
+    reached = set(flow.get_source_side_min_cut())
+    return flow.optimal_flow(), {node for node, i in number.items() if 2 * i in reached}

@@ -1,0 +1,32 @@
+"""The zoo, for tests that take seconds for each model."""
+
+from __future__ import annotations
+
+import pytest
+
+from eqsat_opt import zoo
+
+__all__ = ["DISTINCT", "each_model"]
+
+_ALIKE = {
+    "cnn_training",
+    "inception_e",
+    "nasnet_cell",
+    "ocggs_resnet",
+    "resnet18",
+    "rnntc",
+    "sru_step",
+    "vgg16",
+}
+"""Built like another model, of other sizes or with other gates."""
+
+DISTINCT = tuple(name for name in zoo.names() if name not in _ALIKE)
+
+each_model = pytest.mark.parametrize(
+    "name",
+    [
+        name if name in DISTINCT else pytest.param(name, marks=pytest.mark.slow)
+        for name in zoo.names()
+    ],
+)
+"""Tests every model of the zoo; those that are built like another one only with ``--slow``."""
