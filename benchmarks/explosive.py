@@ -240,6 +240,40 @@ def dear_constants(n: int) -> onnx.ModelProto:
     return make.model(make("MatMul", make.input(4, 1024), _fold(make, ["MatMul"], [square] * n)))
 
 
+_TENTH = np.array([0.1], np.float32)
+
+
+def dear_fills(n: int) -> onnx.ModelProto:
+    """Products of n large matrices of one number, which onnxruntime folds as it loads them."""
+    make = _Maker()
+    shape = make.constant(np.array([3000, 3000], np.int64))
+    square = make("ConstantOfShape", shape, value=numpy_helper.from_array(_TENTH))
+    return make.model(make("Add", make.input(3000), _fold(make, ["MatMul"], [square] * n)))
+
+
+def functions(n: int) -> onnx.ModelProto:
+    """N functions, each of which calls the one before twice: 2^n nodes once they are written out.
+
+    A node of each kind stands on either side of the call.
+    """
+    make = _Maker()
+    model = make.model(make("Relu", make("Neg", make.input(4))))
+    first, last = model.graph.node
+    call = helper.make_node(f"f{n}", first.output, ["called"], domain="own")
+    last.input[0] = "called"
+    model.graph.node.insert(1, call)
+    domains = [*model.opset_import, helper.make_opsetid("own", 1)]
+    bodies = [[helper.make_node("Tanh", ["a"], ["b"])]]
+    for k in range(n):
+        names = ("a", "m"), ("m", "b")
+        bodies.append([helper.make_node(f"f{k}", [i], [o], domain="own") for i, o in names])
+    for k, nodes in enumerate(bodies):
+        one = helper.make_function("own", f"f{k}", ["a"], ["b"], nodes, domains)
+        model.functions.append(one)
+    model.opset_import.append(domains[-1])
+    return model
+
+
 def dear_runs(n: int) -> onnx.ModelProto:
     """N products of large activations: nothing is large but what running it takes."""
     make = _Maker()
@@ -288,7 +322,8 @@ KINDS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
         sums, sums_and_products, extremes, product_of_sums, sum_of_products, weighted_sum,
         matrix_chain, sibling_products, sibling_convolutions, transposes, growing_concat,
         dense_block, open_concat, slices, nested_slices, overlapping_slices, low_rank_layers,
-        recurrent, wide_layers, dear_constants, dear_runs, heavy_weights, large_convolutions,
+        recurrent, wide_layers, dear_constants, dear_fills, functions, dear_runs, heavy_weights,
+        large_convolutions,
     )
 }  # fmt: skip
 
@@ -312,6 +347,8 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "low_rank_layers": (12, 60),
     "recurrent": (16, 64),
     "wide_layers": (50, 500),
+    "dear_fills": (2, 4),
+    "functions": (12, 30),
     "dear_constants": (40, 400),
     "dear_runs": (40, 400),
     "heavy_weights": (5, 40),

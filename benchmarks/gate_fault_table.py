@@ -250,6 +250,16 @@ _LEVEL_1: dict[str, _Edits] = {
         ("suspects.append((one, roots))", "pass"),
         ("far = np.abs(left - right) > self.difference[..., draw]",
          "far = np.abs(left - right) < -1.0"),
+        ("is Numerics.BITEXACT and case.computes_alike", "is Numerics.BITEXACT"),
+    ),
+    "numbers.terms": (
+        ('"Gather", "ReduceMin", ', '"Gather", '),
+        ("_mixed(key, _mixed(key, a) + _mixed(key, b))", "_mixed(key, _mixed(key, a) - b)"),
+        ("_weights(function, count))\n", "np.ones(count, np.int64))\n"),
+        ("left.shape == right.shape and bool(", "bool("),
+        ('and str(value) != "-0.0"', ""),
+        ("if len(types) > 1 and not", "if len(types) > 2 and not"),
+        ('name if name == FLOAT.name else "exact"', "FLOAT.name"),
     ),
     "typing.closure": (
         ('yield Condition("==", condition.args[:2])', "yield condition"),
@@ -274,6 +284,9 @@ _LEVEL_1: dict[str, _Edits] = {
         ("numbers.wrong(left, right).any():\n                    return values, compared",
          "False:\n                    return values, compared"),
         ("whole[root] += ever is not None and bool(ever.all())", "pass"),
+        ("and min(whole) > enough and computes_alike", "and computes_alike"),
+        ("enough and computes_alike(sides, bindings, name):", "enough:"),
+        ("is_bitexact = rule.numerics is Numerics.BITEXACT", "is_bitexact = True"),
     ),
     "numbers.draws": (
         ("rng.integers(0, 2, shape).astype(bool)", "rng.integers(0, 1, shape).astype(bool)"),
@@ -297,6 +310,8 @@ _LEVEL_1: dict[str, _Edits] = {
     ),
     "numbers.evaluation": (
         ("places[key] = len(steps)\n", "places[key] = 0\n"),
+        ("kept[dtype][0] is rule or kept[dtype][0].roots == rule.roots", "True"),
+        ("key = op, operands, str(attrs)", "key = op, operands"),
         ("np.asarray(a * common)", "np.asarray(a)"),
         ("close = finite & (np.abs(left - right) <= _TOLERANCE * scale)", "close = finite"),
     ),
@@ -339,6 +354,9 @@ _LEVEL_1: dict[str, _Edits] = {
     ),
     "typing.derived_schemes": (
         ("_RANKS = 4", "_RANKS = 1"),
+        ("(abs(rank - 2), rank)", "(abs(rank - 7), rank)"),
+        ("if ranks[number] == len(shape)]", "]"),
+        ("t.equal(extents[monomial[0]], _extent(rest * -coefficient, extents))", "pass"),
     ),
     "typing.movement_schemes": (
         ("lo = t.extents.new(low=0)", "lo = 0"),

@@ -9,7 +9,9 @@ Run from the repository root:
 `compare` optimises each file and prints bytes, integer kernels that onnxruntime finds, time of one
 run in a race of its own, and the largest difference of an output in quantisation steps, each as
 `eqsat_opt.session` opens the file. It ends with exit code 1 where a result has grown, lost a
-kernel, is slower beyond noise, or moved by more than one step, and where there is none.
+kernel, is slower beyond noise, or moved by more than one step, and where there is none. With
+`--tuned` the form for this machine is run, which holds the portable result too, so that one's bytes
+count.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,7 +41,9 @@ from eqsat_opt.errors import EqsatError
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.ort.config import level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
+from eqsat_opt.runtime.backends.tuned_file import is_tuned, open_as_raced
 from eqsat_opt.runtime.inputs import random_inputs
+from eqsat_opt.runtime.source import OpenRunner, RaceRunner
 
 app = typer.Typer(add_completion=False, help=__doc__)
 # A pipe has no width of its own, and the default cuts the tables.
@@ -50,6 +54,7 @@ _METADATA_BYTES = 1024
 """A result may be larger by this: names of rules, of nodes and of values."""
 
 _INTEGER_KERNELS = ("Linear", "Integer", "Quant", "QGemm", "NBits")
+_OURS = "eqsat_opt"
 _CHECKED_INPUTS = 4
 _SEED_OF_CHECK = 1000
 _EIGHT_BIT_STEPS = 255
@@ -121,6 +126,7 @@ def compare(
     builds: Annotated[int, typer.Option(min=2, help="Fresh sessions per candidate.")] = 5,
     race_s: Annotated[float, typer.Option(help="Longest race per model, seconds.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of inputs and running order.")] = 0,
+    tuned: Annotated[bool, typer.Option("--tuned", help="Run the form for this machine.")] = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write all figures.")] = None,
 ) -> None:
     """Optimise every model and set it beside the original."""
@@ -135,7 +141,11 @@ def compare(
     for path in paths:
         with console.status(path.stem):
             rows[path.stem] = _compare_one(
-                path, Options(budget_s=budget, threads=threads, seed=seed), builds, race_s
+                path,
+                Options(budget_s=budget, threads=threads, seed=seed),
+                builds,
+                race_s,
+                tuned=tuned,
             )
         console.print(f"{path.stem}: {rows[path.stem].status}", markup=False)
         if json_path:
@@ -146,24 +156,24 @@ def compare(
         raise typer.Exit(1)
 
 
-def _compare_one(path: Path, options: Options, builds: int, race_s: float) -> Row:
+def _compare_one(path: Path, options: Options, builds: int, race_s: float, *, tuned: bool) -> Row:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="quantised-") as scratch:
-        target = Path(scratch) / "result.onnx"
+        target = portable = Path(scratch) / "result.onnx"
+        if tuned:
+            target = Path(scratch) / "tuned.onnx"
+            options = replace(options, tuned=str(target))
         try:
-            report = run(path, options, output=target).report
+            report = run(path, options, output=portable).report
         except EqsatError as error:
             return Row(f"{type(error).__name__}: {error}")
         seconds = time.perf_counter() - start
-        settings = {
-            "before": OrtOptions(options.threads, level_in(path)),
-            "after": OrtOptions(options.threads, level_in(target)),
+        opened = {
+            "before": partial(_opened, path, options.threads),
+            "after": partial(_opened, target, options.threads),
         }
         result = race(
-            {
-                "before": partial(OrtSession, path, settings["before"]),
-                "after": partial(OrtSession, target, settings["after"]),
-            },
+            opened,
             "before",
             random_inputs(path, options.seed),
             threads=options.threads,
@@ -176,30 +186,38 @@ def _compare_one(path: Path, options: Options, builds: int, race_s: float) -> Ro
             report.status,
             seconds,
             path.stat().st_size,
-            target.stat().st_size,
-            _integer_kernels(path, settings["before"]),
-            _integer_kernels(target, settings["after"]),
+            portable.stat().st_size,
+            _integer_kernels(path, options.threads),
+            _integer_kernels(target, options.threads),
             entries["before"].time_us,
             entries["after"].time_us,
             entries["after"].ratio,
             max(result.threshold, result.noise),
-            _steps(path, target, settings),
+            _steps(path, **opened),
         )
 
 
-def _integer_kernels(path: Path, options: OrtOptions) -> int:
-    nodes = ort_optimized(path, options).graph.node
-    return sum(any(part in node.op_type for part in _INTEGER_KERNELS) for node in nodes)
+def _opened(path: Path, threads: int) -> RaceRunner:
+    """As `eqsat_opt.session` opens it."""
+    options = OrtOptions(threads, level_in(path))
+    return open_as_raced(path, options) if is_tuned(path) else OrtSession(path, options)
 
 
-def _steps(before: Path, after: Path, settings: Mapping[str, OrtOptions]) -> float:
+def _integer_kernels(path: Path, threads: int) -> int:
+    """In the graph that is run; one with kernels of ours is what onnxruntime made already."""
+    model = onnx.load(path)
+    if not any(node.domain == _OURS for node in model.graph.node):
+        model = ort_optimized(path, OrtOptions(threads, level_in(path)))
+    return sum(any(part in n.op_type for part in _INTEGER_KERNELS) for n in model.graph.node)
+
+
+def _steps(path: Path, before: OpenRunner, after: OpenRunner) -> float:
     """Largest difference of an output in steps: of its quantisation, else of eight bits."""
-    first = OrtSession(before, settings["before"])
-    second = OrtSession(after, settings["after"])
-    scales = _output_scales(onnx.load(before).graph)
+    first, second = before(), after()
+    scales = _output_scales(onnx.load(path).graph)
     worst = 0.0
     for seed in range(_SEED_OF_CHECK, _SEED_OF_CHECK + _CHECKED_INPUTS):
-        feeds = random_inputs(before, seed)
+        feeds = random_inputs(path, seed)
         pairs = zip(first.output_names, first.run(feeds), second.run(feeds), strict=True)
         for name, expected, actual in pairs:
             wide = expected.astype(np.float64)

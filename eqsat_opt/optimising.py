@@ -306,7 +306,7 @@ def optimise(
     with ExitStack() as stack:
         with stages("load"):
             staging = stack.enter_context(Staging(model, given))
-            lacking = require_valid(staging.original, session_options(options))
+            lacking = require_valid(staging.original, session_options(options), deadline)
             imported = import_model(model, exact=options.numerics == "bitexact")
             clean = normalise(imported, numerics=Numerics.parse(options.numerics))
         sizes = size_sets(imported, options.shape_sets)

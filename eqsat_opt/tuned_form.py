@@ -25,6 +25,7 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
 from eqsat_opt.errors import ExtractionError, OptionError
 from eqsat_opt.ir.external import with_data_inside
+from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.sizes import size_sets
@@ -108,6 +109,8 @@ def _suited(
     except ExtractionError:
         return None
     if structure(graph) == structure(outcome.graph):
+        return None
+    if folding_s(graph.constants.values()) > deadline.share(_SUITING_CHECK).left_s:
         return None
     model = export_model(graph)
     if job.terms.runs_models:

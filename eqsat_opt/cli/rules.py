@@ -159,7 +159,8 @@ def _prepare_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     # Proofs make many small values and few cycles; looking for these took a fifth of the time.
-    gc.set_threshold(100_000, 50, 50)
+    gc.freeze()
+    gc.set_threshold(1_000_000, 50, 50)
 
 
 def _usable_cores() -> int:

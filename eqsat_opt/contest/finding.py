@@ -39,8 +39,8 @@ __all__ = ["Found", "Job", "find_candidates"]
 _REPETITION = 0.7
 """Share of the time left that a repeated search gets; the rest is for check and race."""
 
-_LEAST_ACCUSING_S = 5.0
-"""A warning that names the guilty rule is worth some seconds beyond the budget."""
+_ACCUSING = 0.5
+"""Share of the time left in which the guilty rule is looked for; the rest is for doing without."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def _accuse(
         terms=job.terms,
         reference=examined.reference,
         staging=job.staging,
-        deadline=deadline.share(0.5, _LEAST_ACCUSING_S),
+        deadline=deadline.share(_ACCUSING),
         selection=job.selection,
         backends=_foreign(found.proposal.choice, job.pricer),
     )

@@ -13,6 +13,7 @@ from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import ExtractionError, RuntimeFailed
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import SearchOptions, propose
@@ -81,6 +82,8 @@ def accuse(
                 return False
             raise
         for candidate in (found.best, *found.alternatives):
+            if folding_s(candidate.constants.values()) + terms.bulk_s > deadline.left_s:
+                raise OutOfTime
             model = staging.of(export_model(candidate))
             # What does not run is not what is looked for here.
             with suppress(RuntimeFailed):
@@ -97,8 +100,12 @@ def accuse(
     try:
         guilty = find_guilty(suspects, is_wrong) or find_guilty(rules, is_wrong)
     except OutOfTime:
-        remedy = f"; leave one out with --rules {selection},-NAME" if names else ""
-        return Accusation((), f"involved, but not tried one by one: {involved}{remedy}")
+        if not names:
+            return Accusation(
+                (), "there was no time to find the guilty rule; allow more (--budget)"
+            )
+        remedy = f"leave one out with --rules {selection},-NAME"
+        return Accusation((), f"involved, but not tried one by one: {involved}; {remedy}")
     if not guilty and backends:
         text = (
             f"no rule is guilty, but kernels of {', '.join(backends)} are involved; leave these "

@@ -238,9 +238,8 @@ def _same_structure(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
-        return (
-            bool(np.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True))
-            if a.dtype.kind == "f"
-            else bool(np.array_equal(a, b))
-        )
+        if a.dtype.kind in "biuOSU":
+            return bool(np.array_equal(a, b))
+        a, b = a.astype(np.float64), b.astype(np.float64)  # of bfloat16 NumPy knows little
+        return bool(np.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True))
     return bool(a == b)

@@ -49,6 +49,7 @@ class ExportContext:
         self._nodes: list[onnx_ir.Node] = []
         self._initializers: list[onnx_ir.Value] = []
         self._names = set(graph.types)
+        self._numbers: dict[str, int] = {}
         self._node_names: set[str] = set()
         self._given_names: set[str] = set()
         self._originals: dict[str, onnx_ir.Node] = {}
@@ -118,9 +119,10 @@ class ExportContext:
         return value
 
     def _new_name(self, base: str) -> str:
-        index = 0
+        index = self._numbers.get(base, 0)  # counting from 0 would take squared time
         while (name := f"{base}__{index}") in self._names:
             index += 1
+        self._numbers[base] = index + 1
         self._names.add(name)
         return name
 

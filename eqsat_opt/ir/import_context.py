@@ -71,6 +71,7 @@ class ImportContext:
         self._symbols: set[str] = set()
         self._sequences: dict[str, Call] = {}
         self._names = _all_names(model)
+        self._numbers: dict[str, int] = {}
         self._read_names = _read_names(model)
         self._made: list[str] = []
         self._call: Call = Call("", (), ())
@@ -93,9 +94,10 @@ class ImportContext:
 
     def _new_name(self) -> str:
         base = next((o for o in self._call.outputs if o), self._call.op_type)
-        index = 0
+        index = self._numbers.get(base, 0)  # counting from 0 would take squared time
         while (name := f"{base}__{index}") in self._names:
             index += 1
+        self._numbers[base] = index + 1
         self._names.add(name)
         return name
 

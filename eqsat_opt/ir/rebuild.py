@@ -27,6 +27,7 @@ class GraphWriter:
         self.original = original
         self.types: dict[str, ValueType] = {name: original.types[name] for name in original.inputs}
         self._taken = {*original.types, *taken}
+        self._numbers: dict[str, int] = {}
         self._constants: dict[str, Constant] = {}
         self._nodes: list[Node] = []
         self._kept: set[str] = set()
@@ -41,10 +42,11 @@ class GraphWriter:
 
     def fresh(self, base: str) -> str:
         """A name that nothing has: ``base``, with a number if need be."""
-        name, number = base, 0
+        name, number = base, self._numbers.get(base, 0)
         while name in self._taken:
             number += 1
             name = f"{base}_{number}"
+        self._numbers[base] = number  # counting from 0 would take squared time
         self._taken.add(name)
         return name
 

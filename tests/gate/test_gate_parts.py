@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from eqsat_opt.proving.checks.methods import exact_methods
 from eqsat_opt.proving.checks.precision import measured
 from eqsat_opt.proving.checks.rounding import InOrderDomain, rounding_difference
 from eqsat_opt.proving.gate import certify_exact
+from eqsat_opt.proving.instances import left_side
 from eqsat_opt.proving.instances.models_z3 import models
 from eqsat_opt.proving.instances.search import empty_instances, find_instances, shrunk_instances
 from eqsat_opt.proving.numbers.designed import designed_values
@@ -55,8 +57,10 @@ from eqsat_opt.proving.numbers.evaluation import (
 from eqsat_opt.proving.numbers.rationals import RationalDomain
 from eqsat_opt.proving.numbers.reals import DRAWS, RealNumbers, literals
 from eqsat_opt.proving.numbers.shapes import SHAPED
+from eqsat_opt.proving.numbers.terms import computes_alike
 from eqsat_opt.proving.numbers.twofield import TwoFieldDomain
 from eqsat_opt.proving.typing.closure import closure, tolerance
+from eqsat_opt.proving.typing.derived_schemes import derived
 from eqsat_opt.proving.typing.element_types import demanded, literal_types
 from eqsat_opt.proving.typing.extents import Extents, apply, resolve
 from eqsat_opt.proving.typing.hints import Hints
@@ -196,6 +200,142 @@ def test_a_function_of_a_field_is_one_of_elements_that_broadcast() -> None:
     assert not np.array_equal(value, FieldDomain(seed=6).apply("PRelu", {}, x, y))
 
 
+def _alike(left: Any, right: Any, name: str = "float", dtype: str = "float32") -> bool:
+    """Whether two terms over some 2×3 operands are one computation."""
+
+    @rule("right/alike", numerics=Numerics.RELAXED)
+    def one(x: Tensor, y: Tensor, z: Tensor) -> Sides:
+        """The two, in which all operands occur."""
+        every = ops.Concat(x, y, z, axis=0)
+        return (left(x, y, z), every), (right(x, y, z), every)
+
+    bindings = Bindings({n: TensorType("float32", (2, 3)) for n in "xy"})
+    bindings.types["z"] = TensorType(dtype, (2, 3))
+    return computes_alike(program(one, bindings, "float32"), bindings, name)
+
+
+def _columns(x: Any, y: Any) -> Any:
+    return ops.ReduceSum(ops.Concat(x, y, axis=1), axes=(1,), keepdims=1)
+
+
+def _across(x: Any) -> Any:
+    return ops.Transpose(x, perm=(1, 0))
+
+
+def _products(x: Any, y: Any) -> Any:
+    """The matrix product with a transposed operand, as a sum of products."""
+    across = ops.Reshape(x, shape=(2, 1, 3)) * ops.Reshape(y, shape=(1, 2, 3))
+    return ops.ReduceSum(across, axes=(2,), keepdims=0)
+
+
+def test_one_computation_is_told_from_another() -> None:
+    for same in (
+        (lambda x, y, _: x + y, lambda x, y, _: y + x),
+        (lambda x, y, _: x * y, lambda x, y, _: y * x),
+        (lambda x, *_: ops.Relu(_across(x)), lambda x, *_: _across(ops.Relu(x))),
+        (lambda x, y, _: ops.Max(x, y), lambda x, y, _: ops.Max(y, x)),
+        (lambda x, y, _: ops.MatMul(x, _across(y)), lambda x, y, _: _products(x, y)),
+        (lambda x, y, z: ops.Slice(ops.Concat(x + y, z, axis=0), axis=0, lo=0, hi=2),
+         lambda x, y, _: x + y),
+        (lambda x, *_: ops.Scale(x, factor=2.0),
+         lambda x, *_: x * ops.Scalar(value=2.0, dtype="float32")),
+    ):  # fmt: skip
+        assert _alike(*same)
+    for other in (
+        (lambda x, y, _: x - y, lambda x, y, _: y - x),
+        (lambda x, y, _: ops.Div(x, y), lambda x, y, _: ops.Div(y, x)),
+        (lambda x, y, z: (x + y) + z, lambda x, y, z: x + (y + z)),
+        (lambda x, y, z: (x * y) * z, lambda x, y, z: x * (y * z)),
+        (lambda x, y, _: x + y, lambda x, y, _: x * y),
+        (lambda x, y, _: _columns(x, y), lambda x, y, _: _columns(y, x)),
+        (lambda x, y, _: ops.Pow(x, y), lambda x, y, _: ops.Pow(y, x)),
+        (lambda x, *_: ops.LeakyRelu(x, alpha=0.5), lambda x, *_: ops.LeakyRelu(x, alpha=0.25)),
+        (lambda x, *_: ops.Scale(x, factor=0.0), lambda x, *_: ops.Scale(x, factor=-0.0)),
+        (lambda x, *_: ops.Scale(x, factor=0.5), lambda x, *_: ops.Scale(x, factor=1.5)),
+        (lambda x, *_: ops.Shift(x, offset=0.0), lambda x, *_: x),
+        (lambda x, *_: ops.ReduceMin(x, axes=(1,), keepdims=1),
+         lambda x, *_: ops.ReduceMin(x, axes=(1,), keepdims=1)),
+        (lambda x, *_: ops.ReduceSum(x, axes=(0,), keepdims=0),
+         lambda x, *_: ops.Reshape(ops.ReduceSum(_across(x), axes=(1,), keepdims=1), shape=(1, 3))),
+        (lambda x, y, _: ops.Where(ops.Greater(x, y), x, y),
+         lambda x, y, _: ops.Where(ops.Greater(x, y), y, x)),
+    ):  # fmt: skip
+        assert not _alike(*other)
+
+
+def test_a_field_knows_no_order_and_softmax_has_two_ways() -> None:
+    assert not _alike(lambda x, y, _: ops.Max(x, y), lambda x, y, _: ops.Max(y, x), name="exact")
+
+    def spelt(x: Any, *_: Any) -> Any:
+        powers = ops.Exp(x)
+        return ops.Div(powers, ops.ReduceSum(powers, axes=(1,), keepdims=1))
+
+    # In floating point the greatest element is subtracted first.
+    assert _alike(lambda x, *_: ops.Softmax(x, axis=1), spelt, name="exact")
+    assert not _alike(lambda x, *_: ops.Softmax(x, axis=1), spelt)
+
+
+def test_nothing_is_told_where_numbers_of_two_types_meet() -> None:
+    assert _alike(lambda x, *_: ops.Relu(x), lambda x, *_: ops.Relu(x))
+    assert not _alike(lambda x, *_: ops.Relu(x), lambda x, *_: ops.Relu(x), dtype="int32")
+    assert not _alike(
+        lambda x, *_: ops.Cast(x, to="float16"), lambda x, *_: ops.Cast(x, to="float16")
+    )
+
+
+def test_an_instance_remembers_the_program_of_its_last_rule() -> None:
+    (found, *_), (same, *_) = _points(_sum, 4), _points(_difference, 4)
+    assert program(_sum, found, "float64") is program(_sum, found, "float64")
+    assert program(_sum, found, "float64") is program(_sum, found, "float16")  # no literal in it
+    kept = program(_sum, same, "float64")
+    other = program(_difference, same, "float64")
+    assert kept.steps[-1].op == "Add"
+    assert other.steps[-1].op == "Sub"
+    assert computes_alike(kept, same, "float")
+    assert not computes_alike(other, same, "float")
+
+
+@rule("wrong/other-order", numerics=Numerics.BITEXACT)
+def _other_order(x: Tensor, y: Tensor, z: Tensor) -> Sides:
+    """Bitexact it is not."""
+    return (x + y) + z, x + (y + z), x.shape == y.shape, x.shape == z.shape
+
+
+@dataclass(frozen=True)
+class _Watched(FloatNumbers):
+    """Numbers that note what is drawn."""
+
+    drawn: list[Bindings]
+    comparable: bool = True
+
+    def draw(self, bindings: Bindings, seed: int) -> Any:
+        self.drawn.append(bindings)
+        return super().draw(bindings, seed)
+
+    def wrong(self, left: Any, right: Any) -> Any:
+        if not self.comparable:
+            raise ZeroDivisionError
+        return super().wrong(left, right)
+
+
+def _drawn_for(one: Rule, comparable: bool = True) -> tuple[int, bool]:
+    """For how many of 40 instances numbers are drawn, and whether enough was compared."""
+    drawn: list[Bindings] = []
+    points = _points(one, 60)[:40]
+    enough = first_wrong(one, points, partial(_Watched, drawn=drawn, comparable=comparable), (0,))
+    assert isinstance(enough, bool)
+    return len({id(bindings) for bindings in drawn}), enough
+
+
+def test_little_is_drawn_for_one_computation() -> None:
+    kept = replace(_sum, numerics=Numerics.BITEXACT)
+    assert _drawn_for(kept) == (3, True)
+    assert _drawn_for(kept, comparable=False) == (40, False)
+    assert _drawn_for(replace(_sum, numerics=Numerics.REASSOCIATE)) == (40, True)
+    assert rounding_difference(_other_order, max_points=8) is not None
+    assert breach(_other_order, Numerics.BITEXACT, max_points=8) is not None
+
+
 def test_two_fields_hold_the_laws_of_exponentials_and_roots() -> None:
     domain = TwoFieldDomain(seed=3)
     rng = np.random.default_rng(0)
@@ -321,6 +461,30 @@ def test_designed_operands_hold_what_the_classes_promise_of() -> None:
     assert any(np.isneginf(one.values["x"]).any() for one in masks)
     tiny = next(one for one in found if one.kind == "subnormal numbers")
     assert 0 < np.abs(tiny.values["x"]).max() < np.finfo(np.float32).tiny
+
+
+@rule("right/product")
+def _product(x: Tensor, y: Tensor) -> Sides:
+    """For an operator with an extent that both operands have."""
+    return ops.MatMul(x, y), ops.MatMul(x, y)
+
+
+@rule("right/joined")
+def _joined(x: Tensor, y: Tensor, i: Int) -> Sides:
+    """For one whose operands have equal ranks."""
+    return ops.Concat(x, y, axis=i), ops.Concat(x, y, axis=i)
+
+
+@pytest.mark.parametrize("one", [_product, _joined], ids=lambda one: one.name)
+def test_an_index_function_says_how_operands_are_typed(
+    one: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(left_side, "scheme_of", lambda _op: derived)
+    side = left_side.LeftSide(one.lhs, one.when, landmarks(one))
+    found = [*itertools.islice(side.drawn(7, left_side.Sizes(3, 5)), 100)]
+    assert None not in found
+    ranks = {type_.rank for instance in found if instance for type_ in instance.types.values()}
+    assert ranks == {1, 2, 3, 4}
 
 
 def test_extents_are_unified_and_never_contain_themselves() -> None:

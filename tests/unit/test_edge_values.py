@@ -381,3 +381,25 @@ def test_products_of_constants_are_computed_where_they_were() -> None:
     assert counts["bitexact"].count("MatMul") == 1
     assert counts["bitexact"].count("Add") == 2
     assert "MatMul" not in counts["reassociate"]
+
+
+@pytest.mark.parametrize(("epsilon", "is_kept"), [(1e-3, False), (2.0**-10, True)])
+def test_an_epsilon_of_float64_is_not_rounded(epsilon: float, is_kept: bool) -> None:
+    """ONNX's attributes are float32, whatever the element type is."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x", "last"], ["mean"]),
+        helper.make_node("Sub", ["x", "mean"], ["away"]),
+        helper.make_node("Mul", ["away", "away"], ["square"]),
+        helper.make_node("ReduceMean", ["square", "last"], ["variance"]),
+        helper.make_node("Add", ["variance", "epsilon"], ["sum"]),
+        helper.make_node("Sqrt", ["sum"], ["deviation"]),
+        helper.make_node("Div", ["away", "deviation"], ["y"]),
+    ]
+    weights = {"last": np.array([1]), "epsilon": np.array(epsilon)}
+    model = model_of(nodes, {"x": [3, 4]}, weights, opset=20, dtype=TensorProto.DOUBLE)
+    result = optimised(model, "reassociate")
+    kinds = {node.op_type for node in result.graph.node}
+    assert ("LayerNormalization" in kinds) == is_kept
+    feeds = {"x": np.random.default_rng(0).standard_normal((3, 4)) / 8, "relu0": np.ones(1, F32)}
+    before, after = (OrtSession(one, PLAIN).run(feeds)[0] for one in (model, result))
+    np.testing.assert_allclose(after, before, rtol=1e-14)

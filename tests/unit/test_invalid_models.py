@@ -16,10 +16,12 @@ from onnx import TensorProto, helper
 from rich.table import Table
 
 import eqsat_opt
+from benchmarks import explosive
 from benchmarks.invalid_models import EVIL, KINDS, model, value, write
 from eqsat_opt import api
 from eqsat_opt.cli import main
 from eqsat_opt.cli.session import output_console
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, RuntimeFailed, printable
 from eqsat_opt.ir.contradictions import contradiction
 from eqsat_opt.ir.types import TensorType
@@ -185,6 +187,17 @@ def test_a_fault_behind_an_unknown_operator_is_found() -> None:
 
 def test_a_valid_model_lacks_nothing() -> None:
     assert require_valid(model(helper.make_node("Relu", ["x"], ["y"])), ONE_THREAD) == ""
+
+
+def test_what_takes_too_long_to_write_out_is_not_loaded() -> None:
+    """Functions that call one another twice stand for a number of nodes that nothing can hold."""
+    deep = explosive.build("functions@40")
+    why = require_valid(deep, ONE_THREAD, Deadline.after(600.0))
+    assert why == "time to load it: its functions stand for 3,298,534,883,326 nodes"
+    assert require_valid(explosive.build("functions@3"), ONE_THREAD, Deadline.after(600.0)) == ""
+    found = eqsat_opt.optimize(deep, report=True, **FAST)
+    assert found.report.status == "unchanged"
+    assert any("its functions stand for" in note for note in found.report.notes)
 
 
 # ** what can never run **

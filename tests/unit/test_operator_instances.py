@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import suppress
 from itertools import islice
 
 import numpy as np
+import onnx
 import pytest
 
-from eqsat_opt.ir.ops import OPS, Op
+from eqsat_opt.ir.ops import OPS, Array, IllTyped, Op
+from eqsat_opt.ir.ops.domains import FLOAT
+from eqsat_opt.ir.types import DTYPE_CODES, FLOATS, TensorType, numpy_dtype
 from eqsat_opt.proving.checks.exact import MIN_POINTS
-from eqsat_opt.proving.instances.left_side import Sizes, left_side
+from eqsat_opt.proving.instances.left_side import Found, Sizes, left_side
 from eqsat_opt.proving.instances.search import find_instances
 from eqsat_opt.proving.numbers.evaluation import (
     FieldNumbers,
@@ -22,6 +26,7 @@ from eqsat_opt.proving.numbers.evaluation import (
     program,
 )
 from eqsat_opt.proving.numbers.twofield import LOGARITHMIC, LOGARITHMIC_ORDER, ORDER
+from eqsat_opt.rules.bindings import operator
 from eqsat_opt.rules.rule import Numerics, Phase, Rule
 from eqsat_opt.rules.term import Apply, AttrPattern, Expr, Var, expr
 
@@ -97,6 +102,66 @@ def test_every_operator_has_a_meaning_in_every_domain(op: Op, arity: int) -> Non
                     assert not numbers.wrong(left, right).any(), (numbers.name, found)
                     compared.add(numbers.name)
     assert len(compared) >= 4
+
+
+ONNX_TYPES = {
+    name.replace("float64", "double").replace("float32", "float"): name for name in DTYPE_CODES
+}
+"""What ONNX calls an element type; strings and complex numbers are not computed with."""
+
+
+def _types_in_onnx(op: Op) -> set[str]:
+    """Element types that ONNX gives an operator's data; floats where it does not have it."""
+    kind = "BatchNormalization" if op.name.startswith("Batch") else op.name
+    if not onnx.defs.has(kind):
+        return set(FLOATS)
+    schema = onnx.defs.get_schema(kind, 24)
+    types = schema.inputs[1 if op.name == "Where" else 0].types if schema.inputs else ()
+    return {ONNX_TYPES[t[7:-1]] for t in types if t[7:-1] in ONNX_TYPES} - UNCOMPUTED
+
+
+UNCOMPUTED = {"string", "complex64", "complex128"}
+
+
+def _typed(found: Found, dtype: str, empty: int) -> list[TensorType]:
+    """The operands with another element type in place of that of the data, and empty extents."""
+    data = max((t.dtype for t in found.types.values()), key=FLOATS.__contains__, default="")
+    return [
+        TensorType(
+            dtype if type_.dtype == data else type_.dtype,
+            tuple(0 if size == empty else size for size in type_.static_shape()),
+        )
+        for _, type_ in sorted(found.types.items())
+    ]
+
+
+def _drawn(type_: TensorType) -> Array:
+    rng = np.random.default_rng(0)
+    shape = type_.static_shape()
+    drawn = rng.standard_normal(shape) if type_.dtype in FLOATS else rng.integers(0, 2, shape)
+    return np.asarray(drawn).astype(numpy_dtype(type_.dtype))
+
+
+@pytest.mark.parametrize(("op", "arity"), CASES)
+def test_every_operator_computes_in_all_element_types_that_onnx_gives_it(
+    op: Op, arity: int
+) -> None:
+    rule = _rule(op, arity)
+    computed: set[str] = set()
+    for found in find_instances(rule, limit=MIN_POINTS).points[::5]:
+        _, attrs = operator(rule.lhs[0], found)  # type: ignore[arg-type]
+        for dtype, empty in itertools.product(_types_in_onnx(op), (-1, 2)):
+            own = {**attrs, "dtype": dtype} if "dtype" in attrs else attrs
+            operands = _typed(found, dtype, empty)
+            try:
+                expected = op.type_fn(operands, own)
+            except IllTyped:
+                continue
+            result = np.asarray(op.eval_fn(FLOAT, [_drawn(one) for one in operands], own))
+            assert result.dtype == numpy_dtype(expected.dtype), dtype
+            assert result.shape == expected.static_shape()
+            computed.add(dtype)
+    assert computed
 
 
 @pytest.mark.parametrize("name", OPS)

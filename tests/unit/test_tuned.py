@@ -547,6 +547,27 @@ def test_an_interrupted_tuning_tells_of_the_result_that_stands(
     assert not tuned.exists()
 
 
+@needs_kernels
+def test_a_graph_whose_constants_take_too_long_is_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def dear(_constants: object) -> float:
+        seen.append(math.inf)
+        return math.inf
+
+    def made(_graph: object) -> NoReturn:
+        raise AssertionError("its constants would be folded")
+
+    monkeypatch.setattr(tuned_form, "structure", lambda _graph: object())  # always another graph
+    monkeypatch.setattr(tuned_form, "folding_s", dear)
+    monkeypatch.setattr(tuned_form, "export_model", made)
+    options = Options(**{**FAST, "measure": True}, tuned=str(tmp_path / "tuned.onnx"))
+    run(conv_net(), options, output=tmp_path / "out.onnx")
+    assert seen
+
+
 def test_a_tuned_form_in_the_way_is_no_earlier_result(tmp_path: Path) -> None:
     model, place = conv_net(), tmp_path / "out.onnx"
     tuned = tuned_model(everywhere(model), model, KERNELS)

@@ -32,6 +32,7 @@ __all__ = [
     "define",
     "get_op",
     "is_known",
+    "lowest",
     "padded",
     "register",
     "require",
@@ -277,6 +278,13 @@ def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
                 raise IllTyped(f"shapes {shapes} do not broadcast")
         result.append(size)
     return tuple(result)
+
+
+def lowest(dtype: np.dtype[Any]) -> Any:
+    """The number that no element is below; types that NumPy does not know are floating point."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min
+    return False if dtype.kind == "b" else -np.inf
 
 
 def padded(x: Array, widths: Sequence[tuple[int, int]], fill: Any = 0) -> Array:

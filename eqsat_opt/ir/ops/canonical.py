@@ -40,7 +40,7 @@ def _shift(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
 
 def _rsqrt(domain: Domain, operands: Sequence[Array], _attrs: AttrMap) -> Array:
     root = domain.apply("Sqrt", {}, operands[0])
-    return domain.div(np.broadcast_to(domain.constant(1, root), root.shape), root)
+    return domain.div(domain.constant(1, root), root)
 
 
 def _rms(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:

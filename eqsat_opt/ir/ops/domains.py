@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.ir.ops._base import Array, AttrMap
+from eqsat_opt.ir.ops._base import Array, AttrMap, lowest
 from eqsat_opt.ir.ops.functions import FUNCTIONS
 
 __all__ = ["FLOAT", "FieldDomain", "FloatDomain"]
@@ -94,9 +94,8 @@ class FloatDomain:
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:
         """Greatest element over ``axes``, which are kept with size 1; the least over nothing."""
-        if a.size == 0 and a.dtype.kind in "fiu":
-            least = -np.inf if a.dtype.kind == "f" else np.iinfo(a.dtype).min
-            return np.asarray(np.max(a, axis=axes, keepdims=True, initial=least))
+        if a.size == 0:
+            return np.asarray(np.max(a, axis=axes, keepdims=True, initial=lowest(a.dtype)))
         return np.asarray(np.maximum.reduce(a, axis=axes, keepdims=True))
 
     def where(self, condition: Array, a: Array, b: Array) -> Array:

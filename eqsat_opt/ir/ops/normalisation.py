@@ -43,7 +43,7 @@ def mean(domain: Domain, x: Array, axes: tuple[int, ...]) -> Array:
     """The mean over ``axes``, which are kept with size 1."""
     total = domain.sum(x, axes)
     count = math.prod(x.shape[a] for a in axes)
-    return domain.div(total, np.broadcast_to(domain.constant(count, x), total.shape))
+    return domain.div(total, domain.constant(count, x))
 
 
 def inverse_deviation(
@@ -52,7 +52,7 @@ def inverse_deviation(
     """1/sqrt(mean(centred²) + epsilon) over ``axes``, which are kept with size 1."""
     variance = mean(domain, domain.mul(centred, centred), axes)
     deviation = domain.apply("Sqrt", {}, domain.add(variance, domain.constant(epsilon, centred)))
-    return domain.div(np.broadcast_to(domain.constant(1, centred), deviation.shape), deviation)
+    return domain.div(domain.constant(1, centred), deviation)
 
 
 def _trailing(x: Array, axis: int) -> tuple[int, ...]:

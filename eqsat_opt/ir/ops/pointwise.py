@@ -189,7 +189,7 @@ _pointwise(
     "Reciprocal",
     {},
     _float,
-    lambda d, x, _a: d.div(np.broadcast_to(d.constant(1, x[0]), x[0].shape), x[0]),
+    lambda d, x, _a: d.div(d.constant(1, x[0]), x[0]),
     elementwise(lambda x, _a: Inverse(x[0])),
     traits=traits("pole"),
     onnx=OnnxForm(),

@@ -52,9 +52,7 @@ def _mean(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
     count = math.prod(x.shape[a] for a in attrs["axes"])
     total = domain.sum(x, attrs["axes"])
-    return _finish(
-        x, domain.div(total, np.broadcast_to(domain.constant(count, x), total.shape)), attrs
-    )
+    return _finish(x, domain.div(total, domain.constant(count, x)), attrs)
 
 
 def _max(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
@@ -121,7 +119,7 @@ def _softmax(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array
     shifted = domain.sub(x, domain.maximum(x, axes)) if domain.name == "float" else x
     exponentials = domain.apply("Exp", {}, shifted)
     total = domain.sum(exponentials, axes)
-    return domain.div(exponentials, np.broadcast_to(total, x.shape))
+    return domain.div(exponentials, total)
 
 
 def _log_softmax(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:

@@ -17,6 +17,7 @@ from eqsat_opt.ir.ops._base import (
     Domain,
     OnnxForm,
     define,
+    lowest,
     padded,
     require,
     traits,
@@ -69,9 +70,8 @@ def _kernel_axes(x: Array) -> tuple[int, ...]:
 
 def _max_pool(domain: Domain, operands: Sequence[Array], attrs: AttrMap) -> Array:
     (x,) = operands
-    lowest = -np.inf if x.dtype.kind in "fO" else np.iinfo(x.dtype).min
     axes = _kernel_axes(x)
-    windows = window_view(x, attrs["kernel"], attrs, lowest)
+    windows = window_view(x, attrs["kernel"], attrs, lowest(x.dtype))
     return domain.maximum(windows, axes).reshape(windows.shape[: axes[0]])
 
 

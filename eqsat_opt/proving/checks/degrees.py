@@ -115,6 +115,8 @@ class Degrees:
             return np.asarray(self.sum(self.mul(a, b), (-1,))[..., 0])
         left = a[..., :, :, None] if a.ndim > 1 else a[:, None]
         right = b[..., None, :, :] if a.ndim > 1 else b
+        if max(a.max(initial=0), b.max(initial=0)) <= _MASK // 2:  # no denominators
+            return np.asarray(np.max(left + right, axis=-2, initial=0))
         return np.asarray(self.sum(self.mul(left, right), (-2,)).squeeze(-2))
 
     def maximum(self, a: Array, axes: tuple[int, ...]) -> Array:

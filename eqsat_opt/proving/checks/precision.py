@@ -63,8 +63,8 @@ def _at(rule: Rule, found: Found, dtype: str) -> Measured:
         drawn = FloatNumbers(seed).draw(found, seed)
         rounded = {n: a if a.dtype.kind in "bi" else a.astype(dtype) for n, a in drawn.items()}
         wide = {n: a if a.dtype.kind in "bi" else a.astype(np.float64) for n, a in rounded.items()}
-        sides = zip(double.run(wide, FLOAT), narrow.run(rounded, FLOAT), strict=True)
-        for (exact, _), (one, other) in sides:
+        sides = zip(next(double.sides(wide, FLOAT)), narrow.run(rounded, FLOAT), strict=True)
+        for exact, (one, other) in sides:
             left = max(left, _relative(exact, one))
             right = max(right, _relative(exact, other))
             if (np.isfinite(exact) & np.isfinite(one) & ~np.isfinite(other)).any():

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from eqsat_opt.ir.types import FLOATS, INTEGERS
+from eqsat_opt.proving.numbers.evaluation import Remembering
 from eqsat_opt.proving.typing.choices import Chooser, Decisions, Drawing
 from eqsat_opt.proving.typing.closure import closure
 from eqsat_opt.proving.typing.hints import Hints
@@ -61,7 +62,7 @@ _CONFUSED = (*REFUSED, ArithmeticError, LookupError, TypeError, ValueError)
 
 
 @dataclass
-class Found(Bindings):
+class Found(Remembering):
     """An instance at which the left side types and the conditions hold.
 
     Attributes:

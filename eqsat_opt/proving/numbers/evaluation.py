@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
@@ -31,6 +31,7 @@ __all__ = [
     "OrderedNumbers",
     "Program",
     "RationalNumbers",
+    "Remembering",
     "Step",
     "TwoFieldNumbers",
     "Values",
@@ -259,11 +260,13 @@ class Program:
         steps: of all terms, those of the left sides first.
         left: how many the left sides need.
         roots: left and right value of each root.
+        alike: whether both sides are one computation, by the kind of numbers, where that was asked.
     """
 
     steps: tuple[Step, ...]
     left: int
     roots: tuple[tuple[str | int, str | int], ...]
+    alike: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
 
     def run(self, values: Values, domain: Domain) -> Iterator[tuple[Array, Array]]:
         """Left and right value of every root."""
@@ -273,11 +276,33 @@ class Program:
     def sides(self, values: Values, domain: Domain) -> Iterator[list[Array]]:
         """The values of all left sides; then those of the right sides, not evaluated before."""
         known: dict[str | int, Array] = dict(values.items())
-        for side, (first, end) in enumerate(((0, self.left), (self.left, len(self.steps)))):
-            for place in range(first, end):
-                op, attrs, operands = self.steps[place]
-                known[place] = OPS[op].eval_fn(domain, [known[key] for key in operands], attrs)
-            yield [known[root[side]] for root in self.roots]
+        place = 0
+        for end, roots in zip((self.left, len(self.steps)), self._results, strict=True):
+            for evaluate, attrs, operands in self._calls[place:end]:
+                known[place] = evaluate(domain, [known[key] for key in operands], attrs)
+                place += 1
+            yield [known[root] for root in roots]
+
+    @cached_property
+    def _calls(self) -> list[tuple[Callable[..., Array], AttrMap, tuple[str | int, ...]]]:
+        return [(OPS[step.op].eval_fn, step.attrs, step.operands) for step in self.steps]
+
+    @cached_property
+    def _results(self) -> tuple[list[str | int], list[str | int]]:
+        return [left for left, _ in self.roots], [right for _, right in self.roots]
+
+
+@dataclass
+class Remembering(Bindings):
+    """An instance that remembers what evaluates the rule that was evaluated there last.
+
+    Attributes:
+        programs: by element type, with the rule.
+    """
+
+    programs: dict[str, tuple[Rule, Program]] = field(
+        init=False, default_factory=dict, compare=False, repr=False
+    )
 
 
 def concrete(term: Apply, bindings: Bindings, dtype: str) -> tuple[str, AttrMap]:
@@ -296,8 +321,22 @@ def concrete(term: Apply, bindings: Bindings, dtype: str) -> tuple[str, AttrMap]
 def program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
     """What evaluates ``rule`` at an instance; literals of the rule take the type ``dtype``.
 
-    A term that occurs several times is evaluated once.
+    Many checks ask for it, so an instance may remember it.
     """
+    if not isinstance(bindings, Remembering):
+        return _program(rule, bindings, dtype)
+    kept = bindings.programs
+    if dtype in kept and (kept[dtype][0] is rule or kept[dtype][0].roots == rule.roots):
+        return kept[dtype][1]
+    made = _program(rule, bindings, dtype)
+    # Most programs have no literals, so what is known of one element type holds for the others.
+    made = next((other for _, other in kept.values() if other == made), made)
+    kept[dtype] = rule, made
+    return made
+
+
+def _program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
+    """A term that occurs several times is evaluated once."""
     steps: list[Step] = []
     places: dict[Any, int] = {}
 
@@ -307,7 +346,7 @@ def program(rule: Rule, bindings: Bindings, dtype: str) -> Program:
         assert isinstance(term, Apply)
         operands = tuple(add(arg) for arg in term.args)
         op, attrs = concrete(term, bindings, dtype)
-        key = op, operands, *attrs.items()
+        key = op, operands, str(attrs)  # in which 0 is not -0
         if key not in places:
             places[key] = len(steps)
             steps.append(Step(op, attrs, operands))

@@ -33,6 +33,13 @@ def _whole(x: Fraction) -> int | Fraction:
     return x.numerator if x.denominator == 1 else x
 
 
+_MOST_SIXTHS = 40
+_SIXTHS = np.array(
+    [_whole(Fraction(n, 6)) for n in range(-_MOST_SIXTHS, _MOST_SIXTHS + 1)], dtype=object
+)
+"""Fractions to draw from, as making one takes longer than finding it."""
+
+
 def _rational(value: float) -> Fraction:
     """The number that an attribute is, or a quotient that it was rounded from."""
     exact = exact_literal(value) if isinstance(value, float) else None
@@ -73,9 +80,9 @@ class RationalDomain:
 
     def random(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
         """Numbers of both signs; ties and zeros, fractions, or large ones, as the seed says."""
-        most, parts = ((3, 1), (40, 6), (2000, 1))[self.seed % 3]
-        drawn: Array = rng.integers(-most, most + 1, size=shape).astype(object)
-        return drawn if parts == 1 else _map(lambda n: _whole(Fraction(n, parts)), drawn)
+        most = (3, _MOST_SIXTHS, 2000)[self.seed % 3]
+        drawn = rng.integers(-most, most + 1, size=shape)
+        return np.asarray(_SIXTHS[drawn + most] if most == _MOST_SIXTHS else drawn, dtype=object)
 
     def add(self, a: Array, b: Array) -> Array:
         """Elementwise sum."""

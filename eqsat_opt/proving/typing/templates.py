@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from itertools import combinations, product
 from math import prod
 from typing import Any, TypeAlias
@@ -82,8 +83,6 @@ class Template:
 
         Attributes:
             lows: least values of the open extents.
-            reach: greatest whole number among the attributes that have a value; at least 1.
-            named: places of the open extents that attributes are, rather than shapes alone.
         """
         free = typing.extents.free()
         self.lows = tuple(unknown.low for unknown in free)
@@ -95,11 +94,20 @@ class Template:
         self._dtypes = tuple(typing.dtypes.get(name, typing.dtype) for name in tensors)
         self._shapes = tuple(self._list(typing.shapes[name]) for name in tensors)
         self._attrs = tuple(self._of(typing.attrs[name]) for name in attributes)
-        in_attributes = {slot for attr in self._attrs for slot in _slots_of(attr)}
-        self.named = tuple(place for place in range(len(self.lows)) if place in in_attributes)
-        self.reach = max((n for a in typing.attrs.values() for n in _whole(a)), default=1)
+        self._given = list(typing.attrs.values())
         self._equations = [self._list(pair) for pair in typing.extents.equations]
         self._least = [(self._of(e), low) for e, low in typing.extents.derived_bounds()]
+
+    @cached_property
+    def reach(self) -> int:
+        """Greatest whole number among the attributes that have a value; at least 1."""
+        return max((n for value in self._given for n in _whole(value)), default=1)
+
+    @cached_property
+    def named(self) -> tuple[int, ...]:
+        """Places of the open extents that attributes are, rather than shapes alone."""
+        in_attributes = {slot for attr in self._attrs for slot in _slots_of(attr)}
+        return tuple(place for place in range(len(self.lows)) if place in in_attributes)
 
     def _list(self, values: Sequence[Any]) -> list[int]:
         return [self._of(value) for value in values]

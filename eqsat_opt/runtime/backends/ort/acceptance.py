@@ -7,10 +7,13 @@ operators, an operator set newer than itself. Such a model may be right and is k
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 
 import onnx
 
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.ir.onnx_types import standard_schema
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -39,8 +42,11 @@ _LACKING = re.compile(
 )
 
 
-def require_valid(model: ModelSource, options: OrtOptions) -> str:
+def require_valid(model: ModelSource, options: OrtOptions, deadline: Deadline | None = None) -> str:
     """Load a model into the runtime once, as it stands.
+
+    The runtime writes out all functions, which may call one another any number of times. A model
+    of which that would take longer than there is time is not loaded.
 
     Returns:
         What the runtime lacks to run the model, as a sentence; empty if it takes it.
@@ -49,6 +55,9 @@ def require_valid(model: ModelSource, options: OrtOptions) -> str:
         ModelError: the model is not valid.
         OptionError: a library of operators cannot be loaded.
     """
+    written_out = _written_out(read_structure(model))
+    if deadline is not None and _writing_out_s(written_out) > deadline.left_s:
+        return f"time to load it: its functions stand for {written_out:,} nodes"
     try:
         OrtSession(model, replace(options, threads=1, level="disabled", prepacking=False))
     except RuntimeFailed as error:
@@ -89,17 +98,47 @@ def _is_lacking(error: RuntimeFailed, text: str, model: ModelSource) -> bool:
     return bool(_LACKING.search(text))
 
 
+def _writing_out_s(nodes: int) -> float:
+    """About how long the runtime takes; measured, it grows faster than the number of nodes."""
+    return 2.5e-5 * nodes + (nodes / 40_000) ** 2
+
+
+def _written_out(model: onnx.ModelProto) -> int:
+    """Nodes of all functions that are called, as often as they are."""
+    bodies = {(one.domain, one.name): one.node for one in model.functions}
+
+    @cache
+    def of(function: tuple[str, str]) -> int:
+        return len(bodies[function]) + calls(bodies[function])
+
+    def calls(nodes: Iterable[onnx.NodeProto]) -> int:
+        return sum(of(name) for one in _all_nodes(nodes) if (name := _name(one)) in bodies)
+
+    try:
+        return calls(model.graph.node) if bodies else 0
+    except RecursionError:  # a function that calls itself is refused elsewhere
+        return 0
+
+
+def _name(node: onnx.NodeProto) -> tuple[str, str]:
+    return node.domain, node.op_type
+
+
 def _operators(model: onnx.ModelProto) -> set[str]:
     """Types of all nodes, those of nested graphs and of functions too."""
-    pending = [*model.graph.node, *(node for one in model.functions for node in one.node)]
-    found: set[str] = set()
+    every = (*model.graph.node, *(node for one in model.functions for node in one.node))
+    return {node.op_type for node in _all_nodes(every)}
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """With those of nested graphs."""
+    pending = [*nodes]
     while pending:
         node = pending.pop()
-        found.add(node.op_type)
+        yield node
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 pending.extend(graph.node)
-    return found
 
 
 def _readable(text: str) -> str:
