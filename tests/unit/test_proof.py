@@ -11,11 +11,11 @@ import pytest
 
 from eqsat_opt.errors import RuleError
 from eqsat_opt.ir.ops.index_eval import formula_value
-from eqsat_opt.ir.ops.integers import Atom, atom, broadcast, choose, less, pick, quotient
+from eqsat_opt.ir.ops.integers import Atom, atom, broadcast, choose, less, pick, quotient, within
 from eqsat_opt.proving import check_rule
 from eqsat_opt.proving.proof import prove
 from eqsat_opt.proving.proof.budget import Budget
-from eqsat_opt.proving.proof.integers_z3 import definition, products_facts
+from eqsat_opt.proving.proof.integers_z3 import definition, nested_quotients, products_facts
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Int, Ints, Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import ops
@@ -32,7 +32,8 @@ SAMPLE = [
     "elementwise/relu-scale", "matmul/assoc", "matmul/merge-weights", "matmul/block-sum",
     "matmul/merge-operands", "conv/merge-siblings", "conv/use-padded-kernel",
     "conv/enlarge-kernel", "conv/residual-identity", "conv/linear-in-data", "conv/block-sum",
-    "conv/fold-scale", "concat/slice-of-slice", "concat/adjacent-slices", "concat/map",
+    "conv/fold-scale", "folding/pairs-of-groups", "concat/slice-of-slice",
+    "concat/adjacent-slices", "concat/map",
     "concat/add-row-slice", "pool/average-conv", "lrn/three-quarters", "lrn/power",
     "transpose/compose-3d", "transpose/identity-5d", "transpose/matmul", "transpose/map",
 ]  # fmt: skip
@@ -220,6 +221,34 @@ def test_facts_about_products_are_true() -> None:
     assert len(facts) > 10
     for _ in range(300):
         sizes = {symbol: draw.randint(-3, 6) for symbol in (a, b, c)}
+        for fact in facts:
+            assert formula_value(fact, sizes), f"{fact} at {sizes}"
+
+
+def test_digits_of_nested_quotients_are_true() -> None:
+    """As o // ab = (o // a) // b, for any sign of o, whatever multiple of a is added."""
+    draw = random.Random(0)
+    a, b, n, s = (Atom(name) for name in "abns")
+    i, fine, coarse = atom(n), atom(a), atom(a) * atom(b)
+    numerators = [i, i + fine - 1, i + 3 * fine]
+    parts = [
+        quotient(i, fine),
+        *(quotient(one, coarse) for one in numerators),
+        quotient(i, 2 * fine),
+    ]
+    atoms = sorted({part for value in parts for part in value.atoms()})
+    digits = nested_quotients(atoms)
+    bases = {str(base) for _, base in digits}
+    assert bases == {"b", "2"}
+    assert len(digits) == 3  # n and n + 3a over ab, n over 2a; n + a - 1 is another integer
+    products = {m for digit, _ in digits for m, _ in (digit * atom(s)).terms}
+    facts = products_facts(products, [digit for digit, _ in digits])
+    assert len(facts) > len(products_facts(products))
+    for _ in range(300):
+        sizes = {n: draw.randint(-30, 60), a: draw.randint(1, 5), b: draw.randint(1, 5)}
+        sizes[s] = draw.randint(-3, 6)
+        for digit, base in digits:
+            assert formula_value(within(digit, base), sizes), f"{digit} at {sizes}"
         for fact in facts:
             assert formula_value(fact, sizes), f"{fact} at {sizes}"
 

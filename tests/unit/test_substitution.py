@@ -110,6 +110,25 @@ def test_biased_and_grouped_convolutions_do_not_match() -> None:
     assert not list(matches(graph, BOOK["conv/merge-siblings"]))
 
 
+@pytest.mark.parametrize("groups", [4, 6])
+def test_every_two_groups_become_one(groups: int) -> None:
+    g = GraphMaker()
+    wide = g.conv(g.input("x", 1, 2 * groups, 3, 3), g.weight(3 * groups, 2, 2, 2), group=groups)
+    result = rewritten(g.graph(wide), BOOK["folding/pairs-of-groups"])
+    assert result.producers[wide].attr("group") == groups // 2
+
+
+@pytest.mark.parametrize(
+    ("groups", "depth", "rank"), [(2, 2, 4), (3, 2, 4), (4, 1, 4), (4, 16, 4), (4, 2, 3)]
+)
+def test_other_groups_stay(groups: int, depth: int, rank: int) -> None:
+    """Two of them, an odd number, single channels, whole blocks, one spatial axis."""
+    g = GraphMaker()
+    x = g.input("x", 1, groups * depth, *[3] * (rank - 2))
+    y = g.conv(x, g.weight(groups, depth, *[2] * (rank - 2)), group=groups)
+    assert not list(matches(g.graph(y), BOOK["folding/pairs-of-groups"]))
+
+
 def test_weights_must_be_known_at_compile_time() -> None:
     g = GraphMaker()
     x = g.input("x", 2, 4)

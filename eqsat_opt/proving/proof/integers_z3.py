@@ -27,17 +27,19 @@ from eqsat_opt.ir.ops.integers import (
     any_of,
     at_least,
     atom,
+    divide,
     equal,
     less,
     negate,
     poly,
     polynomials,
     product,
+    within,
 )
 from eqsat_opt.ir.ops.scalars import conjunction
 from eqsat_opt.proving.proof.budget import Budget
 
-__all__ = ["Context", "definition", "products_facts", "resources_used"]
+__all__ = ["Context", "definition", "nested_quotients", "products_facts", "resources_used"]
 
 _QUERY_LIMIT = 2_000_000
 """z3's resource units for one question (a count of steps, so that it repeats)."""
@@ -72,7 +74,7 @@ class Context:
         self._names: dict[Monomial, str] = {}
         self._sentences: dict[Formula, _Sentence] = {}
         self._definitions: dict[Atom, Formula] = {}
-        self._facts: dict[frozenset[Monomial], list[Formula]] = {}
+        self._facts: dict[tuple[frozenset[Monomial], tuple[Poly, ...]], list[Formula]] = {}
         self._known: dict[tuple[frozenset[Formula], Formula], bool] = {}
         # In order, so that z3 is asked the same in every process; as a set, to know it again.
         self._ordered = conjunction(list(assumptions))
@@ -126,8 +128,10 @@ class Context:
 
     def _unsatisfiable(self, formula: Formula) -> bool:
         asked = [*self._relevant(formula), formula]
-        asked += self._defining(asked)
-        asked += self._products(asked)
+        defined = self._defined(asked)
+        digits = nested_quotients(defined)
+        asked += [*defined.values(), *(within(digit, base) for digit, base in digits)]
+        asked += self._products(asked, [digit for digit, _ in digits])
         sentences = [self._sentence(f) for f in asked]
         names = sorted(set().union(*(sentence.names for sentence in sentences)))
         lines = [f"(declare-const {name} Int)" for name in names]
@@ -157,7 +161,7 @@ class Context:
             found += near
         return found
 
-    def _defining(self, formulas: Sequence[Formula]) -> list[Formula]:
+    def _defined(self, formulas: Sequence[Formula]) -> dict[Atom, Formula]:
         """What the quotients, broadcast indices and choices in ``formulas`` mean."""
         found: dict[Atom, Formula] = {}
         pending = list(formulas)
@@ -168,15 +172,16 @@ class Context:
                         self._definitions[part] = definition(part)
                     found[part] = self._definitions[part]
                     pending.append(found[part])
-        return list(found.values())
+        return found
 
-    def _products(self, formulas: Sequence[Formula]) -> list[Formula]:
+    def _products(self, formulas: Sequence[Formula], digits: Sequence[Poly]) -> list[Formula]:
         monomials = frozenset(
             m for f in formulas for m in self._sentence(f).monomials if len(m) > 1
         )
-        if monomials not in self._facts:
-            self._facts[monomials] = products_facts(monomials)
-        return self._facts[monomials]
+        key = (monomials, tuple(digits))
+        if key not in self._facts:
+            self._facts[key] = products_facts(monomials, digits)
+        return self._facts[key]
 
     # SMT-LIB, whose parser is much faster than building terms through the bindings ----------------
 
@@ -252,28 +257,59 @@ def definition(part: Atom) -> Formula:
             )
 
 
-def products_facts(monomials: Iterable[Monomial]) -> list[Formula]:
-    """Facts about these products for s >= 1: the larger u is, the larger is u*s, by steps of s."""
+def nested_quotients(parts: Iterable[Atom]) -> list[tuple[Poly, Poly]]:
+    """The digits floor(n / a) - b floor(n / ab) of quotients of one integer, with their bases b.
+
+    A digit lies in [0, b), for floor(n / ab) = floor(floor(n / a) / b). The integer may be shifted
+    by a multiple of a in one of the two. Divisors are positive, as :func:`definition` has it, so b
+    is as well.
+    """
+    found = []
+    quotients = [part for part in parts if part.kind == "quotient"]
+    for fine, coarse in itertools.permutations(quotients, 2):
+        (numerator, divisor), (shifted, multiple) = fine.args, coarse.args
+        base = divide(multiple, divisor)
+        shift = divide(shifted - numerator, divisor) if base is not None else None
+        if base is not None and shift is not None:
+            found.append((atom(fine) + shift - atom(coarse) * base, base))
+    return found
+
+
+def products_facts(monomials: Iterable[Monomial], digits: Iterable[Poly] = ()) -> list[Formula]:
+    """Facts about these products for s >= 1: the larger u is, the larger is u*s, by steps of s.
+
+    Each u is a cofactor of s in one of the products, 0 or 1; or one of `digits`, whose products
+    with s are sums of these, and which is compared with 0 and 1 only.
+    """
+    known = frozenset(monomials)
     cofactors: dict[Atom, set[Monomial]] = {}
-    for monomial in monomials:
+    for monomial in known:
         for i, factor in enumerate(monomial):
             cofactors.setdefault(factor, set()).add(monomial[:i] + monomial[i + 1 :])
     facts = []
     for factor, others in sorted(cofactors.items()):
         shared = atom(factor)
-        values = [poly(0), poly(1), *(product(map(atom, other)) for other in sorted(others))]
-        for low, high in itertools.permutations(values, 2):
-            if low.constant is not None and high.constant is not None:
-                continue
-            difference = (high - low) * shared
-            facts.append(
-                any_of(
-                    less(shared, 1),
-                    all_of(
-                        any_of(less(high, low), at_least(difference, 0)),
-                        any_of(at_least(low, high), at_least(difference, shared)),
-                        any_of(at_least(high, low + 2), at_least(shared, difference)),
-                    ),
-                )
-            )
+        ends = [poly(0), poly(1)]
+        values = [product(map(atom, other)) for other in sorted(others)]
+        pairs = [*itertools.permutations([*ends, *values], 2)]
+        for digit in digits:
+            if known.issuperset(monomial for monomial, _ in (digit * shared).terms):
+                pairs += [pair for end in ends for pair in ((end, digit), (digit, end))]
+        facts += [
+            _monotone(low, high, shared)
+            for low, high in pairs
+            if low.constant is None or high.constant is None
+        ]
     return facts
+
+
+def _monotone(low: Poly, high: Poly, shared: Poly) -> Formula:
+    difference = (high - low) * shared
+    return any_of(
+        less(shared, 1),
+        all_of(
+            any_of(less(high, low), at_least(difference, 0)),
+            any_of(at_least(low, high), at_least(difference, shared)),
+            any_of(at_least(high, low + 2), at_least(shared, difference)),
+        ),
+    )

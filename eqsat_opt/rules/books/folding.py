@@ -199,6 +199,31 @@ def two_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints) -> Sides:
     )
 
 
+@rule("folding/pairs-of-groups", numerics=Numerics.REFACTOR)
+def pairs_of_groups(x: Tensor, w: Weight, s: Ints, p: Ints, d: Ints, g: Int) -> Sides:
+    """Every two groups of a convolution become one with a block-diagonal kernel.
+
+    Runtimes whose blocks hold 8 or 16 channels leave their fastest layout where a group has fewer.
+    The zeros of the kernel meet the channels of the other group, so an infinity spreads to it.
+    """
+    attrs = {"strides": s, "pads": p, "dilations": d}
+    half, filters, depth = g // 2, w.dim(0) // g, w.dim(1)
+    pairs = ops.Reshape(w, shape=(half, 2 * filters, depth, w.dim(2), w.dim(3)))
+    after, before = (0, 0, 0, 0, 0, 0, 0, depth, 0, 0), (0, 0, depth, 0, 0, 0, 0, 0, 0, 0)
+    first = ops.Pad(slice_(pairs, 1, 0, filters), pads=after, value=0.0)
+    second = ops.Pad(slice_(pairs, 1, filters, 2 * filters), pads=before, value=0.0)
+    wide = (w.dim(0), 2 * depth, w.dim(2), w.dim(3))
+    return (
+        ops.Conv(x, w, group=g, **attrs),
+        ops.Conv(x, ops.Reshape(concat(first, second, 1), shape=wide), group=half, **attrs),
+        w.rank == 4,
+        g == 2 * half,
+        (half > 1).because("two groups are one by `folding/two-groups`"),
+        (depth > 1).because("runtimes have kernels for one channel per group"),
+        (depth < 16).because("a group that fills a block gains nothing"),
+    )
+
+
 @rule("folding/average-as-depthwise", phase=Phase.DERIVATION, numerics=Numerics.REFACTOR)
 def average_as_depthwise(x: Tensor, h: Int, v: Int, s: Ints, p: Ints, d: Ints) -> Sides:
     """An average pool that counts its padding is a depthwise convolution with equal weights."""

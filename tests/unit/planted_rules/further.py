@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from eqsat_opt.rules.rule import Float, Func, Int, Ints, Sides, Tensor, Weight, rule
-from eqsat_opt.rules.term import is_float, ops, slice_
+from eqsat_opt.rules.rule import (
+    Float,
+    Func,
+    Int,
+    Ints,
+    Numerics,
+    Sides,
+    Tensor,
+    Weight,
+    rule,
+)
+from eqsat_opt.rules.term import concat, is_float, ops, slice_
 
 # Wrong -------------------------------------------------------------------------------------------
 
@@ -280,3 +291,50 @@ def gelu_by_tanh(x: Tensor) -> Sides:
     root, cubic, two = (ops.Scalar(value=v, dtype="float32") for v in values)
     inner = two * root * (x + cubic * x * x * x)
     return x * ops.Sigmoid(inner), ops.Gelu(x, approximate="tanh"), is_float(x)
+
+
+def _joined_groups(x: Tensor, w: Weight, g: Int, n: int, depths: Sequence[int]) -> Sides:
+    """Every `n` groups as one, where filters of the k-th meet the channels of group `depths[k]`."""
+    filters, depth = w.dim(0) // g, w.dim(1)
+    blocks = ops.Reshape(w, shape=(g // n, n * filters, depth, w.dim(2), w.dim(3)))
+    wide = None
+    for k, place in enumerate(depths):
+        part = slice_(blocks, 1, k * filters, (k + 1) * filters)
+        before, after = place * depth, (n - 1 - place) * depth
+        pads = (0, 0, before, 0, 0, 0, 0, after, 0, 0)
+        padded = ops.Pad(part, pads=pads, value=0.0)
+        wide = padded if wide is None else concat(wide, padded, 1)
+    kernel = ops.Reshape(wide, shape=(w.dim(0), n * depth, w.dim(2), w.dim(3)))
+    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1)}
+    left, right = ops.Conv(x, w, group=g, **attrs), ops.Conv(x, kernel, group=g // n, **attrs)
+    return left, right, w.rank == 4, g == n * (g // n)
+
+
+@rule("right/pairs-of-groups", numerics=Numerics.REFACTOR)
+def pairs_of_groups(x: Tensor, w: Weight, g: Int) -> Sides:
+    """Two groups side by side: o // r is 2 (o // 2r) or one more."""
+    return _joined_groups(x, w, g, 2, (0, 1))
+
+
+@rule("right/threes-of-groups", numerics=Numerics.REFACTOR)
+def threes_of_groups(x: Tensor, w: Weight, g: Int) -> Sides:
+    """Three groups side by side."""
+    return _joined_groups(x, w, g, 3, (0, 1, 2))
+
+
+@rule("wrong/exchanged-pairs-of-groups", numerics=Numerics.REFACTOR)
+def exchanged_pairs_of_groups(x: Tensor, w: Weight, g: Int) -> Sides:
+    """The filters of either group meet the channels of the other."""
+    return _joined_groups(x, w, g, 2, (1, 0))
+
+
+@rule("wrong/first-of-pairs-of-groups", numerics=Numerics.REFACTOR)
+def first_of_pairs_of_groups(x: Tensor, w: Weight, g: Int) -> Sides:
+    """All filters meet the channels of the first group."""
+    return _joined_groups(x, w, g, 2, (0, 0))
+
+
+@rule("wrong/rotated-threes-of-groups", numerics=Numerics.REFACTOR)
+def rotated_threes_of_groups(x: Tensor, w: Weight, g: Int) -> Sides:
+    """The last two of three groups change places."""
+    return _joined_groups(x, w, g, 3, (0, 2, 1))
