@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.compare_list import show_listing
 from eqsat_opt.cli.session import (
     check_writable,
     output_console,
@@ -42,12 +43,19 @@ _LIMITS = {
 
 def compare_methods(
     context: typer.Context,
-    model: a.Model,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="An ONNX file, or zoo:NAME, zoo:NAME@tiny or zoo:NAME@n=4.",
+            show_default=False,
+        ),
+    ] = "",
     methods: Annotated[
         str,
         typer.Option(
             metavar="LIST",
-            help="Methods to run, separated by commas: eqsat, metaflow or an installed search.",
+            help="Methods to run, separated by commas; --list names them.",
         ),
     ] = "eqsat,metaflow",
     set_: Annotated[
@@ -101,6 +109,12 @@ def compare_methods(
             help="Turns of each method, of which the quickest counts; a long one is not repeated.",
         ),
     ] = 1,
+    list_: Annotated[
+        bool,
+        typer.Option(
+            "--list", help="Show methods, their parameters and sources, devices and rule sets."
+        ),
+    ] = False,
     rules: a.Rules = Options.rules,
     numerics: a.Numerics = Options.numerics,
     input_shape: a.InputShape = None,
@@ -122,6 +136,12 @@ def compare_methods(
     for two rounds.
     """
     options = a.make_options(context)
+    if list_:
+        check_writable(json)
+        show_listing(json, quiet=quiet)
+        return
+    if not model:
+        raise OptionError("no model is given; name an ONNX file or zoo:NAME, see compare --help")
     from eqsat_opt import api
     from eqsat_opt.comparison import CompareSettings, parse_budget
 

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from eqsat_opt.cost.analytic import ProfilePricer
-from eqsat_opt.cost.metrics import TIME, metric_name, peaks_capped, require_priced
-from eqsat_opt.errors import OptionError
+from eqsat_opt.cost.metrics import ENERGY, TIME, metric_name, peaks_capped, require_priced
+from eqsat_opt.errors import OptionError, or_nearest
 from eqsat_opt.extract import AnyObjective, Objective, parse_objective
-from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile, profile_names
 from eqsat_opt.search import LEVELS, Budget, Level, Search, make_search, search_names
 
 __all__ = [
@@ -73,7 +73,7 @@ class CompareSettings:
         known = method_names()
         unknown = [name for name in self.methods if name not in known]
         if unknown:
-            raise OptionError(f"unknown method {unknown[0]!r}; choose from {', '.join(known)}")
+            raise OptionError(f"unknown method {unknown[0]!r}; {or_nearest(unknown[0], known)}")
         if not self.methods:
             raise OptionError(f"no method is given; choose from {', '.join(known)}")
         if len(set(self.methods)) < len(self.methods):
@@ -93,13 +93,26 @@ class CompareSettings:
                 "a device that is not here cannot be measured; leave out --measure or --device"
             )
         assert self.profile is not None or not self.device
+        self._require_energy()
         require_priced(self.goal, self._priced)
         if self.level not in LEVELS:
-            raise OptionError(f"unknown level {self.level!r}; choose from {', '.join(LEVELS)}")
+            raise OptionError(f"unknown level {self.level!r}; {or_nearest(self.level, LEVELS)}")
         if self.level != "operators" and not isinstance(self.goal, Objective):
             raise OptionError(
                 "fused kernels are chosen for sums only; give another objective, or level operators"
             )
+
+    def _require_energy(self) -> None:
+        """Say which devices tell energy, where it is asked of one that does not."""
+        if not self.goal.uses(ENERGY) or ENERGY in self._priced:
+            return
+        known = [name for name in profile_names() if load_profile(name).energy is not None]
+        where = f"the profile of {self.device}" if self.device else "this processor's roofline"
+        raise OptionError(
+            f"{where} tells no energy; give --device "
+            + (f"one of {', '.join(known)}, or " if known else "")
+            + "a profile as a .json file that has a model of it"
+        )
 
     @cached_property
     def profile(self) -> DeviceProfile | None:
@@ -151,9 +164,7 @@ def parse_budget(texts: Iterable[str]) -> Budget:
         name, _, value = part.rpartition("=")
         name = name.strip() or "graphs"
         if name not in _BUDGETS:
-            raise OptionError(
-                f"a budget has no {name!r}; choose from {', '.join(_BUDGETS)}, as in cpu=60"
-            )
+            raise OptionError(f"a budget has no {name!r}; {or_nearest(name, _BUDGETS)}")
         if name in found:
             raise OptionError(f"the budget's {name} is given twice; keep one")
         try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,9 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules, load_rules
 from eqsat_opt.rules import Numerics, Rule
-from eqsat_opt.search import Budget
+from eqsat_opt.rules.library import FAMILIES
+from eqsat_opt.runtime.devices.profile import profile_names
+from eqsat_opt.search import Budget, search_class
 from eqsat_opt.testing import GraphMaker
 
 MODEL = "zoo:weight_chain@tiny"
@@ -168,7 +171,8 @@ def test_options_arrive() -> None:
     )  # fmt: skip
     assert set(by_method(value)) == {"metaflow"}
     settings = value["settings"]
-    assert settings["parameters"] == {"metaflow": {"alpha": 1.2, "hash": "taso", "growth": 2.0}}
+    given = {"alpha": 1.2, "hash": "taso", "growth": 2.0, "part": 0}
+    assert settings["parameters"] == {"metaflow": given}
     assert settings["budget"] == {"graphs": 3, "substitutions": 0, "cpu_s": 9.0, "length": 0}
     usable = [one for one in load_rules("matmul", Numerics.REFACTOR) if one.phase != "derivation"]
     assert value["rules"] == len(usable)
@@ -230,6 +234,27 @@ def test_assumed_sizes_are_named(
     assert expected in output
 
 
+def test_what_there_is_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--list", "--json", "-"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    methods = {one["name"]: one for one in value["methods"]}
+    assert tuple(methods) == comparison.method_names()
+    for name in methods.keys() - {"eqsat"}:
+        assert methods[name]["title"]
+        assert re.fullmatch(r".* et al\., .*20\d\d.*", methods[name]["source"]), name
+        own = {one.name: one.default for one in fields(search_class(name))}
+        told = {one["name"]: one["default"] for one in methods[name]["parameters"]}
+        assert told == own
+        assert all(one["meaning"] for one in methods[name]["parameters"])
+    assert {one["name"] for one in value["devices"]} == set(profile_names())
+    assert set(FAMILIES) <= value["rules"].keys()
+    assert main(["compare", "--list"]) == 0
+    words = capsys.readouterr().out.split()
+    assert {"metaflow.alpha", "1.05", "v100", "sampling"} <= set(words)
+    assert main(["compare"]) == 1
+    assert "no model is given" in capsys.readouterr().err
+
+
 def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", MODEL, "--methods", "metaflow", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["model"] == MODEL
@@ -262,7 +287,14 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--repeat", "0"], "repeat is 0"),
         (["--device", "v10"], "unknown device 'v10'; there are a100, b200"),
         (["--device", "v100", "--measure"], "cannot be measured; leave out --measure"),
-        (["--objective", "energy"], "'energy' has no prices"),
+        (["--objective", "energy"], "roofline tells no energy; give --device"),
+        (["--device", "v100", "--limit", "energy=1"], "the profile of v100 tells no energy"),
+        (["--methods", "metaflw"], "choose from eqsat,"),
+        (["--methods", "Metaflow"], "; did you mean metaflow?"),
+        (["--set", "metaflow.alhpa=1"], "; did you mean alpha?"),
+        (["--level", "kernel"], "; did you mean kernels?"),
+        (["--budget", "graph=1"], "; did you mean graphs?"),
+        (["--methods", "sampling", "--set", "sampling.samples=3"], "give an even number"),
         (["--level", "tiles"], "unknown level 'tiles'; choose from operators, kernels"),
         (["--level", "kernels", "--objective", "time*bytes"], "chosen for sums only"),
         (["--objective", "speed"], "unknown metric 'speed'"),
