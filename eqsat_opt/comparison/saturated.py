@@ -186,18 +186,21 @@ def saturated(
     seed: int = 0,
     level: Level = "operators",
     backends: Sequence[Backend] = (),
+    deterministic: bool = False,
 ) -> Saturated:
     """Saturate, price each e-node as a separate operator, extract, and build the graph.
 
     At level ``kernels`` the patterns of ``backends`` are priced, too, by the way to run each that
     is best by itself once the graph is built. Siblings merge by seeds instead of two-root rules.
+    With ``deterministic`` equal seeds give equal graphs unless a time limit strikes.
 
     Raises:
         SaturationError: the engine failed.
         ExtractionError: nothing could be extracted.
     """
-    clock = time.perf_counter
-    started = clock()
+    clock, cpu = time.perf_counter, time.process_time
+    started, started_cpu = clock(), cpu()
+    cpu_at: list[float] = []
     saturation = saturate(graph, rules, budget)
     report, eclasses = saturation.report, saturation.eclasses
 
@@ -208,16 +211,17 @@ def saturated(
         own = _own_choice(saturation, problem, index)
     else:
         problem, items = _kernel_problem(saturation, prices, backends)
-    begun = clock()
+    begun, begun_cpu = clock(), cpu()
     found = extract(
         problem,
         prices.valuation.objective,
         incumbent=own,
         time_limit_s=time_limit_s,
         seed=seed,
-        deterministic=False,
+        deterministic=deterministic,
+        progress=lambda _: cpu_at.append(cpu() - begun_cpu),
     )
-    extracted = clock()
+    extracted, extracted_cpu = clock(), cpu()
 
     start = Frame(operator_graph(saturation.lowered), (), prices, level, backends=backends)
     if found.status == "infeasible":
@@ -235,6 +239,7 @@ def saturated(
     frame = Frame(raised, (), chosen_prices, level, backends=backends)
     # A graph counts as found when it could have been written down.
     ready_s = begun - started + clock() - extracted
+    ready_cpu_s = begun_cpu - started_cpu + cpu() - extracted_cpu
     return Saturated(
         outcome=frame.outcome(frame.start),
         lower_bound=found.lower_bound,
@@ -242,7 +247,10 @@ def saturated(
         enodes=report.enodes,
         stopped_by=report.stopped_by,
         trace=(
-            Moment(ready_s, start.start.value),
-            *(Moment(ready_s + point.time_s, point.cost) for point in found.trace),
+            Moment(ready_s, start.start.value, ready_cpu_s),
+            *(
+                Moment(ready_s + point.time_s, point.cost, ready_cpu_s + cpu_s)
+                for point, cpu_s in zip(found.trace, cpu_at, strict=True)
+            ),
         ),
     )

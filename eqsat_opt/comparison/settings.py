@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -47,14 +47,13 @@ class CompareSettings:
             the clock. Where there is none, these have :data:`SATURATION_S` and
             :data:`EXTRACTION_S`.
         nodes: e-nodes.
-        seed: of extraction and of searches.
+        seed: of extraction and of searches, in the first run of each.
+        seeds: runs of each method, with this seed and those that follow it.
         device: name or file of the profile that prices; empty for the processor at hand.
         objective: what is minimised, as `optimize` reads it.
         level: ``operators``, each a kernel of its own, or ``kernels``, which may be fused.
         limits: largest totals, longest chain, or largest values of one kernel, too.
         measure: price operators by measuring them, instead of by the roofline.
-        repeat: how often each method runs; its fastest run counts, because the first one also loads
-            libraries and compiles rules. Slow methods run once.
     """
 
     methods: tuple[str, ...] = (EQSAT, "metaflow")
@@ -67,7 +66,7 @@ class CompareSettings:
     level: Level = "operators"
     limits: tuple[str, ...] = ()
     measure: bool = False
-    repeat: int = 1
+    seeds: int = 1
 
     def __post_init__(self) -> None:
         known = method_names()
@@ -85,8 +84,8 @@ class CompareSettings:
                     f"parameters are given for {name!r}, which is not a search among the methods "
                     f"({names}); add it to the methods, or leave them out"
                 )
-        if self.repeat < 1:
-            raise OptionError(f"repeat is {self.repeat}; give at least 1")
+        if self.seeds < 1:
+            raise OptionError(f"seeds is {self.seeds}; give at least 1")
         assert self.searches.keys() >= self.parameters.keys()  # they say what is wrong
         if self.device and self.measure:
             raise OptionError(
@@ -146,7 +145,24 @@ class CompareSettings:
     def to_json(self) -> dict[str, Any]:
         """All settings, and all parameters of the searches, defaults too."""
         parameters = {name: asdict(search) for name, search in self.searches.items()}
-        return {**asdict(self), "methods": list(self.methods), "parameters": parameters}
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            **given,
+            "methods": list(self.methods),
+            "limits": list(self.limits),
+            "parameters": parameters,
+            "budget": asdict(self.budget),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CompareSettings:
+        """Inverse of `to_json`.
+
+        Raises:
+            OptionError: a value has no meaning.
+        """
+        lists = {name: tuple(value[name]) for name in ("methods", "limits")}
+        return cls(**{**value, **lists, "budget": Budget(**value["budget"])})
 
 
 _BUDGETS = {"graphs": int, "substitutions": int, "cpu": float, "length": int}
