@@ -56,12 +56,12 @@ def compared(house: House, *arguments: str) -> dict[str, Any]:
 
 def test_it_is_compared_with_the_others(house: House) -> None:
     """A seed gives the same walk again, and another seed another one; the outputs agree."""
-    found = compared(house, "--methods", "walk,eqsat", "--seed", "0", "--seeds", "2")
+    found = compared(house, "--methods", "walk", "--seed", "0", "--seeds", "2")
     assert found["settings"]["parameters"] == {"walk": {"length": 8}}
-    walk, other, eqsat, _ = found["results"]
+    walk, other = found["results"]
     assert (walk["method"], walk["graphs"], walk["stopped_by"]) == ("walk", 8, "exhausted")
     assert (walk["why"], walk["lower_bound"]) == ("", None)
-    assert eqsat["lower_bound"] * (1 - 1e-9) <= walk["cost"] < found["original_cost"]
+    assert walk["cost"] < found["original_cost"]
     (again,) = compared(house, "--methods", "walk", "--check", "0")["results"]
     assert again["rules"] == walk["rules"] != other["rules"]
 
