@@ -43,7 +43,7 @@ from eqsat_opt.optimising import (
 )
 from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.plan_form import PLAN_SHARE, PLANNING, require_plan, with_plan
-from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.proving.selection import costs_only, load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import rule_notes, store_warning
 from eqsat_opt.rules.near_misses import near_misses
@@ -463,7 +463,8 @@ def compare(
     require_custom_ops(options.custom_ops)
     given = resolve(model)
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
-    rules = load_rules(options.rules, Numerics.parse(options.numerics))
+    wrong = costs_only(options.rules)
+    rules = load_rules(options.rules, Numerics.parse(options.numerics), for_costs=True)
     progress("load", "")
     loaded = load_model(given)
     require_portable(loaded.metadata_props, name)
@@ -475,7 +476,7 @@ def compare(
         found = compare_methods(
             clean, rules, settings, model=name, sizes=sizes.given, pricer=pricer, progress=progress
         )
-        if options.check:
+        if options.check and not wrong:
             progress("check", "")
             staging = stack.enter_context(Staging(loaded, given))
             seeds = [options.seed + i for i in range(options.check)]
