@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -38,6 +38,13 @@ _LIMITS = {
     "time": "limit of time",
 }
 """What ended a method, where its name alone says too little."""
+
+_KERNELS: Mapping[str, str] = {
+    "operators": "one kernel per operator",
+    "kernels": "fused kernels",
+    "streams": "fused kernels on streams",
+}
+"""What each level counts."""
 
 
 def compare_methods(
@@ -84,8 +91,8 @@ def compare_methods(
         str,
         typer.Option(
             metavar="LEVEL",
-            help="What a graph costs: operators, each a kernel of its own, or kernels, fused as "
-            "the device can.",
+            help="What a graph costs: operators, each a kernel of its own; kernels, fused as the "
+            "device can; or streams, on which these run side by side.",
         ),
     ] = "operators",
     objective: a.Objective = "time",
@@ -182,8 +189,7 @@ def _parameters(texts: Iterable[str]) -> dict[str, dict[str, str]]:
 def _heading(found: Comparison) -> str:
     from eqsat_opt.wording import counted
 
-    fused = found.settings.level != "operators"
-    kernels = "fused kernels" if fused else "one kernel per operator"
+    kernels = _KERNELS[found.settings.level]
 
     return (
         f"{found.model}: {counted(found.operators, 'operator')}, {counted(found.n_rules, 'rule')}, "

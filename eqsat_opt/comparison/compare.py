@@ -90,6 +90,7 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResu
             time_limit_s=limit,
             seed=settings.seed,
             level=frame.level,
+            profile=frame.profile,
             backends=frame.backends,
         )
     trace = tuple(replace(one, time_s=min(one.time_s, seconds[0])) for one in found.trace)

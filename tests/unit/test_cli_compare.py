@@ -168,7 +168,8 @@ def test_options_arrive() -> None:
     )  # fmt: skip
     assert set(by_method(value)) == {"metaflow"}
     settings = value["settings"]
-    assert settings["parameters"] == {"metaflow": {"alpha": 1.2, "hash": "taso", "growth": 2.0}}
+    given = {"alpha": 1.2, "hash": "taso", "growth": 2.0, "part": 0}
+    assert settings["parameters"] == {"metaflow": given}
     assert settings["budget"] == {"graphs": 3, "substitutions": 0, "cpu_s": 9.0, "length": 0}
     usable = [one for one in load_rules("matmul", Numerics.REFACTOR) if one.phase != "derivation"]
     assert value["rules"] == len(usable)
@@ -264,6 +265,7 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--device", "v100", "--measure"], "cannot be measured; leave out --measure"),
         (["--objective", "energy"], "'energy' has no prices"),
         (["--level", "tiles"], "unknown level 'tiles'; choose from operators, kernels"),
+        (["--level", "streams"], "by the profile of a device; give one with --device"),
         (["--level", "kernels", "--objective", "time*bytes"], "chosen for sums only"),
         (["--objective", "speed"], "unknown metric 'speed'"),
         (["--objective", "workspace", "--device", "v100"], "so it cannot be minimised"),
@@ -299,7 +301,7 @@ def test_kernels_are_fused_by_all_methods_alike() -> None:
     """The e-graph and a search end with one cost, which is less than that of the operators."""
     given = ("--device", "v100", "--methods", "eqsat,metaflow,sampling", "--rules", "matmul/assoc")
     costs = {}
-    for level in ("operators", "kernels"):
+    for level in ("operators", "kernels", "streams"):
         value = numbers("zoo:weight_chain@tiny", *given, "--level", level)
         assert {one["why"] for one in value["results"]} == {""}
         eqsat, *others = by_method(value).values()
