@@ -7,9 +7,10 @@
 
 Both methods read the same rules, start from the same graph and price every operator as a kernel of
 its own by the roofline. Every run has a fresh process that is warmed up on a tiny model, so
-libraries are loaded and rules are compiled for both. Times are CPU seconds. `throughput` gives the best of several runs in seconds of that process,
-since other processes may share the core. `engine` says how much of the e-graph's time passes inside
-calls of egglog, and how much of that in copying its compiled rules: no answer can come sooner.
+libraries are loaded and rules are compiled for both. Times are CPU seconds. `throughput` gives the
+best of several runs in seconds of that process, since other processes may share the core. `engine`
+says how much of the e-graph's time passes inside calls of egglog, and how much of that in copying
+its compiled rules: no answer can come sooner.
 
 MetaFlow proves nothing and ends when it has seen enough graphs. The e-graph has three times beside
 it: until it has a graph that is as cheap as MetaFlow's last, until it has its own last one, and

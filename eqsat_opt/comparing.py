@@ -43,7 +43,7 @@ from eqsat_opt.ir.sizes import size_sets
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.optimising import AnyModel, Progress, open_pricer, session_options
 from eqsat_opt.options import Options
-from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.proving.selection import costs_only, load_rules
 from eqsat_opt.reporting import rule_notes, store_warning
 from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.child import Child, answer_requests, ending_text, peak_memory_bytes
@@ -248,7 +248,7 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
     elif task.model.startswith("zoo:"):
         given = zoo.build_named(task.model.removeprefix("zoo:"))
     numerics = Numerics.parse(options.numerics)
-    rules = load_rules(options.rules, numerics)
+    rules = load_rules(options.rules, numerics, for_costs=True)
     loaded = load_model(given)
     require_portable(loaded.metadata_props, task.name)
     imported = import_model(loaded, exact=options.numerics == "bitexact")
@@ -280,7 +280,7 @@ def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
             warm_up(task.method, work.subject, work.settings, task.seed)
             original, found = run_method(task.method, work.subject, work.settings, task.seed)
             found = replace(found, peak_bytes=peak_memory_bytes())
-            if work.options.check:
+            if work.options.check and not costs_only(work.options.rules):
                 found = _checked(found, work)
             if task.save:
                 found = _saved(found, original, task)

@@ -77,8 +77,8 @@ def compare_methods(
         str,
         typer.Option(
             metavar="LEVEL",
-            help="What a graph costs: operators, each a kernel of its own, or kernels, fused as "
-            "the device can.",
+            help="What a graph costs: operators, each a kernel of its own; kernels, fused as the "
+            "device can; or streams, on which these run side by side.",
         ),
     ] = "operators",
     objective: a.Objective = "time",

@@ -27,12 +27,19 @@ def show_listing(json: str | None, *, quiet: bool) -> None:
     for table in (_methods(found), _parameters(found), _devices(found)):
         console.print(table)
         console.print()
-    console.print(
-        "rule sets for --rules: default, none; families "
-        + ", ".join(
-            name if count is None else f"{name} ({count})" for name, count in found.rules.items()
-        )
-    )
+    console.print(_rules(found))
+
+
+def _rules(found: Listing) -> Table:
+    from eqsat_opt.wording import plain_table
+
+    table = plain_table("for --rules", "")
+    table.add_row("sets", ", ".join(("default", "none", *found.rule_sets)))
+    counts = (f"{name} ({count})" for name, count in found.families.items())
+    table.add_row("families", ", ".join(counts))
+    if found.rulebooks:
+        table.add_row("rulebooks", ", ".join(found.rulebooks))
+    return table
 
 
 def _methods(found: Listing) -> Table:

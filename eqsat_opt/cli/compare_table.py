@@ -31,6 +31,13 @@ _LIMITS = {
 _METRICS = {"flops": ("FLOPs", ""), "bytes": ("bytes", "B"), "energy_uj": ("energy", "µJ")}
 """Metrics that are shown beside the cost, their titles and units."""
 
+_KERNELS: Mapping[str, str] = {
+    "operators": "one kernel per operator",
+    "kernels": "fused kernels",
+    "streams": "fused kernels on streams",
+}
+"""What each level counts."""
+
 _WIDTH = 26
 """Columns of a method; longer texts wrap."""
 
@@ -73,8 +80,7 @@ def _fitting(console: Console, found: Comparison) -> Iterator[Sequence[Runs]]:
 def _heading(found: Comparison) -> str:
     from eqsat_opt.wording import counted
 
-    fused = found.settings.level != "operators"
-    kernels = "fused kernels" if fused else "one kernel per operator"
+    kernels = _KERNELS[found.settings.level]
     original, seeds = found.original, found.settings.seeds
     if original is None:
         return f"{found.model}: no method ended\n"

@@ -149,6 +149,7 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock, seed: int) ->
             time_limit_s=cpu_s or EXTRACTION_S,
             seed=seed,
             level=frame.level,
+            profile=frame.profile,
             backends=frame.backends,
             deterministic=not cpu_s,
         )

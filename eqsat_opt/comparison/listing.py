@@ -13,7 +13,8 @@ from eqsat_opt.comparison.settings import EQSAT
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import METRICS
 from eqsat_opt.errors import OptionError
-from eqsat_opt.rules.library import FAMILIES, families
+from eqsat_opt.proving.rule_sets import RULE_SETS
+from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rulebooks import installed_rulebooks
 from eqsat_opt.runtime.devices.profile import load_profile, profile_names
 from eqsat_opt.search import search_class, search_names
@@ -81,11 +82,21 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class Listing:
-    """All of it; rule sets by name, with the number of their rules (``None``: not known yet)."""
+    """All of it.
+
+    Attributes:
+        methods: the e-graph first.
+        devices: whose profiles ship.
+        rule_sets: names of published sets.
+        families: of the book, to the number of their rules.
+        rulebooks: that packages have installed.
+    """
 
     methods: tuple[MethodFacts, ...]
     devices: tuple[DeviceFacts, ...]
-    rules: Mapping[str, int | None]
+    rule_sets: tuple[str, ...]
+    families: Mapping[str, int]
+    rulebooks: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -105,10 +116,9 @@ def listing() -> Listing:
             )
             for one in pricers
         ),
-        rules={
-            **{name: len(rules) for name, rules in families().items() if name in FAMILIES},
-            **dict.fromkeys(installed_rulebooks()),
-        },
+        rule_sets=RULE_SETS,
+        families={name: len(rules) for name, rules in families().items()},
+        rulebooks=tuple(installed_rulebooks()),
     )
 
 

@@ -51,7 +51,8 @@ class CompareSettings:
         seeds: runs of each method, with this seed and those that follow it.
         device: name or file of the profile that prices; empty for the processor at hand.
         objective: what is minimised, as `optimize` reads it.
-        level: ``operators``, each a kernel of its own, or ``kernels``, which may be fused.
+        level: ``operators``, each a kernel of its own; ``kernels``, which may be fused; or
+            ``streams``, on which these run side by side.
         limits: largest totals, longest chain, or largest values of one kernel, too.
         measure: price operators by measuring them, instead of by the roofline.
     """
@@ -99,6 +100,11 @@ class CompareSettings:
         if self.level != "operators" and not isinstance(self.goal, Objective):
             raise OptionError(
                 "fused kernels are chosen for sums only; give another objective, or level operators"
+            )
+        if self.level == "streams" and self.profile is None:
+            raise OptionError(
+                "streams are simulated by the profile of a device; give one with --device, v100 "
+                "for instance, or level kernels"
             )
 
     def _require_energy(self) -> None:

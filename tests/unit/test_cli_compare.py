@@ -270,7 +270,8 @@ def test_what_there_is_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
         assert told == own
         assert all(one["meaning"] for one in methods[name]["parameters"])
     assert {one["name"] for one in value["devices"]} == set(profile_names())
-    assert set(FAMILIES) <= value["rules"].keys()
+    assert tuple(value["families"]) == FAMILIES
+    assert {"metaflow", "taso", "ocggs"} <= set(value["rule_sets"])
     assert main(["compare", "--list"]) == 0
     words = capsys.readouterr().out.split()
     assert {"metaflow.alpha", "1.05", "v100", "sampling"} <= set(words)
@@ -319,6 +320,7 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--budget", "graph=1"], "; did you mean graphs?"),
         (["--methods", "sampling", "--set", "sampling.samples=3"], "give an even number"),
         (["--level", "tiles"], "unknown level 'tiles'; choose from operators, kernels"),
+        (["--level", "streams"], "by the profile of a device; give one with --device"),
         (["--level", "kernels", "--objective", "time*bytes"], "chosen for sums only"),
         (["--objective", "speed"], "unknown metric 'speed'"),
         (["--objective", "workspace", "--device", "v100"], "so it cannot be minimised"),
@@ -354,7 +356,7 @@ def test_kernels_are_fused_by_all_methods_alike() -> None:
     """The e-graph and a search end with one cost, which is less than that of the operators."""
     given = ("--device", "v100", "--methods", "eqsat,metaflow,sampling", "--rules", "matmul/assoc")
     costs = {}
-    for level in ("operators", "kernels"):
+    for level in ("operators", "kernels", "streams"):
         value = numbers("zoo:weight_chain@tiny", *given, "--level", level)
         assert {one["why"] for one in value["results"]} == {""}
         eqsat, *others = by_method(value).values()
