@@ -176,7 +176,7 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock, seed: int) ->
 
 
 def _searched(
-    search: Search, frame: Frame, settings: CompareSettings, clock: _Clock, seed: int
+    search: Search, frame: Frame, settings: CompareSettings, *, clock: _Clock, seed: int
 ) -> MethodResult:
     with clock.seconds():
         begun, begun_cpu = time.perf_counter(), time.process_time()
@@ -243,7 +243,7 @@ def run_method(
     if method == EQSAT:
         found = _eqsat(frame, settings, clock, seed)
     else:
-        found = _searched(settings.searches[method], frame, settings, clock, seed)
+        found = _searched(settings.searches[method], frame, settings, clock=clock, seed=seed)
     within = (
         replace(one, time_s=min(one.time_s, found.time_s), cpu_s=min(one.cpu_s, found.cpu_s))
         for one in found.trace

@@ -137,10 +137,10 @@ def _method(name: str) -> MethodFacts:
     title = (module or own).strip().partition("\n")[0]
     return MethodFacts(
         name,
-        re.sub(r" \([^()]*\)\.$", ".", title),
-        paper.group() if paper else "",
-        kind.exact,
-        tuple(_parameters(kind)),
+        title=re.sub(r" \([^()]*\)\.$", ".", title),
+        source=paper.group() if paper else "",
+        exact=kind.exact,
+        parameters=tuple(_parameters(kind)),
     )
 
 
