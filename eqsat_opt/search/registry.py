@@ -19,10 +19,12 @@ GROUP = "eqsat_opt.searches"
 _OWN: Mapping[str, str] = {
     "exhaustive": "Exhaustive",
     "metaflow": "MetaFlow",
+    "taso": "Taso",
     "enumeration": "Enumeration",
     "pruning": "Pruning",
     "dpp": "Dpp",
     "sampling": "Sampling",
+    "energy": "Energy",
 }
 """Name, which is that of a module of this folder, to the class in it."""
 
