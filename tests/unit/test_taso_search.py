@@ -106,4 +106,4 @@ def test_equal_blocks_are_one_for_its_hash() -> None:
 def test_settings_without_meaning_are_refused(given: dict[str, object]) -> None:
     (name,) = given
     with pytest.raises(OptionError, match=name):
-        Taso(**given)
+        Taso(**given)  # type: ignore[arg-type]
