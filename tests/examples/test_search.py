@@ -76,7 +76,7 @@ def test_it_is_compared_with_the_others(house: House) -> None:
             ("--methods", "walk", "--set", "walk.speed=1"),
             "no parameter 'speed'; choose from length",
         ),
-        (("--methods", "eqsat", "--set", "walk.length=1"), "is not a search among the methods"),
+        (("--methods", "eqsat", "--set", "walk.length=1"), "is not among the methods"),
     ],
 )
 def test_mistakes_are_one_line(house: House, arguments: tuple[str, ...], said: str) -> None:
