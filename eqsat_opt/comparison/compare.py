@@ -45,7 +45,7 @@ from eqsat_opt.search import Frame, Offered, Prices, Search, Usual
 from eqsat_opt.search import Pricer as SearchPricer
 from eqsat_opt.select import rules_used
 
-__all__ = ["Subject", "checked", "run_method", "warm_up"]
+__all__ = ["Subject", "checked", "priced", "run_method", "warm_up"]
 
 _WARM_UP = """
     <ir_version: 9, opset_import: ["": 17]>
@@ -213,6 +213,26 @@ def _searched(
     )
 
 
+def priced(subject: Subject, settings: CompareSettings) -> Original:
+    """What a model costs as it is."""
+    return _priced(subject, settings, _Clock(subject.pricer))
+
+
+def _priced(subject: Subject, settings: CompareSettings, clock: _Clock) -> Original:
+    plain = operator_graph(lower(subject.graph))
+    frame = _framed(subject, settings, clock, graph=plain, rules=False)
+    start = frame.outcome(frame.start)
+    return Original(
+        cost=start.value,
+        operators=_n_running(plain),
+        kernels=len(start.kernels),
+        metrics=totals(start),
+        n_rules=len(subject.read),
+        prices=_called(settings, subject.pricer),
+        assumed_sizes={**subject.sizes.data, **subject.sizes.assumed},
+    )
+
+
 def run_method(
     method: str, subject: Subject, settings: CompareSettings, seed: int
 ) -> tuple[Original, MethodResult]:
@@ -222,18 +242,7 @@ def run_method(
         SaturationError, ExtractionError: the e-graph has no answer.
     """
     clock = _Clock(subject.pricer)
-    plain = operator_graph(lower(subject.graph))
-    first = _framed(subject, settings, clock, graph=plain, rules=False)
-    start = first.outcome(first.start)
-    original = Original(
-        cost=start.value,
-        operators=_n_running(plain),
-        kernels=len(start.kernels),
-        metrics=totals(start),
-        n_rules=len(subject.read),
-        prices=_called(settings, subject.pricer),
-        assumed_sizes={**subject.sizes.data, **subject.sizes.assumed},
-    )
+    original = _priced(subject, settings, clock)
     frame = _framed(subject, settings, clock, graph=subject.graph, rules=True)
     if method in settings.engines:
         found = _on_egraph(settings.engines[method], frame, settings, clock=clock, seed=seed)
