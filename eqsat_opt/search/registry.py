@@ -23,6 +23,8 @@ _OWN: Mapping[str, str] = {
     "pruning": "Pruning",
     "dpp": "Dpp",
     "sampling": "Sampling",
+    "nimble": "Nimble",
+    "autograph": "AutoGraph",
 }
 """Name, which is that of a module of this folder, to the class in it."""
 
