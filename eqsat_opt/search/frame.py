@@ -20,6 +20,7 @@ from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.plan.simulation import simulate
 from eqsat_opt.runtime.plan.streams import Schedule
 from eqsat_opt.search.board import Board, SimulatedBoard
 from eqsat_opt.search.covering import Cover, Covering
@@ -137,10 +138,39 @@ class Frame:
 
     def _value_on_streams(self, cover: Cover, makespan_us: float) -> float:
         valuation = self.prices.valuation
-        costs = list(cover.costs)
+        length = cover.length if valuation.needs_path else 0
+        return self._value_in(makespan_us, cover.costs, length)
+
+    def _value_in(self, makespan_us: float, costs: Sequence[int], length: int) -> float:
+        """What is minimised if the last kernel ends after a time."""
+        valuation = self.prices.valuation
         if TIME in valuation.columns:
-            costs[valuation.columns.index(TIME)] = round(makespan_us * MILLIONTHS)
-        return valuation.value(costs, cover.length if valuation.needs_path else 0)
+            place = valuation.columns.index(TIME)
+            costs = (*costs[:place], round(makespan_us * MILLIONTHS), *costs[place + 1 :])
+        return valuation.value(costs, length)
+
+    def scheduled(self, outcome: Outcome, placed: Schedule) -> Outcome:
+        """The same kernels on streams of one's own choice.
+
+        Args:
+            outcome: of one stream.
+            placed: its kernels, numbered as they stand there.
+        """
+        kernels = outcome.kernels.values()
+        loads = [self.streams.load(one.kernel, one.quoted) for one in kernels]
+        event_us = self.streams.profile.event_us.value
+        makespan_us = simulate(placed, loads, event_us).makespan_us
+        valuation = self.prices.valuation
+        rows = (valuation.row(one.quoted).costs for one in kernels)
+        costs = tuple(map(sum, zip(valuation.nothing, *rows, strict=True)))
+        length = round(outcome.metrics.get(CRITICAL_PATH, 0.0) * MILLIONTHS)
+        return Outcome(
+            graph=outcome.graph,
+            kernels=_on_streams(list(outcome.kernels.items()), placed),
+            streams=placed.streams,
+            metrics={**outcome.metrics, TIME: makespan_us},
+            value=self._value_in(makespan_us, costs, length),
+        )
 
     def _placed(self, cover: Cover) -> Placed:
         """The kernels of a cover, by number, on streams."""

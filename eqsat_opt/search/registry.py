@@ -25,6 +25,7 @@ _OWN: Mapping[str, str] = {
     "sampling": "Sampling",
     "nimble": "Nimble",
     "autograph": "AutoGraph",
+    "ios": "Ios",
 }
 """Name, which is that of a module of this folder, to the class in it."""
 
