@@ -168,7 +168,8 @@ def test_options_arrive() -> None:
     )  # fmt: skip
     assert set(by_method(value)) == {"metaflow"}
     settings = value["settings"]
-    assert settings["parameters"] == {"metaflow": {"alpha": 1.2, "hash": "taso", "growth": 2.0}}
+    parameters = {"alpha": 1.2, "hash": "taso", "growth": 2.0, "part": 0}
+    assert settings["parameters"] == {"metaflow": parameters}
     assert settings["budget"] == {"graphs": 3, "substitutions": 0, "cpu_s": 9.0, "length": 0}
     usable = [one for one in load_rules("matmul", Numerics.REFACTOR) if one.phase != "derivation"]
     assert value["rules"] == len(usable)
