@@ -22,13 +22,19 @@ from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.runtime.devices.energy import EnergyModel, energy_from_json
+from eqsat_opt.runtime.devices.figures import (
+    POSITIVE,
+    Figure,
+    count_of,
+    figure_of,
+    figure_table,
+)
 from eqsat_opt.runtime.plan.plan import Launch
 
 __all__ = [
     "FORMAT",
     "DeviceProfile",
-    "EnergyModel",
-    "Figure",
     "load_profile",
     "profile_from_json",
     "profile_names",
@@ -36,49 +42,6 @@ __all__ = [
 ]
 
 FORMAT = "eqsat-opt device 1"
-
-_ASSUMED = "assumed"
-"""How the source of a figure begins that is neither measured nor stated by the manufacturer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number, and where it is from.
-
-    Attributes:
-        value: in the unit that its name says.
-        source: ``data sheet: …``, ``measured: …`` with date and versions, ``derived: …`` or
-            ``assumed: …``.
-    """
-
-    value: float
-    source: str
-
-
-@dataclass(frozen=True)
-class EnergyModel:
-    """Energy of a kernel: static power over its time, and a price for each operation and byte.
-
-    Attributes:
-        static_w: power of the idle device, W.
-        pj_per_flop: by precision, pJ.
-        pj_per_byte: of memory traffic, pJ.
-    """
-
-    static_w: Figure
-    pj_per_flop: Mapping[str, Figure]
-    pj_per_byte: Figure
-
-    def energy_uj(self, time_us: float, flops: float, size_bytes: float, precision: str) -> float:
-        """Energy, µJ.
-
-        Raises:
-            OptionError: nothing is known of that precision.
-        """
-        if precision not in self.pj_per_flop:
-            raise OptionError(f"the energy model knows no precision {precision!r}")
-        moving = self.pj_per_flop[precision].value * flops + self.pj_per_byte.value * size_bytes
-        return self.static_w.value * time_us + moving * 1e-6
 
 
 @dataclass(frozen=True)
@@ -136,7 +99,7 @@ class DeviceProfile:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The names of figures that nobody has measured or stated."""
-        return tuple(name for name, one in self.figures() if one.source.startswith(_ASSUMED))
+        return tuple(name for name, one in self.figures() if one.is_assumed)
 
     def occupancy(self, kernel: Kernel) -> float:
         """The share of the units that output tiles keep busy, over all waves of them.
@@ -264,7 +227,7 @@ def load_profile(name: str | os.PathLike[str]) -> DeviceProfile:
             f"a profile as a .json file{f'; did you mean {near[0]}?' if near else ''}"
         )
     try:
-        return profile_from_json(read_document(path))
+        return profile_from_json(read_document(path, "a device profile"))
     except StageError as error:
         raise OptionError(str(error)) from error
 
@@ -294,7 +257,7 @@ def profile_from_json(document: Document) -> DeviceProfile:
     entry.require_format(FORMAT)
     names = [one.name for one in fields(DeviceProfile)]
     entry.require_all("format", *names)
-    tile = tuple(_count(item) for item in entry.entries("tile", "extent of tile"))
+    tile = tuple(count_of(item) for item in entry.entries("tile", "extent of tile"))
     if len(tile) != 2:
         raise StageError(f"{entry.place('tile')} has {len(tile)} extents; it needs 2")
     if entry.text("kind") not in _KINDS:
@@ -311,50 +274,18 @@ def profile_from_json(document: Document) -> DeviceProfile:
         entry.text("title"),
         entry.text("kind"),
         tile=(tile[0], tile[1]),
-        peak_tflops=_table(entry.mapping("peak_tflops")),
-        multipliers=_table(entry.mapping("multipliers")),
-        energy=None if energy is None else _energy(entry.mapping("energy")),
-        units=_count(entry.mapping("units")),
-        streams=_count(entry.mapping("streams")),
-        **{name: _figure(entry.mapping(name)) for name in plain},
+        peak_tflops=figure_table(entry.mapping("peak_tflops")),
+        multipliers=figure_table(entry.mapping("multipliers")),
+        energy=None if energy is None else energy_from_json(entry.mapping("energy")),
+        units=count_of(entry.mapping("units")),
+        streams=count_of(entry.mapping("streams")),
+        **{
+            name: figure_of(entry.mapping(name), least=_LEAST.get(name, POSITIVE)) for name in plain
+        },
     )
 
 
 _KINDS = ("cuda", "cpu")
 
-_MOST = 1e18
-"""Beyond any figure of a device in the units here, and sums of what follows from it stay finite."""
-
-_MAY_BE_ZERO = frozenset({"launch_us", "event_us", "session_us", "copy_us"})
-
-
-def _figure(entry: Entry) -> Figure:
-    entry.require_all("value", "source")
-    value, source = entry.number("value"), entry.text("source")
-    least = 0.0 if entry.where.split()[0] in _MAY_BE_ZERO else 1e-9
-    if not least <= value <= _MOST:
-        raise StageError(f"{entry.where} is {value}, which no device has")
-    if not source:
-        raise StageError(f"{entry.where} does not say where it is from")
-    return Figure(value, source)
-
-
-def _count(entry: Entry) -> Figure:
-    """A whole number of things, one at least."""
-    found = _figure(entry)
-    if found.value < 1 or found.value % 1:
-        raise StageError(f"{entry.where} is {found.value:g}; it is a whole number of 1 or more")
-    return found
-
-
-def _table(entry: Entry) -> dict[str, Figure]:
-    return {name: _figure(entry.mapping(name)) for name in entry.value}
-
-
-def _energy(entry: Entry) -> EnergyModel:
-    entry.require_all("static_w", "pj_per_flop", "pj_per_byte")
-    return EnergyModel(
-        _figure(entry.mapping("static_w")),
-        _table(entry.mapping("pj_per_flop")),
-        _figure(entry.mapping("pj_per_byte")),
-    )
+_LEAST = dict.fromkeys(("launch_us", "event_us", "session_us", "copy_us"), 0.0)
+"""Figures that may be zero."""
