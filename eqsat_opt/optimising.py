@@ -33,6 +33,7 @@ from eqsat_opt.cost.metrics import (
 )
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.quotes import AnyPricer
+from eqsat_opt.cost.recorded import RecordedPricer, load_recorded
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination
@@ -142,7 +143,7 @@ def energy_source(options: Options) -> str:
     """
     if options.is_here:
         return energy_text(_energy(options))
-    return _profile_pricer(options).energy_text
+    return _pricer_elsewhere(options).energy_text
 
 
 @contextmanager
@@ -153,15 +154,23 @@ def _target_pricer(options: Options) -> Iterator[AnyPricer]:
         OptionError: there is no such target.
     """
     if not options.is_here:
-        yield _profile_pricer(options)
+        yield _pricer_elsewhere(options)
         return
     with open_pricer(options) as pricer:
         yield pricer
 
 
-def _profile_pricer(options: Options) -> ProfilePricer:
+def _pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
+    """Prices of a device that need not be here.
+
+    Raises:
+        OptionError: there is no such target, or its model of energy does not fit.
+    """
     energy = _energy(options)
     assert not isinstance(energy, MeteredEnergy)
+    recorded = load_recorded(options.target)
+    if recorded is not None:
+        return RecordedPricer(recorded, energy)
     return ProfilePricer(load_profile(options.target), energy=energy)
 
 
@@ -174,7 +183,7 @@ def _require_possible(objective: AnyObjective, options: Options) -> None:
     if options.is_here:
         require_priced(objective, (TIME,) if _energy(options) is None else (TIME, ENERGY))
         return
-    pricer = _profile_pricer(options)
+    pricer = _pricer_elsewhere(options)
     profile = pricer.profile
     require_priced(objective, pricer.metrics)
     streams = int(profile.streams.value)
@@ -420,6 +429,7 @@ def optimise(
             *report.notes,
             *_notes(joined, contest, lacking),
             *_caveats(objective, found),
+            *_unrecorded(pricer, found),
             *_kept_open(imported),
         ),
     )
@@ -498,6 +508,19 @@ def _caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
                 f"the limits on {METRICS[metric].alias} are kept by prices of which some are lower "
                 f"bounds; the graph may {more}"
             )
+
+
+def _unrecorded(pricer: AnyPricer, found: Found) -> Iterator[str]:
+    """How many kernels of the answer have no recorded price, and how to record them."""
+    choice = found.proposal.choice
+    if isinstance(pricer, RecordedPricer) and choice.unmeasured:
+        device = pricer.device
+        yield (
+            f"{choice.unmeasured} of {sum(choice.sources.values())} kernels have no price of "
+            f"{device.machine}, only bounds; record them there with eqsat-opt optimize MODEL "
+            f"--threads {device.threads} and eqsat-opt profile export FILE, and here with "
+            f"eqsat-opt devices import FILE --name {device.profile.name}"
+        )
 
 
 def _kept_open(graph: Graph) -> Iterator[str]:

@@ -275,6 +275,8 @@ class Report:
         noise: difference between two sessions of the original.
         threads: threads per session.
         kernels_measured, kernels_unmeasured: prices in the answer.
+        prices: how they are known: source to their number (``measured``, ``recorded`` on another
+            device, ``analytic``, ``bound``).
         errors: per output.
         stages_s: seconds per stage.
         warnings: what went wrong and was avoided: candidates that failed the check, a profile store
@@ -342,6 +344,7 @@ class Report:
     target: str = "cpu"
     planned: Planned | None = None
     energy: str = ""
+    prices: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def headline(self) -> str:
@@ -468,6 +471,7 @@ class Report:
             },
             "metrics": {"before": dict(self.metrics_before), "after": dict(self.metrics_after)},
             "kernels": {"measured": self.kernels_measured, "unmeasured": self.kernels_unmeasured},
+            "prices": dict(self.prices),
             "max_abs_error": self.max_abs_error,
             "max_rel_error": self.max_rel_error,
             "outputs": [{**vars_of(e), "ok": e.ok} for e in self.errors],
@@ -560,18 +564,23 @@ class Report:
             *([("energy", self.energy)] if self.energy else []),
             (
                 "kernels",
-                (
-                    f"{count_text(self.kernels_measured)} measured now; "
-                    if self._is_here
-                    else f"prices are analytic, by the profile of {self.target}; "
-                )
-                + (
-                    f"of the prices used here, {count_text(self.kernels_unmeasured)} only bounds"
-                    if self.kernels_unmeasured
-                    else f"all prices used here are {'measured' if self._is_here else 'of it'}"
-                ),
+                self._prices_text(),
             ),
         ]
+
+    def _prices_text(self) -> str:
+        """How prices are known, and how many of them are bounds."""
+        recorded = self.prices.get("recorded", 0)
+        if self._is_here:
+            how, all_of_them = f"{count_text(self.kernels_measured)} measured now", "measured"
+        elif recorded:
+            how, all_of_them = f"{count_text(recorded)} recorded on {self.target}", "recorded"
+        else:
+            how, all_of_them = f"prices are analytic, by the profile of {self.target}", "of it"
+        if not self.kernels_unmeasured:
+            return f"{how}; all prices used here are {all_of_them}"
+        bounds, total = map(count_text, (self.kernels_unmeasured, sum(self.prices.values())))
+        return f"{how}; {bounds} of the {total} prices used here are only bounds"
 
     @property
     def _is_here(self) -> bool:

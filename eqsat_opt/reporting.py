@@ -166,6 +166,7 @@ def report_of(
         threads=options.threads,
         kernels_measured=pricer.n_measured,
         kernels_unmeasured=choice.unmeasured,
+        prices=dict(choice.sources),
         errors=tuple(OutputError(d.name, d.max_abs, d.max_rel, d.tolerance) for d in differences),
         stages_s={key: round(value, 4) for key, value in stages_s.items()},
         speedup=verdict.speedup,

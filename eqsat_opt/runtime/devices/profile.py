@@ -22,6 +22,7 @@ from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.paths import cache_folder
 from eqsat_opt.runtime.devices.energy import EnergyModel, energy_from_json
 from eqsat_opt.runtime.devices.figures import (
     POSITIVE,
@@ -34,14 +35,23 @@ from eqsat_opt.runtime.plan.plan import Launch
 
 __all__ = [
     "FORMAT",
+    "RECORDED",
     "DeviceProfile",
+    "device_file",
+    "device_folder",
+    "imported_names",
     "load_profile",
     "profile_from_json",
+    "profile_in",
     "profile_names",
     "profile_text",
+    "profile_to_json",
 ]
 
 FORMAT = "eqsat-opt device 1"
+
+RECORDED = "eqsat-opt recorded device 1"
+"""Format of a document that holds a profile and prices that were measured on the device."""
 
 
 @dataclass(frozen=True)
@@ -211,30 +221,77 @@ def profile_names() -> tuple[str, ...]:
     return tuple(sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".json")))
 
 
+def device_folder() -> Path | None:
+    """Where devices lie that the user imported; ``None`` if the user has no home."""
+    folder = cache_folder()
+    return Path(folder) / "devices" if folder else None
+
+
+def imported_names() -> tuple[str, ...]:
+    """The devices that the user imported."""
+    folder = device_folder()
+    try:
+        found = [] if folder is None else [one for one in folder.iterdir() if one.is_file()]
+    except OSError:
+        return ()
+    return tuple(sorted(one.stem for one in found if one.suffix == ".json" and one.stem))
+
+
+def device_file(name: str | os.PathLike[str]) -> Path:
+    """The file of a device: one that ships or that the user imported, by name, or any by path.
+
+    Raises:
+        OptionError: there is no such device.
+    """
+    text, path = os.fspath(name), Path(name)
+    if text in profile_names():
+        return Path(str(files("eqsat_opt.runtime.devices") / "profiles" / f"{text}.json"))
+    folder = device_folder()
+    known = (*profile_names(), *imported_names())
+    if folder is not None and text in known:
+        return folder / f"{text}.json"
+    if path.suffix != ".json":
+        near = get_close_matches(text.lower(), known, 1)
+        raise OptionError(
+            f"unknown device {text!r}; there are {', '.join(known)}, or give a profile as a .json "
+            f"file{f'; did you mean {near[0]}?' if near else ''}"
+        )
+    return path
+
+
 def load_profile(name: str | os.PathLike[str]) -> DeviceProfile:
-    """A profile that ships, by name, or one of a user's own, by path.
+    """A profile that ships or that the user imported, by name, or any other one by path.
+
+    That of a recorded device is the one that stands beside its prices.
 
     Raises:
         OptionError: there is none, or the file is no profile.
     """
-    path = Path(name)
-    if os.fspath(name) in profile_names():
-        path = Path(str(files("eqsat_opt.runtime.devices") / "profiles" / f"{name}.json"))
-    elif path.suffix != ".json":
-        near = get_close_matches(os.fspath(name).lower(), profile_names(), 1)
-        raise OptionError(
-            f"unknown device {os.fspath(name)!r}; there are {', '.join(profile_names())}, or give "
-            f"a profile as a .json file{f'; did you mean {near[0]}?' if near else ''}"
-        )
     try:
-        return profile_from_json(read_document(path, "a device profile"))
+        return profile_in(read_document(device_file(name), "a device profile"))
     except StageError as error:
         raise OptionError(str(error)) from error
 
 
+def profile_in(document: Document) -> DeviceProfile:
+    """The profile that a document of a device holds.
+
+    Raises:
+        StageError: it holds none.
+    """
+    if document.get("format") == RECORDED:
+        return profile_from_json(Entry(document, "the recorded device").mapping("profile").value)
+    return profile_from_json(document)
+
+
 def profile_text(profile: DeviceProfile) -> str:
     """The canonical text of a profile."""
-    return document_text({"format": FORMAT, **_to_json(profile)})
+    return document_text(profile_to_json(profile))
+
+
+def profile_to_json(profile: DeviceProfile) -> Document:
+    """The document of a profile; `profile_from_json` gives back an equal value."""
+    return {"format": FORMAT, **_to_json(profile)}
 
 
 def _to_json(value: Any) -> Any:
@@ -248,7 +305,7 @@ def _to_json(value: Any) -> Any:
 
 
 def profile_from_json(document: Document) -> DeviceProfile:
-    """What `profile_text` wrote.
+    """What `profile_to_json` made.
 
     Raises:
         StageError: it is no profile, lacks a figure, or gives one that makes no sense.
