@@ -85,10 +85,11 @@ class GraphWriter:
     def graph(self, outputs: Sequence[str]) -> Graph:
         """All that ``outputs`` need; they are the original's, by their present names."""
         original = self.original
+        kept = {*self._kept, *self._constants}  # no second value takes one of these names
         pairs = zip(original.outputs, outputs, strict=True)
         written = Graph(
             inputs=original.inputs,
-            outputs=tuple(name if name in self._kept else found for name, found in pairs),
+            outputs=tuple(name if name in kept else found for name, found in pairs),
             nodes=tuple(self._nodes),
             constants=self._constants,
             types=self.types,
