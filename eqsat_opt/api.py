@@ -36,6 +36,7 @@ from eqsat_opt.optimising import (
     AnyModel,
     Progress,
     Stages,
+    energy_source,
     objective_of,
     open_pricer,
     optimise,
@@ -55,6 +56,7 @@ from eqsat_opt.runtime.backends.tuned_file import (
     open_as_raced,
     require_portable,
 )
+from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, OpenRunner, RaceRunner
 from eqsat_opt.runtime.staging import Staging
@@ -82,8 +84,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
-    "compare", "default_output", "explain", "files_of", "inventory", "optimize", "read_stage",
-    "require_stage", "rule_notes", "run", "stage", "stage_document", "write_stage",
+    "compare", "default_output", "energy_source", "explain", "files_of", "inventory",
+    "optimize", "read_stage", "require_stage", "rule_notes", "run", "stage", "stage_document",
+    "write_stage",
 ]  # fmt: skip
 
 
@@ -325,6 +328,7 @@ def bench(
             seed=options.seed,
             time_limit_s=options.budget_s / 2,
             extension_s=options.budget_s / 2,
+            meter=found_meter().meter,
         )
     return result, found
 

@@ -24,7 +24,9 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.runtime.devices.profile import EnergyModel, Figure, load_profile
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.figures import Figure
+from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.select import proposal as proposal_module
 from eqsat_opt.select.forms import ConvertedValue
 from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
