@@ -124,6 +124,8 @@ def _for_host(
             sizes=sizes,
             seeds=tuple(options.seed + i for i in range(options.check)),
             numerics=options.numerics,
+            max_error=options.max_error,
+            has_kernels="native" in options.backends and options.threads == 1,
             is_raced=options.race,
             strict=options.strict,
             deadline=deadline,

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -290,12 +291,16 @@ def test_what_is_chosen_for_a_device_fits_together(graph: Graph) -> None:
     best = extract(full.problem, Objective({"time_us": 1.0}), time_limit_s=30.0)
     if "optimal" == best.status == choice.extraction.status:
         assert choice.extraction.cost == pytest.approx(best.cost, rel=1e-5)
-    _require_planned_as_chosen(proposal.placed[0])
+    if len(set(proposal.best.outputs)) == len(graph.outputs):  # ports need names of their own
+        _require_planned_as_chosen(proposal.placed[0])
 
 
 def _require_planned_as_chosen(chosen: PlacedGraph) -> None:
     """The plan computes what the graph says, every bit, whatever layouts were chosen."""
-    weights = {name: one.load for name, one in chosen.graph.constants.items()}
+    weights = {
+        name: partial(np.reshape, one.load(), one.type.static_shape())
+        for name, one in chosen.graph.constants.items()
+    }
     (draft,) = planned_for(DEVICE.name, {"it": chosen}, weights, sizes={})
     plain = make_plan(chosen.graph, weights, lambda node: "numpy")
     feeds = {
@@ -306,5 +311,5 @@ def _require_planned_as_chosen(chosen: PlacedGraph) -> None:
         interpret(plan, make_constants(plan, weights), feeds, seed=1)
         for plan in (draft.plan, plain)
     ]
-    for name, got in results[0].items():
-        np.testing.assert_array_equal(got, results[1][name])
+    for one, other in zip(draft.plan.outputs, plain.outputs, strict=True):
+        np.testing.assert_array_equal(results[0][one.name], results[1][other.name])

@@ -75,10 +75,11 @@ _OWN = {
 }
 
 
-_ELSEWHERE = {
+_FURTHER = {
+    "ort+native": ("eqsat_opt.runtime.backends.native.segments", "SegmentLauncher"),
     "analytic": ("eqsat_opt.runtime.backends.analytic.launcher", "AnalyticLauncher"),
 }
-"""Of devices that are not here: plans can be made for them, not run."""
+"""What plans may name but nobody asks for: it is made of others, or for a device elsewhere."""
 
 
 def launcher_names() -> tuple[str, ...]:
@@ -93,7 +94,7 @@ def load_launcher(name: str) -> Launcher:
     Raises:
         PlanError: there is none, or a package that it needs is missing.
     """
-    every = {**_OWN, **_ELSEWHERE}
+    every = {**_OWN, **_FURTHER}
     if name not in every:
         raise PlanError(f"no backend {name!r} runs plans; there are {', '.join(_OWN)}")
     module, attribute = every[name]
