@@ -32,6 +32,11 @@ class GraphWriter:
         self._nodes: list[Node] = []
         self._kept: set[str] = set()
 
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """All that is written so far."""
+        return self._nodes
+
     def preferred(self, values: Mapping[str, int]) -> dict[int, str]:
         """The name that each value should keep: one that others rely on if it has several."""
         original, names = self.original, dict[int, str]()
