@@ -9,29 +9,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from eqsat_opt.cost.metrics import METRICS
+from eqsat_opt.cost.metrics import METRICS, TIME
 from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.runtime.backends.protocol import Backend, Implementation
 from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.plan.streams import Schedule
 from eqsat_opt.search.covering import Cover, Covering
 from eqsat_opt.search.decoding import decoded
 from eqsat_opt.search.matching import Matching, Substitution
 from eqsat_opt.search.pricing import MILLIONTHS, Prices, Row
 from eqsat_opt.search.rewriting import Trial, rewritten
 from eqsat_opt.search.state import State
+from eqsat_opt.search.streaming import Placed, Streams
 from eqsat_opt.search.terms import Term, Terms
 
 __all__ = ["LEVELS", "Chosen", "Frame", "Level", "Outcome"]
 
-Level = Literal["operators", "kernels"]
-LEVELS: tuple[Level, ...] = ("operators", "kernels")
+Level = Literal["operators", "kernels", "streams"]
+LEVELS: tuple[Level, ...] = ("operators", "kernels", "streams")
 
 _COVERS = 64
 """Covers that are remembered: of graphs whose substitutions are being tried."""
@@ -49,6 +51,7 @@ class Chosen:
         writes: names of the values that it computes.
         metrics: of one run.
         stream: where it is queued.
+        waits: the kernels of other streams that it waits for, by their last values.
     """
 
     kernel: Kernel | None
@@ -58,6 +61,7 @@ class Chosen:
     writes: tuple[str, ...]
     metrics: Mapping[str, float]
     stream: int = 0
+    waits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,11 @@ class Outcome:
 
     Attributes:
         graph: of operators.
-        kernels: by the name of the last value that each computes, in an order in which they can
-            run.
+        kernels: by the name of the last value that each computes, in the order in which they are
+            submitted.
         streams: how many they are on.
-        metrics: metric to total; with the critical path where the objective reads it.
+        metrics: metric to total, on several streams the time until the last one ends; with the
+            critical path where the objective reads it.
         value: what was minimised.
     """
 
@@ -89,7 +94,8 @@ class Frame:
         rules: read both ways where they are bidirectional.
         prices: of kernels on one device, for one objective.
         level: what a kernel is.
-        profile: of the device; ``None`` where its kernels are measured.
+        profile: of the device, which level ``streams`` needs; ``None`` where its kernels are
+            measured.
         backends: whose patterns are kernels, at levels above operators.
     """
 
@@ -123,13 +129,40 @@ class Frame:
         if self.level == "operators":
             value = self.prices.valuation.value(graph.costs, graph.length)
         else:
-            value = self._remembered(graph.key, self.covering.cover(graph)).value
+            value = self._value(self._remembered(graph.key, self.covering.cover(graph)))
         return State(self.terms, Trial(graph.key, value, graph.size))
 
     @cached_property
     def covering(self) -> Covering:
         """Finds the kernels of graphs."""
         return Covering(self.terms, self.backends)
+
+    @cached_property
+    def streams(self) -> Streams:
+        """Of the device."""
+        return Streams.of(self.profile)
+
+    def _value(self, cover: Cover) -> float:
+        """What is minimised, of the kernels of a graph."""
+        if self.level == "kernels":
+            return cover.value
+        return self._value_on_streams(cover, self._placed(cover).makespan_us)
+
+    def _value_on_streams(self, cover: Cover, makespan_us: float) -> float:
+        valuation = self.prices.valuation
+        costs = list(cover.costs)
+        if TIME in valuation.columns:
+            costs[valuation.columns.index(TIME)] = round(makespan_us * MILLIONTHS)
+        return valuation.value(costs, cover.length if valuation.needs_path else 0)
+
+    def _placed(self, cover: Cover) -> Placed:
+        """The kernels of a cover, by number, on streams."""
+        number = {way.root: i for i, way in enumerate(cover.ways)}
+        loads = [
+            self.streams.load(way.kernel and self.prices.sized(way.kernel), way.row.quoted)
+            for way in cover.ways
+        ]
+        return self.streams.place(loads, [[number[c] for c in way.reads] for way in cover.ways])
 
     def cover(self, state: State) -> Cover:
         """The kernels of a graph."""
@@ -167,7 +200,7 @@ class Frame:
         cover = self.covering.cover(made.graph, (self.cover(state), made))
         for key in made.new:  # most graphs are never looked at again
             del self.terms.known[key]
-        return Trial(made.graph.key, cover.value, made.graph.size)
+        return Trial(made.graph.key, self._value(cover), made.graph.size)
 
     def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
         """The graph after a substitution; ``trial`` is the answer of `attempt`, if it is known."""
@@ -207,17 +240,18 @@ class Frame:
         )
 
     def _covered(self, graph: Graph, names: Mapping[bytes, str], cover: Cover) -> Outcome:
-        kernels: dict[str, Chosen] = {}
+        kernels: list[tuple[str, Chosen] | None] = []
         for way in cover.ways:
             quoted = way.row.quoted
             if quoted is None:
+                kernels.append(None)
                 continue
             root = self.terms.known.get(way.root)
             keys = tuple(sorted(way.covers)) if root is None else ()
             writes = (
                 tuple(names[key] for key in keys) if root is None else self._written(root, names)
             )
-            kernels[writes[-1]] = Chosen(
+            chosen = Chosen(
                 kernel=way.kernel,
                 backend=quoted.backend,
                 implementation=quoted.implementation,
@@ -225,12 +259,18 @@ class Frame:
                 writes=writes,
                 metrics=quoted.metrics,
             )
+            kernels.append((writes[-1], chosen))
+        metrics = self._metrics([way.row for way in cover.ways], cover.length)
+        if self.level == "kernels":
+            found = dict(one for one in kernels if one is not None)
+            return Outcome(graph, found, streams=1, metrics=metrics, value=cover.value)
+        placed = self._placed(cover)
         return Outcome(
             graph=graph,
-            kernels=kernels,
-            streams=1,
-            metrics=self._metrics([way.row for way in cover.ways], cover.length),
-            value=cover.value,
+            kernels=_on_streams(kernels, placed.schedule),
+            streams=placed.schedule.streams,
+            metrics={**metrics, TIME: placed.makespan_us},
+            value=self._value_on_streams(cover, placed.makespan_us),
         )
 
     def _written(self, term: Term, names: Mapping[bytes, str]) -> tuple[str, ...]:
@@ -248,3 +288,18 @@ class Frame:
         if self.prices.valuation.needs_path:
             found[CRITICAL_PATH] = length / MILLIONTHS
         return found
+
+
+def _on_streams(
+    kernels: Sequence[tuple[str, Chosen] | None], schedule: Schedule
+) -> dict[str, Chosen]:
+    """Kernels as they are submitted; what is ``None`` does not run."""
+    recorder = {event: n for n in schedule.order for event in schedule.records[n]}
+    found: dict[str, Chosen] = {}
+    for number in schedule.order:
+        one = kernels[number]
+        if one is not None:
+            waited = (kernels[recorder[event]] for event in schedule.waits[number])
+            waits = tuple(other[0] for other in waited if other is not None)
+            found[one[0]] = replace(one[1], stream=schedule.stream[number], waits=waits)
+    return found
