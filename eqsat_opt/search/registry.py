@@ -25,6 +25,8 @@ _OWN: Mapping[str, str] = {
     "dpp": "Dpp",
     "sampling": "Sampling",
     "energy": "Energy",
+    "nimble": "Nimble",
+    "autograph": "AutoGraph",
 }
 """Name, which is that of a module of this folder, to the class in it."""
 
