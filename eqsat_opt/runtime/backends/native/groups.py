@@ -258,7 +258,7 @@ def _is_plain(reorder: onnx.NodeProto) -> bool:
     return not any(a.i for a in reorder.attribute if a.name == "channels_last")
 
 
-def _reorder(kind: str, data: str, result: str, name: str, **attrs: int) -> onnx.NodeProto:
+def _reorder(kind: str, data: str, result: str, name: str, **attrs: Any) -> onnx.NodeProto:
     return helper.make_node(
         kind, [data], [result], name=f"{name}/{kind}", domain=NCHWC_DOMAIN, channels_last=0, **attrs
     )
