@@ -6,8 +6,6 @@ grid it is named among the functions of one operand, and so is the kernel that o
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.examples.house import House

@@ -6,8 +6,6 @@ enters a copy of the package. Its record has both outputs of ONNX, so no reader 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.examples.house import House

@@ -6,8 +6,6 @@ has types, evaluation, index function, the values of its mode, and the operator 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.examples.house import House
