@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.results import Moment
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.egraph import Budget, EClasses, Saturation, saturate
 from eqsat_opt.egraph.terms import LEAF, OUT
-from eqsat_opt.extract import AnyObjective, Objective, Problem, ProblemBuilder, extract
+from eqsat_opt.extract import AnyObjective, Objective, Problem, ProblemBuilder, TracePoint, extract
 from eqsat_opt.extract.extraction import Choice, Extraction, active_order
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Kernel, Step
@@ -178,6 +179,10 @@ def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) 
     return {cls: own[cls] for cls in active_order(problem, own)}
 
 
+def _note_cpu(at: list[float], begun_s: float, _point: TracePoint) -> None:
+    at.append(time.process_time() - begun_s)
+
+
 def saturated(
     graph: Graph,
     rules: Sequence[Rule],
@@ -189,20 +194,22 @@ def saturated(
     level: Level = "operators",
     profile: DeviceProfile | None = None,
     backends: Sequence[Backend] = (),
+    deterministic: bool = False,
 ) -> Saturated:
     """Saturate, price each e-node as a separate operator, extract, and build the graph.
 
     Above level ``operators`` the patterns of ``backends`` are priced, too, by the way to run each
     that is best by itself once the graph is built. Siblings merge by seeds instead of two-root
     rules. At level ``streams`` graphs are extracted for several sums, and the one whose kernels end
-    first is taken.
+    first is taken. With ``deterministic`` equal seeds give equal graphs unless a time limit
+    strikes.
 
     Raises:
         SaturationError: the engine failed.
         ExtractionError: nothing could be extracted.
     """
-    clock = time.perf_counter
-    started = clock()
+    clock, cpu = time.perf_counter, time.process_time
+    started, started_cpu = clock(), cpu()
     saturation = saturate(graph, rules, budget)
     report, eclasses = saturation.report, saturation.eclasses
 
@@ -224,16 +231,18 @@ def saturated(
     answers: list[Extraction] = []
     trace: list[Moment] = []
     for guide in guides:
-        at_s = clock()
+        at_s, at_cpu_s = clock(), cpu()
+        cpu_at: list[float] = []
         found = extract(
             problem,
             guide,
             incumbent=own,
             time_limit_s=time_limit_s / len(guides),
             seed=seed,
-            deterministic=False,
+            deterministic=deterministic,
+            progress=partial(_note_cpu, cpu_at, at_cpu_s),
         )
-        spent_s = clock() - at_s
+        spent_s, spent_cpu_s = clock() - at_s, cpu() - at_cpu_s
         answers.append(found)
         if found.status == "infeasible":
             continue
@@ -242,13 +251,17 @@ def saturated(
         frame = framed(raised, _as_chosen(eclasses, found.choice, items, prices))
         best = min(best, frame.outcome(frame.start), key=lambda one: one.value)
         if level == "streams":
-            trace.append(Moment(clock() - started, best.value))
+            trace.append(Moment(clock() - started, best.value, cpu() - started_cpu))
             continue
         # A graph counts as found when it could have been written down.
         ready_s = clock() - started - spent_s
+        ready_cpu_s = cpu() - started_cpu - spent_cpu_s
         trace = [
-            Moment(ready_s, start.start.value),
-            *(Moment(ready_s + point.time_s, point.cost) for point in found.trace),
+            Moment(ready_s, start.start.value, ready_cpu_s),
+            *(
+                Moment(ready_s + point.time_s, point.cost, ready_cpu_s + cpu_s)
+                for point, cpu_s in zip(found.trace, cpu_at, strict=True)
+            ),
         ]
     lower_bound, status = answers[-1].lower_bound, answers[-1].status
     if status == "optimal" and best.value > lower_bound * (1 + _ROUNDING):
