@@ -16,11 +16,15 @@ from dataclasses import dataclass
 
 from eqsat_opt.runtime.plan.plan import Plan
 
-<<<<<<< HEAD
-__all__ = ["Schedule", "makespan_us", "schedule", "schedule_of", "serial", "with_events"]
-=======
-__all__ = ["Schedule", "begins_us", "makespan_us", "schedule", "schedule_of", "serial"]
->>>>>>> 870353324d3e3e4fb0044757639d7bf2e4c312ee
+__all__ = [
+    "Schedule",
+    "begins_us",
+    "makespan_us",
+    "schedule",
+    "schedule_of",
+    "serial",
+    "with_events",
+]
 
 
 @dataclass(frozen=True, slots=True)
