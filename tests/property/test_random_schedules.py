@@ -9,7 +9,8 @@ import pytest
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.runtime.devices.profile import Figure, load_profile
+from eqsat_opt.runtime.devices.figures import Figure
+from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.search import Budget, Frame, Offered, Prices
