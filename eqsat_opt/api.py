@@ -75,12 +75,14 @@ from eqsat_opt.tuned_form import (
 )
 
 if TYPE_CHECKING:
+    from eqsat_opt.comparing import Verification
     from eqsat_opt.comparison import CompareSettings, Comparison
 
 __all__ = [
     "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
     "compare", "default_output", "energy_source", "explain", "files_of", "inventory",
     "optimize", "read_stage", "require_stage", "rule_notes", "run", "stage", "stage_document",
+    "verify_saved",
     "write_stage",
 ]  # fmt: skip
 
@@ -442,6 +444,8 @@ def compare(
     options: Options | None = None,
     settings: CompareSettings | None = None,
     *,
+    save: str | None = None,
+    is_raced: bool = False,
     progress: Progress = _silent,
 ) -> Comparison:
     """Equality saturation beside published searches, on the same rules and prices.
@@ -452,6 +456,8 @@ def compare(
         model: as for :func:`run`.
         options: rules, numerics, shapes, threads, number of checks and store are used.
         settings: methods and what they may spend.
+        save: folder for the models that are found, and the comparison as JSON.
+        is_raced: whether the best models of the methods race against the original at the end.
         progress: called with a method and a seed.
 
     Raises:
@@ -463,4 +469,23 @@ def compare(
 
     options = chosen_options(options, {})
     require_custom_ops(options.custom_ops)
-    return compare_apart(model, options, settings or CompareSettings(), progress=progress)
+    return compare_apart(
+        model,
+        options,
+        settings or CompareSettings(),
+        progress=progress,
+        save=save,
+        is_raced=is_raced,
+    )
+
+
+def verify_saved(path: str) -> Verification:
+    """Price a model that `compare` saved anew, from the file alone.
+
+    Raises:
+        ModelError: the file is no model.
+        OptionError: it was not saved by a comparison, or prices were measured.
+    """
+    from eqsat_opt import comparing
+
+    return comparing.verify_saved(path)

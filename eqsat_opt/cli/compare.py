@@ -10,8 +10,10 @@ import typer
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.compare_list import show_listing
 from eqsat_opt.cli.compare_table import print_comparison
+from eqsat_opt.cli.plotting import check_plot
 from eqsat_opt.cli.session import (
     check_writable,
+    make_folder,
     output_console,
     print_notes,
     stage_progress,
@@ -94,6 +96,36 @@ def compare_methods(
             help="Runs of each method, with --seed and the numbers after it; medians are shown.",
         ),
     ] = 1,
+    save: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write the models that are found there, and all numbers.",
+            show_default=False,
+        ),
+    ] = None,
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run",
+            help="Race the best model of each method against MODEL here, by onnxruntime.",
+        ),
+    ] = False,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw cost against CPU time, and the front of two metrics; needs matplotlib.",
+            show_default=False,
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="MODEL is one that --save wrote: price it anew, from the file alone.",
+        ),
+    ] = False,
     list_: Annotated[
         bool,
         typer.Option(
@@ -127,10 +159,20 @@ def compare_methods(
         return
     if not model:
         raise OptionError("no model is given; name an ONNX file or zoo:NAME, see compare --help")
+    if plot is not None:
+        check_plot(plot)
+    if verify:
+        _verify(model)
+        return
     from eqsat_opt import api
     from eqsat_opt.comparison import CompareSettings, parse_budget
 
-    check_writable(json, api.files_of(model), noun="a file of the model")
+    if save is not None:
+        make_folder(save)
+    for file in (json, plot):
+        check_writable(file, api.files_of(model), noun="a file of the model")
+    if plot is not None and json not in (None, "-"):
+        check_writable(plot, [str(json)], noun="the JSON file of --json")
     settings = CompareSettings(
         tuple(name.strip() for name in methods.split(",") if name.strip()),
         _parameters(set_ or ()),
@@ -145,9 +187,13 @@ def compare_methods(
         seeds=seeds,
     )
     with stage_progress(quiet) as progress:
-        found = api.compare(model, options, settings, progress=progress)
+        found = api.compare(model, options, settings, save=save, is_raced=run, progress=progress)
     if json is not None:
         write_json(found.to_json(), json)
+    if plot is not None:
+        from eqsat_opt.cli.compare_plot import draw_comparison
+
+        draw_comparison(found, plot)
     tables = not quiet and json != "-"
     if tables:
         print_comparison(output_console(), found)
@@ -161,6 +207,24 @@ def compare_methods(
     if found.failures:
         first = found.failures[0]
         raise RuntimeFailed(f"{first.method} failed: {first.why}")
+
+
+def _verify(path: str) -> None:
+    """Say what a saved model costs.
+
+    Raises:
+        CheckFailed: it is not what its metadata say.
+    """
+    from eqsat_opt import api
+
+    found = api.verify_saved(path)
+    record = found.record
+    what = f"{path}: {record['method']}, seed {record['seed']}, for {record['model']}"
+    if not found.agrees:
+        raise CheckFailed(f"{what} says a cost of {found.said:.9g}, but costs {found.found:.9g}")
+    typer.echo(
+        f"{what}: costs {found.found:.9g}, as it says; original {record['original_cost']:.9g}"
+    )
 
 
 def _parameters(texts: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import onnx
 
+from eqsat_opt.comparison.boards import OrtBoard
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.comparison.results import MethodResult, Moment, Original, descent, totals
 from eqsat_opt.comparison.saturated import saturated
@@ -44,7 +45,7 @@ from eqsat_opt.search import Frame, Offered, Prices, Search, Usual
 from eqsat_opt.search import Pricer as SearchPricer
 from eqsat_opt.select import rules_used
 
-__all__ = ["Subject", "checked", "run_method", "warm_up"]
+__all__ = ["Subject", "checked", "priced", "run_method", "warm_up"]
 
 _WARM_UP = """
     <ir_version: 9, opset_import: ["": 17]>
@@ -64,12 +65,14 @@ class Subject:
         rules: general equations, which are for derivations, are left out.
         given_sizes: of symbolic dimensions; others get an assumed one for pricing.
         pricer: that measures; ``None`` for the profile of a device, or the roofline.
+        threads: of whole graphs that are measured here.
     """
 
     graph: Graph
     rules: Sequence[Rule]
     given_sizes: Mapping[str, int] = field(default_factory=dict)
     pricer: AnyPricer | None = None
+    threads: int = 1
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -134,6 +137,7 @@ def _framed(
         settings.level,
         profile=profile,
         backends=backends,
+        board=OrtBoard(subject.threads, subject.sizes.all) if profile is None else None,
     )
 
 
@@ -209,6 +213,26 @@ def _searched(
     )
 
 
+def priced(subject: Subject, settings: CompareSettings) -> Original:
+    """What a model costs as it is."""
+    return _priced(subject, settings, _Clock(subject.pricer))
+
+
+def _priced(subject: Subject, settings: CompareSettings, clock: _Clock) -> Original:
+    plain = operator_graph(lower(subject.graph))
+    frame = _framed(subject, settings, clock, graph=plain, rules=False)
+    start = frame.outcome(frame.start)
+    return Original(
+        cost=start.value,
+        operators=_n_running(plain),
+        kernels=len(start.kernels),
+        metrics=totals(start),
+        n_rules=len(subject.read),
+        prices=_called(settings, subject.pricer),
+        assumed_sizes={**subject.sizes.data, **subject.sizes.assumed},
+    )
+
+
 def run_method(
     method: str, subject: Subject, settings: CompareSettings, seed: int
 ) -> tuple[Original, MethodResult]:
@@ -218,18 +242,7 @@ def run_method(
         SaturationError, ExtractionError: the e-graph has no answer.
     """
     clock = _Clock(subject.pricer)
-    plain = operator_graph(lower(subject.graph))
-    first = _framed(subject, settings, clock, graph=plain, rules=False)
-    start = first.outcome(first.start)
-    original = Original(
-        cost=start.value,
-        operators=_n_running(plain),
-        kernels=len(start.kernels),
-        metrics=totals(start),
-        n_rules=len(subject.read),
-        prices=_called(settings, subject.pricer),
-        assumed_sizes={**subject.sizes.data, **subject.sizes.assumed},
-    )
+    original = _priced(subject, settings, clock)
     frame = _framed(subject, settings, clock, graph=subject.graph, rules=True)
     if method == EQSAT:
         found = _eqsat(frame, settings, clock, seed)

@@ -131,7 +131,7 @@ class MethodResult:
             output; ``None`` where nothing was compared.
         why: what is wrong with its outputs; empty if nothing is.
         model: file with its model; empty where none was written.
-        plan: file with its plan; empty where none was written.
+        structure: equal where two graphs compute in the same way, whatever the names.
         graph: the graph that it found.
     """
 
@@ -157,7 +157,7 @@ class MethodResult:
     max_error: float | None = None
     why: str = ""
     model: str = ""
-    plan: str = ""
+    structure: str = ""
     graph: Graph | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqsat_opt.comparison.boards import OrtBoard
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
@@ -84,6 +85,23 @@ def test_the_board_simulates_what_a_frame_says() -> None:
     assert Reading(97.0, 0.02).is_below(Reading(100.0))
     assert not Reading(97.0, 0.02).is_below(Reading(100.0, 0.04))
     assert not Reading(100.0).is_below(Reading(100.0))
+
+
+def test_this_machine_is_a_board() -> None:
+    g = GraphMaker()
+    x = g.input("x", "N", 8)
+    graph = g.graph(g("MatMul", g("MatMul", x, g.weight(8, 8)), g.weight(8, 8)))
+    board = OrtBoard(sizes={"N": 4, "of no input": 2}, budget_s=0.01)
+    prices = Prices.of(sizes={"N": 4})
+    frame = Frame(graph, (BOOK["matmul/assoc"],), prices, board=board)
+    reading = board.measure(frame.outcome(frame.start))
+    assert reading.time_us > 0
+    assert reading.noise >= 0.02
+    found = AutoGraph().run(frame, AMPLE)
+    assert found.steps in ((), ("matmul/assoc",))  # as the machine says
+    assert found.value == frame.on(found.graph).start.value
+    with pytest.raises(OptionError, match="the profile of a device"):
+        AutoGraph().run(replace(frame, board=None), AMPLE)
 
 
 # ** Nimble **
