@@ -199,7 +199,7 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
     return _Loaded(
         options,
         settings,
-        Subject(clean, rules, sizes.given, pricer),
+        Subject(clean, rules, sizes.given, pricer, session_options(options).threads),
         loaded,
         given,
         sizes.inputs,

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import onnx
 
+from eqsat_opt.comparison.boards import OrtBoard
 from eqsat_opt.comparison.engines import Engine
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.comparison.results import MethodResult, Moment, Original, descent, totals
@@ -65,12 +66,14 @@ class Subject:
         rules: general equations, which are for derivations, are left out.
         given_sizes: of symbolic dimensions; others get an assumed one for pricing.
         pricer: that measures; ``None`` for the profile of a device, or the roofline.
+        threads: of whole graphs that are measured here.
     """
 
     graph: Graph
     rules: Sequence[Rule]
     given_sizes: Mapping[str, int] = field(default_factory=dict)
     pricer: AnyPricer | None = None
+    threads: int = 1
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -135,6 +138,7 @@ def _framed(
         settings.level,
         profile=profile,
         backends=backends,
+        board=OrtBoard(subject.threads, subject.sizes.all) if profile is None else None,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from eqsat_opt.search.frame import LEVELS, Chosen, Frame, Level, Outcome
+from eqsat_opt.search.board import Board, Reading
+from eqsat_opt.search.frame import LEVELS, Frame, Level
 from eqsat_opt.search.metaflow import MetaFlow
+from eqsat_opt.search.outcome import Chosen, Outcome
 from eqsat_opt.search.pricing import Offered, Pricer, Prices, Quoted, Usual
 from eqsat_opt.search.registry import make_search, search_class, search_names, with_parameters
 from eqsat_opt.search.running import Run
@@ -12,6 +14,7 @@ from eqsat_opt.search.state import State
 
 __all__ = [
     "LEVELS",
+    "Board",
     "Budget",
     "Chosen",
     "Frame",
@@ -22,6 +25,7 @@ __all__ = [
     "Pricer",
     "Prices",
     "Quoted",
+    "Reading",
     "Run",
     "Search",
     "SearchResult",

@@ -27,6 +27,9 @@ _OWN: Mapping[str, str] = {
     "dpp": "Dpp",
     "sampling": "Sampling",
     "energy": "Energy",
+    "nimble": "Nimble",
+    "autograph": "AutoGraph",
+    "ios": "Ios",
 }
 """Name, which is that of a module of this folder, to the class in it."""
 
