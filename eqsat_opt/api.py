@@ -35,6 +35,7 @@ from eqsat_opt.optimising import (
     AnyModel,
     Progress,
     Stages,
+    energy_source,
     objective_of,
     optimise,
     session_options,
@@ -51,6 +52,7 @@ from eqsat_opt.runtime.backends.tuned_file import (
     is_tuned,
     open_as_raced,
 )
+from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, OpenRunner, RaceRunner
 from eqsat_opt.runtime.staging import Staging
@@ -79,9 +81,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
-    "compare", "default_output", "explain", "files_of", "inventory", "optimize", "read_stage",
-    "read_sweep", "require_stage", "rule_notes", "run", "run_sweep", "stage", "stage_document",
-    "verify_saved", "write_stage",
+    "compare", "default_output", "energy_source", "explain", "files_of", "inventory", "optimize",
+    "read_stage", "read_sweep", "require_stage", "rule_notes", "run", "run_sweep", "stage",
+    "stage_document", "verify_saved", "write_stage",
 ]  # fmt: skip
 
 
@@ -323,6 +325,7 @@ def bench(
             seed=options.seed,
             time_limit_s=options.budget_s / 2,
             extension_s=options.budget_s / 2,
+            meter=found_meter().meter,
         )
     return result, found
 

@@ -21,6 +21,7 @@ __all__ = [
     "Deadline",
     "Debug",
     "Effort",
+    "EnergyModel",
     "InputShape",
     "Json",
     "Limit",
@@ -148,6 +149,15 @@ Target = Annotated[
         metavar="NAME|FILE",
         help="cpu, or the profile of a device that need not be here: its prices are analytic, and "
         "nothing is raced.",
+    ),
+]
+EnergyModel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="A model of energy, JSON: static_w, pj_per_flop by precision, pj_per_byte and source; "
+        "it prices energy in place of a meter.",
+        show_default=False,
     ),
 ]
 Streams = Annotated[

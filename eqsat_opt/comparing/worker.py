@@ -211,7 +211,9 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
     return _Loaded(
         options=options,
         settings=settings,
-        subject=Subject(clean, rules, sizes.given, pricer),
+        subject=Subject(
+            clean, rules, sizes.given, pricer=pricer, threads=session_options(options).threads
+        ),
         model=loaded,
         given=given,
         sizes=sizes.inputs,

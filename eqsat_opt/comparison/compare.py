@@ -15,10 +15,12 @@ from functools import cached_property
 
 import onnx
 
+from eqsat_opt.comparison.boards import OrtBoard
+from eqsat_opt.comparison.engines import Engine
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.comparison.results import MethodResult, Moment, Original, descent, totals
 from eqsat_opt.comparison.saturated import saturated
-from eqsat_opt.comparison.settings import EQSAT, EXTRACTION_S, SATURATION_S, CompareSettings
+from eqsat_opt.comparison.settings import EXTRACTION_S, SATURATION_S, CompareSettings
 from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.operators import analytic_price
@@ -64,12 +66,14 @@ class Subject:
         rules: general equations, which are for derivations, are left out.
         given_sizes: of symbolic dimensions; others get an assumed one for pricing.
         pricer: that measures; ``None`` for the profile of a device, or the roofline.
+        threads: of whole graphs that are measured here.
     """
 
     graph: Graph
     rules: Sequence[Rule]
     given_sizes: Mapping[str, int] = field(default_factory=dict)
     pricer: AnyPricer | None = None
+    threads: int = 1
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -134,10 +138,13 @@ def _framed(
         settings.level,
         profile=profile,
         backends=backends,
+        board=OrtBoard(subject.threads, subject.sizes.all) if profile is None else None,
     )
 
 
-def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock, seed: int) -> MethodResult:
+def _on_egraph(
+    engine: Engine, frame: Frame, settings: CompareSettings, clock: _Clock, seed: int
+) -> MethodResult:
     cpu_s = settings.budget.cpu_s
     budget = Budget(nodes=settings.nodes, deadline=Deadline.after(cpu_s or SATURATION_S))
     with clock.seconds():
@@ -146,6 +153,7 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock, seed: int) ->
             frame.rules,
             frame.prices,
             budget,
+            engine=engine,
             time_limit_s=cpu_s or EXTRACTION_S,
             seed=seed,
             level=frame.level,
@@ -154,7 +162,7 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock, seed: int) ->
             deterministic=not cpu_s,
         )
     return MethodResult(
-        method=EQSAT,
+        method=engine.name,
         seed=seed,
         cost=found.outcome.value,
         lower_bound=min(found.lower_bound, found.outcome.value),
@@ -240,8 +248,8 @@ def run_method(
     clock = _Clock(subject.pricer)
     original = _priced(subject, settings, clock)
     frame = _framed(subject, settings, clock, graph=subject.graph, rules=True)
-    if method == EQSAT:
-        found = _eqsat(frame, settings, clock, seed)
+    if method in settings.engines:
+        found = _on_egraph(settings.engines[method], frame, settings, clock=clock, seed=seed)
     else:
         found = _searched(settings.searches[method], frame, settings, clock=clock, seed=seed)
     within = (

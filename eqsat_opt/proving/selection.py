@@ -147,10 +147,17 @@ def _admitted(rules: Iterable[Rule], numerics: Numerics) -> list[Rule]:
     return [rule for rule in found if rule is not None]
 
 
+@cache
+def _refuse_installed(name: str) -> None:
+    """Refuse an installed rulebook of a name that is taken; packages are searched only once."""
+    if name in installed_rulebooks():
+        raise RuleError(f"an installed rulebook is called {name!r}, which is taken; uninstall it")
+
+
 def _selected(name: str, numerics: Numerics) -> list[Rule]:
     path = rulebook_path(name)
-    if name in _TAKEN and name in installed_rulebooks():
-        raise RuleError(f"an installed rulebook is called {name!r}, which is taken; uninstall it")
+    if name in _TAKEN:
+        _refuse_installed(name)
     if name == "none":
         return []
     if name == "default":

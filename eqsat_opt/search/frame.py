@@ -18,12 +18,15 @@ from eqsat_opt.extract.objective import CRITICAL_PATH, AnyObjective
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.rules.rule import Rule
-from eqsat_opt.runtime.backends.protocol import Backend, Implementation
+from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.plan.simulation import simulate
 from eqsat_opt.runtime.plan.streams import Schedule
+from eqsat_opt.search.board import Board, SimulatedBoard
 from eqsat_opt.search.covering import Cover, Covering
 from eqsat_opt.search.decoding import decoded
 from eqsat_opt.search.matching import Matching, Substitution
+from eqsat_opt.search.outcome import Chosen, Outcome
 from eqsat_opt.search.pricing import MILLIONTHS, Prices, Row
 from eqsat_opt.search.rewriting import Trial, rewritten
 from eqsat_opt.search.state import State
@@ -39,52 +42,6 @@ _COVERS = 64
 """Covers that are remembered: of graphs whose substitutions are being tried."""
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """A kernel of a graph.
-
-    Attributes:
-        kernel: what it computes; ``None`` for an operator of which nothing is known.
-        backend: who runs it.
-        implementation: how.
-        reads: names of the values that it reads, constants among them, by operand.
-        writes: names of the values that it computes.
-        metrics: of one run.
-        stream: where it is queued.
-        waits: the kernels of other streams that it waits for, by their last values.
-    """
-
-    kernel: Kernel | None
-    backend: str
-    implementation: Implementation
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    metrics: Mapping[str, float]
-    stream: int = 0
-    waits: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A graph and what runs it.
-
-    Attributes:
-        graph: of operators.
-        kernels: by the name of the last value that each computes, in the order in which they are
-            submitted.
-        streams: how many they are on.
-        metrics: metric to total, on several streams the time until the last one ends; with the
-            critical path where the objective reads it.
-        value: what was minimised.
-    """
-
-    graph: Graph
-    kernels: Mapping[str, Chosen]
-    streams: int
-    metrics: Mapping[str, float]
-    value: float
-
-
 @dataclass
 class Frame:
     """All that a search gets; one frame serves one run, since it remembers what it has computed.
@@ -97,6 +54,7 @@ class Frame:
         profile: of the device, which level ``streams`` needs; ``None`` where its kernels are
             measured.
         backends: whose patterns are kernels, at levels above operators.
+        board: that measures whole outcomes; by default the simulation of the profile.
     """
 
     graph: Graph
@@ -105,6 +63,7 @@ class Frame:
     level: Level = "operators"
     profile: DeviceProfile | None = field(default=None, kw_only=True)
     backends: Sequence[Backend] = field(default=(), kw_only=True)
+    board: Board | None = field(default=None, kw_only=True)
     _covers: dict[bytes, Cover] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -142,6 +101,35 @@ class Frame:
         """Of the device."""
         return Streams.of(self.profile)
 
+    def guided(self, objective: AnyObjective) -> Frame:
+        """The same graph, rules and kernels for another objective, all on one stream."""
+        level: Level = "operators" if self.level == "operators" else "kernels"
+        prices = Prices.of(self.prices.pricer, objective, self.prices.sizes)
+        return replace(self, prices=prices, level=level)
+
+    def on(self, graph: Graph) -> Frame:
+        """The same rules, kernels and prices for another graph."""
+        return replace(self, graph=graph)
+
+    def judged(self, graph: Graph) -> Outcome:
+        """What another graph costs here."""
+        other = self.on(graph)
+        return other.outcome(other.start)
+
+    @cached_property
+    def measures(self) -> Board:
+        """Where whole outcomes are measured.
+
+        Raises:
+            OptionError: nothing can be measured here.
+        """
+        if self.board is not None:
+            return self.board
+        return SimulatedBoard(self.streams)
+
+    def _sized(self, kernel: Kernel | None) -> Kernel | None:
+        return None if kernel is None else self.prices.sized(kernel)
+
     def _value(self, cover: Cover) -> float:
         """What is minimised, of the kernels of a graph."""
         if self.level == "kernels":
@@ -150,18 +138,44 @@ class Frame:
 
     def _value_on_streams(self, cover: Cover, makespan_us: float) -> float:
         valuation = self.prices.valuation
-        costs = list(cover.costs)
+        length = cover.length if valuation.needs_path else 0
+        return self._value_in(makespan_us, cover.costs, length)
+
+    def _value_in(self, makespan_us: float, costs: Sequence[int], length: int) -> float:
+        """What is minimised if the last kernel ends after a time."""
+        valuation = self.prices.valuation
         if TIME in valuation.columns:
-            costs[valuation.columns.index(TIME)] = round(makespan_us * MILLIONTHS)
-        return valuation.value(costs, cover.length if valuation.needs_path else 0)
+            place = valuation.columns.index(TIME)
+            costs = (*costs[:place], round(makespan_us * MILLIONTHS), *costs[place + 1 :])
+        return valuation.value(costs, length)
+
+    def scheduled(self, outcome: Outcome, placed: Schedule) -> Outcome:
+        """The same kernels on streams of one's own choice.
+
+        Args:
+            outcome: of one stream.
+            placed: its kernels, numbered as they stand there.
+        """
+        kernels = outcome.kernels.values()
+        loads = [self.streams.load(one.kernel, one.quoted) for one in kernels]
+        event_us = self.streams.profile.event_us.value
+        makespan_us = simulate(placed, loads, event_us).makespan_us
+        valuation = self.prices.valuation
+        rows = (valuation.row(one.quoted).costs for one in kernels)
+        costs = tuple(map(sum, zip(valuation.nothing, *rows, strict=True)))
+        length = round(outcome.metrics.get(CRITICAL_PATH, 0.0) * MILLIONTHS)
+        return Outcome(
+            graph=outcome.graph,
+            kernels=_on_streams(list(outcome.kernels.items()), placed),
+            streams=placed.streams,
+            metrics={**outcome.metrics, TIME: makespan_us},
+            value=self._value_in(makespan_us, costs, length),
+        )
 
     def _placed(self, cover: Cover) -> Placed:
         """The kernels of a cover, by number, on streams."""
         number = {way.root: i for i, way in enumerate(cover.ways)}
-        loads = [
-            self.streams.load(way.kernel and self.prices.sized(way.kernel), way.row.quoted)
-            for way in cover.ways
-        ]
+        loads = [self.streams.load(self._sized(way.kernel), way.row.quoted) for way in cover.ways]
         return self.streams.place(loads, [[number[c] for c in way.reads] for way in cover.ways])
 
     def cover(self, state: State) -> Cover:
@@ -224,7 +238,7 @@ class Frame:
             rows.append(term.row)
             writes = self._written(term, names)
             kernels[writes[-1]] = Chosen(
-                kernel=self.terms.kernel(term),
+                kernel=self._sized(self.terms.kernel(term)),
                 backend=quoted.backend,
                 implementation=quoted.implementation,
                 reads=tuple(names[c] for c in dict.fromkeys(term.operands)),
@@ -252,7 +266,7 @@ class Frame:
                 tuple(names[key] for key in keys) if root is None else self._written(root, names)
             )
             chosen = Chosen(
-                kernel=way.kernel,
+                kernel=self._sized(way.kernel),
                 backend=quoted.backend,
                 implementation=quoted.implementation,
                 reads=tuple(names[key] for key in way.operands),

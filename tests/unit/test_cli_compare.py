@@ -26,6 +26,7 @@ from eqsat_opt.comparison import (
     gathered,
     run_method,
 )
+from eqsat_opt.comparison.engines import ENGINES
 from eqsat_opt.comparison.results import descent
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
@@ -267,7 +268,7 @@ def test_what_there_is_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
     for name in methods.keys() - {"eqsat"}:
         assert methods[name]["title"]
         assert re.fullmatch(r".* et al\., .*20\d\d.*", methods[name]["source"]), name
-        own = {one.name: one.default for one in fields(search_class(name))}
+        own = {one.name: one.default for one in fields(ENGINES.get(name) or search_class(name))}
         told = {one["name"]: one["default"] for one in methods[name]["parameters"]}
         assert told == own
         assert all(one["meaning"] for one in methods[name]["parameters"])
@@ -289,7 +290,7 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--methods", "taso"], "unknown method 'taso'"),
+        (["--methods", "tazo"], "unknown method 'tazo'"),
         (["--methods", ","], "no method is given"),
         (["--methods", "eqsat,eqsat"], "given twice"),
         (["--set", "metaflow.alpha=0.5"], "alpha is 0.5"),
@@ -298,9 +299,9 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--set", "metaflow.beta=1"], "no parameter 'beta'; choose from alpha, hash, growth"),
         (["--set", "alpha=1"], "is not SEARCH.NAME=VALUE"),
         (["--set", "metaflow.alpha"], "is not SEARCH.NAME=VALUE"),
-        (["--set", "eqsat.nodes=1"], "for 'eqsat', which is not a search among the methods"),
+        (["--set", "eqsat.nodes=1"], "eqsat has no parameter 'nodes'; choose from"),
         (["--set", "metaflow.alpha=2", "--set", "metaflow.alpha=3"], "alpha twice; keep one"),
-        (["--methods", "eqsat", "--set", "metaflow.alpha=2"], "among the methods (none)"),
+        (["--methods", "eqsat", "--set", "metaflow.alpha=2"], "is not among the methods (eqsat)"),
         (["--budget", "-1"], "the budget's graphs is -1; give a count"),
         (["--budget", "cpu=-1"], "the budget's cpu is -1 s; give a finite number"),
         (["--budget", "cpu=nan"], "the budget's cpu is nan s; give a finite number"),

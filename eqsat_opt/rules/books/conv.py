@@ -133,14 +133,14 @@ def absorb_addend(x: Tensor, y: Tensor, w: Weight, p: Int, q: Int) -> Sides:
     It saves a pass over the result for more multiplications (MetaFlow, Figure 4b). The zeros of
     the block meet the neighbours of each pixel, so an infinity in y spreads to them as 0 times it.
     """
-    own, whole, conditions = _absorbed(x, y, w, p, q)
+    own, whole, conditions = _absorbed(x, y, w=w, p=p, q=q)
     return own + y, whole, *conditions
 
 
 @rule("conv/absorb-addend-after-bias", numerics=Numerics.REFACTOR)
 def absorb_addend_after_bias(x: Tensor, y: Tensor, w: Weight, b: Weight, p: Int, q: Int) -> Sides:
     """The same where a bias stands between a convolution and the addition."""
-    own, whole, conditions = _absorbed(x, y, w, p, q)
+    own, whole, conditions = _absorbed(x, y, w=w, p=p, q=q)
     per_channel = [b.dim(axis) == 1 for axis in (0, 2, 3)]
     return (
         (own + b) + y,
