@@ -9,6 +9,7 @@ import typer
 
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.compare_list import show_listing
+from eqsat_opt.cli.compare_sweep import sweep_cells
 from eqsat_opt.cli.compare_table import print_comparison
 from eqsat_opt.cli.plotting import check_plot
 from eqsat_opt.cli.session import (
@@ -23,6 +24,7 @@ from eqsat_opt.errors import CheckFailed, OptionError, RuntimeFailed
 from eqsat_opt.options import Options
 
 if TYPE_CHECKING:
+    from eqsat_opt.comparison import Comparison
     from eqsat_opt.search import Level
 
 __all__ = ["compare_methods"]
@@ -119,6 +121,29 @@ def compare_methods(
             show_default=False,
         ),
     ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compute the cells (model, method, seed, device) of a TOML file, each stored.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a sweep: cells that are stored stay.")
+    ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(metavar="N", help="Cells of a sweep that are computed side by side."),
+    ] = 1,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A dask scheduler whose workers compute the cells of a sweep.",
+            show_default=False,
+        ),
+    ] = "",
     verify: Annotated[
         bool,
         typer.Option(
@@ -152,6 +177,21 @@ def compare_methods(
     graphs in the e-graph, where associativity and commutativity run for two rounds. The exit code
     is 1 if a method failed, and 2 if outputs differ.
     """
+    if sweep is not None:
+        for one in sweep_cells(
+            context,
+            sweep,
+            resume=resume,
+            save=save,
+            workers=workers,
+            cluster=cluster,
+            json=json,
+            quiet=quiet,
+        ):
+            _require_all(one)
+        return
+    if resume or cluster or workers != 1:
+        raise OptionError("--resume, --workers and --cluster are for a sweep; add --sweep FILE")
     options = a.make_options(context)
     if list_:
         check_writable(json)
@@ -198,15 +238,25 @@ def compare_methods(
     if tables:
         print_comparison(output_console(), found)
     print_notes(found.notes, tables=tables)
+    _require_all(found)
+
+
+def _require_all(found: Comparison) -> None:
+    """Every run has a result, which computes what the model does.
+
+    Raises:
+        CheckFailed: one does not.
+        RuntimeFailed: one has none.
+    """
     wrong = next((result for result in found.results if result.why), None)
     if wrong is not None:
         raise CheckFailed(
-            f"the result of {wrong.method} computes something else than {model}: {wrong.why}; "
-            "please report this model"
+            f"the result of {wrong.method} computes something else than {found.model}: "
+            f"{wrong.why}; please report this model"
         )
     if found.failures:
         first = found.failures[0]
-        raise RuntimeFailed(f"{first.method} failed: {first.why}")
+        raise RuntimeFailed(f"{first.method} failed on {found.model}: {first.why}")
 
 
 def _verify(path: str) -> None:

@@ -88,7 +88,7 @@ def _draw_curves(panel: Any, found: Comparison, colours: dict[str, str]) -> None
     panel.set_xscale("log")
     panel.set_xlabel("CPU time, s (dotted: proven bound)")
     panel.set_ylabel(_plain(unit))
-    if drawn:
+    if panel.get_legend_handles_labels()[0]:
         panel.legend()
 
 

@@ -249,7 +249,9 @@ def _ended(one: Runs) -> str:
 
 
 def _seconds(time_s: float | None) -> str:
-    return "" if time_s is None else f"{time_s:.2f} s"
+    from eqsat_opt.wording import time_text
+
+    return "" if time_s is None else time_text(float(f"{1e6 * time_s:.3g}"))
 
 
 def _verdict(one: Runs) -> str:

@@ -43,7 +43,7 @@ from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.child import Child, answer_requests, ending_text, peak_memory_bytes
 from eqsat_opt.runtime.staging import Staging
 
-__all__ = ["Reply", "Run", "Task", "run_apart", "run_here", "serve"]
+__all__ = ["Reply", "Run", "Task", "end_running", "run_apart", "run_here", "serve"]
 
 _START_UP_S = 300.0
 """Starting Python and loading all libraries, on a busy machine."""
@@ -135,6 +135,7 @@ def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
         RuntimeFailed: no process can be started.
     """
     child = Child(__name__, "to run a method in")
+    _running.add(child)
     try:
         if not child.is_ready(_START_UP_S):
             raise child.not_ready()
@@ -147,11 +148,22 @@ def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
             why = f"it {ending_text(code, time.monotonic() - start, limit_s)}"
             return Reply(None, Failure(task.method, task.seed, why))
     finally:
+        _running.discard(child)
         child.end()
     value = reply[0]
     if "refused" in value:
         raise getattr(errors, value["kind"], EqsatError)(value["refused"])
     return Reply.from_json(value)
+
+
+_running: set[Child] = set()
+"""The processes of all threads."""
+
+
+def end_running() -> None:
+    """End all processes that run methods: of threads that nobody waits for any more."""
+    for child in list(_running):
+        child.process.kill()
 
 
 def serve() -> None:
@@ -197,13 +209,15 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
     closing = ExitStack()
     pricer = closing.enter_context(open_pricer(options)) if settings.measure else None
     return _Loaded(
-        options,
-        settings,
-        Subject(clean, rules, sizes.given, pricer, session_options(options).threads),
-        loaded,
-        given,
-        sizes.inputs,
-        closing,
+        options=options,
+        settings=settings,
+        subject=Subject(
+            clean, rules, sizes.given, pricer=pricer, threads=session_options(options).threads
+        ),
+        model=loaded,
+        given=given,
+        sizes=sizes.inputs,
+        closing=closing,
     )
 
 

@@ -184,7 +184,7 @@ def _on_egraph(
 
 
 def _searched(
-    search: Search, frame: Frame, settings: CompareSettings, clock: _Clock, seed: int
+    search: Search, frame: Frame, settings: CompareSettings, *, clock: _Clock, seed: int
 ) -> MethodResult:
     with clock.seconds():
         begun, begun_cpu = time.perf_counter(), time.process_time()
@@ -251,7 +251,7 @@ def run_method(
     if method in settings.engines:
         found = _on_egraph(settings.engines[method], frame, settings, clock=clock, seed=seed)
     else:
-        found = _searched(settings.searches[method], frame, settings, clock, seed)
+        found = _searched(settings.searches[method], frame, settings, clock=clock, seed=seed)
     within = (
         replace(one, time_s=min(one.time_s, found.time_s), cpu_s=min(one.cpu_s, found.cpu_s))
         for one in found.trace

@@ -133,13 +133,14 @@ def _method(name: str) -> MethodFacts:
     module = "" if name in ENGINES else getattr(sys.modules[kind.__module__], "__doc__", None) or ""
     told = " ".join(module.split())
     paper = _PAPER.search(told) or _PAPER.search(" ".join(own.split()))
-    title = (module or own).strip().partition("\n")[0]
+    first = " ".join((module or own).strip().partition("\n\n")[0].split())
+    title = re.sub(r" \([^()]*(et al\.[^()]*|Algorithm[^()]*|\b[A-Z]{3})\)", "", first)
     return MethodFacts(
         name,
-        re.sub(r" \([^()]*\)\.$", ".", title),
-        paper.group() if paper else "this project" if name == EQSAT else "",
-        kind.exact,
-        tuple(_parameters(kind)),
+        title=title,
+        source=paper.group() if paper else "this project" if name == EQSAT else "",
+        exact=kind.exact,
+        parameters=tuple(_parameters(kind)),
     )
 
 

@@ -330,8 +330,8 @@ def gathered(
     return Comparison(
         model,
         settings,
-        next((original for original, _ in replies if original is not None), None),
-        tuple(one for one in ordered if isinstance(one, MethodResult)),
-        tuple(one for one in ordered if isinstance(one, Failure)),
+        original=next((original for original, _ in replies if original is not None), None),
+        results=tuple(one for one in ordered if isinstance(one, MethodResult)),
+        failures=tuple(one for one in ordered if isinstance(one, Failure)),
         notes=tuple(dict.fromkeys(notes)),
     )

@@ -551,7 +551,7 @@ def test_a_method_that_fails_is_told_and_the_others_finish(
     assert rows["ended"] == ["failed", "exhausted"]
     assert rows["outputs"] == ["–", "agree"]
     assert "bad, seed 1 failed: ValueError: this search" in output
-    assert errors.startswith("error: bad failed: ValueError")
+    assert errors.startswith(f"error: bad failed on {MODEL}: ValueError")
     assert errors.count("\n") == 1
     value = json.loads(Path("out.json").read_text(encoding="utf-8"))
     assert [one["seed"] for one in value["failures"]] == [0, 1]
@@ -567,7 +567,9 @@ def test_a_method_that_ends_its_process_is_told_and_the_others_finish(
     arguments = ["--methods", "bad,metaflow", "--json", "-", "--check", "0", "--rules", "matmul"]
     assert main(["compare", "zoo:linear_attention@tiny", *arguments]) == 1
     output, errors = capsys.readouterr()
-    assert errors == "error: bad failed: it ended the process (SIGABRT)\n"
+    assert (
+        errors == "error: bad failed on zoo:linear_attention@tiny: it ended the process (SIGABRT)\n"
+    )
     value = json.loads(output)
     (result,) = value["results"]
     assert result["cost"] <= value["original_cost"]
