@@ -220,14 +220,19 @@ class Frame:
         """The graph after a substitution; ``trial`` is the answer of `attempt`, if it is known."""
         return State(self.terms, trial or self.attempt(state, substitution), state, substitution)
 
-    def outcome(self, state: State) -> Outcome:
-        """A graph with its kernels and all that they cost."""
+    def outcome(self, state: State, cover: Cover | None = None) -> Outcome:
+        """A graph with its kernels and all that they cost.
+
+        Args:
+            state: the graph.
+            cover: of it, above level ``operators``; the cheapest one where none is given.
+        """
         if state.key == self.start.key:
             graph, names = self.graph, self.terms.names
         else:
             graph, names = decoded(self.terms, state.graph)
         if self.level != "operators":
-            return self._covered(graph, names, self.cover(state))
+            return self._covered(graph, names, cover or self.cover(state))
         kernels: dict[str, Chosen] = {}
         rows: list[Row] = []
         for key in state.graph.order:

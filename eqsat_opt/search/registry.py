@@ -27,6 +27,7 @@ _OWN: Mapping[str, str] = {
     "dpp": "Dpp",
     "sampling": "Sampling",
     "energy": "Energy",
+    "collage": "Collage",
     "nimble": "Nimble",
     "autograph": "AutoGraph",
     "ios": "Ios",
