@@ -80,7 +80,7 @@ def heeded_signals() -> Iterator[None]:
 
     A shell without job control starts what ends in & with SIGINT ignored, nohup with SIGHUP.
     """
-    usual = {
+    usual: dict[signal.Signals, Any] = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGHUP: signal.SIG_DFL,
         signal.SIGTERM: signal.SIG_DFL,
