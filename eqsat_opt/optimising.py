@@ -69,6 +69,7 @@ __all__ = [
     "Progress",
     "Stages",
     "energy_source",
+    "is_time_alone",
     "objective_of",
     "open_pricer",
     "optimise",
@@ -229,6 +230,15 @@ def _is_by_clock(objective: AnyObjective) -> bool:
     return isinstance(objective, Objective) and objective.weights.get(TIME, 0.0) > 0
 
 
+def is_time_alone(objective: AnyObjective) -> bool:
+    """Whether time alone is minimised, without limits."""
+    return (
+        isinstance(objective, Objective)
+        and not objective.is_limited
+        and {name for name, weight in objective.weights.items() if weight} == {TIME}
+    )
+
+
 _SEARCH = 0.7
 """Share of the time left after loading that the search gets; the rest is for check and race."""
 
@@ -314,6 +324,7 @@ class Outcome:
         job: the search; ``None`` where there was no time for one.
         graph: of the new model, or the normalised original.
         bulk_s: seconds that going through all weights takes.
+        sound: all graphs that may stand for the original, the cheapest first.
     """
 
     loaded: onnx_ir.Model
@@ -324,6 +335,7 @@ class Outcome:
     job: Job | None = None
     graph: Graph | None = None
     bulk_s: float = 0.0
+    sound: tuple[Graph, ...] = ()
 
 
 def optimise(
@@ -442,6 +454,7 @@ def optimise(
         job=job,
         graph=found.entrants.get(verdict.winner.partition("@")[0], clean),
         bulk_s=bulk_s,
+        sound=tuple(found.entrants[name] for name in found.sound),
     )
 
 

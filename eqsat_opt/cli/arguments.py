@@ -72,8 +72,8 @@ Rules = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="default, none, families or rules, -NAME to leave one out, a rulebook file or an "
-        "installed rulebook; separated by commas.",
+        help="default, none, families or rules, -NAME to leave one out, a published set (metaflow, "
+        "taso, ocggs), a rulebook file or an installed rulebook; separated by commas.",
     ),
 ]
 Numerics = Annotated[

@@ -32,6 +32,7 @@ from eqsat_opt.runtime.devices.figures import (
     figure_table,
 )
 from eqsat_opt.runtime.plan.plan import Launch
+from eqsat_opt.runtime.plan.simulation import Load
 
 __all__ = [
     "FORMAT",
@@ -172,13 +173,36 @@ class DeviceProfile:
         Raises:
             OptionError: nothing is known of the precision.
         """
+        load = self.load(kernel, algorithm, precision, workspace_bytes=workspace_bytes)
+        return load.time_us
+
+    def load(
+        self,
+        kernel: Kernel,
+        algorithm: str = "direct",
+        precision: str = "fp32",
+        *,
+        workspace_bytes: int = 0,
+    ) -> Load:
+        """What a kernel of literal sizes asks of the device.
+
+        Its width is the share of the arithmetic or of the bandwidth that it keeps busy, whichever
+        is more: less than 1 where the last wave of output tiles leaves units idle.
+
+        Raises:
+            OptionError: nothing is known of the precision.
+        """
         self.require_precision(precision)
         flops, size_bytes = self.work(kernel, algorithm, workspace_bytes)
         if _renames(kernel):
-            return 0.0
-        rate = self.peak_tflops[precision].value * 1e6 * self.occupancy(kernel)  # per µs
+            return Load()
+        occupancy = self.occupancy(kernel)
+        rate = self.peak_tflops[precision].value * 1e6 * occupancy  # per µs
         traffic_us = size_bytes / (self.bandwidth_gb_s.value * 1e3)
-        return self.launch_us.value + max(flops / rate, traffic_us)
+        arithmetic_us = flops / rate
+        busy_us = max(arithmetic_us, traffic_us)
+        used_us = max(arithmetic_us * occupancy, traffic_us)
+        return Load(self.launch_us.value, busy_us, used_us / busy_us if busy_us else 0.0)
 
     def launch_times_us(self, launches: tuple[Launch, ...], precision: str = "fp32") -> list[float]:
         """The analytic time of each launch of a plan, µs."""

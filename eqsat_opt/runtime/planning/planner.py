@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
+from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node, attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.onnx_export import SPLIT
@@ -33,6 +34,7 @@ from eqsat_opt.runtime.plan.plan import (
     Stored,
     Workspace,
     dense_strides,
+    layout_strides,
 )
 from eqsat_opt.runtime.plan.streams import schedule
 from eqsat_opt.runtime.planning.recipes import Recipes
@@ -48,11 +50,21 @@ HOST = "cpu"
 _FOR_HOST = "xeon"
 """The profile by whose analytic times launches are ordered on streams of the host."""
 
+_COPIERS = frozenset({GENERATED, "analytic"})
+
 _MOVING = frozenset({"Concat", "Reshape", "Slice"})
 
 
 def _default(_node: Node) -> str:
     return "default"
+
+
+def _alone(_node: Node) -> None:
+    return None
+
+
+def _plain(_name: str) -> Form:
+    return PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,8 @@ def make_plan(
     backend_of: Callable[[Node], str],
     *,
     algorithm_of: Callable[[Node], str] = _default,
+    unit_of: Callable[[Node], int | None] = _alone,
+    form_of: Callable[[str], Form] = _plain,
     sizes: Mapping[str, int] | None = None,
     streams: int = 1,
     target: str = HOST,
@@ -94,6 +108,8 @@ def make_plan(
         tensors: that the model stores, which constants are made of.
         backend_of: who runs a node. What ``generated`` cannot run, ``numpy`` does.
         algorithm_of: how, where there is a choice.
+        unit_of: nodes of one number are one launch.
+        form_of: the space and layout of a value; a view has the layout of what it is a part of.
         sizes: of symbolic dimensions.
         streams: how many at most.
         target: the device that it is for.
@@ -113,7 +129,8 @@ def make_plan(
     for name in dict.fromkeys(backends):
         load_launcher(name)
     algorithms = [algorithm_of(node) for node in nodes]
-    units = find_units(graph, nodes, backends, algorithms, constants=recipes)
+    together = [unit_of(node) for node in nodes]
+    units = find_units(graph, nodes, backends, algorithms, together=together, constants=recipes)
     nodes = _of_units(nodes, units)
     dims = {name: _type(graph, name).static_shape() for name in _values(graph, nodes, recipes)}
     movable = {
@@ -122,11 +139,17 @@ def make_plan(
         if not session_of(unit) and unit.parts[0].op in _MOVING and len(unit.parts) == 1
     }
     given = {*graph.inputs, *recipes} & dims.keys()
-    views = find_views(nodes, dims, movable, given)
+    strides = {
+        name: layout_strides(dims[name], form_of(name).layout) for name in dims if name not in given
+    }
+    views = find_views(nodes, dims, movable, given, strides=strides)
     tasks = _tasks(graph, units, views, recipes)
     launchers = {t.backend: load_launcher(t.backend) for t in tasks}
     used = _used_constants(graph, tasks, recipes)
-    buffers = _buffers(graph, tasks, views, used, dims=dims)
+    buffers = tuple(
+        replace(one, form=form_of(one.base or one.name))
+        for one in _buffers(graph, tasks, views, used, dims=dims)
+    )
     edges = _edges(nodes, tasks, views)
     times = [profile.kernel_us(task.body) for task in tasks]
     placed = schedule(times, edges, streams, profile.event_us.value)
@@ -315,6 +338,8 @@ def _tasks(
         )
         parts = [node for i in group for node in units[i].parts]
         body, reads = _kernel(graph, parts, outputs, recipes)
+        if first.is_copy and len(group) == 1:
+            body = Kernel(body.operands, (), (0,))
         way = first.backend, first.algorithm
         tasks.append(_Task(outputs[0], way[0], body, reads, writes=outputs, algorithm=way[1]))
     return tasks
@@ -322,7 +347,7 @@ def _tasks(
 
 def _copier(unit: Unit) -> str:
     """Who copies what has another place already."""
-    return GENERATED if unit.backend == GENERATED else "numpy"
+    return unit.backend if unit.backend in _COPIERS else "numpy"
 
 
 def _edges(nodes: Sequence[Node], tasks: Sequence[_Task], views: Views) -> list[tuple[int, int]]:
