@@ -103,16 +103,18 @@ def _search(
         state.tell("local search")
     if settings.method == "local":
         return
-    left = _proven_alone(instance, state, settings, deadline)
-    if left is None or state.closed(settings.gap):
-        return
-    # First, because it cuts much away; the least total, and under limits what leads to it, is a
-    # good place to start from besides.
+    if objective.totals_limited:  # many problems need no prices of the limits
+        pruned = _proven_alone(instance, state, settings, deadline)
+        if pruned is None or state.closed(settings.gap):
+            return
+        instance = pruned
+    # Then the bound on the total, because it cuts much away, and what leads to it is a good place
+    # to start from besides.
     _bound_total(problem, cost, objective, state, settings=settings, deadline=deadline)
     state.tell("bound on the total")
     if state.closed(settings.gap):
         return
-    left = _proven_alone(left, state, settings, deadline)
+    left = _proven_alone(instance, state, settings, deadline)
     if left is None or state.closed(settings.gap):
         return
     left = _searched_around(left, state, settings, deadline, share=_SEARCH_SHARE)
