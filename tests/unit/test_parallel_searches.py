@@ -14,7 +14,8 @@ from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.rules import families
-from eqsat_opt.runtime.devices.profile import DeviceProfile, Figure, load_profile
+from eqsat_opt.runtime.devices.figures import Figure
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.search import Budget, Frame, Offered, Outcome, Prices, Reading, make_search
 from eqsat_opt.search.autograph import AutoGraph, best_sequences
 from eqsat_opt.search.board import Board, SimulatedBoard

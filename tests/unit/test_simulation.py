@@ -13,7 +13,8 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.extract import Objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel
-from eqsat_opt.runtime.devices.profile import DeviceProfile, Figure, load_profile
+from eqsat_opt.runtime.devices.figures import Figure
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.simulation import Load, simulate
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule, serial
 from eqsat_opt.search import Frame, Offered, Prices
