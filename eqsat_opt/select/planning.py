@@ -170,6 +170,7 @@ def planned_for(
     tensors: Tensors,
     *,
     sizes: Mapping[str, int],
+    streams: int = 1,
 ) -> Iterator[Draft]:
     """Plans for a device that is not here, each with the kernels that were chosen for it.
 
@@ -178,13 +179,15 @@ def planned_for(
         graphs: by name, as the extraction placed them.
         tensors: that the model stores.
         sizes: of symbolic dimensions.
+        streams: how many at most.
 
     Raises:
         OptionError: a size is not given, or there is no such device.
         PlanError: a graph cannot stand in a plan.
     """
     for name, graph in graphs.items():
-        yield Draft(name, AS_CHOSEN, _as_chosen(graph, tensors, _ANALYTIC, sizes, target=target))
+        plan = _as_chosen(graph, tensors, _ANALYTIC, sizes, target=target, streams=streams)
+        yield Draft(name, AS_CHOSEN, plan)
 
 
 def _as_chosen(
@@ -194,6 +197,7 @@ def _as_chosen(
     sizes: Mapping[str, int],
     *,
     target: str = HOST,
+    streams: int = 1,
 ) -> Plan:
     one = assigned(graph, fallback)
     return make_plan(
@@ -204,6 +208,7 @@ def _as_chosen(
         unit_of=one.unit_of,
         form_of=one.form_of,
         sizes=sizes,
+        streams=streams,
         target=target,
     )
 
