@@ -305,12 +305,16 @@ def problem(arguments: argparse.Namespace) -> None:
 _PROGRAM = """
 import sys
 import numpy as np
-from tests.conformance import test_native, test_native_rows
+from tests.conformance import test_native, test_native_groups, test_native_rows
 target, cases, rng = sys.argv[1], int(sys.argv[2]), np.random.default_rng(7)
 def report(what, errors):
-    print(f"{cases} {what}, no finding; largest error {max(errors):.1e}")
+    print(f"{len(errors)} {what}, no finding; largest error {max(errors):.1e}")
 drawn = [test_native.draw(rng) | {"block": 16} for _ in range(cases)]
 report("convolutions", [test_native.error_of(one, target, rng) or 0.0 for one in drawn])
+drawn = [test_native_groups.draw_grouped(rng) for _ in range(cases)]
+drawn = [one for one in drawn if one["block"] == 16]
+errors = [test_native_groups.grouped_error(one, target, rng) or 0.0 for one in drawn]
+report("grouped convolutions", errors)
 drawn = [test_native_rows.draw_normalization(rng) for _ in range(cases)]
 report("normalizations", [test_native_rows.normalization_error(one, target, rng) for one in drawn])
 drawn = [test_native_rows.draw_product(rng) for _ in range(cases)]

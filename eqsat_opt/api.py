@@ -26,26 +26,23 @@ from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.inventory import inventory
 from eqsat_opt.ir.external import files_read_by
-from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import to_same_type
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
-from eqsat_opt.numerics import Numerics
 from eqsat_opt.optimising import (
     AnyModel,
     Progress,
     Stages,
+    energy_source,
     objective_of,
-    open_pricer,
     optimise,
     session_options,
 )
 from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.plan_form import PLAN_SHARE, PLANNING, require_plan, with_plan
-from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
-from eqsat_opt.reporting import rule_notes, store_warning
+from eqsat_opt.reporting import rule_notes
 from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
@@ -53,8 +50,8 @@ from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.tuned_file import (
     is_tuned,
     open_as_raced,
-    require_portable,
 )
+from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, OpenRunner, RaceRunner
 from eqsat_opt.runtime.staging import Staging
@@ -82,8 +79,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
-    "compare", "default_output", "explain", "files_of", "inventory", "optimize", "read_stage",
-    "require_stage", "rule_notes", "run", "stage", "stage_document", "write_stage",
+    "compare", "default_output", "energy_source", "explain", "files_of", "inventory",
+    "optimize", "read_stage", "require_stage", "rule_notes", "run", "stage", "stage_document",
+    "write_stage",
 ]  # fmt: skip
 
 
@@ -325,6 +323,7 @@ def bench(
             seed=options.seed,
             time_limit_s=options.budget_s / 2,
             extension_s=options.budget_s / 2,
+            meter=found_meter().meter,
         )
     return result, found
 
@@ -445,47 +444,23 @@ def compare(
     *,
     progress: Progress = _silent,
 ) -> Comparison:
-    """Equality saturation beside published searches, on the same rules and operator prices.
+    """Equality saturation beside published searches, on the same rules and prices.
+
+    Every run of a method has a process of its own; one that fails is told in the result.
 
     Args:
         model: as for :func:`run`.
-        options: rules, numerics, shapes, threads, number of checks, seed and store are used.
+        options: rules, numerics, shapes, threads, number of checks and store are used.
         settings: methods and what they may spend.
-        progress: called with a stage and a detail.
+        progress: called with a method and a seed.
 
     Raises:
         ModelError, OptionError, RuleError: see :func:`run`.
-        RuntimeFailed: the model or a result does not run.
+        RuntimeFailed: no process can be started.
     """
-    from eqsat_opt.comparison import CompareSettings, check, compare_methods
+    from eqsat_opt.comparing import compare_apart
+    from eqsat_opt.comparison import CompareSettings
 
-    options, settings = chosen_options(options, {}), settings or CompareSettings()
+    options = chosen_options(options, {})
     require_custom_ops(options.custom_ops)
-    given = resolve(model)
-    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
-    rules = load_rules(options.rules, Numerics.parse(options.numerics))
-    progress("load", "")
-    loaded = load_model(given)
-    require_portable(loaded.metadata_props, name)
-    imported = import_model(loaded, exact=options.numerics == "bitexact")
-    sizes = size_sets(imported, options.shape_sets)[0]
-    clean = normalise(imported, numerics=Numerics.parse(options.numerics))
-    with ExitStack() as stack:
-        pricer = stack.enter_context(open_pricer(options)) if settings.measure else None
-        found = compare_methods(
-            clean, rules, settings, model=name, sizes=sizes.given, pricer=pricer, progress=progress
-        )
-        if options.check:
-            progress("check", "")
-            staging = stack.enter_context(Staging(loaded, given))
-            seeds = [options.seed + i for i in range(options.check)]
-            found = check(
-                found,
-                staging,
-                numerics=options.numerics,
-                seeds=seeds,
-                sizes=sizes.inputs,
-                session=session_options(options),
-            )
-    notes = (*store_warning(pricer), *rule_notes())
-    return replace(found, notes=notes) if notes else found
+    return compare_apart(model, options, settings or CompareSettings(), progress=progress)

@@ -2,52 +2,45 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.compare_list import show_listing
+from eqsat_opt.cli.compare_table import print_comparison
 from eqsat_opt.cli.session import (
     check_writable,
     output_console,
-    print_rule_notes,
+    print_notes,
     stage_progress,
     write_json,
 )
-from eqsat_opt.errors import CheckFailed, OptionError
+from eqsat_opt.errors import CheckFailed, OptionError, RuntimeFailed
 from eqsat_opt.options import Options
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from eqsat_opt.comparison import Comparison, MethodResult
     from eqsat_opt.search import Level
 
 __all__ = ["compare_methods"]
 
-_LIMITS = {
-    "algebra": "limit of reordering rounds",
-    "graphs": "limit of graphs",
-    "iterations": "limit of rounds",
-    "nodes": "limit of e-nodes",
-    "cpu": "limit of CPU time",
-    "length": "limit of length",
-    "substitutions": "limit of substitutions",
-    "time": "limit of time",
-}
-"""What ended a method, where its name alone says too little."""
-
 
 def compare_methods(
     context: typer.Context,
-    model: a.Model,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="An ONNX file, or zoo:NAME, zoo:NAME@tiny or zoo:NAME@n=4.",
+            show_default=False,
+        ),
+    ] = "",
     methods: Annotated[
         str,
         typer.Option(
             metavar="LIST",
-            help="Methods to run, separated by commas: eqsat, metaflow or an installed search.",
+            help="Methods to run, separated by commas; --list names them.",
         ),
     ] = "eqsat,metaflow",
     set_: Annotated[
@@ -84,8 +77,8 @@ def compare_methods(
         str,
         typer.Option(
             metavar="LEVEL",
-            help="What a graph costs: operators, each a kernel of its own, or kernels, fused as "
-            "the device can.",
+            help="What a graph costs: operators, each a kernel of its own; kernels, fused as the "
+            "device can; or streams, on which these run side by side.",
         ),
     ] = "operators",
     objective: a.Objective = "time",
@@ -94,13 +87,19 @@ def compare_methods(
         bool,
         typer.Option("--measure", help="Measure every operator instead of using its bound."),
     ] = False,
-    repeat: Annotated[
+    seeds: Annotated[
         int,
         typer.Option(
             metavar="N",
-            help="Turns of each method, of which the quickest counts; a long one is not repeated.",
+            help="Runs of each method, with --seed and the numbers after it; medians are shown.",
         ),
     ] = 1,
+    list_: Annotated[
+        bool,
+        typer.Option(
+            "--list", help="Show methods, their parameters and sources, devices and rule sets."
+        ),
+    ] = False,
     rules: a.Rules = Options.rules,
     numerics: a.Numerics = Options.numerics,
     input_shape: a.InputShape = None,
@@ -114,14 +113,20 @@ def compare_methods(
     quiet: a.Quiet = False,
     debug: a.Debug = False,
 ) -> None:
-    """Run several optimisers with the same rules and prices; the exit code is 2 if outputs differ.
+    """Run several optimisers with the same rules and prices.
 
-    Every operator is priced as a kernel of its own, without fusion, so that costs compare. The time
-    is until a method ends; "as cheap after" says when it had a graph as cheap as what the others
-    end with. The bound is for the graphs in the e-graph, where associativity and commutativity run
-    for two rounds.
+    Each run has a process of its own, warmed up on a tiny model. Times are until a method ends; "as
+    cheap after" says when it had a graph as cheap as what the others end with. The bound is for the
+    graphs in the e-graph, where associativity and commutativity run for two rounds. The exit code
+    is 1 if a method failed, and 2 if outputs differ.
     """
     options = a.make_options(context)
+    if list_:
+        check_writable(json)
+        show_listing(json, quiet=quiet)
+        return
+    if not model:
+        raise OptionError("no model is given; name an ONNX file or zoo:NAME, see compare --help")
     from eqsat_opt import api
     from eqsat_opt.comparison import CompareSettings, parse_budget
 
@@ -137,7 +142,7 @@ def compare_methods(
         level=cast("Level", level),
         limits=tuple(limit or ()),
         measure=measure,
-        repeat=repeat,
+        seeds=seeds,
     )
     with stage_progress(quiet) as progress:
         found = api.compare(model, options, settings, progress=progress)
@@ -145,18 +150,17 @@ def compare_methods(
         write_json(found.to_json(), json)
     tables = not quiet and json != "-"
     if tables:
-        console = output_console()
-        console.print(_heading(found))
-        console.print(_table(found))
-        if found.assumed_sizes:
-            console.print(_assumption(found), style="yellow", markup=False)
-    print_rule_notes(tables=tables)
+        print_comparison(output_console(), found)
+    print_notes(found.notes, tables=tables)
     wrong = next((result for result in found.results if result.why), None)
     if wrong is not None:
         raise CheckFailed(
             f"the result of {wrong.method} computes something else than {model}: {wrong.why}; "
             "please report this model"
         )
+    if found.failures:
+        first = found.failures[0]
+        raise RuntimeFailed(f"{first.method} failed: {first.why}")
 
 
 def _parameters(texts: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -177,92 +181,3 @@ def _parameters(texts: Iterable[str]) -> dict[str, dict[str, str]]:
             raise OptionError(f"--set gives {search}.{name} twice; keep one")
         found[search][name] = value.strip()
     return found
-
-
-def _heading(found: Comparison) -> str:
-    from eqsat_opt.wording import counted
-
-    fused = found.settings.level != "operators"
-    kernels = "fused kernels" if fused else "one kernel per operator"
-
-    return (
-        f"{found.model}: {counted(found.operators, 'operator')}, {counted(found.n_rules, 'rule')}, "
-        f"{found.prices} prices, {kernels}\n"
-    )
-
-
-def _assumption(found: Comparison) -> str:
-    sizes = ", ".join(f"{name} = {size}" for name, size in found.assumed_sizes.items())
-    first = next(iter(found.assumed_sizes))
-    return f"note: priced at the assumed sizes {sizes}; give others with --input-shape {first}:SIZE"
-
-
-def _table(found: Comparison) -> Table:
-    """One column per method, so that any terminal is wide enough."""
-    from eqsat_opt.wording import count_text, plain_table, time_text
-
-    def counts(values: Iterable[int | None]) -> list[str]:
-        return ["" if value is None else count_text(value) for value in values]
-
-    original, results = found.original_cost, found.results
-
-    def shown(cost: float) -> str:
-        if math.isinf(cost):
-            return "above a limit"
-        return time_text(cost) if found.settings.is_time else f"{cost:.4g}"
-
-    bounds = [_bound(result, shown) for result in results]
-    rows = (
-        ("cost", shown(original), [shown(r.cost) for r in results]),
-        ("of original", "1.000", [_share(r.cost, original) for r in results]),
-        ("bound", "", [bound for bound, _ in bounds]),
-        ("gap", "", [gap for _, gap in bounds]),
-        ("operators", str(found.operators), [str(r.operators) for r in results]),
-        ("graphs visited", "", counts(r.graphs for r in results)),
-        ("substitutions tried", "", counts(r.tried for r in results)),
-        ("left sides compared", "", counts(r.compared for r in results)),
-        ("e-nodes", "", counts(r.enodes for r in results)),
-        ("time", "", [f"{r.time_s:.2f} s" for r in results]),
-        ("best after", "", [f"{r.best_after_s:.2f} s" for r in results]),
-        ("as cheap after", "", [_seconds(found.as_cheap_after_s(r)) for r in results]),
-        ("ended", "", [_ended(r) for r in results]),
-        ("outputs", "", [_verdict(r) for r in results]),
-    )  # fmt: skip
-    methods = (result.method for result in results)
-    table = plain_table("", "original", *methods, right=slice(1, None))
-    for name, before, cells in rows:
-        if before or any(cells):
-            table.add_row(name, before, *cells)
-    return table
-
-
-def _share(cost: float, original: float) -> str:
-    return f"{cost / original:.3f}" if original and math.isfinite(cost) else ""
-
-
-def _bound(result: MethodResult, shown: Callable[[float], str]) -> tuple[str, str]:
-    bound = result.lower_bound
-    if bound is None:
-        return "none", ""
-    if math.isinf(bound):
-        return "no graph", ""
-    return shown(bound), f"{1 - bound / result.cost:.1%}" if result.cost else "0.0%"
-
-
-def _ended(result: MethodResult) -> str:
-    ended = _LIMITS.get(result.stopped_by, result.stopped_by)
-    if result.extraction is None:
-        return ended
-    # A proof is about what the e-graph holds; a limit may have kept graphs out of it.
-    partly = result.extraction == "optimal" and result.stopped_by != "saturated"
-    return f"{ended}, {result.extraction}{' in what it holds' * partly}"
-
-
-def _seconds(time_s: float | None) -> str:
-    return "" if time_s is None else f"{time_s:.2f} s"
-
-
-def _verdict(result: MethodResult) -> str:
-    if result.max_error is None:
-        return "not checked"
-    return result.why or "agree"

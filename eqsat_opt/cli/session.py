@@ -23,6 +23,7 @@ __all__ = [
     "check_writable",
     "output_console",
     "print_advice",
+    "print_notes",
     "print_rule_notes",
     "print_warnings",
     "stage_progress",
@@ -89,9 +90,15 @@ def print_advice(advice: str) -> None:
 def print_rule_notes(*, tables: bool) -> None:
     """Print which rules lack a valid certificate, on standard error if there are no tables."""
     from eqsat_opt.api import rule_notes
+
+    print_notes(rule_notes(), tables=tables)
+
+
+def print_notes(notes: Iterable[str], *, tables: bool) -> None:
+    """Print what the user should know, on standard error if there are no tables."""
     from eqsat_opt.cli.console import SafeConsole
 
-    for note in rule_notes():
+    for note in notes:
         console = output_console() if tables else SafeConsole(stderr=True)
         console.print(f"note: {note}", style="yellow", markup=False, soft_wrap=not tables)
 

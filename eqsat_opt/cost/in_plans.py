@@ -107,6 +107,11 @@ class PlanPricer:
         """As the other one says."""
         return self._pricer.trouble
 
+    @property
+    def energy_text(self) -> str:
+        """As the other one says."""
+        return self._pricer.energy_text
+
     def usual(self, kernel: Kernel) -> Offer:
         """A kernel of literal sizes inside a session."""
         first = self.backends[0]

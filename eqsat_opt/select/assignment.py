@@ -13,13 +13,12 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import Graph, Node, attributes
 from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.backends.analytic.backend import VIEW
 from eqsat_opt.runtime.backends.protocol import DEFAULT
 from eqsat_opt.select.candidates import Selected
 from eqsat_opt.select.forms import MadeValue, Placed
 from eqsat_opt.select.raising import Raised
 
-__all__ = ["Assigned", "PlacedGraph", "Way", "as_named", "assigned"]
+__all__ = ["Assigned", "PlacedGraph", "Way", "assigned"]
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,7 @@ Way = Callable[[Selected], tuple[str, str]]
 """The backend of plans and the algorithm of what runs a kernel."""
 
 
-def as_named(run: Selected) -> tuple[str, str]:
-    """By the names under which the kernel was chosen; what is no view after all is a copy."""
-    algorithm = run.implementation.algorithm
-    return run.backend, DEFAULT.algorithm if algorithm == VIEW.algorithm else algorithm
-
-
-def assigned(one: PlacedGraph, fallback: str, way: Way = as_named) -> Assigned:
+def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
     """Who runs what, as it was chosen.
 
     Of a value that was made in several layouts, each by a kernel of its own, the first is made and

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.runtime.backends.analytic.backend import VIEW
 from eqsat_opt.runtime.backends.launched import LAUNCHED
 from eqsat_opt.runtime.backends.protocol import DEFAULT
 from eqsat_opt.runtime.devices.profile import DeviceProfile
@@ -188,7 +189,7 @@ def planned_for(
         PlanError: a graph cannot stand in a plan.
     """
     for name, graph in graphs.items():
-        plan = _as_chosen(assigned(graph, _ANALYTIC), tensors, sizes, target=target)
+        plan = _as_chosen(assigned(graph, _ANALYTIC, _elsewhere), tensors, sizes, target=target)
         yield Draft(name, AS_CHOSEN, plan)
 
 
@@ -208,6 +209,13 @@ def planned_here(
     """
     for name, graph in graphs.items():
         yield Draft(name, AS_CHOSEN, _as_chosen(assigned(graph, "ort", _here), tensors, sizes))
+
+
+def _elsewhere(run: Selected) -> tuple[str, str]:
+    """Kernel by kernel, by whatever backend its price was recorded."""
+    algorithm = run.implementation.algorithm
+    # What is no view after all is a copy.
+    return _ANALYTIC, DEFAULT.algorithm if algorithm == VIEW.algorithm else algorithm
 
 
 def _here(run: Selected) -> tuple[str, str]:

@@ -26,7 +26,9 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.runtime.devices.profile import EnergyModel, Figure, load_profile
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.figures import Figure
+from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.files import plan_from_json, plan_text
 from eqsat_opt.runtime.plan.interpreter import interpret

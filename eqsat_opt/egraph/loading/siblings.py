@@ -182,10 +182,14 @@ def _step_groups(lowered: Lowered) -> list[tuple[int, ...]]:
     return sorted({_unique(group) for group in groups.values()})
 
 
+_SMALL_KERNELS = ((1, 1), (1, 3), (3, 1), (3, 3))
+"""Kernels that are worth a border of zeros, so that they merge with each other."""
+
+
 def _mixed_kernels(seeder: _Seeder) -> None:
-    """1 x 1 filters beside 3 x 3 ones on the same data: padded, so that a run covers both."""
+    """Small filters of several extents on the same data: padded, so that a run covers all."""
     lowered = seeder.lowered
-    by_data: dict[tuple[int, object], dict[int, tuple[int, ...]]] = defaultdict(dict)
+    by_data: dict[tuple[int, object], dict[int, tuple[int, int]]] = defaultdict(dict)
     for term in lowered.terms:
         if term.op != "Conv" or lowered.constant(term.children[1]) is None:
             continue
@@ -194,17 +198,16 @@ def _mixed_kernels(seeder: _Seeder) -> None:
         pads = attrs["pads"]
         if attrs["group"] != 1 or len(kernel) != 2 or any(d != 1 for d in attrs["dilations"]):
             continue
-        if kernel in ((1, 1), (3, 3)) and pads == ((kernel[0] - 1) // 2,) * 4:
+        if kernel in _SMALL_KERNELS and pads == tuple(k // 2 for k in kernel) * 2:
             by_data[(term.children[0], attrs["strides"])][term.children[1]] = kernel
     for weights in by_data.values():
         if len(set(weights.values())) < 2:
             continue
-        padded = [
-            seeder.apply("Pad", [w], pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
-            if kernel == (1, 1)
-            else w
-            for w, kernel in sorted(weights.items())
-        ]
+        height, width = (max(kernel[axis] for kernel in weights.values()) for axis in (0, 1))
+        padded = []
+        for w, kernel in sorted(weights.items()):
+            more = (0, 0, (height - kernel[0]) // 2, (width - kernel[1]) // 2) * 2
+            padded.append(seeder.apply("Pad", [w], pads=more, value=0.0) if any(more) else w)
         seeder.runs(padded, 0)
 
 

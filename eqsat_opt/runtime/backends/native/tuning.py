@@ -20,6 +20,7 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
+from eqsat_opt.runtime.backends.native.groups import grouped_convolutions
 from eqsat_opt.runtime.backends.native.library import with_kernels
 from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
@@ -125,7 +126,9 @@ def sites(model: onnx.ModelProto, options: OrtOptions) -> tuple[Site, ...]:
         model: the graph.
         options: how it is run as it is.
     """
-    own = (*convolutions(model, nchwc_block()), *normalizations(model), *products(model))
+    block = nchwc_block()
+    planes = (*convolutions(model, block), *grouped_convolutions(model, block))
+    own = (*planes, *normalizations(model), *products(model))
     taken = {name for site in own for name in site.nodes}
     regions = (one for one in region_sites(model, options) if taken.isdisjoint(one.nodes))
     return (*own, *regions)

@@ -13,6 +13,7 @@ const Kernels* kernels();  // null on processors without any
 // Beside that of convolutions; they live as long as the process.
 const CustomOp& normalization_operator();
 const CustomOp& product_operator();
+const CustomOp& grouped_convolution();
 
 // On tensors of float32, of which some inputs and outputs may be missing at the end.
 struct Operator : CustomOp {
