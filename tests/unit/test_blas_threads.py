@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.plans import tensors_of
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.evaluation import evaluate_kernel
+from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.numpy import blas, launcher
 from eqsat_opt.runtime.backends.numpy.blas import on_one_thread
@@ -31,11 +35,10 @@ def test_one_thread_while_a_plan_multiplies(monkeypatch: pytest.MonkeyPatch) -> 
     graph = g.graph(g("Relu", g("MatMul", g.input("x", 2, 3), g.weight(3, 4))))
     plan = make_plan(graph, tensors_of(graph), lambda node: "numpy")
     seen = []
-    evaluate = launcher.evaluate_kernel
 
-    def watched(body: object, values: object) -> object:
+    def watched(body: Kernel, values: Sequence[Any]) -> Any:
         seen.append(threads())
-        return evaluate(body, values)  # type: ignore[arg-type]
+        return evaluate_kernel(body, values)
 
     monkeypatch.setattr(launcher, "evaluate_kernel", watched)
     constants = make_constants(plan, tensors_of(graph))
