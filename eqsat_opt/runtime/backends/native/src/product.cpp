@@ -110,7 +110,11 @@ Status* spread(const Api& api, const Value* added, float factor, const Product& 
   for (int64_t r = 0; r < factors.rows; r++) {
     const float* from = data + (rows > 1 ? r * columns : 0);
     float* to = factors.output + r * p.columns;
-    for (int64_t i = 0; i < p.columns; i++) to[i] = from[columns > 1 ? i : 0] * factor;
+    if (columns == 1) {
+      std::fill_n(to, p.columns, *from * factor);
+    } else {
+      for (int64_t i = 0; i < columns; i++) to[i] = from[i] * factor;
+    }
   }
   return nullptr;
 }
