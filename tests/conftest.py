@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -80,7 +81,7 @@ def heeded_signals() -> Iterator[None]:
 
     A shell without job control starts what ends in & with SIGINT ignored, nohup with SIGHUP.
     """
-    usual = {
+    usual: dict[signal.Signals, Any] = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGHUP: signal.SIG_DFL,
         signal.SIGTERM: signal.SIG_DFL,

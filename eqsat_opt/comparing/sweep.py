@@ -51,6 +51,9 @@ _OPTIONS = ("rules", "numerics", "check", "threads", "shapes", "store", "custom_
 _KEYS = ("models", "methods", "devices", "seeds", "seed", "budget", "set", *_OWN, *_OPTIONS)
 """What a file may say; ``set`` holds a table for each search."""
 
+_WAIT_S = 3.0
+"""For the lock of a folder: a sweep that was killed may have been starting a process."""
+
 LOCAL = "local"
 """The device that is this machine's processor."""
 
@@ -264,7 +267,7 @@ def _stored(folder: str, cell: Cell, sweep: Sweep) -> Reply | None:
 
 @contextmanager
 def _claimed(folder: str) -> Iterator[None]:
-    with folder_lock(folder, wait_s=0.0) as is_ours:
+    with folder_lock(folder, _WAIT_S) as is_ours:
         if not is_ours and os.name != "nt":  # no such locks there
             raise OptionError(f"another sweep works in {folder}; wait for it, or give another one")
         yield

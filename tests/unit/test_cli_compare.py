@@ -567,9 +567,7 @@ def test_a_method_that_ends_its_process_is_told_and_the_others_finish(
     arguments = ["--methods", "bad,metaflow", "--json", "-", "--check", "0", "--rules", "matmul"]
     assert main(["compare", "zoo:linear_attention@tiny", *arguments]) == 1
     output, errors = capsys.readouterr()
-    assert (
-        errors == "error: bad failed on zoo:linear_attention@tiny: it ended the process (SIGABRT)\n"
-    )
+    assert errors.splitlines()[-1].endswith("@tiny: it ended the process (SIGABRT)")
     value = json.loads(output)
     (result,) = value["results"]
     assert result["cost"] <= value["original_cost"]

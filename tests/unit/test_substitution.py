@@ -35,9 +35,9 @@ def rewritten(graph: Graph, one: Rule, index: int = 0) -> Graph:
     return result
 
 
-def shape_of(graph: Graph, name: str) -> tuple[object, ...]:
-    type_ = graph.types[name]
-    assert isinstance(type_, TensorType)
+def shape(graph: Graph, name: str) -> tuple[object, ...]:
+    type_ = graph.tensor_type(name)
+    assert type_ is not None
     return type_.shape
 
 
@@ -117,7 +117,7 @@ def test_crossed_kernels_meet_in_a_square() -> None:
     for name in (wide, tall):
         made = result.producers[name]
         assert made.attr("pads") == (1, 1, 1, 1)
-        assert shape_of(result, made.inputs[1])[2:] == (3, 3)
+        assert shape(result, made.inputs[1])[2:] == (3, 3)
 
 
 def _residual(first: bool, *, channels: int = 3) -> Graph:
@@ -135,7 +135,7 @@ def test_an_addend_becomes_part_of_the_input(bare: bool) -> None:
         ["Conv"] if bare else ["Conv", "Add"]
     )
     (conv,) = (node for node in result.nodes if node.op == "Conv")
-    assert shape_of(result, conv.inputs[0]) == (1, 5, 4, 4)
+    assert shape(result, conv.inputs[0]) == (1, 5, 4, 4)
 
 
 def test_an_addend_of_another_shape_stays() -> None:

@@ -211,7 +211,8 @@ def test_from_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         assert cell.name in errors
 
 
-def test_two_sweeps_do_not_share_a_folder(folder: Path) -> None:
+def test_two_sweeps_do_not_share_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "_WAIT_S", 0.0)
     read = read_sweep("paper.toml")
     with folder_lock("cells") as got:
         assert got
