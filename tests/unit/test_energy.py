@@ -306,3 +306,14 @@ def test_a_model_that_cannot_be_used(
 def test_a_model_that_is_not_there(folder: Path) -> None:
     with pytest.raises(OptionError, match="cannot read"):
         load_energy_model(folder / "none.json")
+
+
+@pytest.mark.parametrize("option", ["-o", "--json", "--plan", "--tuned"])
+def test_a_model_is_not_written_over(
+    folder: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (folder / "model.json").read_bytes()
+    command = "optimize zoo:sru@tiny --energy-model model.json"
+    assert main([*command.split(), option, "model.json"]) == 1
+    assert "model.json is what is read; give another name" in capsys.readouterr().err
+    assert (folder / "model.json").read_bytes() == before
