@@ -217,6 +217,20 @@ def test_the_objective_by_a_meter(
     assert report["latency"]["result"]["energy_uj"] > 0
 
 
+def test_the_meter_of_this_machine_is_shown(
+    folder: Path, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["devices", "show", "cpu"]) == 0
+    assert "energy: RAPL of 1 processor package" in capsys.readouterr().out
+
+
+def test_why_there_is_none_is_shown(
+    folder: Path, no_meter: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["devices", "show", "cpu"]) == 0
+    assert "energy: no meter counts (" in capsys.readouterr().out
+
+
 def test_bench_by_a_meter(folder: Path, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pair = ["zoo:weight_chain@tiny", "zoo:weight_chain@tiny"]
     assert main(["bench", *pair, "--budget", "2", "--threads", "1", "--json", "b.json"]) == 0
