@@ -132,7 +132,7 @@ class MethodResult:
             output; ``None`` where nothing was compared.
         why: what is wrong with its outputs; empty if nothing is.
         model: file with its model; empty where none was written.
-        plan: file with its plan; empty where none was written.
+        structure: equal where two graphs compute in the same way, whatever the names.
         graph: the graph that it found.
     """
 
@@ -158,7 +158,7 @@ class MethodResult:
     max_error: float | None = None
     why: str = ""
     model: str = ""
-    plan: str = ""
+    structure: str = ""
     graph: Graph | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -331,8 +331,8 @@ def gathered(
     return Comparison(
         model,
         settings,
-        next((original for original, _ in replies if original is not None), None),
-        tuple(one for one in ordered if isinstance(one, MethodResult)),
-        tuple(one for one in ordered if isinstance(one, Failure)),
+        original=next((original for original, _ in replies if original is not None), None),
+        results=tuple(one for one in ordered if isinstance(one, MethodResult)),
+        failures=tuple(one for one in ordered if isinstance(one, Failure)),
         notes=tuple(dict.fromkeys(notes)),
     )

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from eqsat_opt.comparison.engines import Engine, EqSat
 from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.results import Moment
 from eqsat_opt.cost.metrics import TIME
-from eqsat_opt.egraph import Budget, EClasses, Saturation, saturate
+from eqsat_opt.egraph import Budget, EClasses, Saturation
 from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.extract import AnyObjective, Objective, Problem, ProblemBuilder, TracePoint, extract
 from eqsat_opt.extract.extraction import Choice, Extraction, active_order
@@ -189,6 +190,7 @@ def saturated(
     prices: Prices,
     budget: Budget,
     *,
+    engine: Engine | None = None,
     time_limit_s: float = 10.0,
     seed: int = 0,
     level: Level = "operators",
@@ -210,7 +212,9 @@ def saturated(
     """
     clock, cpu = time.perf_counter, time.process_time
     started, started_cpu = clock(), cpu()
-    saturation = saturate(graph, rules, budget)
+    engine = engine or EqSat()
+    greedy = engine.extract == "greedy"
+    saturation = engine.saturate(graph, rules, budget)
     report, eclasses = saturation.report, saturation.eclasses
 
     own: Choice | None = None
@@ -236,7 +240,8 @@ def saturated(
         found = extract(
             problem,
             guide,
-            incumbent=own,
+            incumbent=None if greedy else own,
+            method="greedy" if greedy else "auto",
             time_limit_s=time_limit_s / len(guides),
             seed=seed,
             deterministic=deterministic,

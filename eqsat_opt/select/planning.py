@@ -12,13 +12,17 @@ from dataclasses import dataclass
 
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.runtime.backends.analytic.backend import VIEW
+from eqsat_opt.runtime.backends.launched import LAUNCHED
+from eqsat_opt.runtime.backends.protocol import DEFAULT
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
 from eqsat_opt.runtime.planning.planner import HOST, make_plan
 from eqsat_opt.runtime.planning.units import is_native
-from eqsat_opt.select.assignment import PlacedGraph, assigned
+from eqsat_opt.select.assignment import Assigned, PlacedGraph, assigned
+from eqsat_opt.select.candidates import Selected
 
 __all__ = [
     "AS_CHOSEN",
@@ -28,6 +32,7 @@ __all__ = [
     "drafts",
     "placements",
     "planned_for",
+    "planned_here",
     "simulated_us",
 ]
 
@@ -186,20 +191,50 @@ def planned_for(
         PlanError: a graph cannot stand in a plan.
     """
     for name, graph in graphs.items():
-        plan = _as_chosen(graph, tensors, _ANALYTIC, sizes, target=target, streams=streams)
+        chosen = assigned(graph, _ANALYTIC, _elsewhere)
+        plan = _as_chosen(chosen, tensors, sizes, target=target, streams=streams)
         yield Draft(name, AS_CHOSEN, plan)
 
 
+def planned_here(
+    graphs: Mapping[str, PlacedGraph], tensors: Tensors, *, sizes: Mapping[str, int]
+) -> Iterator[Draft]:
+    """Plans for this machine, each with the kernels that were chosen for it in one problem.
+
+    Args:
+        graphs: by name, as the extraction placed them.
+        tensors: that the model stores.
+        sizes: of symbolic dimensions.
+
+    Raises:
+        OptionError: a size is not given.
+        PlanError: a graph cannot stand in a plan.
+    """
+    for name, graph in graphs.items():
+        yield Draft(name, AS_CHOSEN, _as_chosen(assigned(graph, "ort", _here), tensors, sizes))
+
+
+def _elsewhere(run: Selected) -> tuple[str, str]:
+    """Kernel by kernel, by whatever backend its price was recorded."""
+    algorithm = run.implementation.algorithm
+    # What is no view after all is a copy.
+    return _ANALYTIC, DEFAULT.algorithm if algorithm == VIEW.algorithm else algorithm
+
+
+def _here(run: Selected) -> tuple[str, str]:
+    """Launches by their own names; what runs in a session may be computed otherwise there later."""
+    name = run.backend.removeprefix(LAUNCHED)
+    return (name if name != run.backend else "ort"), DEFAULT.algorithm
+
+
 def _as_chosen(
-    graph: PlacedGraph,
+    one: Assigned,
     tensors: Tensors,
-    fallback: str,
     sizes: Mapping[str, int],
     *,
     target: str = HOST,
     streams: int = 1,
 ) -> Plan:
-    one = assigned(graph, fallback)
     return make_plan(
         one.graph,
         tensors,

@@ -274,8 +274,8 @@ def test_optimize_writes_a_plan_that_runs(here: Path, capsys: pytest.CaptureFixt
     assert run(command) == 0
     told = json.loads(Path("r.json").read_text())["planned"]
     assert told["output"] == "p.json"
-    assert told["refused"] == {}
-    assert len(told["considered"]) >= 3
+    assert set(told["refused"].values()) <= {"there was no time for it"}
+    assert len(told["considered"]) + len(told["refused"]) >= 3
     assert set(told["race"]["entries"]) >= {"original"}
     assert told["predicted_us"] == min(told["considered"].values()) or told["measured_us"]
     feeds = random_inputs("m.onnx", 1)
