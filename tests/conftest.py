@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -71,3 +73,20 @@ def private_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("COLUMNS", "160")
         patch.setenv("EQSAT_OPT_CACHE", str(tmp_path_factory.mktemp("store")))
         yield
+
+
+@pytest.fixture
+def heeded_signals() -> Iterator[None]:
+    """Signals as a terminal gives them: one that starts the tests in the background ignores some.
+
+    A shell without job control starts what ends in & with SIGINT ignored, nohup with SIGHUP.
+    """
+    usual: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGTERM: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

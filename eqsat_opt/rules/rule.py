@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import FrameType, ModuleType
 from typing import Any, TypeAlias
 
@@ -124,9 +125,18 @@ class Rule:
 
     def admitted(self, numerics: Numerics) -> Rule | None:
         """What of the rule a class admits: all of it, one direction, or nothing."""
-        ways = [one for one in directed([self]) if one.numerics <= numerics]
-        whole = len(ways) == 1 + self.bidirectional
-        return self if whole else next(iter(ways), None)
+        ways = [one for one in self.ways if one.numerics <= numerics]
+        return self if len(ways) == len(self.ways) else next(iter(ways), None)
+
+    @cached_property
+    def ways(self) -> tuple[Rule, ...]:
+        """The rule once per direction; the reverse of ``f/n`` is called ``f/n-reversed``."""
+        forward = replace(self, bidirectional=False, backward=None)
+        if not self.bidirectional:
+            return (forward,)
+        name = f"{self.name}{_REVERSED}"
+        numerics = self.numerics if self.backward is None else self.backward
+        return forward, replace(forward, name=name, lhs=self.rhs, rhs=self.lhs, numerics=numerics)
 
     def __str__(self) -> str:
         arrow = "=" if self.bidirectional else "=>"
@@ -274,13 +284,5 @@ def _check(rule: Rule) -> None:
 
 
 def directed(rules: Sequence[Rule]) -> list[Rule]:
-    """Every rule once per direction; the reverse of ``f/n`` is called ``f/n-reversed``."""
-    result = []
-    for one in rules:
-        result.append(replace(one, bidirectional=False, backward=None))
-        if one.bidirectional:
-            name = f"{one.name}{_REVERSED}"
-            numerics = one.numerics if one.backward is None else one.backward
-            way = replace(result[-1], name=name, lhs=one.rhs, rhs=one.lhs, numerics=numerics)
-            result.append(way)
-    return result
+    """Every rule once per direction."""
+    return [way for rule in rules for way in rule.ways]

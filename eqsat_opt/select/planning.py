@@ -16,10 +16,20 @@ from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
-from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.runtime.planning.planner import HOST, make_plan
 from eqsat_opt.runtime.planning.units import is_native
+from eqsat_opt.select.assignment import PlacedGraph, assigned
 
-__all__ = ["SESSION", "Draft", "Placement", "drafts", "placements", "planned_for", "simulated_us"]
+__all__ = [
+    "AS_CHOSEN",
+    "SESSION",
+    "Draft",
+    "Placement",
+    "drafts",
+    "placements",
+    "planned_for",
+    "simulated_us",
+]
 
 SESSION = "one session"
 """The placement of a whole graph in one session of onnxruntime."""
@@ -148,20 +158,59 @@ def drafts(
                 yield Draft(name, placement.name, plan)
 
 
-def planned_for(target: str, graph: Graph, tensors: Tensors, *, sizes: Mapping[str, int]) -> Plan:
-    """A plan for a device that is not here, kernel by kernel.
+AS_CHOSEN = "as chosen"
+"""The placement of an extraction: kernels, algorithms and layouts as they were priced together."""
+
+_ANALYTIC = "analytic"
+
+
+def planned_for(
+    target: str,
+    graphs: Mapping[str, PlacedGraph],
+    tensors: Tensors,
+    *,
+    sizes: Mapping[str, int],
+    streams: int = 1,
+) -> Iterator[Draft]:
+    """Plans for a device that is not here, each with the kernels that were chosen for it.
 
     Args:
         target: a device profile.
-        graph: of what is planned.
+        graphs: by name, as the extraction placed them.
         tensors: that the model stores.
         sizes: of symbolic dimensions.
+        streams: how many at most.
 
     Raises:
         OptionError: a size is not given, or there is no such device.
-        PlanError: the graph cannot stand in a plan.
+        PlanError: a graph cannot stand in a plan.
     """
-    return make_plan(graph, tensors, lambda node: "numpy", sizes=sizes, target=target)
+    for name, graph in graphs.items():
+        plan = _as_chosen(graph, tensors, _ANALYTIC, sizes, target=target, streams=streams)
+        yield Draft(name, AS_CHOSEN, plan)
+
+
+def _as_chosen(
+    graph: PlacedGraph,
+    tensors: Tensors,
+    fallback: str,
+    sizes: Mapping[str, int],
+    *,
+    target: str = HOST,
+    streams: int = 1,
+) -> Plan:
+    one = assigned(graph, fallback)
+    return make_plan(
+        one.graph,
+        tensors,
+        one.backend_of,
+        algorithm_of=one.algorithm_of,
+        unit_of=one.unit_of,
+        form_of=one.form_of,
+        sizes=sizes,
+        streams=streams,
+        target=target,
+    )
 
 
 def simulated_us(plan: Plan, times_us: list[float], profile: DeviceProfile) -> float:

@@ -10,9 +10,8 @@ import pytest
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.native.library import missing
-from tests.conformance.test_native import NUMBERS, activated
 from tests.oracles.blocked import blocked, convolved_in_groups, grouped_model, plain
-from tests.oracles.native import opened
+from tests.oracles.native import NUMBERS, activated, opened
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)

@@ -16,8 +16,15 @@ from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
 from eqsat_opt.runtime.backends.native.sites import Site, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from tests.conformance.test_native import NUMBERS, activated
-from tests.oracles.native import normalization_model, normalized, opened, product_model, unaligned
+from tests.oracles.native import (
+    NUMBERS,
+    activated,
+    normalization_model,
+    normalized,
+    opened,
+    product_model,
+    unaligned,
+)
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)

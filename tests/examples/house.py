@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["House"]
+__all__ = ["Done", "House"]
 
 _ROOT = Path(__file__).parents[2]
-_IGNORED = shutil.ignore_patterns("__pycache__")
+_IGNORED = shutil.ignore_patterns("*.pyc.*")
+"""Compiled modules are copied too, but none that another process is just writing."""
+
+_COMMANDS = """
+import contextlib, io, json, sys
+from eqsat_opt.cli import main
+
+done = []
+for line in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(line)
+    done.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(done))
+"""
+
+
+class Done(NamedTuple):
+    """What a command line came to."""
+
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 @dataclass(frozen=True)
@@ -25,6 +49,11 @@ class House:
     """
 
     path: Path
+
+    @classmethod
+    def unchanged(cls) -> House:
+        """Where they are; nothing may be added there."""
+        return cls(_ROOT)
 
     @classmethod
     def copied_to(cls, path: Path) -> House:
@@ -58,3 +87,9 @@ class House:
             cwd=self.path,
             env=environment,
         )
+
+    def commands(self, lines: Sequence[Sequence[str]]) -> list[Done]:
+        """Several command lines, one after another in one process, which starts only once."""
+        done = self.run("-c", _COMMANDS, json.dumps(lines))
+        assert done.returncode == 0, done.stderr
+        return [Done(*one) for one in json.loads(done.stdout)]

@@ -85,13 +85,15 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
     return house
 
 
-def explained(house: House, stage: str, *arguments: str) -> Any:
-    done = house.run(
-        "-m", "eqsat_opt", "explain", "model.onnx", "--rules", "none", "--store", "",
-        "--stage", stage, "--json", "-", *arguments,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+EXPLAIN = ("explain", "model.onnx", "--rules", "none", "--stage")
+STORELESS = ("--store", "", "--json", "-")
+
+
+def explained(house: House, *asked: tuple[str, ...]) -> list[Any]:
+    """Stages with some arguments each, as documents."""
+    done = house.commands([(*EXPLAIN, *arguments, *STORELESS) for arguments in asked])
+    assert [one.returncode for one in done] == [0] * len(asked), done
+    return [json.loads(one.stdout) for one in done]
 
 
 def offers(candidates: list[Any]) -> set[tuple[str, str]]:
@@ -104,18 +106,20 @@ def offers(candidates: list[Any]) -> set[tuple[str, str]]:
 
 
 def test_its_kernels_are_offered_beside_ours(house: House) -> None:
-    document = explained(house, "candidates", "--backends", "ort,toy", "--no-measure")
-    assert offers(document["candidates"]) == {
+    stage = ("candidates", "--no-measure")
+    with_it, without = explained(house, (*stage, "--backends", "ort,toy"), stage)
+    assert offers(with_it["candidates"]) == {
         ("MatMul", "ort:default"),
         ("Tanh", "ort:default"),
         ("Relu", "ort:default"),
         ("Relu", "toy:threshold"),
         ("Tanh+Relu", "toy:threshold"),
     }
+    assert {by for _, by in offers(without["candidates"])} == {"ort:default"}
 
 
 def test_extraction_chooses_one(house: House) -> None:
-    document = explained(house, "selection", "--backends", "ort,toy")
+    (document,) = explained(house, ("selection", "--backends", "ort,toy"))
     chosen = offers([one["candidate"] for one in document["chosen"]])
     assert ("MatMul", "ort:default") in chosen
     # Of Relu alone nothing is said: until the toy has measured it, its price is a roofline bound,
@@ -123,19 +127,13 @@ def test_extraction_chooses_one(house: House) -> None:
     assert ("Tanh+Relu", "toy:threshold") in chosen
 
 
-def test_without_it_nothing_of_it_is_offered(house: House) -> None:
-    document = explained(house, "candidates", "--no-measure")
-    assert {by for _, by in offers(document["candidates"])} == {"ort:default"}
-
-
 def test_its_prices_are_stored_under_its_version(house: House, tmp_path: Path) -> None:
-    store = str(tmp_path / "store.sqlite3")
-    done = house.run(
-        "-m", "eqsat_opt", "explain", "model.onnx", "--rules", "none", "--store", store,
-        "--backends", "ort,toy", "--quiet",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    stats = house.run("-m", "eqsat_opt", "profile", "show", "--store", store)
+    store = ("--store", str(tmp_path / "store.sqlite3"))
+    priced, stats = house.commands([
+        ("explain", "model.onnx", "--rules", "none", "--backends", "ort,toy", "--quiet", *store),
+        ("profile", "show", *store),
+    ])  # fmt: skip
+    assert priced.returncode == 0, priced.stderr
     assert "toy 1" in stats.stdout
 
 
@@ -190,19 +188,18 @@ def test_a_backend_that_is_wrong_is_named(
     assert why in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("backends", "why"),
-    [
-        ("ort,cuda", "unknown backend 'cuda'; there are ort, broken, other, toy"),
-        ("toy", "add ort, which runs what no other does"),
-        ("ort,broken", "the backend 'broken' cannot be loaded from toy:Nothing"),
-        ("ort,other", "the backend 'other' of toy:Toy calls itself 'toy'"),
-    ],
-)
-def test_a_backend_that_cannot_be_had_is_told_in_a_sentence(
-    house: House, backends: str, why: str
-) -> None:
-    done = house.run("-m", "eqsat_opt", "optimize", "model.onnx", "--backends", backends)
-    assert done.returncode == 1
-    assert why in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+NOT_TO_BE_HAD = {
+    "ort,cuda": "unknown backend 'cuda'; there are ort, broken, other, toy",
+    "toy": "add ort, which runs what no other does",
+    "ort,broken": "the backend 'broken' cannot be loaded from toy:Nothing",
+    "ort,other": "the backend 'other' of toy:Toy calls itself 'toy'",
+}
+
+
+def test_a_backend_that_cannot_be_had_is_told_in_a_sentence(house: House) -> None:
+    command = ("optimize", "model.onnx", "--backends")
+    done = house.commands([(*command, backends) for backends in NOT_TO_BE_HAD])
+    for one, why in zip(done, NOT_TO_BE_HAD.values(), strict=True):
+        assert one.returncode == 1
+        assert why in " ".join(one.stderr.split())
+        assert "Traceback" not in one.stderr

@@ -57,20 +57,13 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> House:
     return house.with_edits({TABLE: (ROW, row + ROW)})
 
 
-@pytest.mark.parametrize(("method", "cost"), [("fewest", 10.0), ("tree", 3.0), ("exact", 3.0)])
-def test_an_extractor_is_a_file_and_a_row(
-    house: House, method: str, cost: float, tmp_path: Path
-) -> None:
+def test_an_extractor_is_a_file_and_a_row(house: House, tmp_path: Path) -> None:
     file = tmp_path / "egraph.json"
     file.write_text(json.dumps(EGRAPH))
-    done = house.run("-m", "eqsat_opt", "extract", str(file), "--method", method, "--json", "-")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["cost"] == cost
-
-
-def test_an_unknown_one_is_refused_with_the_names_of_all(house: House, tmp_path: Path) -> None:
-    file = tmp_path / "egraph.json"
-    file.write_text(json.dumps(EGRAPH))
-    done = house.run("-m", "eqsat_opt", "extract", str(file), "--method", "fewer")
-    assert done.returncode != 0
-    assert "fewest" in done.stderr
+    costs = {"fewest": 10.0, "tree": 3.0, "exact": 3.0}
+    command = ("extract", str(file), "--json", "-", "--method")
+    *done, unknown = house.commands([(*command, method) for method in (*costs, "fewer")])
+    assert [one.returncode for one in done] == [0, 0, 0], done
+    assert [json.loads(one.stdout)["cost"] for one in done] == list(costs.values())
+    assert unknown.returncode != 0
+    assert "fewest" in unknown.stderr

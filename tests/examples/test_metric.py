@@ -47,39 +47,44 @@ def test_a_model_is_optimised_for_it(house: House, tmp_path: Path) -> None:
     assert row.split() == ["data", "read", "2.56", "kB", "1.28", "kB", "-50.0%"]
 
 
-@pytest.mark.parametrize(
-    ("aim", "said"),
-    [
-        (("--objective", "reads", "--limit", "max(read_bytes)<=1000"), "keeps the limits"),
-        (("--objective", "readings"), "choose from launches, flops, reads, bytes"),
-    ],
-)
-def test_what_it_forbids_is_told(house: House, aim: tuple[str, ...], said: str) -> None:
-    done = house.run("-m", "eqsat_opt", "optimize", MODEL, *aim, *FAST)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert said in done.stderr
+FORBIDDEN = [
+    (("--objective", "reads", "--limit", "max(read_bytes)<=1000"), "keeps the limits"),
+    (("--objective", "readings"), "choose from launches, flops, reads, bytes"),
+]
 
 
-def shown(house: House, stage: str, *arguments: str) -> str:
-    command = ("-m", "eqsat_opt", "explain", MODEL, "--objective", "reads", "--stage", stage)
-    done = house.run(*command, *FAST, *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def test_what_it_forbids_is_told(house: House) -> None:
+    done = house.commands([("optimize", MODEL, *aim, *FAST) for aim, _ in FORBIDDEN])
+    for one, (_, said) in zip(done, FORBIDDEN, strict=True):
+        assert (one.returncode, one.stdout) == (1, "")
+        assert said in one.stderr
+
+
+def explaining(stage: str) -> tuple[str, ...]:
+    return ("explain", MODEL, "--objective", "reads", *FAST, "--stage", stage)
 
 
 def test_stages_are_priced_by_it(house: House) -> None:
-    counts = shown(house, "selection").splitlines()[0]
+    done = house.commands([explaining("selection"), explaining("candidates")])
+    assert [one.returncode for one in done] == [0, 0], done
+    counts = done[0].stdout.splitlines()[0]
     assert "cost 1280 (" in counts
     assert "1 read_bytes)" in counts
-    assert shown(house, "candidates").startswith("candidates 7, ")
+    assert done[1].stdout.startswith("candidates 7, ")
 
 
 def test_a_stored_problem_is_extracted_for_it(house: House, tmp_path: Path) -> None:
     file = str(tmp_path / "problem.json")
-    assert "read_bytes" in shown(house, "problem", "--json", file).splitlines()[1].split()
-    command = ("-m", "eqsat_opt", "extract", file, "--objective", "read_bytes", "--json", "-")
-    for limits in ((), ("--limit", "read_bytes<=1280")):
-        done = house.run(*command, *limits)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["cost"] == AFTER
-    assert house.run(*command, "--limit", "read_bytes<=1000").returncode == 1
+    extracting = ("extract", file, "--objective", "read_bytes", "--json", "-")
+    limits = [("--limit", "read_bytes<=1280"), ("--limit", "read_bytes<=1000")]
+    shown, whole, kept, broken = house.commands([
+        (*explaining("problem"), "--json", file),
+        extracting,
+        *((*extracting, *limit) for limit in limits),
+    ])  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+    assert "read_bytes" in shown.stdout.splitlines()[1].split()
+    for one in (whole, kept):
+        assert one.returncode == 0, one.stderr
+        assert json.loads(one.stdout)["cost"] == AFTER
+    assert broken.returncode == 1

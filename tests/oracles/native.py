@@ -1,4 +1,4 @@
-"""Normalizations in float64, models of our operators on rows, and memory that begins anywhere."""
+"""Oracles of our kernels: normalizations in float64, activations, models on rows, odd memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,43 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, SILU
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 
-__all__ = ["normalization_model", "normalized", "opened", "product_model", "unaligned"]
+__all__ = [
+    "NUMBERS",
+    "activated",
+    "normalization_model",
+    "normalized",
+    "opened",
+    "product_model",
+    "unaligned",
+]
 
 Array = NDArray[Any]
+
+NUMBERS = {name: number for name, (number, _) in ACTIVATIONS.items()} | {"SiLU": SILU}
+"""Number of each activation in attributes of our operators."""
+
+
+def activated(x: Any, name: str, alpha: float, beta: float) -> Any:
+    """An activation in NumPy, by the name of its operator."""
+    match name:
+        case "Relu":
+            return np.maximum(x, 0)
+        case "LeakyRelu":
+            return np.where(x >= 0, x, alpha * x)
+        case "Clip":
+            return np.clip(x, alpha, beta)
+        case "Sigmoid":
+            return 1 / (1 + np.exp(-x))
+        case "HardSigmoid":
+            return np.clip(alpha * x + beta, 0, 1)
+        case "SiLU":
+            return x / (1 + np.exp(-x))
+        case "HardSwish":
+            return x * np.clip(x / 6 + 0.5, 0, 1)
+    return x
 
 
 def opened(model: onnx.ModelProto, library: str, threads: int = 1) -> OrtSession:

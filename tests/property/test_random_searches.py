@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eqsat_opt.cost.metrics import metric_name
@@ -21,7 +21,7 @@ from eqsat_opt.search.matching import Matching
 from eqsat_opt.search.pricing import Prices
 from eqsat_opt.search.rewriting import Workbench
 from eqsat_opt.search.terms import TermGraph, Terms
-from eqsat_opt.testing import evaluate, random_inputs, typed_graphs
+from eqsat_opt.testing import GraphMaker, evaluate, random_inputs, typed_graphs
 from tests.oracles.canonical import canonical_hash
 from tests.oracles.substitution import apply, matches
 
@@ -52,7 +52,15 @@ def neighbours_by_substitution(graph: Graph) -> Counter[tuple[str, str]]:
     return found
 
 
+def two_products() -> Graph:
+    """A sum of two products: once its operands are exchanged, the second weight is met first."""
+    g = GraphMaker()
+    x = g.input("x", 1, 1)
+    return g.graph(g("Add", g("MatMul", x, g.weight(1, 1)), g("MatMul", x, g.weight(1, 1))))
+
+
 @settings(max_examples=60)
+@example(two_products(), 0)
 @given(typed_graphs(), st.integers(0, 1 << 30))
 def test_both_readers_find_the_same_graphs(graph: Graph, pick: int) -> None:
     prices = Prices.of()

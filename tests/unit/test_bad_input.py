@@ -320,6 +320,7 @@ class SlowSolver:
         self.stopped.set()
 
 
+@pytest.mark.usefixtures("heeded_signals")
 def test_ctrl_c_ends_the_solver() -> None:
     solver = SlowSolver()
     with pytest.raises(KeyboardInterrupt):
@@ -328,6 +329,7 @@ def test_ctrl_c_ends_the_solver() -> None:
     assert solver.parameters.catch_sigint_signal is False
 
 
+@pytest.mark.usefixtures("heeded_signals")
 def test_ctrl_c_waits_while_a_child_starts() -> None:
     handler, done = signal.getsignal(signal.SIGINT), []
 

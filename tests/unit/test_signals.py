@@ -19,6 +19,8 @@ from eqsat_opt.cli.session import Session
 from eqsat_opt.cli.signals import ending_signals
 from eqsat_opt.cost.store import ProfileStore
 
+pytestmark = pytest.mark.usefixtures("heeded_signals")
+
 ENDING = [signal.SIGTERM, signal.SIGHUP]
 
 

@@ -76,6 +76,7 @@ class Tuning:
         withdrawn: how many were faster in a way whose errors were too large.
         error: largest difference from the original's outputs, relative to the maximum of each.
         note: what could not be tried, and why, as a sentence without a period; empty otherwise.
+        ways: of each of `sites`, the name of the way that computes it; empty for its own.
     """
 
     model: onnx.ModelProto
@@ -84,6 +85,7 @@ class Tuning:
     withdrawn: int
     error: float
     note: str = ""
+    ways: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,7 @@ def tune(
         return max(output_error(session.run(feeds), outputs) for feeds, outputs in trials)
 
     kept, error = _within(choices, error_of, _SEEN * max_error, deadline)
+    used = {one.site.nodes: one.way.name for one in kept if one.way is not None}
     return Tuning(
         model=_built(optimized, kept),
         algorithms=Counter(one.way.name for one in kept if one.way is not None),
@@ -186,6 +189,7 @@ def tune(
         withdrawn=sum(one.way is not other.way for one, other in zip(choices, kept, strict=True)),
         error=error,
         note=note,
+        ways=tuple(used.get(site.nodes, "") for site in found),
     )
 
 
