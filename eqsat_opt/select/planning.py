@@ -133,6 +133,7 @@ def drafts(
     *,
     sizes: Mapping[str, int],
     threads: int = 1,
+    target: str = HOST,
 ) -> Iterator[Draft]:
     """All plans of some graphs, equal ones once.
 
@@ -142,6 +143,7 @@ def drafts(
         backends: that may be used.
         sizes: of symbolic dimensions.
         threads: of a session.
+        target: the processor here, or the profile of another one.
 
     Raises:
         OptionError: a size is not given.
@@ -157,6 +159,7 @@ def drafts(
                 placement.backend_of,
                 algorithm_of=lambda node, algorithm=algorithm: algorithm,  # type: ignore[misc]
                 sizes=sizes,
+                target=target,
             )
             if plan not in seen:
                 seen.append(plan)
