@@ -367,6 +367,11 @@ def test_a_plan_for_a_device_is_not_run(here: Path, capsys: pytest.CaptureFixtur
     command = ["run", "h.json", "--model", "m.onnx", "--inputs", "x.npz", "--outputs", "y.npz"]
     assert run(command) == 1
     assert "for h200, which cannot run here" in capsys.readouterr().err
+    Path("h.json").write_text(Path("h.json").read_text().replace('"h200"', '"cpu"'))
+    assert run(command) == 1
+    error = capsys.readouterr().err.strip()
+    assert "is for a device that is not here; plan again with another backend" in error
+    assert len(error.splitlines()) == 1
 
 
 def test_plans_that_compute_something_else_are_dropped(
