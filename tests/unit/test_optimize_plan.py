@@ -16,7 +16,7 @@ import pytest
 
 import eqsat_opt
 from benchmarks.plans import tensors_of
-from eqsat_opt import zoo
+from eqsat_opt import plan_form, zoo
 from eqsat_opt.cli.app import run
 from eqsat_opt.contest import planned
 from eqsat_opt.errors import CheckFailed, OptionError, PlanError, RuntimeFailed
@@ -36,6 +36,7 @@ from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.plan import Computed, Plan, Stored
 from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.select.forms import MadeValue
 from eqsat_opt.select.planning import SESSION, drafts, in_parallel, placements
 from eqsat_opt.testing.graphs import GraphMaker, evaluate
 
@@ -354,6 +355,35 @@ def test_the_plan_of_a_result(here: Path) -> None:
     assert result.report.planned.race == {}
     assert "simulated; written to p.json" in result.report.planned.text
     load_plan("p.json", "m.onnx").run(random_inputs("m.onnx", 0))
+
+
+@needs_compiler
+def test_kernels_of_all_backends_are_chosen_among(here: Path, monkeypatch: Any) -> None:
+    asked: list[Any] = []
+    chosen = plan_form._chosen
+
+    def watched(*given: Any) -> Any:
+        asked.extend(chosen(*given))
+        return asked
+
+    monkeypatch.setattr(plan_form, "_chosen", watched)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> n (float[2,3] x) => (float[2,3] y)'
+        " { a = Tanh(x) y = Softmax<axis=1>(a) }"
+    )
+    given = {"backends": ("ort", "generated"), "measure": True, "race": False, "report": True}
+    result = eqsat_opt.optimize(
+        model, plan="p.json", threads=1, effort="quick", store="", budget_s=6.0, **given
+    )
+    assert [name for name, _ in asked][:1] == ["the result"]
+    runs = [one.run for _, graph in asked for one in graph.placed if isinstance(one, MadeValue)]
+    # Which it is for the Tanh depends on what is measured.
+    assert "ort" in {run.backend for run in runs} <= {"", "ort", "launched:generated"}
+    told = result.report.planned
+    assert set(told.refused.values()) <= {"there was no time for it"}
+    feeds = random_inputs(model, 0)
+    (want,) = OrtSession(model, OrtOptions(threads=1)).run(feeds)
+    np.testing.assert_allclose(load_plan("p.json", model).run(feeds)[0], want, rtol=1e-5)
 
 
 def test_a_plan_for_a_device_is_not_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
