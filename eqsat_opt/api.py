@@ -6,7 +6,8 @@ They set the deadline, read the model and write the result; the work is in `opti
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -75,13 +76,14 @@ from eqsat_opt.tuned_form import (
 )
 
 if TYPE_CHECKING:
+    from eqsat_opt.comparing import Cell, Reply, Sweep, Verification
     from eqsat_opt.comparison import CompareSettings, Comparison
 
 __all__ = [
     "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
-    "compare", "default_output", "energy_source", "explain", "files_of", "inventory",
-    "optimize", "read_stage", "require_stage", "rule_notes", "run", "stage", "stage_document",
-    "write_stage",
+    "compare", "default_output", "energy_source", "explain", "files_of", "inventory", "optimize",
+    "read_stage", "read_sweep", "require_stage", "rule_notes", "run", "run_sweep", "stage",
+    "stage_document", "verify_saved", "write_stage",
 ]  # fmt: skip
 
 
@@ -442,6 +444,8 @@ def compare(
     options: Options | None = None,
     settings: CompareSettings | None = None,
     *,
+    save: str | None = None,
+    is_raced: bool = False,
     progress: Progress = _silent,
 ) -> Comparison:
     """Equality saturation beside published searches, on the same rules and prices.
@@ -452,6 +456,8 @@ def compare(
         model: as for :func:`run`.
         options: rules, numerics, shapes, threads, number of checks and store are used.
         settings: methods and what they may spend.
+        save: folder for the models that are found, and the comparison as JSON.
+        is_raced: whether the best models of the methods race against the original at the end.
         progress: called with a method and a seed.
 
     Raises:
@@ -463,4 +469,62 @@ def compare(
 
     options = chosen_options(options, {})
     require_custom_ops(options.custom_ops)
-    return compare_apart(model, options, settings or CompareSettings(), progress=progress)
+    return compare_apart(
+        model,
+        options,
+        settings or CompareSettings(),
+        progress=progress,
+        save=save,
+        is_raced=is_raced,
+    )
+
+
+def read_sweep(path: str) -> Sweep:
+    """The cells and settings of a TOML file.
+
+    Raises:
+        OptionError: the file cannot be read, or says something that has no meaning.
+        ModelError: a model is not there.
+    """
+    from eqsat_opt import comparing
+
+    return comparing.read_sweep(path)
+
+
+def run_sweep(
+    sweep: Sweep,
+    folder: str,
+    executor: Executor,
+    *,
+    resume: bool = False,
+    told: Callable[[Cell, Reply, int, int], None] | None = None,
+) -> tuple[Comparison, ...]:
+    """Compute the cells that a folder lacks; a comparison for each model and device.
+
+    Args:
+        sweep: what is swept.
+        folder: of its cells.
+        executor: computes them; any of `concurrent.futures`, or of a cluster.
+        resume: whether the folder may hold cells of this sweep.
+        told: called with each new cell, what came of it, the number of cells known and of all.
+
+    Raises:
+        OptionError: the folder holds other cells, or another sweep works in it.
+        StageError: a file of the folder is damaged, or cannot be written.
+        RuntimeFailed: some cells did not come back; what did is stored.
+    """
+    from eqsat_opt import comparing
+
+    return comparing.run_sweep(sweep, folder, executor, resume=resume, told=told)
+
+
+def verify_saved(path: str) -> Verification:
+    """Price a model that `compare` saved anew, from the file alone.
+
+    Raises:
+        ModelError: the file is no model.
+        OptionError: it was not saved by a comparison, or prices were measured.
+    """
+    from eqsat_opt import comparing
+
+    return comparing.verify_saved(path)

@@ -32,7 +32,7 @@ from eqsat_opt.cost.metrics import (
     require_priced,
     with_ties_broken,
 )
-from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.pricing import PRECISION, Pricer
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.cost.recorded import RecordedPricer, load_recorded
 from eqsat_opt.cost.store import ProfileStore
@@ -132,7 +132,9 @@ def _energy(options: Options) -> EnergyModel | MeteredEnergy | None:
         OptionError: the model cannot be used, or nothing counts energy here.
     """
     if options.energy_model is not None:
-        return load_energy_model(options.energy_model)
+        model = load_energy_model(options.energy_model)
+        model.require_precision(PRECISION)  # prices would find out late
+        return model
     objective = parse_objective(options.objective, options.limits, metric=metric_name)
     return metered_energy() if options.is_here and objective.uses(ENERGY) else None
 

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_contest
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.recorded import load_recorded
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError, OptionError
 from eqsat_opt.ir.forms import Form
@@ -34,7 +36,7 @@ from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.launched import LAUNCHED
 from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.files import write_plan
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import apart
@@ -221,11 +223,16 @@ def _for_device(
     weights = stored_tensors(_weights(outcome, given))
     plans: dict[str, Draft] = {}
     times: dict[str, float] = {}
-    for draft in planned_for(options.target, graphs, weights, sizes=sizes.given):
+    drafted = planned_for(
+        options.target, graphs, weights, sizes=sizes.given, streams=options.streams
+    )
+    for draft in drafted:
         plans[draft.name] = draft
         launches = profile.launch_times_us(draft.plan.launches)
         times[draft.name] = simulated_us(draft.plan, launches, profile)
     name = min(times, key=times.__getitem__)
+    if load_recorded(options.target) is not None:
+        return _for_recorded(outcome, options, next(iter(plans.values())), profile)
     best = plans[name]
     return best.plan, Planned(
         output=str(options.plan),
@@ -235,7 +242,26 @@ def _for_device(
         launches=_by_backend(best.plan),
         predicted_us=times[name],
         bounds=len(best.plan.launches),
+        prices=len(best.plan.launches),
         considered=times,
+    )
+
+
+def _for_recorded(
+    outcome: Outcome, options: Options, draft: Draft, profile: DeviceProfile
+) -> tuple[Plan, Planned]:
+    """The plan of the result; its kernels have prices within sessions, which are called besides."""
+    report = outcome.report
+    sessions_us = len(draft.plan.launches) * profile.session_us.value
+    return draft.plan, Planned(
+        output=str(options.plan),
+        target=options.target,
+        graph=draft.graph,
+        placement=draft.placement,
+        launches=_by_backend(draft.plan),
+        predicted_us=sessions_us + report.metrics_after[TIME],
+        bounds=report.kernels_unmeasured,
+        prices=sum(report.prices.values()),
     )
 
 

@@ -9,9 +9,12 @@ import typer
 
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.compare_list import show_listing
+from eqsat_opt.cli.compare_sweep import sweep_cells
 from eqsat_opt.cli.compare_table import print_comparison
+from eqsat_opt.cli.plotting import check_plot
 from eqsat_opt.cli.session import (
     check_writable,
+    make_folder,
     output_console,
     print_notes,
     stage_progress,
@@ -21,6 +24,7 @@ from eqsat_opt.errors import CheckFailed, OptionError, RuntimeFailed
 from eqsat_opt.options import Options
 
 if TYPE_CHECKING:
+    from eqsat_opt.comparison import Comparison
     from eqsat_opt.search import Level
 
 __all__ = ["compare_methods"]
@@ -94,6 +98,59 @@ def compare_methods(
             help="Runs of each method, with --seed and the numbers after it; medians are shown.",
         ),
     ] = 1,
+    save: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write the models that are found there, and all numbers.",
+            show_default=False,
+        ),
+    ] = None,
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run",
+            help="Race the best model of each method against MODEL here, by onnxruntime.",
+        ),
+    ] = False,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw cost against CPU time, and the front of two metrics; needs matplotlib.",
+            show_default=False,
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compute the cells (model, method, seed, device) of a TOML file, each stored.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a sweep: cells that are stored stay.")
+    ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(metavar="N", help="Cells of a sweep that are computed side by side."),
+    ] = 1,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A dask scheduler whose workers compute the cells of a sweep.",
+            show_default=False,
+        ),
+    ] = "",
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="MODEL is one that --save wrote: price it anew, from the file alone.",
+        ),
+    ] = False,
     list_: Annotated[
         bool,
         typer.Option(
@@ -120,6 +177,21 @@ def compare_methods(
     graphs in the e-graph, where associativity and commutativity run for two rounds. The exit code
     is 1 if a method failed, and 2 if outputs differ.
     """
+    if sweep is not None:
+        for one in sweep_cells(
+            context,
+            sweep,
+            resume=resume,
+            save=save,
+            workers=workers,
+            cluster=cluster,
+            json=json,
+            quiet=quiet,
+        ):
+            _require_all(one)
+        return
+    if resume or cluster or workers != 1:
+        raise OptionError("--resume, --workers and --cluster are for a sweep; add --sweep FILE")
     options = a.make_options(context)
     if list_:
         check_writable(json)
@@ -127,10 +199,20 @@ def compare_methods(
         return
     if not model:
         raise OptionError("no model is given; name an ONNX file or zoo:NAME, see compare --help")
+    if plot is not None:
+        check_plot(plot)
+    if verify:
+        _verify(model)
+        return
     from eqsat_opt import api
     from eqsat_opt.comparison import CompareSettings, parse_budget
 
-    check_writable(json, api.files_of(model), noun="a file of the model")
+    if save is not None:
+        make_folder(save)
+    for file in (json, plot):
+        check_writable(file, api.files_of(model), noun="a file of the model")
+    if plot is not None and json not in (None, "-"):
+        check_writable(plot, [str(json)], noun="the JSON file of --json")
     settings = CompareSettings(
         tuple(name.strip() for name in methods.split(",") if name.strip()),
         _parameters(set_ or ()),
@@ -145,22 +227,54 @@ def compare_methods(
         seeds=seeds,
     )
     with stage_progress(quiet) as progress:
-        found = api.compare(model, options, settings, progress=progress)
+        found = api.compare(model, options, settings, save=save, is_raced=run, progress=progress)
     if json is not None:
         write_json(found.to_json(), json)
+    if plot is not None:
+        from eqsat_opt.cli.compare_plot import draw_comparison
+
+        draw_comparison(found, plot)
     tables = not quiet and json != "-"
     if tables:
         print_comparison(output_console(), found)
     print_notes(found.notes, tables=tables)
+    _require_all(found)
+
+
+def _require_all(found: Comparison) -> None:
+    """Every run has a result, which computes what the model does.
+
+    Raises:
+        CheckFailed: one does not.
+        RuntimeFailed: one has none.
+    """
     wrong = next((result for result in found.results if result.why), None)
     if wrong is not None:
         raise CheckFailed(
-            f"the result of {wrong.method} computes something else than {model}: {wrong.why}; "
-            "please report this model"
+            f"the result of {wrong.method} computes something else than {found.model}: "
+            f"{wrong.why}; please report this model"
         )
     if found.failures:
         first = found.failures[0]
-        raise RuntimeFailed(f"{first.method} failed: {first.why}")
+        raise RuntimeFailed(f"{first.method} failed on {found.model}: {first.why}")
+
+
+def _verify(path: str) -> None:
+    """Say what a saved model costs.
+
+    Raises:
+        CheckFailed: it is not what its metadata say.
+    """
+    from eqsat_opt import api
+
+    found = api.verify_saved(path)
+    record = found.record
+    what = f"{path}: {record['method']}, seed {record['seed']}, for {record['model']}"
+    if not found.agrees:
+        raise CheckFailed(f"{what} says a cost of {found.said:.9g}, but costs {found.found:.9g}")
+    typer.echo(
+        f"{what}: costs {found.found:.9g}, as it says; original {record['original_cost']:.9g}"
+    )
 
 
 def _parameters(texts: Iterable[str]) -> dict[str, dict[str, str]]:

@@ -41,6 +41,9 @@ _KERNELS: Mapping[str, str] = {
 _WIDTH = 26
 """Columns of a method; longer texts wrap."""
 
+_UNLIMITED = 10_000
+"""Columns that no table needs."""
+
 _Row = tuple[str, str, list[str]]
 
 
@@ -57,6 +60,10 @@ def print_comparison(console: Console, found: Comparison) -> None:
     for failure in found.failures:
         seed = f", seed {failure.seed}" if found.settings.seeds > 1 else ""
         console.print(f"{failure.method}{seed} failed: {failure.why}", style="red", markup=False)
+    if found.race is not None:
+        console.print(_race_terms(found))
+        if found.race.is_busy:
+            console.print(found.race.busy_text, style="yellow", markup=False)
     if found.original is not None and found.original.assumed_sizes:
         console.print(_assumption(found.original.assumed_sizes), style="yellow", markup=False)
 
@@ -65,11 +72,12 @@ def _fitting(console: Console, found: Comparison) -> Iterator[Sequence[Runs]]:
     """The methods in groups that a table has room for."""
     from rich.measure import Measurement
 
+    unlimited = console.options.update(max_width=_UNLIMITED)
     group: list[Runs] = []
     for one in found.runs:
         wider = [*group, one]
         table = _table(found, wider, [*_rows(found, wider), *_uses(wider)])
-        if group and Measurement.get(console, console.options, table).maximum > console.width:
+        if group and Measurement.get(console, unlimited, table).maximum > console.width:
             yield group
             wider = [one]
         group = wider
@@ -193,6 +201,17 @@ def _measured(found: Comparison, runs: Sequence[Runs]) -> Iterator[_Row]:
     yield "of original's", "1.000", shares
 
 
+def _race_terms(found: Comparison) -> str:
+    race = found.race
+    assert race is not None
+    here = f", whatever {found.settings.device} would need" if found.settings.device else ""
+    return (
+        f"measured here by onnxruntime{here}: noise {race.noise:.1%}, a difference below "
+        f"{race.threshold:.1%} tells nothing; {race.builds} builds, {race.rounds} rounds, "
+        f"{race.clock} clock, {race.seconds:.0f} s"
+    )
+
+
 def _uses(runs: Sequence[Runs]) -> list[_Row]:
     """How often each rule was used in the run of the median cost."""
     used = [{} if one.median is None else one.median.rules for one in runs]
@@ -234,7 +253,9 @@ def _ended(one: Runs) -> str:
 
 
 def _seconds(time_s: float | None) -> str:
-    return "" if time_s is None else f"{time_s:.2f} s"
+    from eqsat_opt.wording import time_text
+
+    return "" if time_s is None else time_text(float(f"{1e6 * time_s:.3g}"))
 
 
 def _verdict(one: Runs) -> str:

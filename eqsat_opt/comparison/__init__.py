@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eqsat_opt.comparison.compare import Subject, checked, run_method, warm_up
+from eqsat_opt.comparison.compare import Subject, checked, priced, run_method, warm_up
 from eqsat_opt.comparison.results import (
     Comparison,
     Failure,
@@ -27,6 +27,7 @@ __all__ = [
     "gathered",
     "method_names",
     "parse_budget",
+    "priced",
     "run_method",
     "warm_up",
 ]

@@ -15,12 +15,15 @@ from functools import cached_property
 
 import onnx
 
+from eqsat_opt.comparison.boards import OrtBoard
+from eqsat_opt.comparison.engines import Engine
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.comparison.results import MethodResult, Moment, Original, descent, totals
 from eqsat_opt.comparison.saturated import saturated
-from eqsat_opt.comparison.settings import EQSAT, EXTRACTION_S, SATURATION_S, CompareSettings
+from eqsat_opt.comparison.settings import EXTRACTION_S, SATURATION_S, CompareSettings
 from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.operators import analytic_price
 from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
@@ -44,7 +47,7 @@ from eqsat_opt.search import Frame, Offered, Prices, Search, Usual
 from eqsat_opt.search import Pricer as SearchPricer
 from eqsat_opt.select import rules_used
 
-__all__ = ["Subject", "checked", "run_method", "warm_up"]
+__all__ = ["Subject", "checked", "priced", "prices_text", "run_method", "warm_up"]
 
 _WARM_UP = """
     <ir_version: 9, opset_import: ["": 17]>
@@ -64,12 +67,14 @@ class Subject:
         rules: general equations, which are for derivations, are left out.
         given_sizes: of symbolic dimensions; others get an assumed one for pricing.
         pricer: that measures; ``None`` for the profile of a device, or the roofline.
+        threads: of whole graphs that are measured here.
     """
 
     graph: Graph
     rules: Sequence[Rule]
     given_sizes: Mapping[str, int] = field(default_factory=dict)
     pricer: AnyPricer | None = None
+    threads: int = 1
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -134,10 +139,13 @@ def _framed(
         settings.level,
         profile=profile,
         backends=backends,
+        board=OrtBoard(subject.threads, subject.sizes.all) if profile is None else None,
     )
 
 
-def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock, seed: int) -> MethodResult:
+def _on_egraph(
+    engine: Engine, frame: Frame, settings: CompareSettings, clock: _Clock, seed: int
+) -> MethodResult:
     cpu_s = settings.budget.cpu_s
     budget = Budget(nodes=settings.nodes, deadline=Deadline.after(cpu_s or SATURATION_S))
     with clock.seconds():
@@ -146,6 +154,7 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock, seed: int) ->
             frame.rules,
             frame.prices,
             budget,
+            engine=engine,
             time_limit_s=cpu_s or EXTRACTION_S,
             seed=seed,
             level=frame.level,
@@ -154,7 +163,7 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock, seed: int) ->
             deterministic=not cpu_s,
         )
     return MethodResult(
-        method=EQSAT,
+        method=engine.name,
         seed=seed,
         cost=found.outcome.value,
         lower_bound=min(found.lower_bound, found.outcome.value),
@@ -176,7 +185,7 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock, seed: int) ->
 
 
 def _searched(
-    search: Search, frame: Frame, settings: CompareSettings, clock: _Clock, seed: int
+    search: Search, frame: Frame, settings: CompareSettings, *, clock: _Clock, seed: int
 ) -> MethodResult:
     with clock.seconds():
         begun, begun_cpu = time.perf_counter(), time.process_time()
@@ -209,6 +218,26 @@ def _searched(
     )
 
 
+def priced(subject: Subject, settings: CompareSettings) -> Original:
+    """What a model costs as it is."""
+    return _priced(subject, settings, _Clock(subject.pricer))
+
+
+def _priced(subject: Subject, settings: CompareSettings, clock: _Clock) -> Original:
+    plain = operator_graph(lower(subject.graph))
+    frame = _framed(subject, settings, clock, graph=plain, rules=False)
+    start = frame.outcome(frame.start)
+    return Original(
+        cost=start.value,
+        operators=_n_running(plain),
+        kernels=len(start.kernels),
+        metrics=totals(start),
+        n_rules=len(subject.read),
+        prices=prices_text(settings, subject.pricer),
+        assumed_sizes={**subject.sizes.data, **subject.sizes.assumed},
+    )
+
+
 def run_method(
     method: str, subject: Subject, settings: CompareSettings, seed: int
 ) -> tuple[Original, MethodResult]:
@@ -218,23 +247,12 @@ def run_method(
         SaturationError, ExtractionError: the e-graph has no answer.
     """
     clock = _Clock(subject.pricer)
-    plain = operator_graph(lower(subject.graph))
-    first = _framed(subject, settings, clock, graph=plain, rules=False)
-    start = first.outcome(first.start)
-    original = Original(
-        cost=start.value,
-        operators=_n_running(plain),
-        kernels=len(start.kernels),
-        metrics=totals(start),
-        n_rules=len(subject.read),
-        prices=_called(settings, subject.pricer),
-        assumed_sizes={**subject.sizes.data, **subject.sizes.assumed},
-    )
+    original = _priced(subject, settings, clock)
     frame = _framed(subject, settings, clock, graph=subject.graph, rules=True)
-    if method == EQSAT:
-        found = _eqsat(frame, settings, clock, seed)
+    if method in settings.engines:
+        found = _on_egraph(settings.engines[method], frame, settings, clock=clock, seed=seed)
     else:
-        found = _searched(settings.searches[method], frame, settings, clock, seed)
+        found = _searched(settings.searches[method], frame, settings, clock=clock, seed=seed)
     within = (
         replace(one, time_s=min(one.time_s, found.time_s), cpu_s=min(one.cpu_s, found.cpu_s))
         for one in found.trace
@@ -254,9 +272,11 @@ def warm_up(method: str, subject: Subject, settings: CompareSettings, seed: int)
         run_method(method, Subject(tiny, subject.rules), limited, seed)
 
 
-def _called(settings: CompareSettings, pricer: AnyPricer | None) -> str:
+def prices_text(settings: CompareSettings, pricer: AnyPricer | None) -> str:
+    """What prices are of, and where a model of energy is from."""
     if settings.profile is not None:
-        return f"analytic {settings.profile.name}"
+        told = energy_text(settings.profile.energy)
+        return f"analytic {settings.profile.name}" + (f" (energy {told})" if told else "")
     return "roofline" if pricer is None else "measured"
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from eqsat_opt.comparison.settings import EQSAT
+from eqsat_opt.comparison.engines import ENGINES
+from eqsat_opt.comparison.settings import EQSAT, method_names
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import METRICS
 from eqsat_opt.errors import OptionError
@@ -17,7 +18,7 @@ from eqsat_opt.proving.rule_sets import RULE_SETS
 from eqsat_opt.rules.library import families
 from eqsat_opt.rules.rulebooks import installed_rulebooks
 from eqsat_opt.runtime.devices.profile import load_profile, profile_names
-from eqsat_opt.search import search_class, search_names
+from eqsat_opt.search import search_class
 
 __all__ = ["DeviceFacts", "Listing", "MethodFacts", "Parameter", "listing"]
 
@@ -107,7 +108,7 @@ def listing() -> Listing:
     """What there is in this installation."""
     pricers = (ProfilePricer(load_profile(name)) for name in profile_names())
     return Listing(
-        methods=(_EQSAT, *map(_method, search_names())),
+        methods=tuple(map(_method, method_names())),
         devices=tuple(
             DeviceFacts(
                 one.profile.name,
@@ -122,25 +123,24 @@ def listing() -> Listing:
     )
 
 
-_EQSAT = MethodFacts(EQSAT, "Equality saturation and exact extraction.", "this project", exact=True)
-
-
 def _method(name: str) -> MethodFacts:
     try:
-        kind = search_class(name)
+        kind: Any = ENGINES[name] if name in ENGINES else search_class(name)
     except OptionError as error:
         return MethodFacts(name, "", "", exact=False, trouble=str(error))
     own = inspect.getdoc(kind) or ""
-    module = getattr(sys.modules[kind.__module__], "__doc__", None) or ""
+    # Searches have a module each, methods on an e-graph one together.
+    module = "" if name in ENGINES else getattr(sys.modules[kind.__module__], "__doc__", None) or ""
     told = " ".join(module.split())
     paper = _PAPER.search(told) or _PAPER.search(" ".join(own.split()))
-    title = (module or own).strip().partition("\n")[0]
+    first = " ".join((module or own).strip().partition("\n\n")[0].split())
+    title = re.sub(r" \([^()]*(et al\.[^()]*|Algorithm[^()]*|\b[A-Z]{3})\)", "", first)
     return MethodFacts(
         name,
-        re.sub(r" \([^()]*\)\.$", ".", title),
-        paper.group() if paper else "",
-        kind.exact,
-        tuple(_parameters(kind)),
+        title=title,
+        source=paper.group() if paper else "this project" if name == EQSAT else "",
+        exact=kind.exact,
+        parameters=tuple(_parameters(kind)),
     )
 
 

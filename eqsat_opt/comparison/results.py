@@ -78,7 +78,8 @@ class Original:
         kernels: at the level of the comparison.
         metrics: metric to total.
         n_rules: rules of the book that were read, both directions of one being one.
-        prices: ``roofline``, ``measured`` or ``analytic`` with the name of a profile.
+        prices: ``roofline``, ``measured`` or ``analytic`` with the name of a profile, and
+            where its model of energy is from.
         assumed_sizes: of symbolic dimensions that nobody gave a size, for pricing.
     """
 
@@ -131,7 +132,7 @@ class MethodResult:
             output; ``None`` where nothing was compared.
         why: what is wrong with its outputs; empty if nothing is.
         model: file with its model; empty where none was written.
-        plan: file with its plan; empty where none was written.
+        structure: equal where two graphs compute in the same way, whatever the names.
         graph: the graph that it found.
     """
 
@@ -157,7 +158,7 @@ class MethodResult:
     max_error: float | None = None
     why: str = ""
     model: str = ""
-    plan: str = ""
+    structure: str = ""
     graph: Graph | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -330,8 +331,8 @@ def gathered(
     return Comparison(
         model,
         settings,
-        next((original for original, _ in replies if original is not None), None),
-        tuple(one for one in ordered if isinstance(one, MethodResult)),
-        tuple(one for one in ordered if isinstance(one, Failure)),
+        original=next((original for original, _ in replies if original is not None), None),
+        results=tuple(one for one in ordered if isinstance(one, MethodResult)),
+        failures=tuple(one for one in ordered if isinstance(one, Failure)),
         notes=tuple(dict.fromkeys(notes)),
     )

@@ -7,12 +7,21 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from eqsat_opt.comparison.engines import ENGINES, Engine, EqSat
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import ENERGY, TIME, metric_name, peaks_capped, require_priced
 from eqsat_opt.errors import OptionError, or_nearest
 from eqsat_opt.extract import AnyObjective, Objective, parse_objective
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile, profile_names
-from eqsat_opt.search import LEVELS, Budget, Level, Search, make_search, search_names
+from eqsat_opt.search import (
+    LEVELS,
+    Budget,
+    Level,
+    Search,
+    make_search,
+    search_names,
+    with_parameters,
+)
 
 __all__ = [
     "EQSAT",
@@ -23,16 +32,16 @@ __all__ = [
     "parse_budget",
 ]
 
-EQSAT = "eqsat"
-"""The method that is no search: saturation and extraction."""
+EQSAT = EqSat.name
+"""Our own method: saturation and extraction."""
 
 SATURATION_S, EXTRACTION_S = 30.0, 20.0
 """Seconds for the stages of the e-graph where no limit is given."""
 
 
 def method_names() -> tuple[str, ...]:
-    """What may be compared: the e-graph, and every search."""
-    return (EQSAT, *search_names())
+    """What may be compared: methods on an e-graph, and every search."""
+    return (*ENGINES, *search_names())
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,7 @@ class CompareSettings:
 
     Attributes:
         methods: of :func:`method_names`.
-        parameters: of searches among the methods, by name of the search and then of the parameter;
+        parameters: of the methods, by name of the method and then of the parameter;
             what is not given has its default.
         budget: of each search; its seconds are a limit for saturation and for extraction, too, of
             the clock. Where there is none, these have :data:`SATURATION_S` and
@@ -79,15 +88,14 @@ class CompareSettings:
         if len(set(self.methods)) < len(self.methods):
             raise OptionError("a method is given twice; keep one")
         for name in self.parameters:
-            if name not in self.searches:
-                names = ", ".join(self.searches) or "none"
+            if name not in self.methods:
                 raise OptionError(
-                    f"parameters are given for {name!r}, which is not a search among the methods "
-                    f"({names}); add it to the methods, or leave them out"
+                    f"parameters are given for {name!r}, which is not among the methods "
+                    f"({', '.join(self.methods)}); add it to them, or leave them out"
                 )
         if self.seeds < 1:
             raise OptionError(f"seeds is {self.seeds}; give at least 1")
-        assert self.searches.keys() >= self.parameters.keys()  # they say what is wrong
+        assert {*self.engines, *self.searches} >= self.parameters.keys()  # they say what is wrong
         if self.device and self.measure:
             raise OptionError(
                 "a device that is not here cannot be measured; leave out --measure or --device"
@@ -145,12 +153,22 @@ class CompareSettings:
         return {
             name: make_search(name, self.parameters.get(name, {}))
             for name in self.methods
-            if name != EQSAT
+            if name not in ENGINES
+        }
+
+    @cached_property
+    def engines(self) -> Mapping[str, Engine]:
+        """The methods on an e-graph, with their parameters."""
+        return {
+            name: with_parameters(ENGINES[name], name, self.parameters.get(name, {}))
+            for name in self.methods
+            if name in ENGINES
         }
 
     def to_json(self) -> dict[str, Any]:
-        """All settings, and all parameters of the searches, defaults too."""
-        parameters = {name: asdict(search) for name, search in self.searches.items()}
+        """All settings, and all parameters of the methods, defaults too."""
+        methods: Mapping[str, Any] = {**self.engines, **self.searches}
+        parameters = {name: asdict(method) for name, method in methods.items()}
         given = {one.name: getattr(self, one.name) for one in fields(self)}
         return {
             **given,

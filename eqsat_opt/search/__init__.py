@@ -7,7 +7,7 @@ from eqsat_opt.search.frame import LEVELS, Frame, Level
 from eqsat_opt.search.metaflow import MetaFlow
 from eqsat_opt.search.outcome import Chosen, Outcome
 from eqsat_opt.search.pricing import Offered, Pricer, Prices, Quoted, Usual
-from eqsat_opt.search.registry import make_search, search_class, search_names
+from eqsat_opt.search.registry import make_search, search_class, search_names, with_parameters
 from eqsat_opt.search.running import Run
 from eqsat_opt.search.search import Budget, Search, SearchResult, SearchTrace, StopReason
 from eqsat_opt.search.state import State
@@ -36,4 +36,5 @@ __all__ = [
     "make_search",
     "search_class",
     "search_names",
+    "with_parameters",
 ]

@@ -18,6 +18,7 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.objective import AnyObjective, Objective, Product, Ratio
 from eqsat_opt.ir.graph import OPAQUE
 from eqsat_opt.search.assignment import Point, best_on_hull, improved, least_ratio
+from eqsat_opt.search.covering import Cover
 from eqsat_opt.search.frame import Chosen, Frame, Outcome
 from eqsat_opt.search.matching import Substitution
 from eqsat_opt.search.pricing import Quoted, Row
@@ -170,9 +171,9 @@ class AssignedFrame(Frame):
             del self.terms.known[key]
         return Trial(made.graph.key, value, made.graph.size)
 
-    def outcome(self, state: State) -> Outcome:
+    def outcome(self, state: State, cover: Cover | None = None) -> Outcome:
         """A graph with its kernels under the assignment; its value is that of the objective."""
-        found = super().outcome(state)
+        found = super().outcome(state, cover)
         ways = [self._ways(self._rows_of(one)) for one in found.kernels.values()]
         kernels = {}
         for (name, one), way, place in zip(

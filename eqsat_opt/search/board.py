@@ -7,7 +7,6 @@ from typing import Protocol
 
 from eqsat_opt.runtime.plan.simulation import simulate
 from eqsat_opt.search.outcome import Outcome
-from eqsat_opt.search.pricing import Quoted
 from eqsat_opt.search.streaming import Streams
 
 __all__ = ["Board", "Reading", "SimulatedBoard"]
@@ -57,10 +56,7 @@ class SimulatedBoard:
         Kernels that the outcome has put on streams are simulated there; else they are assigned.
         """
         kernels = outcome.kernels.values()
-        loads = [
-            self.streams.load(one.kernel, Quoted(one.backend, one.implementation, one.metrics))
-            for one in kernels
-        ]
+        loads = [self.streams.load(one.kernel, one.quoted) for one in kernels]
         if outcome.streams == 1:
             return Reading(self.streams.place(loads, outcome.reads).makespan_us)
         event_us = self.streams.profile.event_us.value

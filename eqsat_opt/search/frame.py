@@ -20,6 +20,7 @@ from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.plan.simulation import simulate
 from eqsat_opt.runtime.plan.streams import Schedule
 from eqsat_opt.search.board import Board, SimulatedBoard
 from eqsat_opt.search.covering import Cover, Covering
@@ -27,10 +28,10 @@ from eqsat_opt.search.decoding import decoded
 from eqsat_opt.search.matching import Matching, Substitution
 from eqsat_opt.search.outcome import Chosen, Outcome
 from eqsat_opt.search.pricing import MILLIONTHS, Prices, Row
-from eqsat_opt.search.rewriting import Trial, rewritten
+from eqsat_opt.search.rewriting import Rewritten, Trial, rewritten
 from eqsat_opt.search.state import State
 from eqsat_opt.search.streaming import Placed, Streams
-from eqsat_opt.search.terms import Term, Terms
+from eqsat_opt.search.terms import Term, TermGraph, Terms
 
 __all__ = ["LEVELS", "Chosen", "Frame", "Level", "Outcome"]
 
@@ -53,6 +54,7 @@ class Frame:
         profile: of the device, which level ``streams`` needs; ``None`` where its kernels are
             measured.
         backends: whose patterns are kernels, at levels above operators.
+        joins: whether a contraction may be fused with what another kernel computes.
         board: that measures whole outcomes; by default the simulation of the profile.
     """
 
@@ -62,8 +64,9 @@ class Frame:
     level: Level = "operators"
     profile: DeviceProfile | None = field(default=None, kw_only=True)
     backends: Sequence[Backend] = field(default=(), kw_only=True)
+    joins: bool = field(default=True, kw_only=True)
     board: Board | None = field(default=None, kw_only=True)
-    _covers: dict[bytes, Cover] = field(default_factory=dict, init=False, repr=False)
+    _covers: dict[bytes, tuple[Cover, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def objective(self) -> AnyObjective:
@@ -87,24 +90,24 @@ class Frame:
         if self.level == "operators":
             value = self.prices.valuation.value(graph.costs, graph.length)
         else:
-            value = self._value(self._remembered(graph.key, self.covering.cover(graph)))
+            value = self._cheapest(self._remembered(graph.key, self._solved(graph)))[0]
         return State(self.terms, Trial(graph.key, value, graph.size))
 
     @cached_property
     def covering(self) -> Covering:
         """Finds the kernels of graphs."""
-        return Covering(self.terms, self.backends)
+        return Covering(self.terms, self.backends, joins=self.joins)
 
     @cached_property
     def streams(self) -> Streams:
         """Of the device."""
         return Streams.of(self.profile)
 
-    def guided(self, objective: AnyObjective) -> Frame:
+    def guided(self, objective: AnyObjective, *, joins: bool = True) -> Frame:
         """The same graph, rules and kernels for another objective, all on one stream."""
         level: Level = "operators" if self.level == "operators" else "kernels"
         prices = Prices.of(self.prices.pricer, objective, self.prices.sizes)
-        return replace(self, prices=prices, level=level)
+        return replace(self, prices=prices, level=level, joins=joins)
 
     def on(self, graph: Graph) -> Frame:
         """The same rules, kernels and prices for another graph."""
@@ -137,10 +140,39 @@ class Frame:
 
     def _value_on_streams(self, cover: Cover, makespan_us: float) -> float:
         valuation = self.prices.valuation
-        costs = list(cover.costs)
+        length = cover.length if valuation.needs_path else 0
+        return self._value_in(makespan_us, cover.costs, length)
+
+    def _value_in(self, makespan_us: float, costs: Sequence[int], length: int) -> float:
+        """What is minimised if the last kernel ends after a time."""
+        valuation = self.prices.valuation
         if TIME in valuation.columns:
-            costs[valuation.columns.index(TIME)] = round(makespan_us * MILLIONTHS)
-        return valuation.value(costs, cover.length if valuation.needs_path else 0)
+            place = valuation.columns.index(TIME)
+            costs = (*costs[:place], round(makespan_us * MILLIONTHS), *costs[place + 1 :])
+        return valuation.value(costs, length)
+
+    def scheduled(self, outcome: Outcome, placed: Schedule) -> Outcome:
+        """The same kernels on streams of one's own choice.
+
+        Args:
+            outcome: of one stream.
+            placed: its kernels, numbered as they stand there.
+        """
+        kernels = outcome.kernels.values()
+        loads = [self.streams.load(one.kernel, one.quoted) for one in kernels]
+        event_us = self.streams.profile.event_us.value
+        makespan_us = simulate(placed, loads, event_us).makespan_us
+        valuation = self.prices.valuation
+        rows = (valuation.row(one.quoted).costs for one in kernels)
+        costs = tuple(map(sum, zip(valuation.nothing, *rows, strict=True)))
+        length = round(outcome.metrics.get(CRITICAL_PATH, 0.0) * MILLIONTHS)
+        return Outcome(
+            graph=outcome.graph,
+            kernels=_on_streams(list(outcome.kernels.items()), placed),
+            streams=placed.streams,
+            metrics={**outcome.metrics, TIME: makespan_us},
+            value=self._value_in(makespan_us, costs, length),
+        )
 
     def _placed(self, cover: Cover) -> Placed:
         """The kernels of a cover, by number, on streams."""
@@ -148,16 +180,43 @@ class Frame:
         loads = [self.streams.load(self._sized(way.kernel), way.row.quoted) for way in cover.ways]
         return self.streams.place(loads, [[number[c] for c in way.reads] for way in cover.ways])
 
-    def cover(self, state: State) -> Cover:
-        """The kernels of a graph."""
-        known = self._covers.get(state.key)
-        return known or self._remembered(state.key, self.covering.cover(state.graph))
+    @cached_property
+    def _coverings(self) -> tuple[Covering, ...]:
+        """Kernels of least sum; where chains matter also such as wait for fewer others."""
+        matters = self.level == "streams" or self.prices.valuation.needs_path
+        if not (matters and self.joins):
+            return (self.covering,)
+        return self.covering, Covering(self.terms, self.backends, joins=False)
 
-    def _remembered(self, key: bytes, cover: Cover) -> Cover:
+    def _solved(
+        self, graph: TermGraph, before: tuple[Sequence[Cover], Rewritten] | None = None
+    ) -> tuple[Cover, ...]:
+        """A cover by each set of kernels."""
+        if before is None:
+            return tuple(one.cover(graph) for one in self._coverings)
+        olds, made = before
+        return tuple(
+            one.cover(graph, (old, made)) for one, old in zip(self._coverings, olds, strict=True)
+        )
+
+    def _cheapest(self, covers: Sequence[Cover]) -> tuple[float, Cover]:
+        """The best of several covers of a graph."""
+        valued = [(self._value(cover), cover) for cover in covers]
+        return min(valued, key=lambda one: one[0])
+
+    def cover(self, state: State) -> Cover:
+        """The kernels of a graph whose sum is least."""
+        return self._covers_of(state)[0]
+
+    def _covers_of(self, state: State) -> tuple[Cover, ...]:
+        known = self._covers.get(state.key)
+        return known or self._remembered(state.key, self._solved(state.graph))
+
+    def _remembered(self, key: bytes, covers: tuple[Cover, ...]) -> tuple[Cover, ...]:
         if len(self._covers) >= _COVERS:
             del self._covers[next(iter(self._covers))]
-        self._covers[key] = cover
-        return cover
+        self._covers[key] = covers
+        return covers
 
     def substitutions(
         self, state: State, *, within: Set[bytes] | None = None, after: State | None = None
@@ -181,23 +240,29 @@ class Frame:
             return state.bench.attempt(substitution)
         made = rewritten(self.terms, state.graph, substitution)
         self.terms.remember(made.new.values())
-        cover = self.covering.cover(made.graph, (self.cover(state), made))
+        value, _ = self._cheapest(self._solved(made.graph, (self._covers_of(state), made)))
         for key in made.new:  # most graphs are never looked at again
             del self.terms.known[key]
-        return Trial(made.graph.key, self._value(cover), made.graph.size)
+        return Trial(made.graph.key, value, made.graph.size)
 
     def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
         """The graph after a substitution; ``trial`` is the answer of `attempt`, if it is known."""
         return State(self.terms, trial or self.attempt(state, substitution), state, substitution)
 
-    def outcome(self, state: State) -> Outcome:
-        """A graph with its kernels and all that they cost."""
+    def outcome(self, state: State, cover: Cover | None = None) -> Outcome:
+        """A graph with its kernels and all that they cost.
+
+        Args:
+            state: the graph.
+            cover: of it, above level ``operators``; the cheapest one where none is given.
+        """
         if state.key == self.start.key:
             graph, names = self.graph, self.terms.names
         else:
             graph, names = decoded(self.terms, state.graph)
         if self.level != "operators":
-            return self._covered(graph, names, self.cover(state))
+            chosen = cover or self._cheapest(self._covers_of(state))[1]
+            return self._covered(graph, names, chosen)
         kernels: dict[str, Chosen] = {}
         rows: list[Row] = []
         for key in state.graph.order:

@@ -10,6 +10,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.protocol import Implementation
 from eqsat_opt.runtime.plan.streams import Schedule
+from eqsat_opt.search.pricing import Quoted
 
 __all__ = ["Chosen", "Outcome"]
 
@@ -37,6 +38,11 @@ class Chosen:
     metrics: Mapping[str, float]
     stream: int = 0
     waits: tuple[str, ...] = ()
+
+    @property
+    def quoted(self) -> Quoted:
+        """Who runs it, how, and what that costs."""
+        return Quoted(self.backend, self.implementation, self.metrics)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from eqsat_opt.errors import OptionError, or_nearest
 from eqsat_opt.search.search import Search
 
-__all__ = ["GROUP", "make_search", "search_class", "search_names"]
+__all__ = ["GROUP", "make_search", "search_class", "search_names", "with_parameters"]
+
+Made = TypeVar("Made")
 
 GROUP = "eqsat_opt.searches"
 """Entry points of packages: a name, and the class of a search."""
@@ -25,8 +27,10 @@ _OWN: Mapping[str, str] = {
     "dpp": "Dpp",
     "sampling": "Sampling",
     "energy": "Energy",
+    "collage": "Collage",
     "nimble": "Nimble",
     "autograph": "AutoGraph",
+    "ios": "Ios",
 }
 """Name, which is that of a module of this folder, to the class in it."""
 
@@ -43,8 +47,16 @@ def make_search(name: str, parameters: Mapping[str, Any]) -> Search:
         OptionError: there is no such search or parameter, a value has no meaning, or an installed
             search cannot be loaded.
     """
-    kind = search_class(name)
-    known = [field.name for field in fields(kind) if field.init]
+    return with_parameters(search_class(name), name, parameters)
+
+
+def with_parameters(kind: type[Made], name: str, parameters: Mapping[str, Any]) -> Made:
+    """A method of a comparison, a dataclass, with some parameters of its own.
+
+    Raises:
+        OptionError: there is no such parameter, or a value has no meaning.
+    """
+    known = [field.name for field in fields(cast("Any", kind)) if field.init]
     if unknown := [parameter for parameter in parameters if parameter not in known]:
         hint = or_nearest(unknown[0], known) if known else "it has none"
         raise OptionError(f"{name} has no parameter {unknown[0]!r}; {hint}")

@@ -96,8 +96,7 @@ class Taso:
         found = run.result()
         if led is frame:
             return found
-        judge = replace(frame, graph=found.graph)
-        outcome = judge.outcome(judge.start)
+        outcome = frame.judged(found.graph)
         # When a graph was found is known of the last one only, since others were priced otherwise.
         trace = tuple(replace(one, value=outcome.value) for one in found.trace[-1:])
         note = (

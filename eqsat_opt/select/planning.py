@@ -215,6 +215,7 @@ def planned_for(
     tensors: Tensors,
     *,
     sizes: Mapping[str, int],
+    streams: int = 1,
 ) -> Iterator[Draft]:
     """Plans for a device that is not here, each with the kernels that were chosen for it.
 
@@ -223,13 +224,15 @@ def planned_for(
         graphs: by name, as the extraction placed them.
         tensors: that the model stores.
         sizes: of symbolic dimensions.
+        streams: how many at most.
 
     Raises:
         OptionError: a size is not given, or there is no such device.
         PlanError: a graph cannot stand in a plan.
     """
     for name, graph in graphs.items():
-        plan = _as_chosen(assigned(graph, _ANALYTIC, _elsewhere), tensors, sizes, target=target)
+        chosen = assigned(graph, _ANALYTIC, _elsewhere)
+        plan = _as_chosen(chosen, tensors, sizes, target=target, streams=streams)
         yield Draft(name, AS_CHOSEN, plan)
 
 
@@ -265,7 +268,12 @@ def _here(run: Selected) -> tuple[str, str]:
 
 
 def _as_chosen(
-    one: Assigned, tensors: Tensors, sizes: Mapping[str, int], *, target: str = HOST
+    one: Assigned,
+    tensors: Tensors,
+    sizes: Mapping[str, int],
+    *,
+    target: str = HOST,
+    streams: int = 1,
 ) -> Plan:
     return make_plan(
         one.graph,
@@ -275,6 +283,7 @@ def _as_chosen(
         unit_of=one.unit_of,
         form_of=one.form_of,
         sizes=sizes,
+        streams=streams,
         target=target,
     )
 

@@ -71,7 +71,7 @@ MISTAKES = [
     (("--methods", "walk", "--set", "walk.length=far"), "walk.length is 'far'; give a whole"),
     (("--methods", "walk", "--set", "walk.length=0"), "length is 0; give at least 1"),
     (("--methods", "walk", "--set", "walk.speed=1"), "no parameter 'speed'; choose from length"),
-    (("--methods", "eqsat", "--set", "walk.length=1"), "is not a search among the methods"),
+    (("--methods", "eqsat", "--set", "walk.length=1"), "is not among the methods"),
 ]
 NO_SEARCHES = [
     (("--methods", "lost"), "the installed search 'lost' (nowhere:Lost) cannot be loaded"),

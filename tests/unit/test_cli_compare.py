@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import fields, replace
@@ -12,18 +13,24 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from rich.console import Console
 
-from eqsat_opt import api, comparing, comparison, reporting
+from eqsat_opt import api, comparison, reporting
 from eqsat_opt.cli import main
+from eqsat_opt.cli.compare_plot import front_of
+from eqsat_opt.cli.compare_table import print_comparison
+from eqsat_opt.comparing import whole, worker
 from eqsat_opt.comparison import (
     CompareSettings,
     Failure,
     MethodResult,
     Moment,
+    Original,
     compare,
     gathered,
     run_method,
 )
+from eqsat_opt.comparison.engines import ENGINES
 from eqsat_opt.comparison.results import descent
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
@@ -57,7 +64,7 @@ def in_children() -> None:
 def runs_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs happen in this process, where they need not load libraries; some tests want a child."""
     if "in_children" not in request.fixturenames:
-        monkeypatch.setattr(comparing, "run_apart", comparing.run_here)
+        monkeypatch.setattr(whole, "run_apart", worker.run_here)
 
 
 def numbers(*arguments: str) -> dict[str, Any]:
@@ -265,7 +272,7 @@ def test_what_there_is_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
     for name in methods.keys() - {"eqsat"}:
         assert methods[name]["title"]
         assert re.fullmatch(r".* et al\., .*20\d\d.*", methods[name]["source"]), name
-        own = {one.name: one.default for one in fields(search_class(name))}
+        own = {one.name: one.default for one in fields(ENGINES.get(name) or search_class(name))}
         told = {one["name"]: one["default"] for one in methods[name]["parameters"]}
         assert told == own
         assert all(one["meaning"] for one in methods[name]["parameters"])
@@ -287,7 +294,7 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--methods", "taso"], "unknown method 'taso'"),
+        (["--methods", "tazo"], "unknown method 'tazo'"),
         (["--methods", ","], "no method is given"),
         (["--methods", "eqsat,eqsat"], "given twice"),
         (["--set", "metaflow.alpha=0.5"], "alpha is 0.5"),
@@ -296,9 +303,9 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--set", "metaflow.beta=1"], "no parameter 'beta'; choose from alpha, hash, growth"),
         (["--set", "alpha=1"], "is not SEARCH.NAME=VALUE"),
         (["--set", "metaflow.alpha"], "is not SEARCH.NAME=VALUE"),
-        (["--set", "eqsat.nodes=1"], "for 'eqsat', which is not a search among the methods"),
+        (["--set", "eqsat.nodes=1"], "eqsat has no parameter 'nodes'; choose from"),
         (["--set", "metaflow.alpha=2", "--set", "metaflow.alpha=3"], "alpha twice; keep one"),
-        (["--methods", "eqsat", "--set", "metaflow.alpha=2"], "among the methods (none)"),
+        (["--methods", "eqsat", "--set", "metaflow.alpha=2"], "is not among the methods (eqsat)"),
         (["--budget", "-1"], "the budget's graphs is -1; give a count"),
         (["--budget", "cpu=-1"], "the budget's cpu is -1 s; give a finite number"),
         (["--budget", "cpu=nan"], "the budget's cpu is nan s; give a finite number"),
@@ -387,7 +394,7 @@ def test_a_wrong_result_is_noticed(
             found = replace(found, graph=graph)
         return original, found
 
-    monkeypatch.setattr(comparing, "run_method", broken)
+    monkeypatch.setattr(worker, "run_method", broken)
     assert main(["compare", MODEL, "--threads", "1"]) == 2
     output, errors = capsys.readouterr()
     assert "the result of eqsat computes something else" in errors
@@ -548,7 +555,7 @@ def test_a_method_that_fails_is_told_and_the_others_finish(
     assert rows["ended"] == ["failed", "exhausted"]
     assert rows["outputs"] == ["–", "agree"]
     assert "bad, seed 1 failed: ValueError: this search" in output
-    assert errors.startswith("error: bad failed: ValueError")
+    assert errors.startswith(f"error: bad failed on {MODEL}: ValueError")
     assert errors.count("\n") == 1
     value = json.loads(Path("out.json").read_text(encoding="utf-8"))
     assert [one["seed"] for one in value["failures"]] == [0, 1]
@@ -564,7 +571,7 @@ def test_a_method_that_ends_its_process_is_told_and_the_others_finish(
     arguments = ["--methods", "bad,metaflow", "--json", "-", "--check", "0", "--rules", "matmul"]
     assert main(["compare", "zoo:linear_attention@tiny", *arguments]) == 1
     output, errors = capsys.readouterr()
-    assert errors == "error: bad failed: it ended the process (SIGABRT)\n"
+    assert errors.splitlines()[-1].endswith("@tiny: it ended the process (SIGABRT)")
     value = json.loads(output)
     (result,) = value["results"]
     assert result["cost"] <= value["original_cost"]
@@ -601,3 +608,104 @@ def test_counts_and_a_seed_fix_everything_but_times() -> None:
                 del one[name]
             one["trace"] = [moment["cost"] for moment in one["trace"]]
     assert first == again
+
+
+def test_saved_models_say_what_they_cost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file alone tells; a cost that was changed is noticed."""
+    monkeypatch.setattr(whole, "_RACE_S", 0.05)
+    given = ("--level", "kernels", "--device", "v100", "--rules", "matmul/assoc", "--run")
+    value = numbers(MODEL, *given, "--save", "out", "--seeds", "2")
+    names = [f"{method}-{seed}.onnx" for method in ("eqsat", "metaflow") for seed in (0, 1)]
+    assert sorted(path.name for path in Path("out").iterdir()) == ["comparison.json", *names]
+    saved = json.loads(Path("out/comparison.json").read_text(encoding="utf-8"))
+    assert saved["results"] == value["results"]
+    first, again = value["results"][:2]
+    assert first["structure"] == again["structure"] != ""
+    entries = value["race"]["entries"]
+    assert list(entries) == ["original", "eqsat", "metaflow"]
+    assert all(entry["time_us"] > 0 for entry in entries.values())
+    for result in value["results"]:
+        assert main(["compare", result["model"], "--verify"]) == 0
+        assert f"costs {result['cost']:.9g}, as it says" in capsys.readouterr().out
+    model = onnx.load("out/eqsat-0.onnx")
+    (record,) = (one for one in model.metadata_props if one.key == "eqsat_opt.compare")
+    told = json.loads(record.value)
+    assert (told["method"], told["seed"], told["model"]) == ("eqsat", 0, MODEL)
+    record.value = json.dumps({**told, "cost": told["cost"] / 2})
+    onnx.save(model, "out/eqsat-0.onnx")
+    assert main(["compare", "out/eqsat-0.onnx", "--verify"]) == 2
+    assert "but costs" in capsys.readouterr().err
+    record.value = "{}"
+    onnx.save(model, "out/eqsat-0.onnx")
+    assert main(["compare", "out/eqsat-0.onnx", "--verify"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--save", "file"], "cannot make the folder file"),
+        (["--plot", "curves.jpg"], "end its name in .png, .svg, .pdf"),
+        (["--save", "out", "--rules", "taso-published"], "costs and no meaning"),
+        (["--run", "--rules", "taso-published"], "leave out --save and --run"),
+        (["--verify"], "cannot read"),
+    ],
+)
+def test_mistakes_about_files_are_one_line(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").write_text("")
+    assert main(["compare", MODEL, *arguments]) == 1
+    output, errors = capsys.readouterr()
+    assert (output, errors.count("\n")) == ("", 1)
+    assert expected in errors
+
+
+def test_a_model_that_was_not_saved_has_nothing_to_verify(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = '<ir_version: 9, opset_import: ["":17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), "relu.onnx")
+    assert main(["compare", "relu.onnx", "--verify"]) == 1
+    assert "was not saved by compare --save" in capsys.readouterr().err
+
+
+def test_tables_have_as_many_columns_as_fit() -> None:
+    """On 80 columns nothing is cut or wrapped, but for long words on how a method ended."""
+    methods = ("eqsat", "enumeration", "pruning", "dpp", "sampling", "metaflow", "exhaustive")
+    settings = CompareSettings(methods=methods)
+    original = Original(
+        cost=12345.6, operators=9, kernels=9, metrics={"flops": 1e9}, n_rules=3, prices="roofline",
+        assumed_sizes={},
+    )  # fmt: skip
+    results = [result_of(name, 12345.6, rules={"a/rule-of-some-length": 3}) for name in methods]
+    found = gathered("m", settings, [(original, one) for one in results])
+    for width in (20, 80, 200):
+        console = Console(width=width, file=io.StringIO(), highlight=False)
+        print_comparison(console, found)
+        lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert max(map(len, lines)) <= width
+        if width == 20:  # too narrow for any table
+            continue
+        assert "…" not in "".join(lines)
+        heads = [line.split() for line in lines if line.split()[:1] == ["original"]]
+        assert [name for head in heads for name in head[1:]] == list(methods)
+        assert (len(heads) == 1) == (width == 200)
+
+
+def test_the_front_holds_what_no_other_point_beats() -> None:
+    points = [(3.0, 1.0), (1.0, 3.0), (2.0, 2.0), (2.0, 2.0), (2.5, 2.5), (3.0, 0.5), (1.0, 4.0)]
+    assert front_of(points) == [(1.0, 3.0), (2.0, 2.0), (3.0, 0.5)]
+    assert front_of([]) == []
+
+
+def test_curves_are_drawn() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib, of the extra plot, is not installed")
+    numbers(MODEL, "--check", "0", "--plot", "curves.svg", "--methods", "eqsat,metaflow")
+    drawn = Path("curves.svg").read_text(encoding="utf-8")
+    assert drawn.lstrip().startswith("<?xml")
+    limited = ("--device", "v100", "--limit", "time=1")  # infinite costs have no place
+    numbers(MODEL, "--check", "0", *limited, "--plot", "curves.pdf")
+    assert Path("curves.pdf").read_bytes().startswith(b"%PDF")

@@ -18,7 +18,7 @@ from eqsat_opt.ir.graph import Attrs, attributes
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
 
-__all__ = ["SEED_RULE", "Seeds", "sibling_seeds"]
+__all__ = ["NO_SEEDS", "SEED_RULE", "Seeder", "Seeds", "sibling_seeds"]
 
 SEED_RULE = "siblings/concat"
 """Name under which the e-nodes made here appear."""
@@ -36,26 +36,51 @@ class Seeds:
     constant: frozenset[int] = frozenset()
 
 
+NO_SEEDS = Seeds((), ())
+
+
 @dataclass
-class _Seeder:
+class Seeder:
+    """Collects terms beside those of a model, each once.
+
+    Attributes:
+        lowered: the model.
+        terms: numbered after the model's.
+        index: operator, operands and attributes of each to its number.
+        equal: pairs of terms.
+        constant: those that are known at compile time.
+    """
+
     lowered: Lowered
     terms: list[TermNode] = field(default_factory=list)
     index: dict[tuple[Any, ...], int] = field(default_factory=dict)
     equal: dict[tuple[int, int], None] = field(default_factory=dict)
     constant: set[int] = field(default_factory=set)
 
+    @property
+    def seeds(self) -> Seeds:
+        """All of it."""
+        return Seeds(tuple(self.terms), tuple(self.equal), frozenset(self.constant))
+
     def is_constant(self, term: int) -> bool:
+        """Whether a term is known at compile time."""
         if term < len(self.lowered.terms):
             return self.lowered.constant(term) is not None
         return term in self.constant
 
     def type(self, term: int) -> TensorType:
+        """Of a term that is a tensor."""
         own = len(self.lowered.terms)
         node = self.lowered.terms[term] if term < own else self.terms[term - own]
         assert isinstance(node.type, TensorType)
         return node.type
 
     def apply(self, op: str, children: Sequence[int], **attrs: Any) -> int:
+        """The number of an operator on terms.
+
+        Raises:
+            IllTyped: it is not defined on them.
+        """
         key = (op, tuple(children), attributes(**attrs))
         if key not in self.index:
             result = get_op(op).type_fn([self.type(c) for c in children], attrs)
@@ -186,7 +211,7 @@ _SMALL_KERNELS = ((1, 1), (1, 3), (3, 1), (3, 3))
 """Kernels that are worth a border of zeros, so that they merge with each other."""
 
 
-def _mixed_kernels(seeder: _Seeder) -> None:
+def _mixed_kernels(seeder: Seeder) -> None:
     """Small filters of several extents on the same data: padded, so that a run covers all."""
     lowered = seeder.lowered
     by_data: dict[tuple[int, object], dict[int, tuple[int, int]]] = defaultdict(dict)
@@ -209,11 +234,14 @@ def _mixed_kernels(seeder: _Seeder) -> None:
             more = (0, 0, (height - kernel[0]) // 2, (width - kernel[1]) // 2) * 2
             padded.append(seeder.apply("Pad", [w], pads=more, value=0.0) if any(more) else w)
         seeder.runs(padded, 0)
+        for biases in _bias_groups(lowered, sorted(weights)):
+            if len(set(biases)) == len(biases):
+                seeder.runs(biases, 1)
 
 
 def sibling_seeds(lowered: Lowered) -> Seeds:
     """The terms and equations that the loader adds to the model."""
-    seeder = _Seeder(lowered)
+    seeder = Seeder(lowered)
     for op, _, weights in _weight_groups(lowered):
         seeder.runs(weights, 1 if op == "MatMul" else 0)
         for biases in _bias_groups(lowered, weights):
@@ -224,4 +252,4 @@ def sibling_seeds(lowered: Lowered) -> Seeds:
         if all(seeder.type(d).rank == 2 for d in data):
             seeder.runs(data, 0)
     _mixed_kernels(seeder)
-    return Seeds(tuple(seeder.terms), tuple(seeder.equal), frozenset(seeder.constant))
+    return seeder.seeds

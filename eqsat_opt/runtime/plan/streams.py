@@ -16,7 +16,15 @@ from dataclasses import dataclass
 
 from eqsat_opt.runtime.plan.plan import Plan
 
-__all__ = ["Schedule", "begins_us", "makespan_us", "schedule", "schedule_of", "serial"]
+__all__ = [
+    "Schedule",
+    "begins_us",
+    "makespan_us",
+    "schedule",
+    "schedule_of",
+    "serial",
+    "with_events",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,7 @@ def schedule(
     chain = _chains(n, reduced)
     order = _by_urgency(time_us, reduced)
     stream = _streams(order, chain, time_us, reduced, max_streams=max_streams, event_us=event_us)
-    return _with_events(order, stream, reduced)
+    return with_events(order, stream, reduced)
 
 
 def makespan_us(placed: Schedule, time_us: Sequence[float], event_us: float = 0.0) -> float:
@@ -256,10 +264,18 @@ def _streams(
     return stream
 
 
-def _with_events(
+def with_events(
     order: Sequence[int], stream: Sequence[int], edges: Sequence[tuple[int, int]]
 ) -> Schedule:
-    """Events for those edges that nothing else implies; who waits for a launch shares its event."""
+    """Launches on given streams, with events for those edges that nothing else implies.
+
+    Who waits for a launch shares its event.
+
+    Args:
+        order: in which they are submitted.
+        stream: of each.
+        edges: (first, second), where the second waits for the first.
+    """
     n = len(stream)
     before: list[list[int]] = [[] for _ in range(n)]
     for first, second in edges:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 
 from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
@@ -36,13 +37,13 @@ from eqsat_opt.runtime.plan.plan import (
     dense_strides,
     layout_strides,
 )
-from eqsat_opt.runtime.plan.streams import schedule
+from eqsat_opt.runtime.plan.streams import Schedule, schedule, with_events
 from eqsat_opt.runtime.planning.recipes import Recipes
 from eqsat_opt.runtime.planning.segments import segments
 from eqsat_opt.runtime.planning.units import GENERATED, Unit, find_units, session_of
 from eqsat_opt.runtime.planning.views import Layout, Views, find_views
 
-__all__ = ["HOST", "apart", "make_plan"]
+__all__ = ["HOST", "Seat", "apart", "make_plan"]
 
 HOST = "cpu"
 """The target that runs here."""
@@ -65,6 +66,21 @@ def _alone(_node: Node) -> None:
 
 def _plain(_name: str) -> Form:
     return PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a launch runs.
+
+    Attributes:
+        rank: among all launches, in the order in which they are submitted.
+        stream: where it is queued.
+        waits: values whose launches it waits for although it may not read them.
+    """
+
+    rank: int
+    stream: int
+    waits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +112,7 @@ def make_plan(
     algorithm_of: Callable[[Node], str] = _default,
     unit_of: Callable[[Node], int | None] = _alone,
     form_of: Callable[[str], Form] = _plain,
+    seats: Mapping[str, Seat] | None = None,
     sizes: Mapping[str, int] | None = None,
     streams: int = 1,
     target: str = HOST,
@@ -110,8 +127,9 @@ def make_plan(
         algorithm_of: how, where there is a choice.
         unit_of: nodes of one number are one launch.
         form_of: the space and layout of a value; a view has the layout of what it is a part of.
+        seats: where the launches run that write values; by default they are assigned.
         sizes: of symbolic dimensions.
-        streams: how many at most.
+        streams: how many at most, where launches are assigned.
         target: the device that it is for.
         profile: by whose analytic times launches are ordered; that of the target by default.
 
@@ -152,7 +170,10 @@ def make_plan(
     )
     edges = _edges(nodes, tasks, views)
     times = [profile.kernel_us(task.body) for task in tasks]
-    placed = schedule(times, edges, streams, profile.event_us.value)
+    if seats is None:
+        placed = schedule(times, edges, streams, profile.event_us.value)
+    else:
+        placed = _seated(tasks, edges, seats)
     launches = tuple(
         Launch(
             task.name,
@@ -382,6 +403,49 @@ def _edges(nodes: Sequence[Node], tasks: Sequence[_Task], views: Views) -> list[
             for writer in writers.get(name, ())
         }
     )
+
+
+def _seated(
+    tasks: Sequence[_Task], edges: Sequence[tuple[int, int]], seats: Mapping[str, Seat]
+) -> Schedule:
+    """The tasks where they are wanted; copies run where what they copy is made."""
+    before: list[list[int]] = [[] for _ in tasks]
+    for first, second in edges:
+        before[second].append(first)
+    rank, stream = [-1] * len(tasks), [0] * len(tasks)
+    writer: dict[str, int] = {}
+    waits = []
+    for number, task in enumerate(tasks):
+        found = [seats[name] for name in task.writes if name in seats]
+        if found:
+            rank[number] = max(one.rank for one in found)
+            stream[number] = found[0].stream
+            waits += [(name, number) for one in found for name in one.waits]
+            writer.update(dict.fromkeys(task.writes, number))
+        elif before[number]:
+            last = max(before[number], key=lambda one: rank[one])
+            rank[number], stream[number] = rank[last], stream[last]
+    extra = [
+        (writer[name], number)
+        for name, number in waits
+        if name in writer and rank[writer[name]] < rank[number]
+    ]
+    every = sorted({*edges, *extra})
+    missing, after = [0] * len(tasks), [list[int]() for _ in tasks]
+    for first, second in every:
+        missing[second] += 1
+        after[first].append(second)
+    ready = [(rank[n], n) for n in range(len(tasks)) if not missing[n]]
+    heapify(ready)
+    order = []
+    while ready:
+        _, number = heappop(ready)
+        order.append(number)
+        for later in after[number]:
+            missing[later] -= 1
+            if not missing[later]:
+                heappush(ready, (rank[later], later))
+    return with_events(order, stream, every)
 
 
 # ** memory **

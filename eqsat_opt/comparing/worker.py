@@ -1,4 +1,4 @@
-"""Compare methods: each run of one in a process of its own, which is warm before it begins.
+"""One run of one method, in a process of its own that is warm before it begins.
 
 So no method pays for loading libraries or has the caches of another one, its memory can be told,
 and one that crashes is a row of the table and not the end.
@@ -7,7 +7,6 @@ and one that crashes is a row of the table and not the end.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,29 +18,24 @@ import onnx
 import onnx_ir
 
 from eqsat_opt import errors, zoo
+from eqsat_opt.comparing.saved import save_found
 from eqsat_opt.comparison import (
     CompareSettings,
-    Comparison,
     Failure,
     MethodResult,
     Original,
     Subject,
     checked,
-    gathered,
     run_method,
     warm_up,
 )
-from eqsat_opt.comparison.operators import fold_constants
-from eqsat_opt.errors import EqsatError, ModelError
-from eqsat_opt.files import Scratch
+from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.normalise import normalise
-from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.onnx_save import save_model
 from eqsat_opt.ir.sizes import size_sets
 from eqsat_opt.numerics import Numerics
-from eqsat_opt.optimising import AnyModel, Progress, open_pricer, session_options
+from eqsat_opt.optimising import open_pricer, session_options
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import costs_only, load_rules
 from eqsat_opt.reporting import rule_notes, store_warning
@@ -49,16 +43,13 @@ from eqsat_opt.runtime.backends.tuned_file import require_portable
 from eqsat_opt.runtime.child import Child, answer_requests, ending_text, peak_memory_bytes
 from eqsat_opt.runtime.staging import Staging
 
-__all__ = ["Reply", "Task", "compare_apart", "run_apart", "run_here", "serve"]
+__all__ = ["Reply", "Run", "Task", "end_running", "run_apart", "run_here", "serve"]
 
 _START_UP_S = 300.0
 """Starting Python and loading all libraries, on a busy machine."""
 
 _LIMIT_FACTOR, _LIMIT_S = 10.0, 600.0
 """A run hangs that takes so many times its budget of CPU time, and so many seconds more."""
-
-RECORD = "eqsat_opt.compare"
-"""Metadata of a saved model: how it was found, as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +79,12 @@ class Task:
         """A task with settings and options as they are; ``named`` are the other fields."""
         given = {one.name: getattr(options, one.name) for one in fields(options)}
         return cls(settings=settings.to_json(), options=_plain(given), **named)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a saved model says of how it was found."""
+        options = {name: self.options[name] for name in ("rules", "numerics", "shapes")}
+        return {"model": self.name, "settings": dict(self.settings), **options}
 
 
 @dataclass(frozen=True)
@@ -130,63 +127,6 @@ def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-# ** all runs of a comparison **
-
-
-def compare_apart(
-    model: AnyModel,
-    options: Options,
-    settings: CompareSettings,
-    *,
-    progress: Progress,
-    run: Run | None = None,
-) -> Comparison:
-    """Run every method with every seed.
-
-    Args:
-        model: a path, ``zoo:NAME`` or a model in memory.
-        options: rules, numerics, shapes, threads, number of checks and store are used.
-        settings: methods and what they may spend.
-        progress: called with a method and a seed.
-        run: runs a task, by default in a process of its own.
-
-    Raises:
-        ModelError, OptionError, RuleError: what no method could be run on or with.
-    """
-    run = run or run_apart
-    path, blobs = _source(model)
-    name = os.fspath(model) if isinstance(model, str | os.PathLike) else "model"
-    replies: list[Reply] = []
-    with ExitStack() as stack:
-        if settings.measure and options.store == "":
-            # All methods see the same prices.
-            folder = stack.enter_context(Scratch())
-            options = replace(options, store=os.path.join(folder, "prices.sqlite"))
-        for seed in range(settings.seed, settings.seed + settings.seeds):
-            for method in settings.methods:
-                progress(method, f"seed {seed}" if settings.seeds > 1 else "")
-                task = Task.of(settings, options, model=path, name=name, method=method, seed=seed)
-                replies.append(run(task, blobs))
-    notes = [note for reply in replies for note in reply.notes]
-    return gathered(name, settings, [(one.original, one.found) for one in replies], notes)
-
-
-def _source(model: AnyModel) -> tuple[str, list[bytes]]:
-    """The path of a model, or its bytes."""
-    if isinstance(model, str | os.PathLike):
-        return os.fspath(model), []
-    proto = model_proto(model) if isinstance(model, onnx_ir.Model) else model
-    try:
-        return "", [proto.SerializeToString()]
-    except Exception as error:  # protobuf has no public class for a model above 2 GB
-        raise ModelError(
-            f"the model cannot be sent to another process ({error}); save it, and give its path"
-        ) from error
-
-
-# ** one run **
-
-
 def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
     """Run a task in a process of its own.
 
@@ -195,6 +135,7 @@ def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
         RuntimeFailed: no process can be started.
     """
     child = Child(__name__, "to run a method in")
+    _running.add(child)
     try:
         if not child.is_ready(_START_UP_S):
             raise child.not_ready()
@@ -207,11 +148,22 @@ def run_apart(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
             why = f"it {ending_text(code, time.monotonic() - start, limit_s)}"
             return Reply(None, Failure(task.method, task.seed, why))
     finally:
+        _running.discard(child)
         child.end()
     value = reply[0]
     if "refused" in value:
         raise getattr(errors, value["kind"], EqsatError)(value["refused"])
     return Reply.from_json(value)
+
+
+_running: set[Child] = set()
+"""The processes of all threads."""
+
+
+def end_running() -> None:
+    """End all processes that run methods: of threads that nobody waits for any more."""
+    for child in list(_running):
+        child.process.kill()
 
 
 def serve() -> None:
@@ -257,13 +209,15 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
     closing = ExitStack()
     pricer = closing.enter_context(open_pricer(options)) if settings.measure else None
     return _Loaded(
-        options,
-        settings,
-        Subject(clean, rules, sizes.given, pricer),
-        loaded,
-        given,
-        sizes.inputs,
-        closing,
+        options=options,
+        settings=settings,
+        subject=Subject(
+            clean, rules, sizes.given, pricer=pricer, threads=session_options(options).threads
+        ),
+        model=loaded,
+        given=given,
+        sizes=sizes.inputs,
+        closing=closing,
     )
 
 
@@ -283,7 +237,7 @@ def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
             if work.options.check and not costs_only(work.options.rules):
                 found = _checked(found, work)
             if task.save:
-                found = _saved(found, original, task)
+                found = save_found(found, original, task.save, task.record)
         except MemoryError:
             return Reply(original, Failure(task.method, task.seed, "there is not enough memory"))
         except Exception as error:
@@ -309,24 +263,3 @@ def _checked(found: MethodResult, work: _Loaded) -> MethodResult:
             sizes=work.sizes,
             session=session_options(options),
         )
-
-
-def _saved(found: MethodResult, original: Original, task: Task) -> MethodResult:
-    """Write the model; its metadata say how it was found and what it is said to cost."""
-    assert found.graph is not None
-    model = export_model(fold_constants(found.graph))
-    record = {
-        "model": task.name,
-        "method": found.method,
-        "seed": found.seed,
-        "settings": task.settings,
-        "rules": task.options["rules"],
-        "numerics": task.options["numerics"],
-        "shapes": task.options["shapes"],
-        "original_cost": original.cost,
-        "cost": found.cost,
-        "uses": dict(found.rules),
-    }
-    model.metadata_props[RECORD] = json.dumps(record)
-    save_model(model, task.save)
-    return replace(found, model=task.save)
