@@ -189,6 +189,7 @@ class Planned:
         speedup: time of the original over that of the plan; 1 where it was not raced.
         portable_speedup: time of the original over that of the portable result in the same race.
         bounds: how many prices are lower bounds, for want of measurements on the device.
+        prices: how many there are, for a device that is not here.
         considered: further plans, and their simulated times, µs.
         refused: plans that do not run here or compute something else, and why.
         race: of original, portable result and plans; empty if there was none.
@@ -205,6 +206,7 @@ class Planned:
     speedup: float = 1.0
     portable_speedup: float = 1.0
     bounds: int = 0
+    prices: int = 0
     considered: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     race: Mapping[str, Any] = field(default_factory=dict)
@@ -213,10 +215,11 @@ class Planned:
     def text(self) -> str:
         """What was written, and how it compares with the portable result."""
         total = sum(self.launches.values())
-        if self.bounds:
+        if self.prices:
+            least = " at least" if self.bounds else ""
             return (
                 f"planned for {self.target}, not run: {counted(total, 'kernel')} of {self.graph}, "
-                f"{time_text(self.predicted_us)} at least; {self.bounds} of {total} prices are "
+                f"{time_text(self.predicted_us)}{least}; {self.bounds} of {self.prices} prices are "
                 f"bounds; written to {self.output}"
             )
         by = ", ".join(f"{name} ×{count}" for name, count in self.launches.items())

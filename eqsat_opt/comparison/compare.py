@@ -23,6 +23,7 @@ from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.comparison.settings import EXTRACTION_S, SATURATION_S, CompareSettings
 from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.operators import analytic_price
 from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
@@ -46,7 +47,7 @@ from eqsat_opt.search import Frame, Offered, Prices, Search, Usual
 from eqsat_opt.search import Pricer as SearchPricer
 from eqsat_opt.select import rules_used
 
-__all__ = ["Subject", "checked", "priced", "run_method", "warm_up"]
+__all__ = ["Subject", "checked", "priced", "prices_text", "run_method", "warm_up"]
 
 _WARM_UP = """
     <ir_version: 9, opset_import: ["": 17]>
@@ -232,7 +233,7 @@ def _priced(subject: Subject, settings: CompareSettings, clock: _Clock) -> Origi
         kernels=len(start.kernels),
         metrics=totals(start),
         n_rules=len(subject.read),
-        prices=_called(settings, subject.pricer),
+        prices=prices_text(settings, subject.pricer),
         assumed_sizes={**subject.sizes.data, **subject.sizes.assumed},
     )
 
@@ -271,9 +272,11 @@ def warm_up(method: str, subject: Subject, settings: CompareSettings, seed: int)
         run_method(method, Subject(tiny, subject.rules), limited, seed)
 
 
-def _called(settings: CompareSettings, pricer: AnyPricer | None) -> str:
+def prices_text(settings: CompareSettings, pricer: AnyPricer | None) -> str:
+    """What prices are of, and where a model of energy is from."""
     if settings.profile is not None:
-        return f"analytic {settings.profile.name}"
+        told = energy_text(settings.profile.energy)
+        return f"analytic {settings.profile.name}" + (f" (energy {told})" if told else "")
     return "roofline" if pricer is None else "measured"
 
 

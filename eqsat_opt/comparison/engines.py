@@ -10,6 +10,7 @@ from eqsat_opt.comparison.products import Products, of_several_roots
 from eqsat_opt.egraph import NO_SEEDS, Budget, Saturation, lower, saturate, saturate_terms
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.proving.selection import standings
 from eqsat_opt.rules import Rule
 
 __all__ = ["ENGINES", "Engine", "EqSat", "Extractor", "Tensat"]
@@ -42,6 +43,24 @@ def _check_extractor(extract: str) -> None:
         raise OptionError(f"unknown extraction {extract!r}; choose exact or greedy")
 
 
+_IN_PLACE_OF: Mapping[str, tuple[str, ...]] = {
+    "conv/enlarge-crossed-kernels": ("conv/use-padded-kernel",),
+    "conv/enlarge-kernel": ("conv/use-padded-kernel",),
+    "conv/merge-siblings": ("conv/slice-filters",),
+    "matmul/batch-steps": ("matmul/slice-rows",),
+    "matmul/merge-operands": ("concat/add-slices",),
+    "matmul/merge-weights": ("matmul/slice-columns",),
+}
+"""Rule that merges siblings to the laws that do the same with the loader's equations."""
+
+
+def _laws(rules: Sequence[Rule]) -> list[Rule]:
+    """The laws in place of rules that merge siblings, as far as they are not among the rules."""
+    known, given = standings(), {rule.base for rule in rules}
+    names = dict.fromkeys(law for rule in rules for law in _IN_PLACE_OF.get(rule.base, ()))
+    return [known[name].rule for name in names if name not in given and not known[name].obstacle]
+
+
 @dataclass(frozen=True)
 class EqSat:
     """Equality saturation and exact extraction.
@@ -61,8 +80,10 @@ class EqSat:
         _check_extractor(self.extract)
 
     def saturate(self, graph: Graph, rules: Sequence[Rule], budget: Budget) -> Saturation:
-        """All rules but those that merge siblings, in whose place stand equations of the loader."""
-        return saturate(graph, rules, budget, seeds=None if self.seeds else NO_SEEDS)
+        """All rules; for those that merge siblings equations of the loader, and laws of slices."""
+        if not self.seeds:
+            return saturate(graph, rules, budget, seeds=NO_SEEDS)
+        return saturate(graph, [*rules, *_laws(rules)], budget)
 
 
 @dataclass(frozen=True)

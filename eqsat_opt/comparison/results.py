@@ -78,7 +78,8 @@ class Original:
         kernels: at the level of the comparison.
         metrics: metric to total.
         n_rules: rules of the book that were read, both directions of one being one.
-        prices: ``roofline``, ``measured`` or ``analytic`` with the name of a profile.
+        prices: ``roofline``, ``measured`` or ``analytic`` with the name of a profile, and
+            where its model of energy is from.
         assumed_sizes: of symbolic dimensions that nobody gave a size, for pricing.
     """
 

@@ -21,6 +21,7 @@ from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.host import HostDevice, thread_us
+from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.inputs import input_specs, sizes_for, symbolic_sizes
@@ -39,7 +40,7 @@ owes nothing to how launches are timed."""
 
 _RACE_S = 10.0
 
-_CHECK = 0.3
+_CHECK = 0.4
 """Share of the time in which plans are built, compared and priced; the rest is for the race, and
 for those that are made of the cheapest."""
 
@@ -172,6 +173,7 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
         seed=job.seeds[0] if job.seeds else 0,
         time_limit_s=min(_RACE_S, max(0.7 * left_s, 0.1)),
         extension_s=min(_RACE_S, max(0.2 * left_s, 0.0)),
+        meter=found_meter().meter,
     )
     ran = [name for name in ranked if not held.entries[name].note]
     winner = min(ran or ranked[:1], key=lambda name: held.entries[name].ratio)

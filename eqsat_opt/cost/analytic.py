@@ -60,7 +60,7 @@ class ProfilePricer:
         self._known: dict[Offer, Quote] = {}
         profile.require_precision(precision)
         if self._energy is not None:
-            self._energy.energy_uj(0.0, 0.0, 0.0, precision)
+            self._energy.require_precision(precision)
 
     @property
     def event_us(self) -> float:

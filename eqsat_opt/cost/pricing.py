@@ -32,7 +32,7 @@ from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
 from eqsat_opt.runtime.processor import device_fingerprint
 
-__all__ = ["Pricer"]
+__all__ = ["PRECISION", "Pricer"]
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)

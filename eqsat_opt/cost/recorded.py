@@ -134,7 +134,7 @@ class RecordedPricer:
             self.profile.bandwidth_gb_s.value * 1e3,
         )
         if self._energy is not None:
-            self._energy.energy_uj(0.0, 0.0, 0.0, _PRECISION)
+            self._energy.require_precision(_PRECISION)
 
     @property
     def event_us(self) -> float:

@@ -78,7 +78,7 @@ class AutoGraph:
         guide = frame.guided(Objective({TIME: 1.0}, critical_path=self.alpha))
         run = Run(guide, budget)
         board, start = frame.measures, guide.start
-        first = board.measure(guide.outcome(start))
+        first = board.measure(frame.outcome(frame.start))
         best, fastest = decoded(guide.terms, start.graph)[0], first
         steps: tuple[str, ...] = ()
         seen = {start.key}
@@ -89,7 +89,7 @@ class AutoGraph:
             for found in self._improved(guide, run, graph, budget.length):
                 if not run.may_take(len(before) + len(found.steps)):
                     continue
-                own = guide.on(found.graph)
+                own = frame.on(found.graph)
                 if own.start.key in seen:
                     run.duplicates += 1
                     continue
@@ -99,7 +99,7 @@ class AutoGraph:
                     continue
                 best, fastest, steps = found.graph, reading, (*before, *found.steps)
                 heapq.heappush(queue, (reading.time_us, len(seen), best, steps))
-                trace.append(run.moment(frame.judged(best).value))
+                trace.append(run.moment(own.start.value))
         outcome = frame.judged(best) if steps else frame.outcome(frame.start)
         return run.result(
             outcome=outcome,

@@ -28,10 +28,10 @@ from eqsat_opt.search.decoding import decoded
 from eqsat_opt.search.matching import Matching, Substitution
 from eqsat_opt.search.outcome import Chosen, Outcome
 from eqsat_opt.search.pricing import MILLIONTHS, Prices, Row
-from eqsat_opt.search.rewriting import Trial, rewritten
+from eqsat_opt.search.rewriting import Rewritten, Trial, rewritten
 from eqsat_opt.search.state import State
 from eqsat_opt.search.streaming import Placed, Streams
-from eqsat_opt.search.terms import Term, Terms
+from eqsat_opt.search.terms import Term, TermGraph, Terms
 
 __all__ = ["LEVELS", "Chosen", "Frame", "Level", "Outcome"]
 
@@ -54,6 +54,7 @@ class Frame:
         profile: of the device, which level ``streams`` needs; ``None`` where its kernels are
             measured.
         backends: whose patterns are kernels, at levels above operators.
+        joins: whether a contraction may be fused with what another kernel computes.
         board: that measures whole outcomes; by default the simulation of the profile.
     """
 
@@ -63,8 +64,9 @@ class Frame:
     level: Level = "operators"
     profile: DeviceProfile | None = field(default=None, kw_only=True)
     backends: Sequence[Backend] = field(default=(), kw_only=True)
+    joins: bool = field(default=True, kw_only=True)
     board: Board | None = field(default=None, kw_only=True)
-    _covers: dict[bytes, Cover] = field(default_factory=dict, init=False, repr=False)
+    _covers: dict[bytes, tuple[Cover, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def objective(self) -> AnyObjective:
@@ -88,24 +90,24 @@ class Frame:
         if self.level == "operators":
             value = self.prices.valuation.value(graph.costs, graph.length)
         else:
-            value = self._value(self._remembered(graph.key, self.covering.cover(graph)))
+            value = self._cheapest(self._remembered(graph.key, self._solved(graph)))[0]
         return State(self.terms, Trial(graph.key, value, graph.size))
 
     @cached_property
     def covering(self) -> Covering:
         """Finds the kernels of graphs."""
-        return Covering(self.terms, self.backends)
+        return Covering(self.terms, self.backends, joins=self.joins)
 
     @cached_property
     def streams(self) -> Streams:
         """Of the device."""
         return Streams.of(self.profile)
 
-    def guided(self, objective: AnyObjective) -> Frame:
+    def guided(self, objective: AnyObjective, *, joins: bool = True) -> Frame:
         """The same graph, rules and kernels for another objective, all on one stream."""
         level: Level = "operators" if self.level == "operators" else "kernels"
         prices = Prices.of(self.prices.pricer, objective, self.prices.sizes)
-        return replace(self, prices=prices, level=level)
+        return replace(self, prices=prices, level=level, joins=joins)
 
     def on(self, graph: Graph) -> Frame:
         """The same rules, kernels and prices for another graph."""
@@ -178,16 +180,43 @@ class Frame:
         loads = [self.streams.load(self._sized(way.kernel), way.row.quoted) for way in cover.ways]
         return self.streams.place(loads, [[number[c] for c in way.reads] for way in cover.ways])
 
-    def cover(self, state: State) -> Cover:
-        """The kernels of a graph."""
-        known = self._covers.get(state.key)
-        return known or self._remembered(state.key, self.covering.cover(state.graph))
+    @cached_property
+    def _coverings(self) -> tuple[Covering, ...]:
+        """Kernels of least sum; where chains matter also such as wait for fewer others."""
+        matters = self.level == "streams" or self.prices.valuation.needs_path
+        if not (matters and self.joins):
+            return (self.covering,)
+        return self.covering, Covering(self.terms, self.backends, joins=False)
 
-    def _remembered(self, key: bytes, cover: Cover) -> Cover:
+    def _solved(
+        self, graph: TermGraph, before: tuple[Sequence[Cover], Rewritten] | None = None
+    ) -> tuple[Cover, ...]:
+        """A cover by each set of kernels."""
+        if before is None:
+            return tuple(one.cover(graph) for one in self._coverings)
+        olds, made = before
+        return tuple(
+            one.cover(graph, (old, made)) for one, old in zip(self._coverings, olds, strict=True)
+        )
+
+    def _cheapest(self, covers: Sequence[Cover]) -> tuple[float, Cover]:
+        """The best of several covers of a graph."""
+        valued = [(self._value(cover), cover) for cover in covers]
+        return min(valued, key=lambda one: one[0])
+
+    def cover(self, state: State) -> Cover:
+        """The kernels of a graph whose sum is least."""
+        return self._covers_of(state)[0]
+
+    def _covers_of(self, state: State) -> tuple[Cover, ...]:
+        known = self._covers.get(state.key)
+        return known or self._remembered(state.key, self._solved(state.graph))
+
+    def _remembered(self, key: bytes, covers: tuple[Cover, ...]) -> tuple[Cover, ...]:
         if len(self._covers) >= _COVERS:
             del self._covers[next(iter(self._covers))]
-        self._covers[key] = cover
-        return cover
+        self._covers[key] = covers
+        return covers
 
     def substitutions(
         self, state: State, *, within: Set[bytes] | None = None, after: State | None = None
@@ -211,10 +240,10 @@ class Frame:
             return state.bench.attempt(substitution)
         made = rewritten(self.terms, state.graph, substitution)
         self.terms.remember(made.new.values())
-        cover = self.covering.cover(made.graph, (self.cover(state), made))
+        value, _ = self._cheapest(self._solved(made.graph, (self._covers_of(state), made)))
         for key in made.new:  # most graphs are never looked at again
             del self.terms.known[key]
-        return Trial(made.graph.key, self._value(cover), made.graph.size)
+        return Trial(made.graph.key, value, made.graph.size)
 
     def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
         """The graph after a substitution; ``trial`` is the answer of `attempt`, if it is known."""
@@ -232,7 +261,8 @@ class Frame:
         else:
             graph, names = decoded(self.terms, state.graph)
         if self.level != "operators":
-            return self._covered(graph, names, cover or self.cover(state))
+            chosen = cover or self._cheapest(self._covers_of(state))[1]
+            return self._covered(graph, names, chosen)
         kernels: dict[str, Chosen] = {}
         rows: list[Row] = []
         for key in state.graph.order:

@@ -60,7 +60,22 @@ class Ios:
     def run(self, frame: Frame, budget: Budget, seed: int = 0) -> SearchResult:
         """The kernels in stages. Nothing is drawn; substitutions tried are stages looked at."""
         run = Run(frame, budget)
-        guide = frame.guided(Objective({TIME: 1.0}))
+        # A residual connection that is fused with a convolution puts two branches in a row.
+        found = [self._staged(frame, run, joins=joins) for joins in (True, False)]
+        outcome, stages, merges = min(found, key=lambda one: one[0].value)
+        original = frame.outcome(frame.start)
+        trace: tuple[SearchTrace, ...] = (run.moment(outcome.value),)
+        return run.result(
+            outcome=outcome,
+            original=original,
+            steps=("ios/merge",) * merges,
+            trace=trace if outcome.value < original.value else (),
+            notes=(f"{stages} stages, {merges} of them merged",),
+        )
+
+    def _staged(self, frame: Frame, run: Run, *, joins: bool) -> tuple[Outcome, int, int]:
+        """Kernels in stages; how many stages there are, and how many of them are merged."""
+        guide = frame.guided(Objective({TIME: 1.0}), joins=joins)
         start = guide.outcome(guide.start)
         stages = _Stages(guide, start, self)
         found: list[int] = []
@@ -73,17 +88,8 @@ class Ios:
                 operators=self.operators,
                 may_go=_Counted(run, self.stages).may_go,
             )
-        outcome = stages.outcome(frame, found)
-        original = frame.outcome(frame.start)
-        trace: tuple[SearchTrace, ...] = (run.moment(outcome.value),)
         merges = sum(stages.is_merged(mask) for mask in found)
-        return run.result(
-            outcome=outcome,
-            original=original,
-            steps=("ios/merge",) * merges,
-            trace=trace if outcome.value < original.value else (),
-            notes=(f"{len(found)} stages, {merges} of them merged",),
-        )
+        return stages.outcome(frame, found), len(found), merges
 
 
 @dataclass
@@ -202,7 +208,7 @@ class _Stages:
                     stage_of[name], stream_of[name] = number, 0
         if frame.level != "streams":
             return frame.judged(graph)
-        outcome = frame.guided(frame.objective).judged(graph)
+        outcome = frame.guided(frame.objective, joins=self._guide.joins).judged(graph)
         placed = _in_stages(outcome, stage_of, stream_of)
         return frame.scheduled(outcome, placed)
 

@@ -96,19 +96,28 @@ def normalization_model(
 
 
 def product_model(
-    weights: Array, bias: Array | None = None, *, is_constant: bool = True, **attrs: Any
+    weights: Array,
+    bias: Array | None = None,
+    *,
+    is_constant: bool = True,
+    is_sum: bool = False,
+    **attrs: Any,
 ) -> onnx.ModelProto:
-    """One operator of our library; ``attrs`` override those of a plain product."""
+    """One operator of our library; ``attrs`` override those of a plain product.
+
+    What a sum adds is the input z.
+    """
     values = {
         "transposed": 0, "factor": 1.0, "bias_factor": 1.0,
         "activation": 0, "alpha": 0.0, "beta": 0.0, **attrs,
     }  # fmt: skip
     constants = ({"w": weights} if is_constant else {}) | ({} if bias is None else {"b": bias})
     node = helper.make_node(
-        "PackedProduct", ["x", "w", *["b"] * (bias is not None)], ["y"],
+        "PackedProduct", ["x", "w", *["b"] * (bias is not None), *["z"] * is_sum], ["y"],
         domain="eqsat_opt", **values,
     )  # fmt: skip
-    return _model(node, ["x"] if is_constant else ["x", "w"], ["y"], constants)
+    inputs = ["x", *["w"] * (not is_constant), *["z"] * is_sum]
+    return _model(node, inputs, ["y"], constants)
 
 
 def _model(

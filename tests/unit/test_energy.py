@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from eqsat_opt.cli import main
+from eqsat_opt.comparison.compare import prices_text
+from eqsat_opt.comparison.settings import CompareSettings
 from eqsat_opt.cost.energy import MeteredEnergy, metered_energy
 from eqsat_opt.cost.metrics import ENERGY, LAUNCH_US
 from eqsat_opt.cost.pricing import Pricer
@@ -20,8 +23,10 @@ from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.runtime.devices import meters
-from eqsat_opt.runtime.devices.energy import load_energy_model
+from eqsat_opt.runtime.devices.energy import EnergyModel, load_energy_model
+from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.meters import FoundMeter, RaplMeter
+from eqsat_opt.runtime.devices.profile import load_profile, profile_text
 from eqsat_opt.runtime.measure import Measurement, measure, metered
 from tests.unit.machines import Machine, race_prepared
 from tests.unit.test_analytic import conv
@@ -212,6 +217,20 @@ def test_the_objective_by_a_meter(
     assert report["latency"]["result"]["energy_uj"] > 0
 
 
+def test_the_meter_of_this_machine_is_shown(
+    folder: Path, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["devices", "show", "cpu"]) == 0
+    assert "energy: RAPL of 1 processor package" in capsys.readouterr().out
+
+
+def test_why_there_is_none_is_shown(
+    folder: Path, no_meter: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["devices", "show", "cpu"]) == 0
+    assert "energy: no meter counts (" in capsys.readouterr().out
+
+
 def test_bench_by_a_meter(folder: Path, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pair = ["zoo:weight_chain@tiny", "zoo:weight_chain@tiny"]
     assert main(["bench", *pair, "--budget", "2", "--threads", "1", "--json", "b.json"]) == 0
@@ -238,8 +257,14 @@ def test_the_objective_by_a_model(
     text = capsys.readouterr().out
     assert "energy_uj" in text
     assert told in text
-    assert main(["optimize", *arguments, "-o", "y.onnx", "--target", "h200"]) == 0
-    assert told in capsys.readouterr().out
+
+
+def test_a_comparison_by_the_model_of_a_profile(folder: Path) -> None:
+    own = EnergyModel(Figure(50.0, "a"), {"fp32": Figure(8.0, "b")}, Figure(40.0, "a"))
+    (folder / "own.json").write_text(profile_text(replace(load_profile("v100"), energy=own)))
+    settings = CompareSettings(device="own.json", objective="energy")
+    assert prices_text(settings, None) == "analytic v100 (energy estimated, from a; b)"
+    assert prices_text(CompareSettings(device="v100"), None) == "analytic v100"
 
 
 def test_the_objective_without_either(
@@ -295,3 +320,14 @@ def test_a_model_that_cannot_be_used(
 def test_a_model_that_is_not_there(folder: Path) -> None:
     with pytest.raises(OptionError, match="cannot read"):
         load_energy_model(folder / "none.json")
+
+
+@pytest.mark.parametrize("option", ["-o", "--json", "--plan", "--tuned"])
+def test_a_model_is_not_written_over(
+    folder: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (folder / "model.json").read_bytes()
+    command = "optimize zoo:sru@tiny --energy-model model.json"
+    assert main([*command.split(), option, "model.json"]) == 1
+    assert "model.json is what is read; give another name" in capsys.readouterr().err
+    assert (folder / "model.json").read_bytes() == before

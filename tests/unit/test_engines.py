@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eqsat_opt.comparison.engines import EqSat, Tensat
+from eqsat_opt.comparison.engines import _IN_PLACE_OF, EqSat, Tensat, _laws
 from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.products import Products, of_several_roots
 from eqsat_opt.comparison.saturated import Saturated, saturated
@@ -14,7 +14,7 @@ from eqsat_opt.egraph import Budget, lower, saturate_terms
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.numerics import Numerics
-from eqsat_opt.proving.selection import load_rules
+from eqsat_opt.proving.selection import load_rules, standings
 from eqsat_opt.search import Budget as SearchBudget
 from eqsat_opt.search import Frame, Prices
 from eqsat_opt.search.exhaustive import Exhaustive
@@ -135,3 +135,13 @@ def test_parameters_come_from_the_command_line() -> None:
     ):
         with pytest.raises(OptionError, match=message):
             CompareSettings(("eqsat", "tensat"), parameters)
+
+
+def test_a_rule_that_merges_has_laws_in_its_place() -> None:
+    rules = load_rules("matmul/merge-weights", Numerics.BITEXACT)
+    found = run(EqSat(), siblings(), [*rules, *RULES[1:]])
+    assert found.outcome.value == pytest.approx(exhaustive(siblings()))
+    assert [rule.name for rule in _laws(rules)] == ["matmul/slice-columns"]
+    assert not _laws(load_rules("default", Numerics.RELAXED))
+    names = {law for laws in _IN_PLACE_OF.values() for law in laws}
+    assert {*names, *_IN_PLACE_OF} <= standings().keys()

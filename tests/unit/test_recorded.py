@@ -188,8 +188,14 @@ def test_answers_of_recorded_prices_alone(folder: Path, capsys: pytest.CaptureFi
     told(capsys, "devices", "import", "there.json", "--name", "vm.2")
     text = told(
         capsys, "optimize", model, "-o", "y.onnx", "--target", "vm.2", "--effort", "quick",
-        "--budget", "20", "--rules", "none",
+        "--budget", "20", "--rules", "none", "--plan", "y.json", "--json", "r.json",
     )  # fmt: skip
+    report = json.loads((folder / "r.json").read_text())
+    planned = report["planned"]
+    assert planned["bounds"] == 0 < planned["prices"]
+    assert planned["predicted_us"] > report["metrics"]["after"]["time_us"]
+    assert f"µs; 0 of {planned['prices']} prices are bounds" in " ".join(text.split())
+    assert "for vm.2, onnxruntime" in told(capsys, "plan", "show", "y.json")
     assert "recorded on vm.2; all prices used here are recorded" in text
     assert "--name vm.2" not in text
 

@@ -41,17 +41,25 @@ class EnergyModel:
         figures = (self.static_w, *self.pj_per_flop.values(), self.pj_per_byte)
         return "; ".join(dict.fromkeys(one.source for one in figures))
 
-    def energy_uj(self, time_us: float, flops: float, size_bytes: float, precision: str) -> float:
-        """Energy, µJ.
+    def require_precision(self, precision: str) -> None:
+        """Refuse a precision that it does not know.
 
         Raises:
-            OptionError: nothing is known of that precision.
+            OptionError: nothing is known of it.
         """
         if precision not in self.pj_per_flop:
             known = ", ".join(sorted(self.pj_per_flop)) or "none"
             raise OptionError(
                 f"the energy model knows no precision {precision!r}; it knows {known}"
             )
+
+    def energy_uj(self, time_us: float, flops: float, size_bytes: float, precision: str) -> float:
+        """Energy, µJ.
+
+        Raises:
+            OptionError: nothing is known of that precision.
+        """
+        self.require_precision(precision)
         moving = self.pj_per_flop[precision].value * flops + self.pj_per_byte.value * size_bytes
         return self.static_w.value * time_us + moving * 1e-6
 

@@ -148,6 +148,7 @@ EQSAT_EXPORT eqsat::Status* RegisterCustomOps(eqsat::SessionOptions* options,
                                               const eqsat::ApiBase* base) {
   const void* table = base->get_api(eqsat::kApiVersion);
   if (!table) return nullptr;  // onnxruntime has written why; a model that needs the operators fails
+  base->note_version();
   const eqsat::Api api(table);
   eqsat::Domain* domain = nullptr;  // lives as long as the process, as sessions may use it
   if (eqsat::Status* failed = api.new_domain("eqsat_opt", &domain)) return failed;
