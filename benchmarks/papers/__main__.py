@@ -173,6 +173,8 @@ def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | 
             pair = _number(found, None, given["metric"]), _number(found, result, given["metric"])
             own = {"": pair[0], " ": pair[1]}
             why = change((paper[0], paper[1]), pair)
+            if why and result.stopped_by != "exhausted":
+                why += f"; {result.method} ended by its limit ({result.stopped_by})"
     except EqsatError as error:
         return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=str(error))
     ours = told.join(f"{name} {_text(x)}".strip() for name, x in own.items())
