@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,6 +22,7 @@ from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of,
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.energy import MeteredEnergy, energy_text, metered_energy
+from eqsat_opt.cost.in_plans import PlanPricer
 from eqsat_opt.cost.metrics import (
     ENERGY,
     METRICS,
@@ -71,6 +72,7 @@ __all__ = [
     "energy_source",
     "is_time_alone",
     "objective_of",
+    "open_plan_pricer",
     "open_pricer",
     "optimise",
     "session_options",
@@ -239,6 +241,23 @@ def is_time_alone(objective: AnyObjective) -> bool:
         and not objective.is_limited
         and {name for name, weight in objective.weights.items() if weight} == {TIME}
     )
+
+
+@contextmanager
+def open_plan_pricer(
+    options: Options, inside: Sequence[str], beside: Sequence[str], deadline: Deadline
+) -> Iterator[PlanPricer]:
+    """Prices of what may stand in a plan, with the user's store.
+
+    Args:
+        options: what the user chose.
+        inside: names of backends that run inside sessions, beside the user's.
+        beside: names of those that run outside of them.
+        deadline: of the search for which prices are wanted.
+    """
+    with open_pricer(options, *inside, *beside) as pricer:
+        pricer.calibrate(deadline.share(CALIBRATION))
+        yield PlanPricer(pricer, (*options.portable_backends, *inside))
 
 
 _SEARCH = 0.7

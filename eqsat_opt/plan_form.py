@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_contest
 from eqsat_opt.cost.metrics import TIME
-from eqsat_opt.cost.recorded import load_recorded
+from eqsat_opt.cost.recorded import RecordedDevice, load_recorded
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.errors import OptionError
+from eqsat_opt.errors import ExtractionError, OptionError
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.ir.stored_tensors import stored_tensors
-from eqsat_opt.optimising import AnyModel, Outcome, Progress, Stages, is_time_alone, session_options
+from eqsat_opt.optimising import (
+    AnyModel,
+    Outcome,
+    Progress,
+    Stages,
+    is_time_alone,
+    open_plan_pricer,
+    session_options,
+)
 from eqsat_opt.options import HOST, Options
 from eqsat_opt.paths import obstacle, same_file
 from eqsat_opt.report import Planned, Report
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
+from eqsat_opt.runtime.backends.launched import LAUNCHED
 from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
-from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
+from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.files import write_plan
 from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.planning.planner import apart
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.assignment import PlacedGraph
-from eqsat_opt.select.planning import Draft, drafts, planned_for, simulated_us
+from eqsat_opt.select.planning import Draft, drafts, planned_for, planned_here, simulated_us
+from eqsat_opt.select.proposal import propose, repropose
 from eqsat_opt.select.raising import Raised
 
 __all__ = ["PLANNING", "PLAN_SHARE", "require_plan", "with_plan"]
@@ -94,7 +107,7 @@ def with_plan(
     sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
     with stages(PLANNING):
         if options.is_here:
-            plan, told = _for_host(outcome, given, options, sizes, deadline=deadline)
+            plan, told = _for_host(outcome, given, options, sizes, stages=stages, deadline=deadline)
         else:
             plan, told = _for_device(outcome, given, options, sizes)
     with stages("write"):
@@ -106,19 +119,31 @@ def with_plan(
 
 
 def _for_host(
-    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes, deadline: Deadline
+    outcome: Outcome,
+    given: AnyModel,
+    options: Options,
+    sizes: Sizes,
+    stages: Stages,
+    deadline: Deadline,
 ) -> tuple[Plan, Planned]:
     weights = _weights(outcome, given)
-    made = drafts(
-        _graphs(outcome),
-        stored_tensors(weights),
-        options.backends,
-        sizes=sizes.given,
-        threads=options.threads,
+    tensors = stored_tensors(weights)
+    chosen = dict(_chosen(outcome, options, stages, deadline))
+    usual = tuple(
+        drafts(
+            _graphs(outcome),
+            tensors,
+            options.backends,
+            sizes=sizes.given,
+            threads=options.threads,
+        )
     )
+    known = [draft.plan for draft in usual]
+    further = planned_here(chosen, tensors, sizes=sizes.given)
+    made = (*usual, *(draft for draft in further if draft.plan not in known))
     with Staging(outcome.loaded, given) as staging:
         job = PlanJob(
-            drafts=tuple(made),
+            drafts=made,
             weights=weights,
             original=staging.original,
             portable=None if outcome.model is None else staging.of(outcome.model),
@@ -136,6 +161,56 @@ def _for_host(
     return held.draft.plan, _told(held, options)
 
 
+_BESIDE = ("generated", "native", "numpy")
+"""Backends of launches beside sessions."""
+
+_CHOOSING = 0.3
+"""Share of the time for plans in which kernels are chosen once more, among all backends; from the
+whole e-graph again the same share of what is left."""
+
+_AGAIN = 2.0
+"""How much longer the e-graph takes with the kernels of all backends, at least."""
+
+
+def _chosen(
+    outcome: Outcome, options: Options, stages: Stages, deadline: Deadline
+) -> Iterator[tuple[str, PlacedGraph]]:
+    """Graphs where all backends of plans compete in one problem, kernel by kernel.
+
+    First the result as it stands, and then, where there is time for as long a search as that which
+    found it, everything that the e-graph holds.
+    """
+    job, proposal = outcome.job, outcome.proposal
+    beside = tuple(f"{LAUNCHED}{name}" for name in options.backends if name in _BESIDE)
+    if job is None or proposal is None or not beside or "ort" not in options.backends:
+        return
+    if options.threads > 1 or not job.search.measure or not is_time_alone(job.search.objective):
+        return
+    result = next(iter(_graphs(outcome).values()))
+    result = replace(result, nodes=tuple(one for node in result.nodes for one in apart(node)))
+    search = replace(job.search, deadline=deadline.share(_CHOOSING), alternatives=1)
+    with (
+        suppress(ExtractionError),
+        open_plan_pricer(options, (), beside, deadline=search.deadline) as pricer,
+    ):
+        found = propose(result, (), pricer, search, progress=stages.progress)
+        yield "the result", found.placed[0]
+    search = replace(search, deadline=deadline.share(_CHOOSING))
+    needed_s = _AGAIN * sum(proposal.stages_s.get(name, 0.0) for name in ("tile", "extract"))
+    if search.deadline.left_s < needed_s:
+        return
+    inside = ("native",) if "native" in options.backends and not missing() else ()
+    with (
+        suppress(ExtractionError),
+        open_plan_pricer(options, inside, beside, deadline=search.deadline) as pricer,
+    ):
+        graphs, _ = repropose(
+            proposal, pricer, search, max_error=options.max_error, progress=stages.progress
+        )
+        for number, graph in enumerate(graphs, start=1):
+            yield f"choice {number} of the e-graph", graph
+
+
 def _for_device(
     outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes
 ) -> tuple[Plan, Planned]:
@@ -143,6 +218,9 @@ def _for_device(
 
     What the search chose and what else it found are simulated, and the least time wins.
     """
+    recorded = load_recorded(options.target)
+    if recorded is not None:
+        return _for_recorded(outcome, given, options, sizes, device=recorded)
     profile = load_profile(options.target)
     graphs = _placed(outcome, AnalyticBackend(profile).interface)
     weights = stored_tensors(_weights(outcome, given))
@@ -156,8 +234,6 @@ def _for_device(
         launches = profile.launch_times_us(draft.plan.launches)
         times[draft.name] = simulated_us(draft.plan, launches, profile)
     name = min(times, key=times.__getitem__)
-    if load_recorded(options.target) is not None:
-        return _for_recorded(outcome, options, next(iter(plans.values())), profile)
     best = plans[name]
     return best.plan, Planned(
         output=str(options.plan),
@@ -173,20 +249,33 @@ def _for_device(
 
 
 def _for_recorded(
-    outcome: Outcome, options: Options, draft: Draft, profile: DeviceProfile
+    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes, *, device: RecordedDevice
 ) -> tuple[Plan, Planned]:
-    """The plan of the result; its kernels have prices within sessions, which are called besides."""
-    report = outcome.report
-    sessions_us = len(draft.plan.launches) * profile.session_us.value
-    return draft.plan, Planned(
+    """One session, in which the kernels of the result take as long as they were recorded to."""
+    name, graph = next(iter(_graphs(outcome).items()))
+    (draft,) = drafts(
+        {name: graph},
+        stored_tensors(_weights(outcome, given)),
+        ("ort",),
+        sizes=sizes.given,
+        threads=device.threads,
+        target=options.target,
+    )
+    report, plan, profile = outcome.report, draft.plan, device.profile
+    prices = sum(report.prices.values())
+    inside_us = report.metrics_after.get(TIME)
+    if inside_us is None:  # there was no time to price anything
+        inside_us = sum(profile.launch_times_us(plan.launches))
+        prices = len(plan.launches)
+    return plan, Planned(
         output=str(options.plan),
         target=options.target,
         graph=draft.graph,
         placement=draft.placement,
-        launches=_by_backend(draft.plan),
-        predicted_us=sessions_us + report.metrics_after[TIME],
-        bounds=report.kernels_unmeasured,
-        prices=sum(report.prices.values()),
+        launches=_by_backend(plan),
+        predicted_us=len(plan.launches) * profile.session_us.value + inside_us,
+        bounds=report.kernels_unmeasured if report.prices else prices,
+        prices=prices,
     )
 
 

@@ -40,7 +40,7 @@ owes nothing to how launches are timed."""
 
 _RACE_S = 10.0
 
-_CHECK = 0.3
+_CHECK = 0.4
 """Share of the time in which plans are built, compared and priced; the rest is for the race, and
 for those that are made of the cheapest."""
 

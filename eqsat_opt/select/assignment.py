@@ -13,13 +13,12 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import Graph, Node, attributes
 from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.backends.analytic.backend import VIEW
 from eqsat_opt.runtime.backends.protocol import DEFAULT
 from eqsat_opt.select.candidates import Selected
 from eqsat_opt.select.forms import MadeValue, Placed
 from eqsat_opt.select.raising import Raised
 
-__all__ = ["Assigned", "PlacedGraph", "assigned"]
+__all__ = ["Assigned", "PlacedGraph", "Way", "assigned"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,11 @@ class Assigned:
     form_of: Callable[[str], Form]
 
 
-def assigned(one: PlacedGraph, fallback: str) -> Assigned:
+Way = Callable[[Selected], tuple[str, str]]
+"""The backend of plans and the algorithm of what runs a kernel."""
+
+
+def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
     """Who runs what, as it was chosen.
 
     Of a value that was made in several layouts, each by a kernel of its own, the first is made and
@@ -70,6 +73,7 @@ def assigned(one: PlacedGraph, fallback: str) -> Assigned:
     Args:
         one: the graph and what was chosen.
         fallback: who runs copies, and nodes that no kernel was chosen for.
+        way: what plans call who runs a kernel, and how.
     """
     graph, kernel_of = one.graph, one.raised.kernel_of
     first: dict[int, MadeValue] = {}
@@ -80,7 +84,8 @@ def assigned(one: PlacedGraph, fallback: str) -> Assigned:
         name: first[cls].form.layout for name, cls in one.raised.class_of.items() if cls in first
     }
     units: dict[str, int] = {}
-    runs: dict[str, Selected] = {}
+    runs: dict[str, tuple[str, str]] = {}
+    unchosen = fallback, DEFAULT.algorithm
     nodes: list[Node] = []
     copies: dict[tuple[str, str], str] = {}
     types = dict(graph.types)
@@ -108,24 +113,17 @@ def assigned(one: PlacedGraph, fallback: str) -> Assigned:
         )
         nodes.append(replace(node, inputs=inputs))
         if unit is not None and unit.run.backend:
-            runs.update(dict.fromkeys(node.outputs, unit.run))
+            runs.update(dict.fromkeys(node.outputs, way(unit.run)))
             if node.op != SPLIT:  # whose parts may be views, each by itself
                 units.update(dict.fromkeys(node.outputs, unit.cls))
     outputs = tuple(wanted(name, one.interface.layout) for name in graph.outputs)
     return Assigned(
         graph=replace(graph, nodes=tuple(nodes), types=types, outputs=outputs),
-        backend_of=lambda node: runs[node.output].backend if node.output in runs else fallback,
-        algorithm_of=lambda node: _algorithm(runs.get(node.output)),
+        backend_of=lambda node: runs.get(node.output, unchosen)[0],
+        algorithm_of=lambda node: runs.get(node.output, unchosen)[1],
         unit_of=lambda node: units.get(node.output),
         form_of=lambda name: Form(one.interface.space, layouts.get(name, one.interface.layout)),
     )
-
-
-def _algorithm(run: Selected | None) -> str:
-    """How a kernel runs; what is no view after all is a copy."""
-    if run is None or run.implementation.algorithm == VIEW.algorithm:
-        return DEFAULT.algorithm
-    return run.implementation.algorithm
 
 
 def _unit(first: Mapping[int, MadeValue], cls: int) -> MadeValue | None:

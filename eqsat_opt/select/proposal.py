@@ -21,7 +21,7 @@ from eqsat_opt.select.candidates import Candidates
 from eqsat_opt.select.choose import ChoiceResult, choose
 from eqsat_opt.select.constants import Constants, late_constants, spoilt_constants
 from eqsat_opt.select.pricing import PricedCandidates
-from eqsat_opt.select.raising import raise_graph, raised
+from eqsat_opt.select.raising import raised
 from eqsat_opt.select.tiling import tile
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def repropose(
     *,
     max_error: float,
     progress: Progress = _silent,
-) -> tuple[Graph, ChoiceResult]:
+) -> tuple[tuple[PlacedGraph, ...], ChoiceResult]:
     """Choose again from the same e-graph, where the backends of ``pricer`` offer more than before.
 
     Args:
@@ -323,5 +323,9 @@ def repropose(
         options=options,
         progress=progress,
     )
-    graph = raise_graph(saturation.lowered, saturation.eclasses, choice.best, constants)
-    return graph, choice
+    lowered, eclasses = saturation.lowered, saturation.eclasses
+    graphs = tuple(
+        PlacedGraph(raised(lowered, eclasses, one, constants), placed, pricer.interface)
+        for one, placed in zip((choice.best, *choice.alternatives), choice.placed, strict=True)
+    )
+    return graphs, choice

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from contextlib import suppress
 from copy import deepcopy
@@ -99,9 +100,9 @@ def test_what_is_damaged_is_refused_or_read(graph: Graph, seed: int) -> None:
     rng = random.Random(seed)
     proposal = proposal_of(graph)
     for name in STAGES:
-        whole = parsed(stage_of(proposal, name))
+        whole = json.dumps(parsed(stage_of(proposal, name)))
         for _ in range(30):
-            document = deepcopy(whole)
+            document = json.loads(whole)  # a copy, in less time than deepcopy takes
             _damage(document, rng)
             with suppress(StageError):
                 assert str(READERS[name](document))

@@ -144,7 +144,7 @@ def refuted(mutant: Rule, points: int, counts: Counter[str]) -> bool:
     report = check_rule(mutant, max_points=points, minimise=False)
     if report.refutation is not None:
         counts["types" if report.refutation.method == "types" else "values"] += 1
-    elif not report.passed and points > POINTS:
+    elif not report.passed and (points > POINTS or not report.points):
         counts["never types"] += 1
     else:
         return False

@@ -43,7 +43,7 @@ from eqsat_opt.runtime.planning.segments import segments
 from eqsat_opt.runtime.planning.units import GENERATED, Unit, find_units, session_of
 from eqsat_opt.runtime.planning.views import Layout, Views, find_views
 
-__all__ = ["HOST", "Seat", "make_plan"]
+__all__ = ["HOST", "Seat", "apart", "make_plan"]
 
 HOST = "cpu"
 """The target that runs here."""
@@ -216,7 +216,7 @@ def make_plan(
 
 def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     """The graph with literal extents, and only what an output needs."""
-    nodes = tuple(part for node in graph.live_nodes() for part in _apart(node))
+    nodes = tuple(part for node in graph.live_nodes() for part in apart(node))
     for node in nodes:
         if node.op == OPAQUE:
             what = node.payload.op_type if node.payload is not None else node.name
@@ -253,7 +253,7 @@ def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     return replace(graph, nodes=literal, constants=constants, types=types)
 
 
-def _apart(node: Node) -> Iterator[Node]:
+def apart(node: Node) -> Iterator[Node]:
     """A node of one result each: a Split is several Slices."""
     if node.op != SPLIT:
         yield node
