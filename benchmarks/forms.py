@@ -41,7 +41,9 @@ from eqsat_opt.numerics import Numerics
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Implementation, Offer
-from eqsat_opt.runtime.devices.profile import DeviceProfile, EnergyModel, Figure, load_profile
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.figures import Figure
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.select import PricedCandidates, tile
 from eqsat_opt.select.form_search import FormSearch, form_search
 from eqsat_opt.select.priced_problem import PricedProblem

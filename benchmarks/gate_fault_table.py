@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
-from benchmarks.gate_faults import Fault
+from dataclasses import dataclass
 
-__all__ = ["FAULTS"]
+__all__ = ["FAULTS", "Fault"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An edit of one module.
+
+    Attributes:
+        module: its dotted name.
+        old: text that is there exactly once.
+        new: what replaces it.
+        tests: files or tests, one of which has to fail.
+    """
+
+    module: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def __str__(self) -> str:
+        old, new = (" ".join(text.split()) for text in (self.old, self.new))
+        return f"{self.module}: {old} -> {new}"
+
 
 _UNIT = "tests/unit/"
 _PARTS = "tests/gate/test_prover_parts.py"

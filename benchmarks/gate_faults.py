@@ -31,33 +31,14 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-__all__ = ["Fault", "Outcome", "main", "source_of", "tried", "validated"]
+from benchmarks.gate_fault_table import FAULTS, Fault
+
+__all__ = ["Outcome", "main", "source_of", "tried", "validated"]
 
 CAUGHT, SURVIVED, BROKEN = "caught", "survived", "broken"
 _VERDICTS = {0: SURVIVED, 1: CAUGHT}
 """Exit codes of pytest; by any other one, nothing was tested."""
 _PATIENCE_S = 900.0
-
-
-@dataclass(frozen=True)
-class Fault:
-    """An edit of one module.
-
-    Attributes:
-        module: its dotted name.
-        old: text that is there exactly once.
-        new: what replaces it.
-        tests: files or tests, one of which has to fail.
-    """
-
-    module: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
-    def __str__(self) -> str:
-        old, new = (" ".join(text.split()) for text in (self.old, self.new))
-        return f"{self.module}: {old} -> {new}"
 
 
 @dataclass(frozen=True)
@@ -203,8 +184,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         order = json.loads(options.child)
         fault = order["fault"] and Fault(**{**order["fault"], "tests": ()})
         return _child(fault, order["tests"])
-    from benchmarks.gate_fault_table import FAULTS
-
     faults = validated(one for one in FAULTS if options.only in one.module)
     if not options.no_baseline:
         _baseline(faults)

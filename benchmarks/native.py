@@ -1,14 +1,15 @@
 """Kernels of our own inside onnxruntime: layer by layer, model by model, and under sanitizers.
 
     python -m benchmarks.native layers                      # one convolution alone, each algorithm
-    python -m benchmarks.native models [NAME …] [--threads 1] [--budget 90]
+    python -m benchmarks.native models [NAME …] [--threads 1] [--budget 90] [--batch 1]
     python -m benchmarks.native problem [NAME …]            # algorithms in the extraction problem
     python -m benchmarks.native threads [NAME …] [--budget 90]   # `models` at one and two threads
     python -m benchmarks.native errors [NAME …] [--seeds 20] [--budget 90]
     python -m benchmarks.native sanitize [--cases 300]      # address and undefined behaviour
 
 A NAME is one of the zoo, `lstm:H` or `gru:H` for an unrolled layer of that width, `torch:NAME` for
-an export of benchmarks/torch_models.py (with the extra `bench`), or a file.
+an export of benchmarks/torch_models.py (with the extra `bench`), or a file. `--batch 8` gives each
+model eight samples at once, where it does not hold the shape of one.
 
 `layers` runs hot: the weights lie in the caches, which they do not inside a deep model. Its table
 says what an algorithm can do, and `models` what it does: the original, the portable result and the
@@ -59,6 +60,7 @@ from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
 from eqsat_opt.runtime.backends.tuned_file import open_as_raced
+from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.select.proposal import SearchOptions, propose, repropose
 
 CNNS = ["alexnet", "inception_v3", "nasnet_a", "resnet50", "resnext50", "squeezenet", "vgg19"]
@@ -138,7 +140,30 @@ def layers(arguments: argparse.Namespace) -> None:
     Console().print(table)
 
 
-def _source(name: str) -> onnx.ModelProto | str:
+def _source(name: str, batch: int) -> onnx.ModelProto | str:
+    given = _given(name)
+    return given if batch == 1 else _batched(given, batch)
+
+
+def _batched(given: onnx.ModelProto | str, batch: int) -> onnx.ModelProto:
+    """The model for several samples at once.
+
+    Raises:
+        EqsatError: it holds a shape of one sample.
+    """
+    model = onnx.load_model(given) if isinstance(given, str) else given
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    for value in inputs:
+        value.type.tensor_type.shape.dim[0].dim_value = batch
+    for value in model.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    del model.graph.value_info[:]
+    OrtSession(model, OrtOptions()).run(random_inputs(model, 0))
+    return model
+
+
+def _given(name: str) -> onnx.ModelProto | str:
     kind, _, what = name.partition(":")
     if kind in ("lstm", "gru"):
         return unrolled.build(kind, int(what or 128))
@@ -160,7 +185,8 @@ def _tuned(name: str, folder: str, arguments: argparse.Namespace, **changes: Any
         tuned=str(Path(folder, "tuned.onnx")),
         **changes,
     )
-    tuned = api.run(_source(name), options, output=Path(folder, "out.onnx")).report.tuned
+    source = _source(name, arguments.batch)
+    tuned = api.run(source, options, output=Path(folder, "out.onnx")).report.tuned
     assert tuned is not None
     return tuned
 
@@ -240,7 +266,8 @@ def errors(arguments: argparse.Namespace) -> None:
             if not tuned.won:
                 table.add_row(Path(name).stem, tuned.why)
                 continue
-            reference = Reference.of(_source(name), session, range(_SEED, _SEED + arguments.seeds))
+            source = _source(name, arguments.batch)
+            reference = Reference.of(source, session, range(_SEED, _SEED + arguments.seeds))
             opened = open_as_raced(Path(folder, "tuned.onnx"), session)
             found = [
                 output_error(opened.run(feeds), outputs)
@@ -305,12 +332,16 @@ def problem(arguments: argparse.Namespace) -> None:
 _PROGRAM = """
 import sys
 import numpy as np
-from tests.conformance import test_native, test_native_rows
+from tests.conformance import test_native, test_native_groups, test_native_rows
 target, cases, rng = sys.argv[1], int(sys.argv[2]), np.random.default_rng(7)
 def report(what, errors):
-    print(f"{cases} {what}, no finding; largest error {max(errors):.1e}")
+    print(f"{len(errors)} {what}, no finding; largest error {max(errors):.1e}")
 drawn = [test_native.draw(rng) | {"block": 16} for _ in range(cases)]
 report("convolutions", [test_native.error_of(one, target, rng) or 0.0 for one in drawn])
+drawn = [test_native_groups.draw_grouped(rng) for _ in range(cases)]
+drawn = [one for one in drawn if one["block"] == 16]
+errors = [test_native_groups.grouped_error(one, target, rng) or 0.0 for one in drawn]
+report("grouped convolutions", errors)
 drawn = [test_native_rows.draw_normalization(rng) for _ in range(cases)]
 report("normalizations", [test_native_rows.normalization_error(one, target, rng) for one in drawn])
 drawn = [test_native_rows.draw_product(rng) for _ in range(cases)]
@@ -369,6 +400,7 @@ def main() -> None:
         many = commands.add_parser(call.__name__, help=text)
         many.add_argument("names", nargs="*", help=f"of the zoo, or files; by default {default}")
         many.add_argument("--budget", type=float, default=90.0)
+        many.add_argument("--batch", type=int, default=1, help="samples at once")
         if call is not threads:
             many.add_argument("--threads", type=int, default=1)
         if call is errors:

@@ -6,11 +6,11 @@
     python -m benchmarks.searches kernels [MODEL ...]           # time of a trial with fused kernels
 
 Both methods read the same rules, start from the same graph and price every operator as a kernel of
-its own by the roofline. Every model has a fresh process, in which the methods take turns; the
-quickest turn of each counts, and one that takes long is not repeated. So libraries are loaded and
-rules are compiled for both. `throughput` gives the best of several runs in seconds of that process,
-since other processes may share the core. `engine` says how much of the e-graph's time passes inside
-calls of egglog, and how much of that in copying its compiled rules: no answer can come sooner.
+its own by the roofline. Every run has a fresh process that is warmed up on a tiny model, so
+libraries are loaded and rules are compiled for both. Times are CPU seconds. `throughput` gives the
+best of several runs in seconds of that process, since other processes may share the core. `engine`
+says how much of the e-graph's time passes inside calls of egglog, and how much of that in copying
+its compiled rules: no answer can come sooner.
 
 MetaFlow proves nothing and ends when it has seen enough graphs. The e-graph has three times beside
 it: until it has a graph that is as cheap as MetaFlow's last, until it has its own last one, and
@@ -155,14 +155,14 @@ def _compare(arguments: argparse.Namespace) -> None:
             "--set", f"metaflow.alpha={arguments.alpha}", "--budget",
             f"graphs={arguments.budget},cpu={arguments.time_limit}", "--rules", arguments.rules,
             "--numerics", arguments.numerics, "--check", str(arguments.check),
-            "--repeat", str(arguments.repeat),
+            "--seeds", str(arguments.seeds),
         ]  # fmt: skip
         rows.append(json.loads(_python(*command)))
         print(_row(rows[-1]) if len(rows) > 1 else f"{_HEAD}\n{_row(rows[-1])}", flush=True)
     if arguments.json is not None:
         Path(arguments.json).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
     worse = [row["model"] for row in rows if _verdict(row) == "dearer"]
-    later = [row["model"] for row in rows if _as_cheap_after(row) > _methods(row)[1]["time_s"]]
+    later = [row["model"] for row in rows if _as_cheap_after(row) > _methods(row)[1]["cpu_s"]]
     slower = [row["model"] for row in rows if _times(row)[0] > _times(row)[1]]
     print(
         f"\ndearer: {', '.join(worse) or 'none'}"
@@ -186,7 +186,7 @@ def _methods(row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _times(row: dict[str, Any]) -> tuple[float, float]:
     eqsat, search = _methods(row)
-    return eqsat["time_s"], search["time_s"]
+    return eqsat["cpu_s"], search["cpu_s"]
 
 
 def _as_cheap_after(row: dict[str, Any]) -> float:
@@ -215,13 +215,13 @@ def _row(row: dict[str, Any]) -> str:
         outputs = "differ"
     cells = (
         row["model"].removeprefix("zoo:"), str(row["operators"]),
-        f"{row['original_cost_us']:.2f}", f"{search['cost_us']:.2f}", f"{eqsat['cost_us']:.2f}",
-        f"{eqsat['lower_bound_us']:.2f}", _verdict(row),
+        f"{row['original_cost']:.2f}", f"{search['cost']:.2f}", f"{eqsat['cost']:.2f}",
+        f"{eqsat['lower_bound']:.2f}", _verdict(row),
         f"{search['graphs']}{'' if search['status'] == 'exhausted' else ' ' + search['status']}",
-        str(search["tried"]), str(eqsat["enodes"]), _seconds(search["time_s"]),
+        str(search["tried"]), str(eqsat["enodes"]), _seconds(search["cpu_s"]),
         _seconds(search["best_after_s"]), _seconds(_as_cheap_after(row)),
         _seconds(eqsat["best_after_s"]),
-        f"{'' if eqsat['status'].endswith('optimal') else '>'}{_seconds(eqsat['time_s'])}", outputs,
+        f"{'' if eqsat['status'].endswith('optimal') else '>'}{_seconds(eqsat['cpu_s'])}", outputs,
     )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -259,7 +259,7 @@ def main() -> None:
     compare.add_argument("--rules", default="default")
     compare.add_argument("--numerics", default="reassociate")
     compare.add_argument("--check", type=int, default=1, help="random inputs")
-    compare.add_argument("--repeat", type=int, default=3, help="turns of each method")
+    compare.add_argument("--seeds", type=int, default=1, help="runs of each method")
     compare.add_argument("--json", default=None, help="write all numbers to a file")
     compare.set_defaults(run=_compare)
     throughput = commands.add_parser("throughput", help="substitutions tried per second")

@@ -6,7 +6,8 @@ They set the deadline, read the model and write the result; the work is in `opti
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,26 +27,23 @@ from eqsat_opt.errors import ModelError, OptionError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.inventory import inventory
 from eqsat_opt.ir.external import files_read_by
-from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import to_same_type
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
-from eqsat_opt.numerics import Numerics
 from eqsat_opt.optimising import (
     AnyModel,
     Progress,
     Stages,
+    energy_source,
     objective_of,
-    open_pricer,
     optimise,
     session_options,
 )
 from eqsat_opt.options import Options, chosen_options
 from eqsat_opt.plan_form import PLAN_SHARE, PLANNING, require_plan, with_plan
-from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
-from eqsat_opt.reporting import rule_notes, store_warning
+from eqsat_opt.reporting import rule_notes
 from eqsat_opt.rules.near_misses import near_misses
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
@@ -53,8 +51,8 @@ from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.tuned_file import (
     is_tuned,
     open_as_raced,
-    require_portable,
 )
+from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, OpenRunner, RaceRunner
 from eqsat_opt.runtime.staging import Staging
@@ -78,12 +76,14 @@ from eqsat_opt.tuned_form import (
 )
 
 if TYPE_CHECKING:
+    from eqsat_opt.comparing import Cell, Reply, Sweep, Verification
     from eqsat_opt.comparison import CompareSettings, Comparison
 
 __all__ = [
     "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
-    "compare", "default_output", "explain", "files_of", "inventory", "optimize", "read_stage",
-    "require_stage", "rule_notes", "run", "stage", "stage_document", "write_stage",
+    "compare", "default_output", "energy_source", "explain", "files_of", "inventory", "optimize",
+    "read_stage", "read_sweep", "require_stage", "rule_notes", "run", "run_sweep", "stage",
+    "stage_document", "verify_saved", "write_stage",
 ]  # fmt: skip
 
 
@@ -325,6 +325,7 @@ def bench(
             seed=options.seed,
             time_limit_s=options.budget_s / 2,
             extension_s=options.budget_s / 2,
+            meter=found_meter().meter,
         )
     return result, found
 
@@ -443,49 +444,87 @@ def compare(
     options: Options | None = None,
     settings: CompareSettings | None = None,
     *,
+    save: str | None = None,
+    is_raced: bool = False,
     progress: Progress = _silent,
 ) -> Comparison:
-    """Equality saturation beside published searches, on the same rules and operator prices.
+    """Equality saturation beside published searches, on the same rules and prices.
+
+    Every run of a method has a process of its own; one that fails is told in the result.
 
     Args:
         model: as for :func:`run`.
-        options: rules, numerics, shapes, threads, number of checks, seed and store are used.
+        options: rules, numerics, shapes, threads, number of checks and store are used.
         settings: methods and what they may spend.
-        progress: called with a stage and a detail.
+        save: folder for the models that are found, and the comparison as JSON.
+        is_raced: whether the best models of the methods race against the original at the end.
+        progress: called with a method and a seed.
 
     Raises:
         ModelError, OptionError, RuleError: see :func:`run`.
-        RuntimeFailed: the model or a result does not run.
+        RuntimeFailed: no process can be started.
     """
-    from eqsat_opt.comparison import CompareSettings, check, compare_methods
+    from eqsat_opt.comparing import compare_apart
+    from eqsat_opt.comparison import CompareSettings
 
-    options, settings = chosen_options(options, {}), settings or CompareSettings()
+    options = chosen_options(options, {})
     require_custom_ops(options.custom_ops)
-    given = resolve(model)
-    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "model"
-    rules = load_rules(options.rules, Numerics.parse(options.numerics))
-    progress("load", "")
-    loaded = load_model(given)
-    require_portable(loaded.metadata_props, name)
-    imported = import_model(loaded, exact=options.numerics == "bitexact")
-    sizes = size_sets(imported, options.shape_sets)[0]
-    clean = normalise(imported, numerics=Numerics.parse(options.numerics))
-    with ExitStack() as stack:
-        pricer = stack.enter_context(open_pricer(options)) if settings.measure else None
-        found = compare_methods(
-            clean, rules, settings, model=name, sizes=sizes.given, pricer=pricer, progress=progress
-        )
-        if options.check:
-            progress("check", "")
-            staging = stack.enter_context(Staging(loaded, given))
-            seeds = [options.seed + i for i in range(options.check)]
-            found = check(
-                found,
-                staging,
-                numerics=options.numerics,
-                seeds=seeds,
-                sizes=sizes.inputs,
-                session=session_options(options),
-            )
-    notes = (*store_warning(pricer), *rule_notes())
-    return replace(found, notes=notes) if notes else found
+    return compare_apart(
+        model,
+        options,
+        settings or CompareSettings(),
+        progress=progress,
+        save=save,
+        is_raced=is_raced,
+    )
+
+
+def read_sweep(path: str) -> Sweep:
+    """The cells and settings of a TOML file.
+
+    Raises:
+        OptionError: the file cannot be read, or says something that has no meaning.
+        ModelError: a model is not there.
+    """
+    from eqsat_opt import comparing
+
+    return comparing.read_sweep(path)
+
+
+def run_sweep(
+    sweep: Sweep,
+    folder: str,
+    executor: Executor,
+    *,
+    resume: bool = False,
+    told: Callable[[Cell, Reply, int, int], None] | None = None,
+) -> tuple[Comparison, ...]:
+    """Compute the cells that a folder lacks; a comparison for each model and device.
+
+    Args:
+        sweep: what is swept.
+        folder: of its cells.
+        executor: computes them; any of `concurrent.futures`, or of a cluster.
+        resume: whether the folder may hold cells of this sweep.
+        told: called with each new cell, what came of it, the number of cells known and of all.
+
+    Raises:
+        OptionError: the folder holds other cells, or another sweep works in it.
+        StageError: a file of the folder is damaged, or cannot be written.
+        RuntimeFailed: some cells did not come back; what did is stored.
+    """
+    from eqsat_opt import comparing
+
+    return comparing.run_sweep(sweep, folder, executor, resume=resume, told=told)
+
+
+def verify_saved(path: str) -> Verification:
+    """Price a model that `compare` saved anew, from the file alone.
+
+    Raises:
+        ModelError: the file is no model.
+        OptionError: it was not saved by a comparison, or prices were measured.
+    """
+    from eqsat_opt import comparing
+
+    return comparing.verify_saved(path)

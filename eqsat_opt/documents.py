@@ -64,8 +64,12 @@ def write_document(path: str | os.PathLike[str], document: Mapping[str, Any]) ->
     write_whole(path, document_text(document), StageError)
 
 
-def read_document(path: str | os.PathLike[str]) -> Document:
+def read_document(path: str | os.PathLike[str], noun: str = "a stored stage") -> Document:
     """The object that a file holds.
+
+    Args:
+        path: of the file.
+        noun: what it should be, for messages.
 
     Raises:
         StageError: it cannot be read, is not a JSON object, or gives a key twice.
@@ -80,7 +84,7 @@ def read_document(path: str | os.PathLike[str]) -> Document:
     except (ValueError, RecursionError) as error:
         raise StageError(f"{name} is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise StageError(f"{name} holds no JSON object, so it is not a stored stage")
+        raise StageError(f"{name} holds no JSON object, so it is not {noun}")
     return value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 __all__ = [
     "CertificateError",
     "CheckFailed",
@@ -17,6 +19,7 @@ __all__ = [
     "StageError",
     "StoreError",
     "escaped",
+    "or_nearest",
     "printable",
     "reason",
 ]
@@ -37,6 +40,15 @@ def printable(text: str) -> str:
 def reason(error: BaseException) -> str:
     """What went wrong, in the words of the system."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def or_nearest(name: str, known: Iterable[str]) -> str:
+    """What can be given instead of an unknown name: all, and the one that is near, if one is."""
+    from difflib import get_close_matches  # errors are imported by everything
+
+    names = list(known)
+    near = get_close_matches(name.lower(), names, 1)
+    return f"choose from {', '.join(names)}{f'; did you mean {near[0]}?' if near else ''}"
 
 
 class EqsatError(Exception):

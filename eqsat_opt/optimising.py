@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
@@ -21,15 +21,20 @@ from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.energy import MeteredEnergy, energy_text, metered_energy
+from eqsat_opt.cost.in_plans import PlanPricer
 from eqsat_opt.cost.metrics import (
+    ENERGY,
+    METRICS,
     TIME,
     metric_name,
     peaks_capped,
     require_priced,
     with_ties_broken,
 )
-from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.pricing import PRECISION, Pricer
 from eqsat_opt.cost.quotes import AnyPricer
+from eqsat_opt.cost.recorded import RecordedPricer, load_recorded
 from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination
@@ -52,6 +57,8 @@ from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.sandbox import sandbox
 from eqsat_opt.runtime.backends.tuned_file import require_portable
+from eqsat_opt.runtime.devices.energy import EnergyModel, load_energy_model
+from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal, SearchOptions
@@ -62,7 +69,10 @@ __all__ = [
     "Outcome",
     "Progress",
     "Stages",
+    "energy_source",
+    "is_time_alone",
     "objective_of",
+    "open_plan_pricer",
     "open_pricer",
     "optimise",
     "session_options",
@@ -104,7 +114,8 @@ def open_pricer(options: Options, *further: str) -> Iterator[Pricer]:
         store = None if options.store == "" else ProfileStore(options.store)
     except StoreError as error:
         trouble = str(error)
-    pricer = Pricer(store, options.threads, (*options.portable_backends, *further))
+    names = (*options.portable_backends, *further)
+    pricer = Pricer(store, options.threads, names, energy=_energy(options))
     pricer.trouble = trouble
     try:
         yield pricer
@@ -112,6 +123,32 @@ def open_pricer(options: Options, *further: str) -> Iterator[Pricer]:
         pricer.close()
         if store is not None:
             store.close()
+
+
+def _energy(options: Options) -> EnergyModel | MeteredEnergy | None:
+    """What tells the energy of kernels: the user's model, or a meter where the objective asks.
+
+    Raises:
+        OptionError: the model cannot be used, or nothing counts energy here.
+    """
+    if options.energy_model is not None:
+        model = load_energy_model(options.energy_model)
+        model.require_precision(PRECISION)  # prices would find out late
+        return model
+    objective = parse_objective(options.objective, options.limits, metric=metric_name)
+    return metered_energy() if options.is_here and objective.uses(ENERGY) else None
+
+
+def energy_source(options: Options) -> str:
+    """How energies are known under these options, in words; empty where none is told.
+
+    Raises:
+        OptionError: the model cannot be used, nothing counts energy here, or there is no such
+            target.
+    """
+    if options.is_here:
+        return energy_text(_energy(options))
+    return _pricer_elsewhere(options).energy_text
 
 
 @contextmanager
@@ -122,10 +159,24 @@ def _target_pricer(options: Options) -> Iterator[AnyPricer]:
         OptionError: there is no such target.
     """
     if not options.is_here:
-        yield ProfilePricer(load_profile(options.target))
+        yield _pricer_elsewhere(options)
         return
     with open_pricer(options) as pricer:
         yield pricer
+
+
+def _pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
+    """Prices of a device that need not be here.
+
+    Raises:
+        OptionError: there is no such target, or its model of energy does not fit.
+    """
+    energy = _energy(options)
+    assert not isinstance(energy, MeteredEnergy)
+    recorded = load_recorded(options.target)
+    if recorded is not None:
+        return RecordedPricer(recorded, energy)
+    return ProfilePricer(load_profile(options.target), energy=energy)
 
 
 def _require_possible(objective: AnyObjective, options: Options) -> None:
@@ -135,10 +186,11 @@ def _require_possible(objective: AnyObjective, options: Options) -> None:
         OptionError: there is no such target, no price for a metric, or a single stream.
     """
     if options.is_here:
-        require_priced(objective, (TIME,))
+        require_priced(objective, (TIME,) if _energy(options) is None else (TIME, ENERGY))
         return
-    profile = load_profile(options.target)
-    require_priced(objective, ProfilePricer(profile).metrics)
+    pricer = _pricer_elsewhere(options)
+    profile = pricer.profile
+    require_priced(objective, pricer.metrics)
     streams = int(profile.streams.value)
     if options.streams > streams:
         raise OptionError(
@@ -172,9 +224,40 @@ def _ties_broken(objective: AnyObjective) -> AnyObjective:
     return replace(objective, weights=with_ties_broken(objective.weights))
 
 
+def _is_measured(objective: AnyObjective) -> bool:
+    """Whether measuring kernels tells something that it is about."""
+    return objective.uses(TIME) or objective.uses(ENERGY)
+
+
 def _is_by_clock(objective: AnyObjective) -> bool:
     """Whether a race can judge: only a sum with time in it has the clock for a measure."""
     return isinstance(objective, Objective) and objective.weights.get(TIME, 0.0) > 0
+
+
+def is_time_alone(objective: AnyObjective) -> bool:
+    """Whether time alone is minimised, without limits."""
+    return (
+        isinstance(objective, Objective)
+        and not objective.is_limited
+        and {name for name, weight in objective.weights.items() if weight} == {TIME}
+    )
+
+
+@contextmanager
+def open_plan_pricer(
+    options: Options, inside: Sequence[str], beside: Sequence[str], deadline: Deadline
+) -> Iterator[PlanPricer]:
+    """Prices of what may stand in a plan, with the user's store.
+
+    Args:
+        options: what the user chose.
+        inside: names of backends that run inside sessions, beside the user's.
+        beside: names of those that run outside of them.
+        deadline: of the search for which prices are wanted.
+    """
+    with open_pricer(options, *inside, *beside) as pricer:
+        pricer.calibrate(deadline.share(CALIBRATION))
+        yield PlanPricer(pricer, (*options.portable_backends, *inside))
 
 
 _SEARCH = 0.7
@@ -216,17 +299,19 @@ def session_options(options: Options) -> OrtOptions:
 def _terms(
     options: Options, search: SearchOptions, sizes: tuple[Sizes, ...], deadline: Deadline
 ) -> Terms:
+    is_raced = options.race and options.is_here
     return Terms(
         threads=options.threads,
         numerics=options.numerics,
         seeds=tuple(options.seed + i for i in range(options.check)),
         sizes=sizes,
-        race_s=_RACE_S if options.race and options.is_here else 0.0,
+        race_s=_RACE_S if is_raced else 0.0,
         # Whoever minimises something else than time wants the minimum, whatever the clock says.
         by_cost=not (options.is_here and _is_by_clock(search.objective)),
         seed=options.seed,
         deadline=deadline,
         custom_ops=options.custom_ops,
+        meter=found_meter().meter if is_raced else None,
     )
 
 
@@ -260,6 +345,7 @@ class Outcome:
         job: the search; ``None`` where there was no time for one.
         graph: of the new model, or the normalised original.
         bulk_s: seconds that going through all weights takes.
+        sound: all graphs that may stand for the original, the cheapest first.
     """
 
     loaded: onnx_ir.Model
@@ -270,6 +356,7 @@ class Outcome:
     job: Job | None = None
     graph: Graph | None = None
     bulk_s: float = 0.0
+    sound: tuple[Graph, ...] = ()
 
 
 def optimise(
@@ -323,7 +410,7 @@ def optimise(
             box = stack.enter_context(sandbox())  # starts in the background while the search runs
             terms, clear = replace(terms, box=box), box.reset
         pricer = stack.enter_context(_target_pricer(options))
-        if isinstance(pricer, Pricer) and search.measure and objective.uses(TIME):
+        if isinstance(pricer, Pricer) and search.measure and _is_measured(objective):
             with stages("calibrate"):
                 pricer.calibrate(search.deadline.share(CALIBRATION))
         job = Job(
@@ -363,7 +450,7 @@ def optimise(
         imported,
         contest=contest,
         stages_s=stages.seconds,
-        n_measured=pricer.n_measured,
+        pricer=pricer,
         options=options,
         objective=objective,
     )
@@ -375,6 +462,7 @@ def optimise(
             *report.notes,
             *_notes(joined, contest, lacking),
             *_caveats(objective, found),
+            *_unrecorded(pricer, found),
             *_kept_open(imported),
         ),
     )
@@ -387,6 +475,7 @@ def optimise(
         job=job,
         graph=found.entrants.get(verdict.winner.partition("@")[0], clean),
         bulk_s=bulk_s,
+        sound=tuple(found.entrants[name] for name in found.sound),
     )
 
 
@@ -441,15 +530,30 @@ def _unlimited(verdict: Verdict, breaks: str) -> Iterator[str]:
 def _caveats(objective: AnyObjective, found: Found) -> Iterator[str]:
     """What the objective leaves unproven or unkept."""
     unmeasured = found.proposal.choice.unmeasured
-    if isinstance(objective, Ratio) and objective.denominator.get(TIME):
+    below = objective.denominator if isinstance(objective, Ratio) else {}
+    for metric in {TIME, ENERGY} & below.keys():
         yield (
-            "the objective divides by time, so prices that are lower bounds do not bound it; what "
-            "is said of the cheapest graph holds for the prices used here only"
+            f"the objective divides by {METRICS[metric].alias}, so prices that are lower bounds do "
+            "not bound it; what is said of the cheapest graph holds for the prices used here only"
         )
-    if objective.bounds(TIME) and unmeasured:
+    for metric, more in ((TIME, "take longer"), (ENERGY, "need more")):
+        if objective.bounds(metric) and unmeasured:
+            yield (
+                f"the limits on {METRICS[metric].alias} are kept by prices of which some are lower "
+                f"bounds; the graph may {more}"
+            )
+
+
+def _unrecorded(pricer: AnyPricer, found: Found) -> Iterator[str]:
+    """How many kernels of the answer have no recorded price, and how to record them."""
+    choice = found.proposal.choice
+    if isinstance(pricer, RecordedPricer) and choice.unmeasured:
+        device = pricer.device
         yield (
-            "the limits on time are kept by prices of which some are lower bounds; the graph may "
-            "take longer"
+            f"{choice.unmeasured} of {sum(choice.sources.values())} kernels have no price of "
+            f"{device.machine}, only bounds; record them there with eqsat-opt optimize MODEL "
+            f"--threads {device.threads} and eqsat-opt profile export FILE, and here with "
+            f"eqsat-opt devices import FILE --name {device.profile.name}"
         )
 
 

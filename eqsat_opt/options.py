@@ -219,6 +219,8 @@ class Options:
             and the names of further ones; ``None`` is all that are installed.
         max_error: how far the outputs of the tuned form may be from those of the original, as a
             share of the maximum of each; 0 allows no kernel that rounds otherwise.
+        energy_model: file with a model of energy (``static_w``, ``pj_per_flop`` by precision,
+            ``pj_per_byte``, ``source``), which prices energy in place of a meter or of a profile.
         streams: on which kernels could run side by side. With several, the report tells the
             longest chain of kernels and the simulated end of a schedule; a session of onnxruntime
             runs one kernel after another all the same.
@@ -253,6 +255,7 @@ class Options:
     tuned: str | None = None
     runtimes: Sequence[str] | None = None
     max_error: float = 1e-4
+    energy_model: str | None = None
     streams: int = 1
 
     def __post_init__(self) -> None:

@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_contest
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.recorded import load_recorded
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.errors import OptionError
+from eqsat_opt.errors import ExtractionError, OptionError
+from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.ir.stored_tensors import stored_tensors
-from eqsat_opt.optimising import AnyModel, Outcome, Progress, Stages, session_options
+from eqsat_opt.optimising import (
+    AnyModel,
+    Outcome,
+    Progress,
+    Stages,
+    is_time_alone,
+    open_plan_pricer,
+    session_options,
+)
 from eqsat_opt.options import HOST, Options
 from eqsat_opt.paths import obstacle, same_file
 from eqsat_opt.report import Planned, Report
+from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
+from eqsat_opt.runtime.backends.launched import LAUNCHED
 from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
-from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.files import write_plan
 from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.planning.planner import apart
 from eqsat_opt.runtime.staging import Staging
-from eqsat_opt.select.planning import drafts, planned_for, simulated_us
+from eqsat_opt.select.assignment import PlacedGraph
+from eqsat_opt.select.planning import Draft, drafts, planned_for, planned_here, simulated_us
+from eqsat_opt.select.proposal import propose, repropose
+from eqsat_opt.select.raising import Raised
 
 __all__ = ["PLANNING", "PLAN_SHARE", "require_plan", "with_plan"]
 
@@ -87,7 +107,7 @@ def with_plan(
     sizes = size_sets(import_model(outcome.loaded), options.shape_sets)[0]
     with stages(PLANNING):
         if options.is_here:
-            plan, told = _for_host(outcome, given, options, sizes, deadline=deadline)
+            plan, told = _for_host(outcome, given, options, sizes, stages=stages, deadline=deadline)
         else:
             plan, told = _for_device(outcome, given, options, sizes)
     with stages("write"):
@@ -99,19 +119,31 @@ def with_plan(
 
 
 def _for_host(
-    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes, deadline: Deadline
+    outcome: Outcome,
+    given: AnyModel,
+    options: Options,
+    sizes: Sizes,
+    stages: Stages,
+    deadline: Deadline,
 ) -> tuple[Plan, Planned]:
     weights = _weights(outcome, given)
-    made = drafts(
-        _graphs(outcome),
-        stored_tensors(weights),
-        options.backends,
-        sizes=sizes.given,
-        threads=options.threads,
+    tensors = stored_tensors(weights)
+    chosen = dict(_chosen(outcome, options, stages, deadline))
+    usual = tuple(
+        drafts(
+            _graphs(outcome),
+            tensors,
+            options.backends,
+            sizes=sizes.given,
+            threads=options.threads,
+        )
     )
+    known = [draft.plan for draft in usual]
+    further = planned_here(chosen, tensors, sizes=sizes.given)
+    made = (*usual, *(draft for draft in further if draft.plan not in known))
     with Staging(outcome.loaded, given) as staging:
         job = PlanJob(
-            drafts=tuple(made),
+            drafts=made,
             weights=weights,
             original=staging.original,
             portable=None if outcome.model is None else staging.of(outcome.model),
@@ -119,6 +151,8 @@ def _for_host(
             sizes=sizes,
             seeds=tuple(options.seed + i for i in range(options.check)),
             numerics=options.numerics,
+            max_error=options.max_error,
+            has_kernels="native" in options.backends and options.threads == 1,
             is_raced=options.race,
             strict=options.strict,
             deadline=deadline,
@@ -127,26 +161,129 @@ def _for_host(
     return held.draft.plan, _told(held, options)
 
 
+_BESIDE = ("generated", "native", "numpy")
+"""Backends of launches beside sessions."""
+
+_CHOOSING = 0.3
+"""Share of the time for plans in which kernels are chosen once more, among all backends; from the
+whole e-graph again the same share of what is left."""
+
+_AGAIN = 2.0
+"""How much longer the e-graph takes with the kernels of all backends, at least."""
+
+
+def _chosen(
+    outcome: Outcome, options: Options, stages: Stages, deadline: Deadline
+) -> Iterator[tuple[str, PlacedGraph]]:
+    """Graphs where all backends of plans compete in one problem, kernel by kernel.
+
+    First the result as it stands, and then, where there is time for as long a search as that which
+    found it, everything that the e-graph holds.
+    """
+    job, proposal = outcome.job, outcome.proposal
+    beside = tuple(f"{LAUNCHED}{name}" for name in options.backends if name in _BESIDE)
+    if job is None or proposal is None or not beside or "ort" not in options.backends:
+        return
+    if options.threads > 1 or not job.search.measure or not is_time_alone(job.search.objective):
+        return
+    result = next(iter(_graphs(outcome).values()))
+    result = replace(result, nodes=tuple(one for node in result.nodes for one in apart(node)))
+    search = replace(job.search, deadline=deadline.share(_CHOOSING), alternatives=1)
+    with (
+        suppress(ExtractionError),
+        open_plan_pricer(options, (), beside, deadline=search.deadline) as pricer,
+    ):
+        found = propose(result, (), pricer, search, progress=stages.progress)
+        yield "the result", found.placed[0]
+    search = replace(search, deadline=deadline.share(_CHOOSING))
+    needed_s = _AGAIN * sum(proposal.stages_s.get(name, 0.0) for name in ("tile", "extract"))
+    if search.deadline.left_s < needed_s:
+        return
+    inside = ("native",) if "native" in options.backends and not missing() else ()
+    with (
+        suppress(ExtractionError),
+        open_plan_pricer(options, inside, beside, deadline=search.deadline) as pricer,
+    ):
+        graphs, _ = repropose(
+            proposal, pricer, search, max_error=options.max_error, progress=stages.progress
+        )
+        for number, graph in enumerate(graphs, start=1):
+            yield f"choice {number} of the e-graph", graph
+
+
 def _for_device(
     outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes
 ) -> tuple[Plan, Planned]:
-    """Planned and not run; every price is a bound, for nothing was measured on the device."""
-    graphs = _graphs(outcome)
-    name, graph = next(iter(graphs.items()))
+    """Planned and not run; every price is a bound, for nothing was measured on the device.
+
+    What the search chose and what else it found are simulated, and the least time wins.
+    """
     profile = load_profile(options.target)
-    plan = planned_for(
-        options.target, graph, stored_tensors(_weights(outcome, given)), sizes=sizes.given
+    graphs = _placed(outcome, AnalyticBackend(profile).interface)
+    weights = stored_tensors(_weights(outcome, given))
+    plans: dict[str, Draft] = {}
+    times: dict[str, float] = {}
+    drafted = planned_for(
+        options.target, graphs, weights, sizes=sizes.given, streams=options.streams
     )
-    times = profile.launch_times_us(plan.launches)
-    return plan, Planned(
+    for draft in drafted:
+        plans[draft.name] = draft
+        launches = profile.launch_times_us(draft.plan.launches)
+        times[draft.name] = simulated_us(draft.plan, launches, profile)
+    name = min(times, key=times.__getitem__)
+    if load_recorded(options.target) is not None:
+        return _for_recorded(outcome, options, next(iter(plans.values())), profile)
+    best = plans[name]
+    return best.plan, Planned(
         output=str(options.plan),
         target=options.target,
-        graph=name,
-        placement="kernel by kernel",
-        launches={"planned": len(plan.launches)},
-        predicted_us=simulated_us(plan, times, profile),
-        bounds=len(plan.launches),
+        graph=best.graph,
+        placement=best.placement,
+        launches=_by_backend(best.plan),
+        predicted_us=times[name],
+        bounds=len(best.plan.launches),
+        prices=len(best.plan.launches),
+        considered=times,
     )
+
+
+def _for_recorded(
+    outcome: Outcome, options: Options, draft: Draft, profile: DeviceProfile
+) -> tuple[Plan, Planned]:
+    """The plan of the result; its kernels have prices within sessions, which are called besides."""
+    report = outcome.report
+    sessions_us = len(draft.plan.launches) * profile.session_us.value
+    return draft.plan, Planned(
+        output=str(options.plan),
+        target=options.target,
+        graph=draft.graph,
+        placement=draft.placement,
+        launches=_by_backend(draft.plan),
+        predicted_us=sessions_us + report.metrics_after[TIME],
+        bounds=report.kernels_unmeasured,
+        prices=sum(report.prices.values()),
+    )
+
+
+def _placed(outcome: Outcome, interface: Form) -> Mapping[str, PlacedGraph]:
+    """The result, and what else may stand for the original, with the kernels chosen for each."""
+    proposal, job = outcome.proposal, outcome.job
+    name, result = next(iter(_graphs(outcome).items()))
+    if proposal is None or job is None:
+        return {name: PlacedGraph(Raised(result, {}, {}), (), interface)}
+    known = {id(one.graph): one for one in proposal.placed}
+    found = {name: known.get(id(result), proposal.placed[-1])}
+    # Only the time of a plan is known as a whole; any other sum stays as the extraction has it.
+    if is_time_alone(job.search.objective):
+        others = (graph for graph in outcome.sound if graph is not result)
+        for number, graph in enumerate(others, start=1):
+            found[f"alternative {number}"] = known[id(graph)]
+    return found
+
+
+def _by_backend(plan: Plan) -> dict[str, int]:
+    """How many launches each backend has."""
+    return dict(Counter(launch.backend for launch in plan.launches))
 
 
 def _weights(outcome: Outcome, given: AnyModel) -> Any:
@@ -170,9 +307,6 @@ def _graphs(outcome: Outcome) -> Mapping[str, Graph]:
 
 
 def _told(held: PlanContest, options: Options) -> Planned:
-    counts: dict[str, int] = {}
-    for launch in held.draft.plan.launches:
-        counts[launch.backend] = counts.get(launch.backend, 0) + 1
     race = held.held
     entries = {} if race is None else race.entries
     own = entries.get(held.draft.name)
@@ -188,7 +322,7 @@ def _told(held: PlanContest, options: Options) -> Planned:
         target=HOST,
         graph=held.draft.graph,
         placement=held.draft.placement,
-        launches=counts,
+        launches=_by_backend(held.draft.plan),
         predicted_us=held.predicted_us,
         measured_us=None if own is None else own.time_us,
         won=won,

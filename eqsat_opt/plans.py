@@ -18,7 +18,7 @@ from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.files import read_plan, write_plan
 from eqsat_opt.runtime.plan.plan import Plan
-from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
+from eqsat_opt.runtime.plan.streams import begins_us, makespan_us, schedule_of
 
 __all__ = [
     "describe_plan", "differences", "load_plan", "plan_model", "read_plan", "write_plan",
@@ -135,8 +135,10 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     """What a plan is made of, as JSON values; times are analytic, of the profile that is named."""
     profile = load_profile("xeon" if plan.target == _HOST else plan.target)
     times = profile.launch_times_us(plan.launches)
+    placed, event_us = schedule_of(plan), profile.event_us.value
+    begins = begins_us(placed, times, event_us)
     launches = []
-    for launch, time_us in zip(plan.launches, times, strict=True):
+    for launch, time_us, begin_us in zip(plan.launches, times, begins, strict=True):
         launches.append(
             {
                 "name": launch.name,
@@ -150,6 +152,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
                 "writes": [_place(plan, name) for name in launch.writes],
                 "workspace_bytes": launch.workspace.size_bytes,
                 "analytic_us": time_us,
+                "begin_us": begin_us,
             }
         )
     views = sum(1 for buffer in plan.buffers if buffer.base)
@@ -167,10 +170,13 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "constants": len(plan.constants),
         "arena_bytes": plan.arena_bytes,
         "lower_bound_bytes": plan.lower_bound_bytes,
+        "workspace_bytes": max(
+            (launch.workspace.size_bytes for launch in plan.launches), default=0
+        ),
         "analytic": {
             "profile": profile.name,
             "sum_us": sum(times),
-            "makespan_us": makespan_us(schedule_of(plan), times, profile.event_us.value),
+            "makespan_us": makespan_us(placed, times, event_us),
         },
         "launches": launches,
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eqsat_opt.cost.metrics import METRICS, TIME
+from eqsat_opt.cost.metrics import ENERGY, METRICS, TIME
 from eqsat_opt.wording import (
     amount_text,
     change_text,
@@ -66,11 +66,13 @@ class Latency:
         time_us: best time.
         median_us: median over sessions.
         spread: (worst - best) / best over sessions.
+        energy_uj: mean energy of a run, where a meter told it.
     """
 
     time_us: float
     median_us: float
     spread: float
+    energy_uj: float | None = None
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,7 @@ class Planned:
         speedup: time of the original over that of the plan; 1 where it was not raced.
         portable_speedup: time of the original over that of the portable result in the same race.
         bounds: how many prices are lower bounds, for want of measurements on the device.
+        prices: how many there are, for a device that is not here.
         considered: further plans, and their simulated times, µs.
         refused: plans that do not run here or compute something else, and why.
         race: of original, portable result and plans; empty if there was none.
@@ -203,6 +206,7 @@ class Planned:
     speedup: float = 1.0
     portable_speedup: float = 1.0
     bounds: int = 0
+    prices: int = 0
     considered: Mapping[str, float] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     race: Mapping[str, Any] = field(default_factory=dict)
@@ -211,10 +215,11 @@ class Planned:
     def text(self) -> str:
         """What was written, and how it compares with the portable result."""
         total = sum(self.launches.values())
-        if self.bounds:
+        if self.prices:
+            least = " at least" if self.bounds else ""
             return (
                 f"planned for {self.target}, not run: {counted(total, 'kernel')} of {self.graph}, "
-                f"{time_text(self.predicted_us)} at least; {self.bounds} of {total} prices are "
+                f"{time_text(self.predicted_us)}{least}; {self.bounds} of {self.prices} prices are "
                 f"bounds; written to {self.output}"
             )
         by = ", ".join(f"{name} ×{count}" for name, count in self.launches.items())
@@ -273,6 +278,8 @@ class Report:
         noise: difference between two sessions of the original.
         threads: threads per session.
         kernels_measured, kernels_unmeasured: prices in the answer.
+        prices: how they are known: source to their number (``measured``, ``recorded`` on another
+            device, ``analytic``, ``bound``).
         errors: per output.
         stages_s: seconds per stage.
         warnings: what went wrong and was avoided: candidates that failed the check, a profile store
@@ -289,6 +296,8 @@ class Report:
             ``simulated_us``, the end of a schedule; on one they do not.
         target: what it is for; prices are analytic but on ``cpu``.
         planned: what became of the plan; ``None`` if none was asked for.
+        energy: how energies are known: by which meter, or from which source they are estimated;
+            empty where none is told.
     """
 
     model: str
@@ -337,10 +346,22 @@ class Report:
     streams: int = 1
     target: str = "cpu"
     planned: Planned | None = None
+    energy: str = ""
+    prices: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def headline(self) -> str:
         """The outcome of a default session in a few words."""
+        about = f"; energy is {self.energy}" if self._is_about_energy else ""
+        return f"{self._verdict}{about}"
+
+    @property
+    def _is_about_energy(self) -> bool:
+        texts = (self.goal, *self.limits)
+        return bool(self.energy) and any(ENERGY in text for text in texts)
+
+    @property
+    def _verdict(self) -> str:
         if self.status != "improved":
             return STATUS_TEXT[self.status].format(target=self.target)
         where = f" or more at {1 + len(self.further_races)} sets of sizes" * bool(
@@ -453,6 +474,7 @@ class Report:
             },
             "metrics": {"before": dict(self.metrics_before), "after": dict(self.metrics_after)},
             "kernels": {"measured": self.kernels_measured, "unmeasured": self.kernels_unmeasured},
+            "prices": dict(self.prices),
             "max_abs_error": self.max_abs_error,
             "max_rel_error": self.max_rel_error,
             "outputs": [{**vars_of(e), "ok": e.ok} for e in self.errors],
@@ -464,6 +486,7 @@ class Report:
             "notes": list(self.notes),
             "target": self.target,
             "streams": self.streams,
+            "energy": self.energy,
             "tuned": None if self.tuned is None else asdict(self.tuned),
             "planned": None if self.planned is None else asdict(self.planned),
         }
@@ -511,6 +534,11 @@ class Report:
                 "measured time", *(time_text(run.median_us) for run in runs), gain, style="bold"
             )
             table.add_row("  spread of sessions", *(f"{run.spread:.1%}" for run in runs), "")
+            energies = [run.energy_uj for run in runs if run.energy_uj is not None]
+            if len(energies) == len(runs):
+                title = f"measured energy ({self.race['meter']})"
+                values = (_metric_text(ENERGY, value) for value in energies)
+                table.add_row(title, *values, change_text(*energies))
         if "session" in self.latency:
             tuned, gain = self.latency["session"], f"{self.session_speedup:.2f}x"
             table.add_row("  with session option", "", time_text(tuned.median_us), gain)
@@ -536,20 +564,26 @@ class Report:
                 + _ENDED.get(self.stopped_by, f"stopped by {self.stopped_by}"),
             ),
             ("predicted", f"{self._costs_text()}; {self.optimality}"),
+            *([("energy", self.energy)] if self.energy else []),
             (
                 "kernels",
-                (
-                    f"{count_text(self.kernels_measured)} measured now; "
-                    if self._is_here
-                    else f"prices are analytic, by the profile of {self.target}; "
-                )
-                + (
-                    f"of the prices used here, {count_text(self.kernels_unmeasured)} only bounds"
-                    if self.kernels_unmeasured
-                    else f"all prices used here are {'measured' if self._is_here else 'of it'}"
-                ),
+                self._prices_text(),
             ),
         ]
+
+    def _prices_text(self) -> str:
+        """How prices are known, and how many of them are bounds."""
+        recorded = self.prices.get("recorded", 0)
+        if self._is_here:
+            how, all_of_them = f"{count_text(self.kernels_measured)} measured now", "measured"
+        elif recorded:
+            how, all_of_them = f"{count_text(recorded)} recorded on {self.target}", "recorded"
+        else:
+            how, all_of_them = f"prices are analytic, by the profile of {self.target}", "of it"
+        if not self.kernels_unmeasured:
+            return f"{how}; all prices used here are {all_of_them}"
+        bounds, total = map(count_text, (self.kernels_unmeasured, sum(self.prices.values())))
+        return f"{how}; {bounds} of the {total} prices used here are only bounds"
 
     @property
     def _is_here(self) -> bool:

@@ -111,7 +111,7 @@ def report_of(
     imported: Graph,
     contest: Contest,
     stages_s: Mapping[str, float],
-    n_measured: int,
+    pricer: AnyPricer,
     options: Options,
     objective: AnyObjective,
 ) -> Report:
@@ -125,7 +125,7 @@ def report_of(
             roles["session"] = f"{label}@{level}"
         for role, entrant in roles.items():
             entry = race.entries[entrant]
-            latency[role] = Latency(entry.time_us, entry.median_us, entry.spread)
+            latency[role] = Latency(entry.time_us, entry.median_us, entry.spread, entry.energy_uj)
     proposal, examined = found.proposal, found.examined
     choice, egraph = proposal.choice, proposal.saturation.report
     cost = objective.value(choice.metrics)
@@ -164,8 +164,9 @@ def report_of(
         noise=race.noise if race is not None else 0.0,
         further_races=tuple(one.to_json() for one in contest.further_races),
         threads=options.threads,
-        kernels_measured=n_measured,
+        kernels_measured=pricer.n_measured,
         kernels_unmeasured=choice.unmeasured,
+        prices=dict(choice.sources),
         errors=tuple(OutputError(d.name, d.max_abs, d.max_rel, d.tolerance) for d in differences),
         stages_s={key: round(value, 4) for key, value in stages_s.items()},
         speedup=verdict.speedup,
@@ -173,6 +174,7 @@ def report_of(
         session_options={"graph_optimization_level": level} if level else {},
         streams=options.streams,
         target=options.target,
+        energy=pricer.energy_text,
         notes=(*_notes(contest, examined), *_flips(differences), *_written_out(raised, exported)),
         **_aim(objective),
     )

@@ -103,11 +103,12 @@ def _suited(
     try:
         with open_pricer(options, TUNED_ONLY) as pricer:
             pricer.calibrate(search.deadline.share(CALIBRATION))
-            graph, _ = repropose(
+            (one, *_), _ = repropose(
                 proposal, pricer, search, max_error=options.max_error, progress=stages.progress
             )
     except ExtractionError:
         return None
+    graph = one.graph
     if structure(graph) == structure(outcome.graph):
         return None
     if folding_s(graph.constants.values()) > deadline.share(_SUITING_CHECK).left_s:

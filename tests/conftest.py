@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -80,9 +81,12 @@ def heeded_signals() -> Iterator[None]:
 
     A shell without job control starts what ends in & with SIGINT ignored, nohup with SIGHUP.
     """
-    usual = (signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)
-    before = [(number, signal.signal(number, handler)) for number, handler in usual]
-    before.append((signal.SIGTERM, signal.signal(signal.SIGTERM, signal.SIG_DFL)))
+    usual: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGTERM: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    for number, handler in before:
+    for number, handler in before.items():
         signal.signal(number, handler)

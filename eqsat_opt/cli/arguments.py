@@ -21,6 +21,7 @@ __all__ = [
     "Deadline",
     "Debug",
     "Effort",
+    "EnergyModel",
     "InputShape",
     "Json",
     "Limit",
@@ -71,8 +72,8 @@ Rules = Annotated[
     str,
     typer.Option(
         metavar="LIST",
-        help="default, none, families or rules, -NAME to leave one out, a rulebook file or an "
-        "installed rulebook; separated by commas.",
+        help="default, none, families or rules, -NAME to leave one out, a published set (metaflow, "
+        "taso, ocggs), a rulebook file or an installed rulebook; separated by commas.",
     ),
 ]
 Numerics = Annotated[
@@ -148,6 +149,15 @@ Target = Annotated[
         metavar="NAME|FILE",
         help="cpu, or the profile of a device that need not be here: its prices are analytic, and "
         "nothing is raced.",
+    ),
+]
+EnergyModel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="A model of energy, JSON: static_w, pj_per_flop by precision, pj_per_byte and source; "
+        "it prices energy in place of a meter.",
+        show_default=False,
     ),
 ]
 Streams = Annotated[

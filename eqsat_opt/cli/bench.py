@@ -77,6 +77,8 @@ def bench_models(
         if advice:
             console.print(advice, style="bold")
         console.print(_race_terms(race))
+        if race.meter:
+            console.print(f"energy of a run by {race.meter}, other processes included")
         if race.is_busy:
             console.print(race.busy_text, style="yellow")
         console.print(f"\noutputs on {max(1, options.check)} random inputs", style="dim")
@@ -122,17 +124,20 @@ def _race_terms(race: RaceResult) -> str:
 def _race_table(race: RaceResult, names: Mapping[str, str]) -> Table:
     from rich.text import Text
 
-    from eqsat_opt.wording import plain_table, time_text
+    from eqsat_opt.wording import amount_text, plain_table, time_text
 
-    titles = ("", "model", "best", "median", "spread", "ratio", "note")
-    table = plain_table(*titles, right=slice(2, 6))
+    energy = ("energy",) if race.meter else ()
+    titles = ("", "model", "best", "median", "spread", "ratio", *energy, "note")
+    table = plain_table(*titles, right=slice(2, len(titles) - 1))
     for role, entry in race.entries.items():
         times = (time_text(entry.time_us), time_text(entry.median_us))
         share = (f"{entry.spread:.1%}", f"{entry.ratio:.3f}")
         name, _, level = role.partition("@")
         title = "MODEL" if name == "original" else "OTHER"
         note = entry.note or (f"at level {level}" if level else "")
-        table.add_row(*(Text(t) for t in (title, names[name], *times, *share, note)))
+        used = entry.energy_uj
+        cells = ("" if used is None else amount_text(used, "µJ") for _ in energy)
+        table.add_row(*(Text(t) for t in (title, names[name], *times, *share, *cells, note)))
     return table
 
 

@@ -2,52 +2,49 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.compare_list import show_listing
+from eqsat_opt.cli.compare_sweep import sweep_cells
+from eqsat_opt.cli.compare_table import print_comparison
+from eqsat_opt.cli.plotting import check_plot
 from eqsat_opt.cli.session import (
     check_writable,
+    make_folder,
     output_console,
-    print_rule_notes,
+    print_notes,
     stage_progress,
     write_json,
 )
-from eqsat_opt.errors import CheckFailed, OptionError
+from eqsat_opt.errors import CheckFailed, OptionError, RuntimeFailed
 from eqsat_opt.options import Options
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from eqsat_opt.comparison import Comparison, MethodResult
+    from eqsat_opt.comparison import Comparison
     from eqsat_opt.search import Level
 
 __all__ = ["compare_methods"]
 
-_LIMITS = {
-    "algebra": "limit of reordering rounds",
-    "graphs": "limit of graphs",
-    "iterations": "limit of rounds",
-    "nodes": "limit of e-nodes",
-    "cpu": "limit of CPU time",
-    "length": "limit of length",
-    "substitutions": "limit of substitutions",
-    "time": "limit of time",
-}
-"""What ended a method, where its name alone says too little."""
-
 
 def compare_methods(
     context: typer.Context,
-    model: a.Model,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="An ONNX file, or zoo:NAME, zoo:NAME@tiny or zoo:NAME@n=4.",
+            show_default=False,
+        ),
+    ] = "",
     methods: Annotated[
         str,
         typer.Option(
             metavar="LIST",
-            help="Methods to run, separated by commas: eqsat, metaflow or an installed search.",
+            help="Methods to run, separated by commas; --list names them.",
         ),
     ] = "eqsat,metaflow",
     set_: Annotated[
@@ -84,8 +81,8 @@ def compare_methods(
         str,
         typer.Option(
             metavar="LEVEL",
-            help="What a graph costs: operators, each a kernel of its own, or kernels, fused as "
-            "the device can.",
+            help="What a graph costs: operators, each a kernel of its own; kernels, fused as the "
+            "device can; or streams, on which these run side by side.",
         ),
     ] = "operators",
     objective: a.Objective = "time",
@@ -94,13 +91,72 @@ def compare_methods(
         bool,
         typer.Option("--measure", help="Measure every operator instead of using its bound."),
     ] = False,
-    repeat: Annotated[
+    seeds: Annotated[
         int,
         typer.Option(
             metavar="N",
-            help="Turns of each method, of which the quickest counts; a long one is not repeated.",
+            help="Runs of each method, with --seed and the numbers after it; medians are shown.",
         ),
     ] = 1,
+    save: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Write the models that are found there, and all numbers.",
+            show_default=False,
+        ),
+    ] = None,
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run",
+            help="Race the best model of each method against MODEL here, by onnxruntime.",
+        ),
+    ] = False,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw cost against CPU time, and the front of two metrics; needs matplotlib.",
+            show_default=False,
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Compute the cells (model, method, seed, device) of a TOML file, each stored.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a sweep: cells that are stored stay.")
+    ] = False,
+    workers: Annotated[
+        int,
+        typer.Option(metavar="N", help="Cells of a sweep that are computed side by side."),
+    ] = 1,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A dask scheduler whose workers compute the cells of a sweep.",
+            show_default=False,
+        ),
+    ] = "",
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="MODEL is one that --save wrote: price it anew, from the file alone.",
+        ),
+    ] = False,
+    list_: Annotated[
+        bool,
+        typer.Option(
+            "--list", help="Show methods, their parameters and sources, devices and rule sets."
+        ),
+    ] = False,
     rules: a.Rules = Options.rules,
     numerics: a.Numerics = Options.numerics,
     input_shape: a.InputShape = None,
@@ -114,18 +170,49 @@ def compare_methods(
     quiet: a.Quiet = False,
     debug: a.Debug = False,
 ) -> None:
-    """Run several optimisers with the same rules and prices; the exit code is 2 if outputs differ.
+    """Run several optimisers with the same rules and prices.
 
-    Every operator is priced as a kernel of its own, without fusion, so that costs compare. The time
-    is until a method ends; "as cheap after" says when it had a graph as cheap as what the others
-    end with. The bound is for the graphs in the e-graph, where associativity and commutativity run
-    for two rounds.
+    Each run has a process of its own, warmed up on a tiny model. Times are until a method ends; "as
+    cheap after" says when it had a graph as cheap as what the others end with. The bound is for the
+    graphs in the e-graph, where associativity and commutativity run for two rounds. The exit code
+    is 1 if a method failed, and 2 if outputs differ.
     """
+    if sweep is not None:
+        for one in sweep_cells(
+            context,
+            sweep,
+            resume=resume,
+            save=save,
+            workers=workers,
+            cluster=cluster,
+            json=json,
+            quiet=quiet,
+        ):
+            _require_all(one)
+        return
+    if resume or cluster or workers != 1:
+        raise OptionError("--resume, --workers and --cluster are for a sweep; add --sweep FILE")
     options = a.make_options(context)
+    if list_:
+        check_writable(json)
+        show_listing(json, quiet=quiet)
+        return
+    if not model:
+        raise OptionError("no model is given; name an ONNX file or zoo:NAME, see compare --help")
+    if plot is not None:
+        check_plot(plot)
+    if verify:
+        _verify(model)
+        return
     from eqsat_opt import api
     from eqsat_opt.comparison import CompareSettings, parse_budget
 
-    check_writable(json, api.files_of(model), noun="a file of the model")
+    if save is not None:
+        make_folder(save)
+    for file in (json, plot):
+        check_writable(file, api.files_of(model), noun="a file of the model")
+    if plot is not None and json not in (None, "-"):
+        check_writable(plot, [str(json)], noun="the JSON file of --json")
     settings = CompareSettings(
         tuple(name.strip() for name in methods.split(",") if name.strip()),
         _parameters(set_ or ()),
@@ -137,26 +224,57 @@ def compare_methods(
         level=cast("Level", level),
         limits=tuple(limit or ()),
         measure=measure,
-        repeat=repeat,
+        seeds=seeds,
     )
     with stage_progress(quiet) as progress:
-        found = api.compare(model, options, settings, progress=progress)
+        found = api.compare(model, options, settings, save=save, is_raced=run, progress=progress)
     if json is not None:
         write_json(found.to_json(), json)
+    if plot is not None:
+        from eqsat_opt.cli.compare_plot import draw_comparison
+
+        draw_comparison(found, plot)
     tables = not quiet and json != "-"
     if tables:
-        console = output_console()
-        console.print(_heading(found))
-        console.print(_table(found))
-        if found.assumed_sizes:
-            console.print(_assumption(found), style="yellow", markup=False)
-    print_rule_notes(tables=tables)
+        print_comparison(output_console(), found)
+    print_notes(found.notes, tables=tables)
+    _require_all(found)
+
+
+def _require_all(found: Comparison) -> None:
+    """Every run has a result, which computes what the model does.
+
+    Raises:
+        CheckFailed: one does not.
+        RuntimeFailed: one has none.
+    """
     wrong = next((result for result in found.results if result.why), None)
     if wrong is not None:
         raise CheckFailed(
-            f"the result of {wrong.method} computes something else than {model}: {wrong.why}; "
-            "please report this model"
+            f"the result of {wrong.method} computes something else than {found.model}: "
+            f"{wrong.why}; please report this model"
         )
+    if found.failures:
+        first = found.failures[0]
+        raise RuntimeFailed(f"{first.method} failed on {found.model}: {first.why}")
+
+
+def _verify(path: str) -> None:
+    """Say what a saved model costs.
+
+    Raises:
+        CheckFailed: it is not what its metadata say.
+    """
+    from eqsat_opt import api
+
+    found = api.verify_saved(path)
+    record = found.record
+    what = f"{path}: {record['method']}, seed {record['seed']}, for {record['model']}"
+    if not found.agrees:
+        raise CheckFailed(f"{what} says a cost of {found.said:.9g}, but costs {found.found:.9g}")
+    typer.echo(
+        f"{what}: costs {found.found:.9g}, as it says; original {record['original_cost']:.9g}"
+    )
 
 
 def _parameters(texts: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -177,92 +295,3 @@ def _parameters(texts: Iterable[str]) -> dict[str, dict[str, str]]:
             raise OptionError(f"--set gives {search}.{name} twice; keep one")
         found[search][name] = value.strip()
     return found
-
-
-def _heading(found: Comparison) -> str:
-    from eqsat_opt.wording import counted
-
-    fused = found.settings.level != "operators"
-    kernels = "fused kernels" if fused else "one kernel per operator"
-
-    return (
-        f"{found.model}: {counted(found.operators, 'operator')}, {counted(found.n_rules, 'rule')}, "
-        f"{found.prices} prices, {kernels}\n"
-    )
-
-
-def _assumption(found: Comparison) -> str:
-    sizes = ", ".join(f"{name} = {size}" for name, size in found.assumed_sizes.items())
-    first = next(iter(found.assumed_sizes))
-    return f"note: priced at the assumed sizes {sizes}; give others with --input-shape {first}:SIZE"
-
-
-def _table(found: Comparison) -> Table:
-    """One column per method, so that any terminal is wide enough."""
-    from eqsat_opt.wording import count_text, plain_table, time_text
-
-    def counts(values: Iterable[int | None]) -> list[str]:
-        return ["" if value is None else count_text(value) for value in values]
-
-    original, results = found.original_cost, found.results
-
-    def shown(cost: float) -> str:
-        if math.isinf(cost):
-            return "above a limit"
-        return time_text(cost) if found.settings.is_time else f"{cost:.4g}"
-
-    bounds = [_bound(result, shown) for result in results]
-    rows = (
-        ("cost", shown(original), [shown(r.cost) for r in results]),
-        ("of original", "1.000", [_share(r.cost, original) for r in results]),
-        ("bound", "", [bound for bound, _ in bounds]),
-        ("gap", "", [gap for _, gap in bounds]),
-        ("operators", str(found.operators), [str(r.operators) for r in results]),
-        ("graphs visited", "", counts(r.graphs for r in results)),
-        ("substitutions tried", "", counts(r.tried for r in results)),
-        ("left sides compared", "", counts(r.compared for r in results)),
-        ("e-nodes", "", counts(r.enodes for r in results)),
-        ("time", "", [f"{r.time_s:.2f} s" for r in results]),
-        ("best after", "", [f"{r.best_after_s:.2f} s" for r in results]),
-        ("as cheap after", "", [_seconds(found.as_cheap_after_s(r)) for r in results]),
-        ("ended", "", [_ended(r) for r in results]),
-        ("outputs", "", [_verdict(r) for r in results]),
-    )  # fmt: skip
-    methods = (result.method for result in results)
-    table = plain_table("", "original", *methods, right=slice(1, None))
-    for name, before, cells in rows:
-        if before or any(cells):
-            table.add_row(name, before, *cells)
-    return table
-
-
-def _share(cost: float, original: float) -> str:
-    return f"{cost / original:.3f}" if original and math.isfinite(cost) else ""
-
-
-def _bound(result: MethodResult, shown: Callable[[float], str]) -> tuple[str, str]:
-    bound = result.lower_bound
-    if bound is None:
-        return "none", ""
-    if math.isinf(bound):
-        return "no graph", ""
-    return shown(bound), f"{1 - bound / result.cost:.1%}" if result.cost else "0.0%"
-
-
-def _ended(result: MethodResult) -> str:
-    ended = _LIMITS.get(result.stopped_by, result.stopped_by)
-    if result.extraction is None:
-        return ended
-    # A proof is about what the e-graph holds; a limit may have kept graphs out of it.
-    partly = result.extraction == "optimal" and result.stopped_by != "saturated"
-    return f"{ended}, {result.extraction}{' in what it holds' * partly}"
-
-
-def _seconds(time_s: float | None) -> str:
-    return "" if time_s is None else f"{time_s:.2f} s"
-
-
-def _verdict(result: MethodResult) -> str:
-    if result.max_error is None:
-        return "not checked"
-    return result.why or "agree"

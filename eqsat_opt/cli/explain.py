@@ -26,6 +26,9 @@ __all__ = ["explain_model"]
 _LINES = 40
 """Rows that fit on a screen, more or less."""
 
+_PRICED = ("problem", "selection")
+"""Stages that tell energies, if anything does."""
+
 _HEAD = 2
 """Lines above the rows: the counts and the names of the columns."""
 
@@ -56,6 +59,7 @@ def explain_model(
     target: a.Target = Options.target,
     objective: a.Objective = "time",
     limit: a.Limit = None,
+    energy_model: a.EnergyModel = None,
     rules: a.Rules = Options.rules,
     numerics: a.Numerics = Options.numerics,
     effort: a.Effort = Options.effort,
@@ -121,6 +125,8 @@ def _explain_stage(
     is_shown = not quiet and json != "-"
     if is_shown:
         console = output_console()
+        if stage in _PRICED and (told := api.energy_source(options)):
+            console.print(f"energy is {told}", soft_wrap=True)
         for line in _cut(value.lines(short=lines is None), _LINES if lines is None else lines):
             # A row stays a row; the terminal wraps it if it has to.
             console.print(line, soft_wrap=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +13,13 @@ from rich.text import Text
 
 from eqsat_opt.cli.extract_files import Outcome, Tell
 from eqsat_opt.cli.extract_table import number_text, print_notes
+from eqsat_opt.cli.plotting import check_plot, save_figure
 from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.gym.result import result_json
 from eqsat_opt.extract.objective import CRITICAL_PATH
 from eqsat_opt.extract.pareto import Front, pareto
 from eqsat_opt.extract.spec import parse_objective
 from eqsat_opt.extract.tradeoff.plane import Box
-from eqsat_opt.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +30,6 @@ __all__ = ["Traded", "draw", "print_fronts", "trader"]
 
 _PROVEN = 1e-6  # the largest gap that is called none
 _CURVE_POINTS = 400
-_KINDS = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +92,7 @@ def trader(
     if CRITICAL_PATH in aim.limits:
         raise OptionError("a trade-off under a limit on the critical path is not supported")
     if plot is not None:
-        _check_plot(plot)
+        check_plot(plot)
 
     def solve(name: str, file: GymFile, tell: Tell) -> Outcome:
         def progress(front: Front) -> None:
@@ -142,14 +139,6 @@ def print_fronts(console: Console, outcomes: Sequence[Outcome]) -> None:
     print_notes(console, outcomes)
 
 
-def _check_plot(path: str) -> None:
-    """Fail before the search if the plot cannot be drawn."""
-    if not path.lower().endswith(_KINDS):
-        raise OptionError(f"--plot cannot write {path}; end its name in {', '.join(_KINDS)}")
-    if find_spec("matplotlib") is None:
-        raise OptionError("--plot needs matplotlib; install eqsat-opt[plot]")
-
-
 def draw(front: Front, path: str, title: str) -> None:
     """Draw the points and the region that is proven to hold no solution; needs matplotlib.
 
@@ -177,9 +166,7 @@ def draw(front: Front, path: str, title: str) -> None:
     axes.set_ylabel(front.metrics[1])
     axes.set_title(title)
     axes.legend()
-    data = io.BytesIO()
-    figure.savefig(data, format=path.rpartition(".")[2].lower())
-    write_whole(path, data.getvalue(), OptionError)
+    save_figure(figure, path)
 
 
 def _least(front: Front, x: float) -> float:

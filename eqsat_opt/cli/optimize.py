@@ -45,6 +45,7 @@ def optimize_model(
     target: a.Target = Options.target,
     objective: a.Objective = "time",
     limit: a.Limit = None,
+    energy_model: a.EnergyModel = None,
     rules: a.Rules = Options.rules,
     numerics: a.Numerics = Options.numerics,
     effort: a.Effort = Options.effort,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eqsat_opt.cli import arguments as a
+from eqsat_opt.cli.plotting import check_plot
 from eqsat_opt.cli.session import Session, check_writable, output_console, write_json
 from eqsat_opt.errors import OptionError
+from eqsat_opt.wording import bytes_text, counted, plain_table, time_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["PlanFile", "app", "resolved"]
 
@@ -69,7 +74,6 @@ def _make(
     if len(sets) > 1:
         raise OptionError("a plan is for one set of sizes; give each name once")
     from eqsat_opt import plans
-    from eqsat_opt.wording import counted
 
     plan = plans.plan_model(
         resolved(model), backend=backend, shapes=sets[0], streams=streams, target=target
@@ -80,54 +84,100 @@ def _make(
 
 
 @app.command("show")
-def _show(plan: PlanFile, json: a.Json = None, debug: a.Debug = False) -> None:
+def _show(
+    plan: PlanFile,
+    json: a.Json = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw when each launch runs on which stream: .svg, .png or .pdf.",
+            show_default=False,
+        ),
+    ] = None,
+    debug: a.Debug = False,
+) -> None:
     """Show the launches of a plan, its memory and what it would take."""
-    check_writable(json, [plan], noun="the plan")
+    if plot is not None:
+        check_plot(plot)
+    for file in (json, plot):
+        check_writable(file, [plan], noun="the plan")
+    if plot is not None and json not in (None, "-"):
+        check_writable(plot, [json], noun="the JSON file of --json")
     from eqsat_opt import plans
 
     facts = plans.describe_plan(plans.read_plan(plan))
     if json is not None:
         write_json(facts, json)
+    if plot is not None:
+        from eqsat_opt.cli.plan_plot import draw_timeline
+
+        draw_timeline(facts, plot, plan)
     if json == "-":
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    from eqsat_opt.wording import bytes_text, counted, time_text
-
     console, analytic = output_console(), facts["analytic"]
-    source = f"analytic, profile {analytic['profile']}"
-    titles = ("launch", "kernel", "by", "stream", "waits", "writes", "at byte", "workspace", source)
-    table = Table(*titles, box=None, pad_edge=False, header_style="dim")
-    for column in table.columns[6:]:
-        column.justify = "right"
-    for one in facts["launches"]:
-        algorithm = "" if one["algorithm"] == "default" else f":{one['algorithm']}"
-        cells = (
-            one["name"],
-            _short(one["body"]),
-            one["backend"] + algorithm,
-            str(one["stream"]),
-            " ".join(map(str, one["waits"])),
-            _short(", ".join(f"{w['type']} {w['form']}" for w in one["writes"])),
-            _short(", ".join(map(_offset, one["writes"]))),
-            str(one["workspace_bytes"] or ""),
-            time_text(one["analytic_us"]),
-        )
-        table.add_row(*(Text(cell) for cell in cells))
-    console.print(table)
+    console.print(_launch_table(facts))
     used, least = facts["arena_bytes"], facts["lower_bound_bytes"]
     lines = (
         f"for {facts['target']}, {', '.join(facts['versions'].values())}",
         f"{counted(len(facts['launches']), 'kernel')} on {counted(facts['streams'], 'stream')}, "
         f"{counted(facts['events'], 'event')}, {counted(facts['views'], 'view')}",
-        f"arena {bytes_text(used)}, at least {bytes_text(least)}",
-        f"analytic, not measured: {time_text(analytic['sum_us'])} in sum, "
-        f"{time_text(analytic['makespan_us'])} until the last launch ends",
+        f"arena {bytes_text(used)}, at least {bytes_text(least)}; largest workspace "
+        f"{bytes_text(facts['workspace_bytes'])}",
+        f"analytic, by the profile {analytic['profile']}, not measured: "
+        f"{time_text(analytic['sum_us'])} in sum, {time_text(analytic['makespan_us'])} until the "
+        "last launch ends",
     )
     console.print()
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _launch_table(facts: dict[str, Any]) -> Table:
+    """A row for each launch, as they are submitted, and the totals."""
+    from rich.text import Text
+
+    has_events = facts["events"] > 0
+    titles = ["launch", "kernel", "backend", "algorithm", "forms", "stream", "predicted"]
+    titles += ["waits"] if has_events else []
+    titles += ["writes", "offset", "workspace"]
+    table = plain_table(*titles)
+    for name in ("stream", "predicted", "offset", "workspace"):
+        table.columns[titles.index(name)].justify = "right"
+    for one in facts["launches"]:
+        cells = {
+            "launch": one["name"],
+            "kernel": _short(one["body"]),
+            "backend": one["backend"],
+            "algorithm": one["algorithm"],
+            "forms": _forms(one),
+            "stream": str(one["stream"]),
+            "predicted": time_text(one["analytic_us"]),
+            "waits": " ".join(map(str, one["waits"])),
+            "writes": _short(", ".join(place["type"] for place in one["writes"])),
+            "offset": _short(", ".join(map(_offset, one["writes"]))),
+            "workspace": str(one["workspace_bytes"] or ""),
+        }
+        table.add_row(*(Text(cells[title]) for title in titles))
+    totals = {
+        "launch": "total",
+        "kernel": counted(len(facts["launches"]), "kernel"),
+        "stream": str(facts["streams"]),
+        "predicted": time_text(facts["analytic"]["sum_us"]),
+        "offset": str(facts["arena_bytes"]),
+        "workspace": str(facts["workspace_bytes"] or ""),
+    }
+    table.add_row(*(Text(totals.get(title, ""), style="bold") for title in titles))
+    return table
+
+
+def _forms(launch: dict[str, Any]) -> str:
+    """Of what a launch reads and of what it writes; once, where they are the same."""
+    read, written = (
+        ", ".join(dict.fromkeys(place["form"] for place in launch[side]))
+        for side in ("reads", "writes")
+    )
+    return written if read in ("", written) else f"{read} > {written}"
 
 
 _WIDEST = 40

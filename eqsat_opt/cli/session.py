@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eqsat_opt.errors import OptionError
+from eqsat_opt.errors import OptionError, reason
 from eqsat_opt.files import write_whole
 from eqsat_opt.paths import obstacle, same_file
 from eqsat_opt.wording import stage_text
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Session",
     "check_writable",
+    "make_folder",
     "output_console",
     "print_advice",
+    "print_notes",
     "print_rule_notes",
     "print_warnings",
     "stage_progress",
@@ -89,9 +91,15 @@ def print_advice(advice: str) -> None:
 def print_rule_notes(*, tables: bool) -> None:
     """Print which rules lack a valid certificate, on standard error if there are no tables."""
     from eqsat_opt.api import rule_notes
+
+    print_notes(rule_notes(), tables=tables)
+
+
+def print_notes(notes: Iterable[str], *, tables: bool) -> None:
+    """Print what the user should know, on standard error if there are no tables."""
     from eqsat_opt.cli.console import SafeConsole
 
-    for note in rule_notes():
+    for note in notes:
         console = output_console() if tables else SafeConsole(stderr=True)
         console.print(f"note: {note}", style="yellow", markup=False, soft_wrap=not tables)
 
@@ -145,6 +153,22 @@ def check_writable(
         raise OptionError(why)
     if any(same_file(path, one) for one in files):
         raise OptionError(f"{path} is {noun}; give another name")
+
+
+def make_folder(path: str) -> None:
+    """Make a folder before the work, unless it is there.
+
+    Raises:
+        OptionError: it cannot be made.
+    """
+    if path.startswith("-"):
+        raise OptionError(f"{path} is where a folder belongs; one of that name is ./{path}")
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"cannot make the folder {path}: {reason(error)}; choose another place"
+        ) from error
 
 
 def write_json(value: dict[str, Any], path: str) -> None:

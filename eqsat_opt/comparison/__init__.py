@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from eqsat_opt.comparison.compare import check, compare_methods
-from eqsat_opt.comparison.results import Comparison, MethodResult, Moment
+from eqsat_opt.comparison.compare import Subject, checked, priced, run_method, warm_up
+from eqsat_opt.comparison.results import (
+    Comparison,
+    Failure,
+    MethodResult,
+    Moment,
+    Original,
+    Runs,
+    gathered,
+)
 from eqsat_opt.comparison.settings import CompareSettings, method_names, parse_budget
 
 __all__ = [
     "CompareSettings",
     "Comparison",
+    "Failure",
     "MethodResult",
     "Moment",
-    "check",
-    "compare_methods",
+    "Original",
+    "Runs",
+    "Subject",
+    "checked",
+    "gathered",
     "method_names",
     "parse_budget",
+    "priced",
+    "run_method",
+    "warm_up",
 ]

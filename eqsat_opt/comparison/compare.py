@@ -1,4 +1,4 @@
-"""Equality saturation beside the published searches: same rules, same prices, same process.
+"""One method on one model: same graph, same rules and same prices for each of them.
 
 Every method starts from the same graph of single operators and is judged by one function on the
 graph that it returns, whose outputs are compared with those of the model.
@@ -8,23 +8,32 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+import onnx
+
+from eqsat_opt.comparison.boards import OrtBoard
+from eqsat_opt.comparison.engines import Engine
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
-from eqsat_opt.comparison.results import Comparison, MethodResult, Moment, descent
+from eqsat_opt.comparison.results import MethodResult, Moment, Original, descent, totals
 from eqsat_opt.comparison.saturated import saturated
-from eqsat_opt.comparison.settings import EQSAT, EXTRACTION_S, SATURATION_S, CompareSettings
+from eqsat_opt.comparison.settings import EXTRACTION_S, SATURATION_S, CompareSettings
 from eqsat_opt.contest.compare import Reference, differences
 from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.operators import analytic_price
 from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import Budget, lower
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import export_model
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.outputs import joined
 from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.rules import Rule
@@ -33,16 +42,49 @@ from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.search import Budget as SearchBudget
 from eqsat_opt.search import Frame, Offered, Prices, Search, Usual
 from eqsat_opt.search import Pricer as SearchPricer
 from eqsat_opt.select import rules_used
 
-__all__ = ["check", "compare_methods"]
+__all__ = ["Subject", "checked", "priced", "prices_text", "run_method", "warm_up"]
 
-_LONG_S = 5.0
-"""Seconds; a longer run is not repeated, because noise is small in comparison."""
+_WARM_UP = """
+    <ir_version: 9, opset_import: ["": 17]>
+    warm_up (float[4,4] x) => (float[4,4] y) { a = MatMul(x, x) b = Relu(a) y = Relu(b) }
+"""
+"""A model on which every method ends at once."""
 
-Progress = Callable[[str, str], None]
+_WARM_UP_GRAPHS = 20
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the methods of a comparison work on.
+
+    Attributes:
+        graph: normalised.
+        rules: general equations, which are for derivations, are left out.
+        given_sizes: of symbolic dimensions; others get an assumed one for pricing.
+        pricer: that measures; ``None`` for the profile of a device, or the roofline.
+        threads: of whole graphs that are measured here.
+    """
+
+    graph: Graph
+    rules: Sequence[Rule]
+    given_sizes: Mapping[str, int] = field(default_factory=dict)
+    pricer: AnyPricer | None = None
+    threads: int = 1
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Of all symbolic dimensions."""
+        return Sizes.of(self.graph, self.given_sizes)
+
+    @cached_property
+    def read(self) -> tuple[Rule, ...]:
+        """The rules that methods read."""
+        return tuple(rule for rule in self.rules if rule.phase is not Phase.DERIVATION)
 
 
 @dataclass
@@ -51,6 +93,8 @@ class _Clock:
 
     pricer: AnyPricer | None
     measuring_s: float = 0.0
+    time_s: float = 0.0
+    cpu_s: float = 0.0
 
     def price(self, kernel: Kernel) -> Quote:
         if self.pricer is None:
@@ -64,37 +108,63 @@ class _Clock:
         return self.pricer.price(offer)
 
     @contextmanager
-    def seconds(self) -> Iterator[list[float]]:
-        """Appends the time of the block, without measuring."""
-        result: list[float] = []
-        start, before = time.perf_counter(), self.measuring_s
-        yield result
-        result.append(time.perf_counter() - start - (self.measuring_s - before))
+    def seconds(self) -> Iterator[None]:
+        """Takes the time of the block, without measuring, which another process does."""
+        start, cpu, before = time.perf_counter(), time.process_time(), self.measuring_s
+        yield
+        self.cpu_s = time.process_time() - cpu
+        self.time_s = time.perf_counter() - start - (self.measuring_s - before)
 
 
 def _n_running(graph: Graph) -> int:
     return len(joined(fold_constants(graph).live_nodes()))
 
 
-def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResult:
-    budget = Budget(
-        nodes=settings.nodes, deadline=Deadline.after(settings.budget.cpu_s or SATURATION_S)
+def _framed(
+    subject: Subject, settings: CompareSettings, clock: _Clock, *, graph: Graph, rules: bool
+) -> Frame:
+    """A frame of its own for each method, so that none profits from what another has computed."""
+    profile = settings.profile
+
+    def device() -> SearchPricer:
+        return Usual(clock.price) if profile is None else Offered(ProfilePricer(profile))
+
+    backends: Sequence[Backend] = () if profile is None else ProfilePricer(profile).backends
+    if settings.level != "operators" and profile is None:
+        backends = (load_backend("ort"),)
+    return Frame(
+        graph,
+        subject.read if rules else (),
+        Prices.of(device(), settings.goal, subject.sizes.all),
+        settings.level,
+        profile=profile,
+        backends=backends,
+        board=OrtBoard(subject.threads, subject.sizes.all) if profile is None else None,
     )
-    limit = settings.budget.cpu_s or EXTRACTION_S
-    with clock.seconds() as seconds:
+
+
+def _on_egraph(
+    engine: Engine, frame: Frame, settings: CompareSettings, clock: _Clock, seed: int
+) -> MethodResult:
+    cpu_s = settings.budget.cpu_s
+    budget = Budget(nodes=settings.nodes, deadline=Deadline.after(cpu_s or SATURATION_S))
+    with clock.seconds():
         found = saturated(
             frame.graph,
             frame.rules,
             frame.prices,
             budget,
-            time_limit_s=limit,
-            seed=settings.seed,
+            engine=engine,
+            time_limit_s=cpu_s or EXTRACTION_S,
+            seed=seed,
             level=frame.level,
+            profile=frame.profile,
             backends=frame.backends,
+            deterministic=not cpu_s,
         )
-    trace = tuple(replace(one, time_s=min(one.time_s, seconds[0])) for one in found.trace)
     return MethodResult(
-        method=EQSAT,
+        method=engine.name,
+        seed=seed,
         cost=found.outcome.value,
         lower_bound=min(found.lower_bound, found.outcome.value),
         stopped_by=found.stopped_by,
@@ -104,26 +174,31 @@ def _eqsat(frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResu
         compared=None,
         enodes=found.enodes,
         operators=_n_running(found.outcome.graph),
+        kernels=len(found.outcome.kernels),
+        metrics=totals(found.outcome),
         rules=rules_used(found.outcome.graph),
-        time_s=seconds[0],
-        trace=trace,
+        time_s=clock.time_s,
+        cpu_s=clock.cpu_s,
+        trace=found.trace,
         graph=found.outcome.graph,
     )
 
 
 def _searched(
-    search: Search, frame: Frame, settings: CompareSettings, clock: _Clock
+    search: Search, frame: Frame, settings: CompareSettings, *, clock: _Clock, seed: int
 ) -> MethodResult:
-    with clock.seconds() as seconds:
-        begun = time.perf_counter()
+    with clock.seconds():
+        begun, begun_cpu = time.perf_counter(), time.process_time()
         start = replace(frame, graph=operator_graph(lower(frame.graph)))
-        lowering_s = time.perf_counter() - begun
-        found = search.run(start, settings.budget, settings.seed)
+        lowering_s = time.perf_counter() - begun, time.process_time() - begun_cpu
+        found = search.run(start, settings.budget, seed)
     trace = tuple(
-        Moment(min(one.time_s + lowering_s, seconds[0]), one.value) for one in found.trace
+        Moment(one.time_s + lowering_s[0], one.value, one.cpu_s + lowering_s[1])
+        for one in found.trace
     )
     return MethodResult(
         method=search.name,
+        seed=seed,
         cost=found.value,
         lower_bound=found.value if search.exact and found.stopped_by == "exhausted" else None,
         stopped_by=found.stopped_by,
@@ -133,109 +208,97 @@ def _searched(
         compared=found.compared,
         enodes=None,
         operators=_n_running(found.graph),
+        kernels=len(found.outcome.kernels),
+        metrics=totals(found.outcome),
         rules=dict(sorted(Counter(found.steps).items())),
-        time_s=seconds[0],
+        time_s=clock.time_s,
+        cpu_s=clock.cpu_s,
         trace=trace,
         graph=found.graph,
     )
 
 
-def _run(method: str, frame: Frame, settings: CompareSettings, clock: _Clock) -> MethodResult:
-    if method == EQSAT:
-        return _eqsat(frame, settings, clock)
-    return _searched(settings.searches[method], frame, settings, clock)
+def priced(subject: Subject, settings: CompareSettings) -> Original:
+    """What a model costs as it is."""
+    return _priced(subject, settings, _Clock(subject.pricer))
 
 
-def compare_methods(
-    graph: Graph,
-    rules: Sequence[Rule],
-    settings: CompareSettings,
-    *,
-    model: str = "model",
-    sizes: Mapping[str, int] | None = None,
-    pricer: AnyPricer | None = None,
-    progress: Progress | None = None,
-) -> Comparison:
-    """Run every method on one graph.
-
-    General equations, which are for derivations, are left out of the rules. Symbolic dimensions
-    without a size get an assumed one for pricing; without a `pricer` that is the roofline.
-    """
-    clock = _Clock(pricer)
-    known = Sizes.of(graph, sizes or {})
-    start = operator_graph(lower(graph))
-
-    def device() -> SearchPricer:
-        if settings.profile is not None:
-            return Offered(ProfilePricer(settings.profile))
-        return Usual(clock.price)
-
-    def prices() -> Prices:
-        return Prices.of(device(), settings.goal, known.all)
-
-    def framed(graph: Graph, rules: tuple[Rule, ...]) -> Frame:
-        profile = settings.profile
-        backends: Sequence[Backend] = () if profile is None else ProfilePricer(profile).backends
-        if settings.level != "operators" and profile is None:
-            backends = (load_backend("ort"),)
-        return Frame(graph, rules, prices(), settings.level, profile=profile, backends=backends)
-
-    original = framed(start, ()).start.value
-    read = [rule for rule in rules if rule.phase is not Phase.DERIVATION]
-    best: dict[str, MethodResult] = {}
-    for _ in range(settings.repeat):
-        for name in settings.methods:
-            if name in best and best[name].time_s > _LONG_S:
-                continue
-            if progress is not None:
-                progress(name, "")
-            # Each method has its own prices, so that none profits from what another one has
-            # computed.
-            frame = framed(graph, tuple(read))
-            found = _run(name, frame, settings, clock)
-            found = replace(found, trace=descent(original, found.cost, found.trace))
-            best[name] = min(best.get(name, found), found, key=lambda r: (r.cost, r.time_s))
-    return Comparison(
-        model=model,
-        original_cost=original,
-        operators=_n_running(start),
-        n_rules=len(read),
-        prices=_called(settings, pricer),
-        measuring_s=clock.measuring_s,
-        settings=settings,
-        results=tuple(best.values()),
-        assumed_sizes={**known.data, **known.assumed},
+def _priced(subject: Subject, settings: CompareSettings, clock: _Clock) -> Original:
+    plain = operator_graph(lower(subject.graph))
+    frame = _framed(subject, settings, clock, graph=plain, rules=False)
+    start = frame.outcome(frame.start)
+    return Original(
+        cost=start.value,
+        operators=_n_running(plain),
+        kernels=len(start.kernels),
+        metrics=totals(start),
+        n_rules=len(subject.read),
+        prices=prices_text(settings, subject.pricer),
+        assumed_sizes={**subject.sizes.data, **subject.sizes.assumed},
     )
 
 
-def _called(settings: CompareSettings, pricer: AnyPricer | None) -> str:
+def run_method(
+    method: str, subject: Subject, settings: CompareSettings, seed: int
+) -> tuple[Original, MethodResult]:
+    """Run one method once.
+
+    Raises:
+        SaturationError, ExtractionError: the e-graph has no answer.
+    """
+    clock = _Clock(subject.pricer)
+    original = _priced(subject, settings, clock)
+    frame = _framed(subject, settings, clock, graph=subject.graph, rules=True)
+    if method in settings.engines:
+        found = _on_egraph(settings.engines[method], frame, settings, clock=clock, seed=seed)
+    else:
+        found = _searched(settings.searches[method], frame, settings, clock=clock, seed=seed)
+    within = (
+        replace(one, time_s=min(one.time_s, found.time_s), cpu_s=min(one.cpu_s, found.cpu_s))
+        for one in found.trace
+    )
+    trace = descent(original.cost, found.cost, within)
+    return original, replace(found, trace=trace, measuring_s=clock.measuring_s)
+
+
+def warm_up(method: str, subject: Subject, settings: CompareSettings, seed: int) -> None:
+    """Load what the method loads and compile its rules, by running it on a model of its own.
+
+    A method that fails on this one may do well on another, so nothing is said of it.
+    """
+    tiny = normalise(import_model(load_model(onnx.parser.parse_model(_WARM_UP))))
+    limited = replace(settings, budget=SearchBudget(_WARM_UP_GRAPHS, cpu_s=settings.budget.cpu_s))
+    with suppress(Exception):
+        run_method(method, Subject(tiny, subject.rules), limited, seed)
+
+
+def prices_text(settings: CompareSettings, pricer: AnyPricer | None) -> str:
+    """What prices are of, and where a model of energy is from."""
     if settings.profile is not None:
-        return f"analytic {settings.profile.name}"
+        told = energy_text(settings.profile.energy)
+        return f"analytic {settings.profile.name}" + (f" (energy {told})" if told else "")
     return "roofline" if pricer is None else "measured"
 
 
-def check(
-    comparison: Comparison,
+def checked(
+    result: MethodResult,
     staging: Staging,
     *,
     numerics: str,
     seeds: Sequence[int],
     sizes: Mapping[str, int],
     session: OrtOptions,
-) -> Comparison:
-    """Compare the outputs of every result with those of the model.
+) -> MethodResult:
+    """Compare the outputs of a result with those of the model.
 
     Raises:
-        RuntimeFailed: the model or a result does not run.
+        RuntimeFailed: the model or the result does not run.
     """
+    assert result.graph is not None
     reference = Reference.of(staging.original, session, seeds, sizes)
-    results = []
-    for result in comparison.results:
-        assert result.graph is not None
-        model = staging.of(export_model(fold_constants(result.graph)))
-        found = differences(reference, model, session, numerics)
-        worst = max(found, key=lambda one: (bool(one.why), one.max_rel), default=None)
-        error = 0.0 if worst is None else worst.max_rel
-        why = "" if worst is None or not worst.why else f"output {worst.name!r}: {worst.why}"
-        results.append(replace(result, max_error=error, why=why))
-    return replace(comparison, results=tuple(results))
+    model = staging.of(export_model(fold_constants(result.graph)))
+    found = differences(reference, model, session, numerics)
+    worst = max(found, key=lambda one: (bool(one.why), one.max_rel), default=None)
+    error = 0.0 if worst is None else worst.max_rel
+    why = "" if worst is None or not worst.why else f"output {worst.name!r}: {worst.why}"
+    return replace(result, max_error=error, why=why)

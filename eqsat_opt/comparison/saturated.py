@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
+from eqsat_opt.comparison.engines import Engine, EqSat
 from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.results import Moment
-from eqsat_opt.egraph import Budget, EClasses, Saturation, saturate
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.egraph import Budget, EClasses, Saturation
 from eqsat_opt.egraph.terms import LEAF, OUT
-from eqsat_opt.extract import Problem, ProblemBuilder, extract
-from eqsat_opt.extract.extraction import Choice, active_order
+from eqsat_opt.extract import AnyObjective, Objective, Problem, ProblemBuilder, TracePoint, extract
+from eqsat_opt.extract.extraction import Choice, Extraction, active_order
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.rules import Rule
 from eqsat_opt.runtime.backends.protocol import Backend
+from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.search import Frame, Level, Outcome, Prices, Quoted
 from eqsat_opt.search.pricing import Preferred
 from eqsat_opt.select import Candidate, Selected, raise_graph
@@ -176,29 +180,41 @@ def _own_choice(saturation: Saturation, problem: Problem, index: Sequence[int]) 
     return {cls: own[cls] for cls in active_order(problem, own)}
 
 
+def _note_cpu(at: list[float], begun_s: float, _point: TracePoint) -> None:
+    at.append(time.process_time() - begun_s)
+
+
 def saturated(
     graph: Graph,
     rules: Sequence[Rule],
     prices: Prices,
     budget: Budget,
     *,
+    engine: Engine | None = None,
     time_limit_s: float = 10.0,
     seed: int = 0,
     level: Level = "operators",
+    profile: DeviceProfile | None = None,
     backends: Sequence[Backend] = (),
+    deterministic: bool = False,
 ) -> Saturated:
     """Saturate, price each e-node as a separate operator, extract, and build the graph.
 
-    At level ``kernels`` the patterns of ``backends`` are priced, too, by the way to run each that
-    is best by itself once the graph is built. Siblings merge by seeds instead of two-root rules.
+    Above level ``operators`` the patterns of ``backends`` are priced, too, by the way to run each
+    that is best by itself once the graph is built. Siblings merge by seeds instead of two-root
+    rules. At level ``streams`` graphs are extracted for several sums, and the one whose kernels end
+    first is taken. With ``deterministic`` equal seeds give equal graphs unless a time limit
+    strikes.
 
     Raises:
         SaturationError: the engine failed.
         ExtractionError: nothing could be extracted.
     """
-    clock = time.perf_counter
-    started = clock()
-    saturation = saturate(graph, rules, budget)
+    clock, cpu = time.perf_counter, time.process_time
+    started, started_cpu = clock(), cpu()
+    engine = engine or EqSat()
+    greedy = engine.extract == "greedy"
+    saturation = engine.saturate(graph, rules, budget)
     report, eclasses = saturation.report, saturation.eclasses
 
     own: Choice | None = None
@@ -208,41 +224,87 @@ def saturated(
         own = _own_choice(saturation, problem, index)
     else:
         problem, items = _kernel_problem(saturation, prices, backends)
-    begun = clock()
-    found = extract(
-        problem,
-        prices.valuation.objective,
-        incumbent=own,
-        time_limit_s=time_limit_s,
-        seed=seed,
-        deterministic=False,
-    )
-    extracted = clock()
 
-    start = Frame(operator_graph(saturation.lowered), (), prices, level, backends=backends)
-    if found.status == "infeasible":
-        return Saturated(
-            outcome=start.outcome(start.start),
-            lower_bound=found.lower_bound,
-            status=found.status,
-            enodes=report.enodes,
-            stopped_by=report.stopped_by,
-            trace=(),
+    def framed(graph: Graph, prices: Prices) -> Frame:
+        return Frame(graph, (), prices, level, profile=profile, backends=backends)
+
+    start = framed(operator_graph(saturation.lowered), prices)
+    goal = prices.valuation.objective
+    guides = _guides(goal) if level == "streams" else (goal,)
+    best = start.outcome(start.start)
+    answers: list[Extraction] = []
+    trace: list[Moment] = []
+    for guide in guides:
+        at_s, at_cpu_s = clock(), cpu()
+        cpu_at: list[float] = []
+        found = extract(
+            problem,
+            guide,
+            incumbent=None if greedy else own,
+            method="greedy" if greedy else "auto",
+            time_limit_s=time_limit_s / len(guides),
+            seed=seed,
+            deterministic=deterministic,
+            progress=partial(_note_cpu, cpu_at, at_cpu_s),
         )
-    chosen = [items[place] for place, _ in found.choice.values()]
-    raised = raise_graph(saturation.lowered, eclasses, _operators_of(eclasses, chosen))
-    chosen_prices = _as_chosen(eclasses, found.choice, items, prices)
-    frame = Frame(raised, (), chosen_prices, level, backends=backends)
-    # A graph counts as found when it could have been written down.
-    ready_s = begun - started + clock() - extracted
+        spent_s, spent_cpu_s = clock() - at_s, cpu() - at_cpu_s
+        answers.append(found)
+        if found.status == "infeasible":
+            continue
+        chosen = [items[place] for place, _ in found.choice.values()]
+        raised = raise_graph(saturation.lowered, eclasses, _operators_of(eclasses, chosen))
+        frame = framed(raised, _as_chosen(eclasses, found.choice, items, prices))
+        best = min(best, frame.outcome(frame.start), key=lambda one: one.value)
+        if level == "streams":
+            trace.append(Moment(clock() - started, best.value, cpu() - started_cpu))
+            continue
+        # A graph counts as found when it could have been written down.
+        ready_s = clock() - started - spent_s
+        ready_cpu_s = cpu() - started_cpu - spent_cpu_s
+        trace = [
+            Moment(ready_s, start.start.value, ready_cpu_s),
+            *(
+                Moment(ready_s + point.time_s, point.cost, ready_cpu_s + cpu_s)
+                for point, cpu_s in zip(found.trace, cpu_at, strict=True)
+            ),
+        ]
+    lower_bound, status = answers[-1].lower_bound, answers[-1].status
+    if status == "optimal" and best.value > lower_bound * (1 + _ROUNDING):
+        status = "feasible"
     return Saturated(
-        outcome=frame.outcome(frame.start),
-        lower_bound=found.lower_bound,
-        status=found.status,
+        outcome=best,
+        lower_bound=lower_bound,
+        status=status,
         enodes=report.enodes,
         stopped_by=report.stopped_by,
-        trace=(
-            Moment(ready_s, start.start.value),
-            *(Moment(ready_s + point.time_s, point.cost) for point in found.trace),
-        ),
+        trace=tuple(trace),
     )
+
+
+_ROUNDING = 1e-6
+"""Relative: of totals in millionths."""
+
+_SHARES = (0.0, 0.25, 1.0)
+"""Weights of the longest chain beside the sum; AutoGraph's is among them."""
+
+
+def _guides(goal: AnyObjective) -> tuple[AnyObjective, ...]:
+    """What is extracted for where no sum says when the last kernel ends; each graph is simulated.
+
+    Sums with more and more weight on the longest chain; last that chain in place of the time, which
+    no number of streams is faster than.
+    """
+    assert isinstance(goal, Objective)  # the settings ask for it
+    goal = replace(goal, limits={name: x for name, x in goal.limits.items() if name != TIME})
+    share = goal.weights.get(TIME, 0.0)
+    if not share:
+        return (goal,)
+    path = goal.path or {TIME: 1.0}
+    mixed = [
+        replace(goal, critical_path=goal.critical_path + share * more, path=path)
+        for more in _SHARES
+    ]
+    others = {name: weight for name, weight in goal.weights.items() if name != TIME}
+    along = goal.critical_path * path.get(TIME, 0.0) if set(path) == {TIME} else 0.0
+    last = replace(goal, weights=others, critical_path=share + along, path={TIME: 1.0})
+    return (*mixed, last)

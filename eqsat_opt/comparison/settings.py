@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+from eqsat_opt.comparison.engines import ENGINES, Engine, EqSat
 from eqsat_opt.cost.analytic import ProfilePricer
-from eqsat_opt.cost.metrics import TIME, metric_name, peaks_capped, require_priced
-from eqsat_opt.errors import OptionError
+from eqsat_opt.cost.metrics import ENERGY, TIME, metric_name, peaks_capped, require_priced
+from eqsat_opt.errors import OptionError, or_nearest
 from eqsat_opt.extract import AnyObjective, Objective, parse_objective
-from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
-from eqsat_opt.search import LEVELS, Budget, Level, Search, make_search, search_names
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile, profile_names
+from eqsat_opt.search import (
+    LEVELS,
+    Budget,
+    Level,
+    Search,
+    make_search,
+    search_names,
+    with_parameters,
+)
 
 __all__ = [
     "EQSAT",
@@ -23,16 +32,16 @@ __all__ = [
     "parse_budget",
 ]
 
-EQSAT = "eqsat"
-"""The method that is no search: saturation and extraction."""
+EQSAT = EqSat.name
+"""Our own method: saturation and extraction."""
 
 SATURATION_S, EXTRACTION_S = 30.0, 20.0
 """Seconds for the stages of the e-graph where no limit is given."""
 
 
 def method_names() -> tuple[str, ...]:
-    """What may be compared: the e-graph, and every search."""
-    return (EQSAT, *search_names())
+    """What may be compared: methods on an e-graph, and every search."""
+    return (*ENGINES, *search_names())
 
 
 @dataclass(frozen=True)
@@ -41,20 +50,20 @@ class CompareSettings:
 
     Attributes:
         methods: of :func:`method_names`.
-        parameters: of searches among the methods, by name of the search and then of the parameter;
+        parameters: of the methods, by name of the method and then of the parameter;
             what is not given has its default.
         budget: of each search; its seconds are a limit for saturation and for extraction, too, of
             the clock. Where there is none, these have :data:`SATURATION_S` and
             :data:`EXTRACTION_S`.
         nodes: e-nodes.
-        seed: of extraction and of searches.
+        seed: of extraction and of searches, in the first run of each.
+        seeds: runs of each method, with this seed and those that follow it.
         device: name or file of the profile that prices; empty for the processor at hand.
         objective: what is minimised, as `optimize` reads it.
-        level: ``operators``, each a kernel of its own, or ``kernels``, which may be fused.
+        level: ``operators``, each a kernel of its own; ``kernels``, which may be fused; or
+            ``streams``, on which these run side by side.
         limits: largest totals, longest chain, or largest values of one kernel, too.
         measure: price operators by measuring them, instead of by the roofline.
-        repeat: how often each method runs; its fastest run counts, because the first one also loads
-            libraries and compiles rules. Slow methods run once.
     """
 
     methods: tuple[str, ...] = (EQSAT, "metaflow")
@@ -67,39 +76,56 @@ class CompareSettings:
     level: Level = "operators"
     limits: tuple[str, ...] = ()
     measure: bool = False
-    repeat: int = 1
+    seeds: int = 1
 
     def __post_init__(self) -> None:
         known = method_names()
         unknown = [name for name in self.methods if name not in known]
         if unknown:
-            raise OptionError(f"unknown method {unknown[0]!r}; choose from {', '.join(known)}")
+            raise OptionError(f"unknown method {unknown[0]!r}; {or_nearest(unknown[0], known)}")
         if not self.methods:
             raise OptionError(f"no method is given; choose from {', '.join(known)}")
         if len(set(self.methods)) < len(self.methods):
             raise OptionError("a method is given twice; keep one")
         for name in self.parameters:
-            if name not in self.searches:
-                names = ", ".join(self.searches) or "none"
+            if name not in self.methods:
                 raise OptionError(
-                    f"parameters are given for {name!r}, which is not a search among the methods "
-                    f"({names}); add it to the methods, or leave them out"
+                    f"parameters are given for {name!r}, which is not among the methods "
+                    f"({', '.join(self.methods)}); add it to them, or leave them out"
                 )
-        if self.repeat < 1:
-            raise OptionError(f"repeat is {self.repeat}; give at least 1")
-        assert self.searches.keys() >= self.parameters.keys()  # they say what is wrong
+        if self.seeds < 1:
+            raise OptionError(f"seeds is {self.seeds}; give at least 1")
+        assert {*self.engines, *self.searches} >= self.parameters.keys()  # they say what is wrong
         if self.device and self.measure:
             raise OptionError(
                 "a device that is not here cannot be measured; leave out --measure or --device"
             )
         assert self.profile is not None or not self.device
+        self._require_energy()
         require_priced(self.goal, self._priced)
         if self.level not in LEVELS:
-            raise OptionError(f"unknown level {self.level!r}; choose from {', '.join(LEVELS)}")
+            raise OptionError(f"unknown level {self.level!r}; {or_nearest(self.level, LEVELS)}")
         if self.level != "operators" and not isinstance(self.goal, Objective):
             raise OptionError(
                 "fused kernels are chosen for sums only; give another objective, or level operators"
             )
+        if self.level == "streams" and self.profile is None:
+            raise OptionError(
+                "streams are simulated by the profile of a device; give one with --device, v100 "
+                "for instance, or level kernels"
+            )
+
+    def _require_energy(self) -> None:
+        """Say which devices tell energy, where it is asked of one that does not."""
+        if not self.goal.uses(ENERGY) or ENERGY in self._priced:
+            return
+        known = [name for name in profile_names() if load_profile(name).energy is not None]
+        where = f"the profile of {self.device}" if self.device else "this processor's roofline"
+        raise OptionError(
+            f"{where} tells no energy; give --device "
+            + (f"one of {', '.join(known)}, or " if known else "")
+            + "a profile as a .json file that has a model of it"
+        )
 
     @cached_property
     def profile(self) -> DeviceProfile | None:
@@ -127,13 +153,40 @@ class CompareSettings:
         return {
             name: make_search(name, self.parameters.get(name, {}))
             for name in self.methods
-            if name != EQSAT
+            if name not in ENGINES
+        }
+
+    @cached_property
+    def engines(self) -> Mapping[str, Engine]:
+        """The methods on an e-graph, with their parameters."""
+        return {
+            name: with_parameters(ENGINES[name], name, self.parameters.get(name, {}))
+            for name in self.methods
+            if name in ENGINES
         }
 
     def to_json(self) -> dict[str, Any]:
-        """All settings, and all parameters of the searches, defaults too."""
-        parameters = {name: asdict(search) for name, search in self.searches.items()}
-        return {**asdict(self), "methods": list(self.methods), "parameters": parameters}
+        """All settings, and all parameters of the methods, defaults too."""
+        methods: Mapping[str, Any] = {**self.engines, **self.searches}
+        parameters = {name: asdict(method) for name, method in methods.items()}
+        given = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            **given,
+            "methods": list(self.methods),
+            "limits": list(self.limits),
+            "parameters": parameters,
+            "budget": asdict(self.budget),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CompareSettings:
+        """Inverse of `to_json`.
+
+        Raises:
+            OptionError: a value has no meaning.
+        """
+        lists = {name: tuple(value[name]) for name in ("methods", "limits")}
+        return cls(**{**value, **lists, "budget": Budget(**value["budget"])})
 
 
 _BUDGETS = {"graphs": int, "substitutions": int, "cpu": float, "length": int}
@@ -151,9 +204,7 @@ def parse_budget(texts: Iterable[str]) -> Budget:
         name, _, value = part.rpartition("=")
         name = name.strip() or "graphs"
         if name not in _BUDGETS:
-            raise OptionError(
-                f"a budget has no {name!r}; choose from {', '.join(_BUDGETS)}, as in cpu=60"
-            )
+            raise OptionError(f"a budget has no {name!r}; {or_nearest(name, _BUDGETS)}")
         if name in found:
             raise OptionError(f"the budget's {name} is given twice; keep one")
         try:

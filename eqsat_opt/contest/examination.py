@@ -26,6 +26,7 @@ from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OptimizationLevel, OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.sandbox import Sandbox
+from eqsat_opt.runtime.devices.meters import EnergyMeter
 from eqsat_opt.runtime.inputs import (
     InputSpec,
     input_specs,
@@ -70,6 +71,7 @@ class Terms:
         custom_ops: libraries of operators that every session loads.
         box: where models are run to be compared; ``None`` for this process.
         bulk_s: seconds that going through all weights takes, as loading a model does.
+        meter: that tells the energy of runs in the race; ``None`` for none.
     """
 
     threads: int
@@ -83,6 +85,7 @@ class Terms:
     custom_ops: tuple[str, ...] = ()
     box: Sandbox | None = None
     bulk_s: float = 0.0
+    meter: EnergyMeter | None = None
 
     @property
     def runs_models(self) -> bool:
@@ -239,6 +242,7 @@ def _races(
             seed=terms.seed,
             time_limit_s=min(terms.race_s, left_s),
             extension_s=min(terms.race_s, max(0.0, left_s - terms.race_s)),
+            meter=terms.meter,
         )
 
     races: list[RaceResult] = []

@@ -19,6 +19,7 @@ from typing import TypeAlias
 from eqsat_opt.contest.race_result import RaceEntry, RaceResult
 from eqsat_opt.contest.standing import Standing, log_noise
 from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.runtime.devices.meters import EnergyMeter
 from eqsat_opt.runtime.measure import (
     SYSTEM_CLOCK,
     Clock,
@@ -59,6 +60,7 @@ def race(
     extension_s: float = 0.0,
     tie: float = 0.03,
     clock: Clock = SYSTEM_CLOCK,
+    meter: EnergyMeter | None = None,
 ) -> RaceResult:
     """Race runners on the same inputs, whatever they are made of.
 
@@ -75,6 +77,7 @@ def race(
         extension_s: seconds beyond it for further builds while noise decides.
         tie: gain up to which the original keeps its place.
         clock: source of times.
+        meter: that tells the energy of runs; one that fails tells none.
 
     Raises:
         OptionError: the original is not among the entrants, or there are too few rounds or builds.
@@ -91,6 +94,7 @@ def race(
         threads=threads,
         order=random.Random(seed),
         clock=clock,
+        meter=meter,
     )
     start = clock.wall_ns()
     done_rounds = 0
@@ -130,6 +134,7 @@ class _Lane:
     work_us: float = math.inf
     session_us: list[float] = field(default_factory=list)
     n_samples: int = 0
+    energy_uj: float = 0.0
     note: str = ""
     rests: bool = False
 
@@ -142,6 +147,7 @@ class _Track:
         threads: int,
         order: random.Random,
         clock: Clock,
+        meter: EnergyMeter | None,
     ) -> None:
         self._lanes = {name: _Lane(name, prepare) for name, prepare in entrants.items()}
         self._original = self._lanes[original]
@@ -150,6 +156,7 @@ class _Track:
         self._order = order
         self._clock = clock
         self._kind: ClockKind | None = None
+        self._meter = meter
 
     def run_build(self, rounds: int, share_s: float) -> int:
         """Build all that are still in the race, run up to `rounds` rounds; how many were run."""
@@ -212,6 +219,7 @@ class _Track:
             rounds=rounds,
             seconds=seconds,
             is_open=is_open,
+            meter="" if self._meter is None else f"{self._meter.name}, {self._meter.scope}",
         )
 
     def _pairs(self) -> list[tuple[float, float]]:
@@ -262,7 +270,9 @@ class _Track:
         try:
             if lane.run_us < _WARM_UP_BELOW_US:
                 call()
+            begin_uj = self._energy_uj()
             samples = [take_sample(call, lane.runs, self._clock) for _ in range(lane.samples)]
+            lane.energy_uj += self._energy_uj() - begin_uj
         except RuntimeFailed as error:
             if lane.name == self._original.name:
                 raise
@@ -271,12 +281,31 @@ class _Track:
         lane.n_samples += len(samples)
         return min(sample.time_us(self._kind) for sample in samples)
 
+    def _energy_uj(self) -> float:
+        """What the meter shows, µJ; a meter that fails is given up."""
+        if self._meter is None:
+            return 0.0
+        try:
+            return self._meter.read()
+        except RuntimeFailed:
+            self._meter = None
+            return 0.0
+
+    def _run_uj(self, *lanes: _Lane) -> float | None:
+        """Mean energy of a run, µJ; ``None`` where no meter told it."""
+        runs = sum(lane.n_samples * lane.runs for lane in lanes)
+        if self._meter is None or not runs:
+            return None
+        return sum(lane.energy_uj for lane in lanes) / runs
+
     def _entry(self, lane: _Lane, tie: float) -> RaceEntry:
         ratio, ahead, wins = 1.0, 0, False
         n_samples = lane.n_samples
+        energy_uj = self._run_uj(lane)
         if lane is self._original:
             times = tuple(time for pair in self._pairs() for time in pair)
             n_samples += self._twin.n_samples
+            energy_uj = self._run_uj(lane, self._twin)
         elif lane.session_us:
             times = tuple(lane.session_us)
             standing = self._standing(lane, tie)
@@ -296,4 +325,5 @@ class _Track:
             ahead=ahead,
             wins=wins,
             note=lane.note,
+            energy_uj=energy_uj,
         )

@@ -32,6 +32,8 @@ class RaceEntry:
         ahead: builds in which it was faster than both sessions of the original.
         wins: whether it beats the original (see `RaceResult`).
         note: why it did not take part, or left early; empty if it ran to the end.
+        energy_uj: mean energy of a run, of all that the meter counts, other processes included;
+            ``None`` where there was no meter.
     """
 
     name: str
@@ -44,6 +46,7 @@ class RaceEntry:
     ahead: int = 0
     wins: bool = False
     note: str = ""
+    energy_uj: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class RaceResult:
         rounds: rounds over all builds.
         seconds: length of the race.
         is_open: whether noise still decides some entrant's place.
+        meter: that told the energies, and what it counts; empty if there was none.
     """
 
     winner: str
@@ -79,6 +83,7 @@ class RaceResult:
     rounds: int
     seconds: float
     is_open: bool = False
+    meter: str = ""
 
     @classmethod
     def from_fields(cls, data: Mapping[str, Any]) -> RaceResult:

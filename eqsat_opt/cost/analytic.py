@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from eqsat_opt.cost.energy import energy_text
 from eqsat_opt.cost.metrics import ENERGY, TIME, WORKSPACE
 from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.analytic.backend import VIEW, AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.runtime.devices.profile import DeviceProfile, EnergyModel
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.profile import DeviceProfile
 
 __all__ = ["ProfilePricer"]
 
@@ -34,6 +36,7 @@ class ProfilePricer:
     Attributes:
         backends: what the device offers.
         metrics: time and workspace, and energy where there is a model of it.
+        energy_text: how energy is known, in words; empty where it is not.
         interface: inputs and outputs lie in the memory of the device, as ONNX orders them.
         n_measured: none.
         trouble: none.
@@ -51,12 +54,13 @@ class ProfilePricer:
         self.interface = self.backends[0].interface
         self._energy = energy or profile.energy
         self.metrics = (TIME, WORKSPACE) if self._energy is None else (TIME, ENERGY, WORKSPACE)
+        self.energy_text = energy_text(self._energy)
         self.n_measured = 0
         self.trouble = ""
         self._known: dict[Offer, Quote] = {}
         profile.require_precision(precision)
         if self._energy is not None:
-            self._energy.energy_uj(0.0, 0.0, 0.0, precision)
+            self._energy.require_precision(precision)
 
     @property
     def event_us(self) -> float:

@@ -142,7 +142,7 @@ def columns(given: Sequence[str]) -> tuple[str, ...]:
 
 
 _UNPRICED = {
-    ENERGY: "no energy meter is supported on this target yet",
+    ENERGY: "nothing tells that of this target; give a model with --energy-model FILE",
     WORKSPACE: "the backends of this target do not tell it",
 }
 

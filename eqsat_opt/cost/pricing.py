@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from eqsat_opt.cost.energy import MeteredEnergy, energy_text
 from eqsat_opt.cost.metrics import ENERGY, LAUNCH_US, TIME
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.quotes import Quote, Source
@@ -26,11 +27,12 @@ from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
-from eqsat_opt.runtime.devices.profile import EnergyModel, load_profile
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
 from eqsat_opt.runtime.processor import device_fingerprint
 
-__all__ = ["Pricer"]
+__all__ = ["PRECISION", "Pricer"]
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -54,11 +56,13 @@ class Pricer:
             left alone from then on.
         threads: threads per session.
         backends: names of the backends whose kernels may be chosen; the first runs everything.
-        energy: what energy follows from a time; ``None`` where nothing is known of it.
+        energy: what energy follows from a time, or the meter that tells it while kernels are
+            measured; ``None`` where nothing is known of it.
 
     Attributes:
         backends: the backends.
-        metrics: in each quote: the time, and the energy where there is a model of it.
+        metrics: in each quote: the time, and the energy where something tells it.
+        energy_text: how it is known, in words; empty where it is not.
         interface: where values of models lie: in the memory of the host, as ONNX orders them.
         trouble: what is wrong with the store, as a sentence; empty if nothing is.
 
@@ -72,7 +76,7 @@ class Pricer:
         threads: int,
         backends: Sequence[str] = ("ort",),
         *,
-        energy: EnergyModel | None = None,
+        energy: EnergyModel | MeteredEnergy | None = None,
     ) -> None:
         self.backends = tuple(load_backend(name) for name in backends)
         self.metrics = (TIME,) if energy is None else (TIME, ENERGY)
@@ -83,6 +87,7 @@ class Pricer:
         self._versions = {backend.name: backend.version() for backend in self.backends}
         self._device = device_fingerprint().id
         self._energy = energy
+        self.energy_text = energy_text(energy)
         self._known: dict[ProfileKey, Quote] = {}
         self._worker: KernelWorker | None = None
         self._roofline: Roofline = DEFAULT_ROOFLINE
@@ -124,7 +129,7 @@ class Pricer:
         wanted = {key: offer for offer in offers if (key := self._key(offer)) not in self._known}
         found = self._stored(lambda store: store.get_many(wanted)) or {}
         for key, measurement in found.items():
-            if measurement is not None:
+            if measurement is not None and self._is_enough(measurement):
                 self._known[key] = self._quoted(wanted[key], measurement)
 
     def _stored(self, use: Callable[[ProfileStore], _T]) -> _T | None:
@@ -142,16 +147,28 @@ class Pricer:
         known = self._known.get(self._key(offer))
         return self._bound(offer) if known is None else known
 
+    def _is_enough(self, measurement: Measurement) -> bool:
+        """Whether a stored measurement tells the power, where that is needed."""
+        is_metered = isinstance(self._energy, MeteredEnergy)
+        return not is_metered or measurement.power_w is not None or not measurement.n
+
     def _bound(self, offer: Offer) -> Quote:
         bound_us = self._roofline.bound_us(offer.kernel, offer.implementation.arithmetic)
         return self._quote(offer, bound_us + LAUNCH_US, "bound")
 
     def _quoted(self, offer: Offer, measurement: Measurement) -> Quote:
-        return self._quote(offer, measurement.time_us + LAUNCH_US, "measured")
+        time_us = measurement.time_us + LAUNCH_US
+        if self._is_enough(measurement):
+            return self._quote(offer, time_us, "measured", measurement.power_w)
+        return self._quote(offer, time_us, "bound")  # the meter failed
 
-    def _quote(self, offer: Offer, time_us: float, source: Source) -> Quote:
+    def _quote(
+        self, offer: Offer, time_us: float, source: Source, power_w: float | None = None
+    ) -> Quote:
         metrics = {TIME: time_us}
-        if self._energy is not None:
+        if isinstance(self._energy, MeteredEnergy):
+            metrics[ENERGY] = (self._energy.floor_w if power_w is None else power_w) * time_us
+        elif self._energy is not None:
             # It rises with the time, so that of a bound is a bound.
             kernel, how = offer.kernel, offer.implementation
             metrics[ENERGY] = self._energy.energy_uj(
@@ -207,7 +224,8 @@ class Pricer:
     def _made(self, offer: Offer) -> Request | None:
         """A kernel to be measured; ``None`` if its backend cannot make it."""
         if self._worker is None:
-            self._worker = KernelWorker()
+            meter = self._energy.meter if isinstance(self._energy, MeteredEnergy) else None
+            self._worker = KernelWorker(meter="" if meter is None else meter.place)
         backend = next(one for one in self.backends if one.name == offer.backend)
         start = time.perf_counter()
         try:

@@ -60,6 +60,10 @@ class AnyPricer(Protocol):
         """The metrics in each of its quotes."""
 
     @property
+    def energy_text(self) -> str:
+        """How energies are known, in words; empty where they are not."""
+
+    @property
     def interface(self) -> Form:
         """The form in which inputs of models arrive and outputs are left."""
 

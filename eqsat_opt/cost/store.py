@@ -9,15 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple, fields
+from dataclasses import astuple
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from eqsat_opt.cost.export import read_export, write_export
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow, StoreStats
 from eqsat_opt.errors import StoreError, reason
-from eqsat_opt.files import write_whole
 from eqsat_opt.paths import CACHE_VARIABLE, cache_folder
 from eqsat_opt.runtime.measure import Measurement
 
@@ -32,7 +32,6 @@ _OLD_TABLE = "profile_v1"
 _BUSY_TIMEOUT_S = 5.0
 """Seconds to wait for others who hold the file; their transactions take milliseconds."""
 
-_EXPORT_FORMAT = "eqsat-opt-profile"
 _OLD_KEY_COLUMNS = "backend, kernel, implementation, device, threads, protocol"
 _KEY_COLUMNS = f"{_OLD_KEY_COLUMNS}, forms, precision"
 _OLD_ROWS = (
@@ -185,19 +184,7 @@ class ProfileStore:
             StoreError: the store cannot be read, or the file cannot be written.
         """
         rows = self.rows()
-        data = {
-            "format": _EXPORT_FORMAT,
-            "version": _SCHEMA_VERSION,
-            "rows": [
-                {
-                    **asdict(row.key),
-                    "measurement": row.measurement and row.measurement.to_json(),
-                    "measured_at": row.measured_at,
-                }
-                for row in rows
-            ],
-        }
-        write_whole(path, json.dumps(data, indent=1) + "\n", StoreError)
+        write_export(path, rows)
         return len(rows)
 
     def import_json(self, path: str | os.PathLike[str]) -> int:
@@ -206,21 +193,11 @@ class ProfileStore:
         Raises:
             StoreError: the file is not such an export, or the store cannot be written.
         """
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-            if data["format"] != _EXPORT_FORMAT or data["version"] not in (1, _SCHEMA_VERSION):
-                raise ValueError("another format or version")
-            added = _ADDED if data["version"] == 1 else {}
-            records = [_record({**added, **row}) for row in data["rows"]]
-        except OSError as error:
-            raise StoreError(f"cannot read {path}: {reason(error)}") from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(
-                f"{path} is not an export of a profile store ({error}); "
-                "make one with `eqsat-opt profile export`"
-            ) from error
-        self._insert(records)
-        return len(records)
+        rows = read_export(path)
+        self._insert(
+            (*astuple(one.key), _encoded(one.measurement), one.measured_at) for one in rows
+        )
+        return len(rows)
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
@@ -379,21 +356,3 @@ def _encoded(measurement: Measurement | None) -> str:
     # JSON has no infinities, so a nonsensical time cannot be stored.
     data = None if measurement is None else measurement.to_json()
     return json.dumps(data, allow_nan=False, sort_keys=True)
-
-
-_ADDED = {"forms": "", "precision": ""}
-"""Fields of a key that rows of version 1 lack."""
-
-
-def _record(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """A row of an export as a row of the table; ValueError, KeyError, TypeError if malformed."""
-    values: list[Any] = []
-    for field in fields(ProfileKey):
-        value = row[field.name]
-        if type(value) is not (int if field.type == "int" else str):
-            raise ValueError(f"{field.name} is not of type {field.type}")
-        values.append(value)
-    data = row["measurement"]
-    measurement = None if data is None else Measurement.from_json(data)
-    measured_at = datetime.fromisoformat(row["measured_at"]).isoformat()
-    return (*values, _encoded(measurement), measured_at)

@@ -32,6 +32,11 @@ class GraphWriter:
         self._nodes: list[Node] = []
         self._kept: set[str] = set()
 
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """All that is written so far."""
+        return self._nodes
+
     def preferred(self, values: Mapping[str, int]) -> dict[int, str]:
         """The name that each value should keep: one that others rely on if it has several."""
         original, names = self.original, dict[int, str]()
@@ -89,12 +94,13 @@ class GraphWriter:
         rules tell operands apart that may be exchanged.
         """
         original = self.original
+        kept = {*self._kept, *self._constants}  # no second value takes one of these names
         place = {name: number for number, name in enumerate(original.constants)}
         constants = sorted(self._constants, key=lambda name: place.get(name, len(place)))
         pairs = zip(original.outputs, outputs, strict=True)
         written = Graph(
             inputs=original.inputs,
-            outputs=tuple(name if name in self._kept else found for name, found in pairs),
+            outputs=tuple(name if name in kept else found for name, found in pairs),
             nodes=tuple(self._nodes),
             constants={name: self._constants[name] for name in constants},
             types=self.types,

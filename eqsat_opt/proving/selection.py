@@ -22,6 +22,7 @@ from eqsat_opt.proving.certificates.certificate import (
     why_invalid,
 )
 from eqsat_opt.proving.certificates.semantics import rule_text
+from eqsat_opt.proving.rule_sets import COSTS_ONLY, RULE_SETS, book_rules_of, file_rules_of
 from eqsat_opt.rules.library import (
     BOOKS,
     FAMILIES,
@@ -39,6 +40,7 @@ __all__ = [
     "Standing",
     "book_certificates",
     "certificate_path",
+    "costs_only",
     "default_rules",
     "excluded_rules",
     "load_rules",
@@ -46,7 +48,7 @@ __all__ = [
     "standings",
 ]
 
-_TAKEN = (*FAMILIES, "default", "none")
+_TAKEN = (*FAMILIES, *RULE_SETS, "default", "none")
 _LOG = logging.getLogger(__name__)
 _NOTES: ContextVar[tuple[str, ...]] = ContextVar("notes on the rules loaded last", default=())
 
@@ -160,6 +162,8 @@ def _selected(name: str, numerics: Numerics) -> list[Rule]:
         return []
     if name == "default":
         return default_rules(numerics)
+    if name in RULE_SETS:
+        return _of_set(name)
     if name in FAMILIES:
         return _admitted((r for r in _certified() if r.family == name), numerics)
     if path is None and name in standings():
@@ -178,21 +182,55 @@ def _selected(name: str, numerics: Numerics) -> list[Rule]:
     return rules
 
 
-def load_rules(selection: str | Sequence[str], numerics: Numerics) -> list[Rule]:
+def _of_set(name: str) -> list[Rule]:
+    """The rules of a published set; a substitution is read from left to right."""
+    known = standings()
+    own = [known[rule] for rule in book_rules_of(name)]
+    if uncertified := [one.rule for one in own if one.obstacle]:
+        admit(uncertified)
+    if name in COSTS_ONLY:
+        note = f"{name} has rules that are wrong, as published; outputs are not compared"
+        _NOTES.set((*_NOTES.get(), note))
+    return [*(directed([one.rule])[0] for one in own), *file_rules_of(name)]
+
+
+def _parts(selection: str | Sequence[str]) -> list[str]:
+    given = selection.split(",") if isinstance(selection, str) else selection
+    return [part.strip() for part in given if part.strip()]
+
+
+def costs_only(selection: str | Sequence[str]) -> bool:
+    """Whether a selection has wrong rules, whose graphs have costs and no meaning."""
+    return not COSTS_ONLY.isdisjoint(_parts(selection))
+
+
+def load_rules(
+    selection: str | Sequence[str], numerics: Numerics, *, for_costs: bool = False
+) -> list[Rule]:
     """Rules by selection.
 
-    A part is ``default``, ``none``, a family, a rule, a .py file or an installed rulebook; the
-    first and families bring what ``numerics`` admits, other parts what they name. A
+    A part is ``default``, ``none``, a family, a rule, a published set, a .py file or an installed
+    rulebook; the first and families bring what ``numerics`` admits, other parts what they name. A
     leading ``-`` leaves it out. Rules that come from outside the book are verified first.
+
+    Args:
+        selection: parts, separated by commas.
+        numerics: how far results may move.
+        for_costs: whether sets with wrong rules are admitted, whose graphs nobody may run.
 
     Raises:
         RuleError: for an unknown name, a file that cannot be loaded, a rule that is wrong, one
             name defined twice, or an empty selection.
     """
-    given = selection.split(",") if isinstance(selection, str) else selection
-    parts = [part.strip() for part in given if part.strip()]
+    parts = _parts(selection)
     if not parts:
         raise RuleError("--rules is empty; give none for no rules, default for those of the book")
+    if not for_costs and costs_only(parts):
+        wrong = next(part for part in parts if part in COSTS_ONLY)
+        raise RuleError(
+            f"{wrong} has rules that are wrong, so it serves to compare costs only; "
+            f"give {wrong.removesuffix('-published')}, or use eqsat-opt compare"
+        )
     _NOTES.set(())
     chosen: dict[str, Rule] = {}
     if parts[0].startswith("-"):
@@ -228,6 +266,10 @@ def _is_way_of(way: Rule, rule: Rule) -> bool:
 
 
 def _leave_out(name: str, chosen: dict[str, Rule]) -> None:
+    if name in RULE_SETS:
+        for rule in _of_set(name):
+            chosen.pop(rule.base, None)
+        return
     named = {r.name for r in read_users_rules(name)} if name not in _TAKEN else set()
     dropped = [
         r
@@ -246,5 +288,7 @@ def _no_part(name: str) -> RuleError:
     installed = ", ".join(installed_rulebooks())
     rulebook = f", an installed rulebook ({installed})" if installed else ""
     return unknown_rule(
-        name, f"give default, none, a rule, a FILE.py{rulebook} or a family: {', '.join(FAMILIES)}"
+        name,
+        f"give default, none, a rule, a FILE.py{rulebook} or a family: {', '.join(FAMILIES)}; or "
+        f"a published set: {', '.join(RULE_SETS)}",
     )

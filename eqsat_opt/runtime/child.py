@@ -19,7 +19,7 @@ from typing import IO, Any, TypeAlias
 from eqsat_opt.children import end_with_parent
 from eqsat_opt.errors import RuntimeFailed, reason
 
-__all__ = ["Child", "Message", "answer_requests"]
+__all__ = ["Child", "Message", "answer_requests", "ending_text", "peak_memory_bytes"]
 
 Message: TypeAlias = tuple[dict[str, Any], list[bytes]]
 
@@ -120,6 +120,37 @@ class Child:
             raise
         finally:
             timer.cancel()
+
+
+def ending_text(code: int, elapsed_s: float, limit_s: float) -> str:
+    """How a process ended that gave no reply, after what it was to do.
+
+    Args:
+        code: that `Child.end` returned.
+        elapsed_s: since the request.
+        limit_s: for its reply.
+    """
+    if elapsed_s >= limit_s:
+        return f"did not end within {limit_s:.0f} s"
+    if code >= 0:
+        return "ended the process"
+    with suppress(ValueError):
+        return f"ended the process ({signal.Signals(-code).name})"
+    return f"ended the process (signal {-code})"
+
+
+def peak_memory_bytes() -> int:
+    """Most memory that this process has held at a time, libraries included; 0 where unknown."""
+    with suppress(OSError, ValueError), open("/proc/self/status", encoding="ascii") as file:
+        # What getrusage tells there began with the process that started this one.
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    if sys.platform != "darwin":
+        return 0
+    from resource import RUSAGE_SELF, getrusage
+
+    return getrusage(RUSAGE_SELF).ru_maxrss  # bytes there
 
 
 def answer_requests(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from eqsat_opt.errors import PlanError
@@ -15,6 +15,10 @@ from eqsat_opt.runtime.plan.places import Array, array_of
 from eqsat_opt.runtime.plan.plan import Plan
 
 __all__ = ["Executable"]
+
+
+_CALLS = 100
+"""Of a clock, to know what one takes."""
 
 
 class Executable:
@@ -113,14 +117,25 @@ class Executable:
 
         return run_bound
 
-    def launch_times_us(self, feeds: Mapping[str, Any], rounds: int = 7) -> list[float]:
+    def launch_times_us(
+        self,
+        feeds: Mapping[str, Any],
+        rounds: int = 7,
+        clock: Callable[[], float] | None = None,
+    ) -> list[float]:
         """The least time of each launch in its place among the others, µs, by turns.
+
+        Args:
+            feeds: inputs of the model.
+            rounds: how often each runs.
+            clock: in µs; that of the device by default.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit, or a kernel failed.
         """
         values = checked_feeds(self.plan, feeds)
-        clock, times = self._device.clock, [float("inf")] * len(self._works)
+        clock, times = clock or self._device.clock, [float("inf")] * len(self._works)
+        call_us = min(-(clock() - clock()) for _ in range(_CALLS))
         for _ in range(rounds):
             for name, buffer in self._inputs:
                 self._device.upload(buffer, values[name])
@@ -128,7 +143,31 @@ class Executable:
                 begin = clock()
                 work()
                 times[number] = min(times[number], clock() - begin)
-        return times
+        return [max(0.0, time_us - call_us) for time_us in times]
+
+    def values_of(
+        self, feeds: Mapping[str, Any], launches: Collection[str]
+    ) -> dict[str, tuple[list[Array], list[Array]]]:
+        """What some launches read and write in a run, by their names; copies.
+
+        Raises:
+            RuntimeFailed: an input is missing or does not fit, or a kernel failed.
+        """
+        values = checked_feeds(self.plan, feeds)
+        for name, buffer in self._inputs:
+            self._device.upload(buffer, values[name])
+        found = {}
+
+        def copies(names: Sequence[str]) -> list[Array]:
+            return [self._device.download(self._buffers[name]) for name in names]
+
+        for launch, work in zip(self.plan.launches, self._works, strict=True):
+            is_wanted = launch.name in launches
+            read = copies(launch.reads) if is_wanted else []
+            work()
+            if is_wanted:
+                found[launch.name] = read, copies(launch.writes)
+        return found
 
     def reference(self, feeds: Mapping[str, Any]) -> list[Array]:
         """All outputs as the operators are defined, by the interpreter of plans; slow.

@@ -10,11 +10,15 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias
+
+from eqsat_opt.errors import RuntimeFailed
 
 try:
     import resource
@@ -31,6 +35,7 @@ __all__ = [
     "clean_samples",
     "clock_kind",
     "measure",
+    "metered",
     "runs_per_sample",
     "take_sample",
 ]
@@ -50,6 +55,11 @@ _BURSTS: dict[ClockKind, int] = {"cpu": 3, "wall": 5}
 _BURST_GAP_S: dict[ClockKind, float] = {"cpu": 0.002, "wall": 0.01}
 _WARM_UPS = 2
 _AGREEMENT = 0.02
+
+_METERED_S = 0.1
+"""Counters of energy move every millisecond, so the power over this time is good to 1 %."""
+
+_read_uj: ContextVar[Callable[[], float] | None] = ContextVar("_read_uj", default=None)
 
 
 class Clock(Protocol):
@@ -127,6 +137,8 @@ class Measurement:
         overhead_us: what was subtracted for calling the executor.
         layout: layout in which the data was: "plain", "blocked" (onnxruntime's NCHWc), or "alias"
             for work that only renames a buffer and is never timed.
+        power_w: mean power while it ran over and over, of all that the meter counts, other
+            processes included; ``None`` where there was no meter.
     """
 
     time_us: float
@@ -139,10 +151,11 @@ class Measurement:
     cpu_us: float
     overhead_us: float = 0.0
     layout: str = "plain"
+    power_w: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A flat mapping of numbers and strings."""
-        return asdict(self)
+        """A flat mapping of numbers and strings; without the power, if there is none."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
@@ -151,16 +164,33 @@ class Measurement:
         Raises:
             ValueError: a field is missing, unknown, or of the wrong type.
         """
-        types: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float)}
+        numbers = (int, float)
+        types = {"int": (int,), "float": numbers, "float | None": numbers}
         names = {field.name for field in fields(cls)}
-        if not isinstance(data, Mapping) or set(data) != names:
+        if not isinstance(data, Mapping) or {*data, "power_w"} != names:
             raise ValueError(f"a measurement has exactly the fields {', '.join(sorted(names))}")
         for field in fields(cls):
+            if field.name not in data:
+                continue
             if isinstance(data[field.name], bool) or not isinstance(
                 data[field.name], types.get(str(field.type), (str,))
             ):
                 raise ValueError(f"field {field.name} of a measurement is not a {field.type}")
         return cls(**data)
+
+
+@contextmanager
+def metered(read_uj: Callable[[], float]) -> Iterator[None]:
+    """Within it, `measure` tells the power as well.
+
+    Args:
+        read_uj: of a meter: energy since an arbitrary moment, µJ.
+    """
+    token = _read_uj.set(read_uj)
+    try:
+        yield
+    finally:
+        _read_uj.reset(token)
 
 
 def measure(
@@ -200,8 +230,24 @@ def measure(
         if burst:
             minima.append(min(sample.time_us(kind) for sample in burst))
         if clock.wall_ns() >= deadline or (len(minima) >= _BURSTS[kind] and _agree(minima)):
-            return _summary(samples, kind)
+            return replace(_summary(samples, kind), power_w=_power_w(call, clock))
         clock.sleep(_BURST_GAP_S[kind])
+
+
+def _power_w(call: Callable[[], object], clock: Clock) -> float | None:
+    """Mean power while `call` runs over and over, W; `None` without a meter."""
+    read_uj = _read_uj.get()
+    if read_uj is None:
+        return None
+    try:
+        begin_uj, start, seconds = read_uj(), clock.wall_ns(), 0.0
+        while seconds < _METERED_S:
+            call()
+            seconds = _seconds_since(start, clock)
+        power_w = (read_uj() - begin_uj) / (seconds * 1e6)
+    except RuntimeFailed:  # of the meter or of the call, whose time is known by now
+        return None
+    return power_w if power_w > 0 else None
 
 
 def runs_per_sample(call: Callable[[], object], clock: Clock = SYSTEM_CLOCK) -> int:

@@ -23,6 +23,7 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.extract.objective import Objective
 from eqsat_opt.ir.graph import OPAQUE, Attrs
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.outputs import application
 from eqsat_opt.ir.types import TensorType, ValueType
 from eqsat_opt.rules.patterns import literal, operators_of
@@ -126,8 +127,14 @@ class _TermClasses:
 class Covering:
     """Kernels of the terms of one search on one device."""
 
-    def __init__(self, terms: Terms, backends: Sequence[Backend]) -> None:
+    def __init__(self, terms: Terms, backends: Sequence[Backend], *, joins: bool = True) -> None:
         """For the prices of ``terms``.
+
+        Args:
+            terms: of the search.
+            backends: whose patterns are kernels.
+            joins: whether a contraction may be fused with what another kernel computes, a residual
+                connection for instance, and so has to wait for it.
 
         Raises:
             OptionError: the objective is no sum, so that kernels cannot be chosen one by one.
@@ -140,6 +147,7 @@ class Covering:
         self._classes = _TermClasses(terms)
         self._tiled = Tiled(self._classes)
         self._by_root = patterns_of(backends)
+        self._joins = joins
         self._ways: dict[bytes, tuple[Way, ...]] = {}
         self._splits: dict[tuple[bytes, tuple[bytes, ...]], tuple[Way, ...]] = {}
         self._pairs = {("Concat", "Concat")}
@@ -175,7 +183,9 @@ class Covering:
                 yield self._way(concatenation(classes, number, operands, nodes))
             return
         for candidate in kernels_at(self._tiled, number, self._by_root):
-            yield self._way(candidate)
+            way = self._way(candidate)
+            if self._joins or way.kernel is None or not _joins(way.kernel):
+                yield way
 
     def _way(self, candidate: Candidate) -> Way:
         classes, prices = self._classes, self.terms.prices
@@ -227,6 +237,16 @@ class Covering:
             before: the cover of the graph before the substitution that led to this one.
         """
         return Cover(self, graph, before)
+
+
+def _joins(kernel: Kernel) -> bool:
+    """Whether a contraction waits for values that it does not read itself."""
+    count, own = len(kernel.operands), set[int]()
+    for step in kernel.steps:
+        if get_op(step.op).kind == "contraction":
+            own.update(step.operands)
+    running = {i for i in range(count) if not kernel.operands[i].const}
+    return bool(own) and not running <= own
 
 
 def _has_siblings(term: Term) -> bool:

@@ -141,6 +141,7 @@ def backtrack(
     growth: float = 2.0,
     taso: TasoHash | None = None,
     is_allowed: Allowed = lambda _state, _one: True,
+    drops_waiting: bool = True,
 ) -> None:
     """Algorithm 1, from a graph on; the run remembers the best one.
 
@@ -151,6 +152,7 @@ def backtrack(
         growth: graphs with at least this many times as many operators as ``start`` are dropped.
         taso: its hash in place of the canonical key.
         is_allowed: substitutions that are tried.
+        drops_waiting: whether a graph is not followed that has become too expensive in the queue.
     """
     terms = run.frame.terms
     limit = growth * start.size
@@ -159,7 +161,7 @@ def backtrack(
     pushed = 0
     while queue:
         value, _, state = heapq.heappop(queue)
-        if value > alpha * run.best.value:
+        if drops_waiting and value > alpha * run.best.value:
             continue
         for one in run.substitutions(state):
             if not is_allowed(state, one):

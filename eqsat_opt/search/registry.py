@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from eqsat_opt.errors import OptionError
+from eqsat_opt.errors import OptionError, or_nearest
 from eqsat_opt.search.search import Search
 
-__all__ = ["GROUP", "make_search", "search_names"]
+__all__ = ["GROUP", "make_search", "search_class", "search_names", "with_parameters"]
+
+Made = TypeVar("Made")
 
 GROUP = "eqsat_opt.searches"
 """Entry points of packages: a name, and the class of a search."""
@@ -19,10 +21,16 @@ GROUP = "eqsat_opt.searches"
 _OWN: Mapping[str, str] = {
     "exhaustive": "Exhaustive",
     "metaflow": "MetaFlow",
+    "taso": "Taso",
     "enumeration": "Enumeration",
     "pruning": "Pruning",
     "dpp": "Dpp",
     "sampling": "Sampling",
+    "energy": "Energy",
+    "collage": "Collage",
+    "nimble": "Nimble",
+    "autograph": "AutoGraph",
+    "ios": "Ios",
 }
 """Name, which is that of a module of this folder, to the class in it."""
 
@@ -39,10 +47,18 @@ def make_search(name: str, parameters: Mapping[str, Any]) -> Search:
         OptionError: there is no such search or parameter, a value has no meaning, or an installed
             search cannot be loaded.
     """
-    kind = _class_of(name)
-    known = [field.name for field in fields(kind) if field.init]
+    return with_parameters(search_class(name), name, parameters)
+
+
+def with_parameters(kind: type[Made], name: str, parameters: Mapping[str, Any]) -> Made:
+    """A method of a comparison, a dataclass, with some parameters of its own.
+
+    Raises:
+        OptionError: there is no such parameter, or a value has no meaning.
+    """
+    known = [field.name for field in fields(cast("Any", kind)) if field.init]
     if unknown := [parameter for parameter in parameters if parameter not in known]:
-        hint = f"choose from {', '.join(known)}" if known else "it has none"
+        hint = or_nearest(unknown[0], known) if known else "it has none"
         raise OptionError(f"{name} has no parameter {unknown[0]!r}; {hint}")
     types = get_type_hints(kind)
     return kind(**{
@@ -51,7 +67,12 @@ def make_search(name: str, parameters: Mapping[str, Any]) -> Search:
     })  # fmt: skip
 
 
-def _class_of(name: str) -> type[Search]:
+def search_class(name: str) -> type[Search]:
+    """The class of a search.
+
+    Raises:
+        OptionError: there is none of this name, or an installed one cannot be loaded.
+    """
     if name in _OWN:
         own = getattr(import_module(f"eqsat_opt.search.{name}"), _OWN[name])
         return cast("type[Search]", own)
@@ -63,7 +84,7 @@ def _class_of(name: str) -> type[Search]:
                 "name with exact and run (see eqsat_opt.search.Search)"
             )
         return cast("type[Search]", found)
-    raise OptionError(f"unknown search {name!r}; choose from {', '.join(search_names())}")
+    raise OptionError(f"unknown search {name!r}; {or_nearest(name, search_names())}")
 
 
 def _installed(name: str) -> Iterator[object]:

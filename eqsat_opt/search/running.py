@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence, Set
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from eqsat_opt.search.frame import Frame
 from eqsat_opt.search.matching import Substitution
@@ -17,9 +17,7 @@ __all__ = ["Run"]
 
 
 class _Spent(Exception):
-    def __init__(self, reason: StopReason) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    pass
 
 
 class Run:
@@ -34,7 +32,14 @@ class Run:
         notes: what else there is to say.
     """
 
-    def __init__(self, frame: Frame, budget: Budget) -> None:
+    def __init__(self, frame: Frame, budget: Budget, *, part_of: Run | None = None) -> None:
+        """Begin to count.
+
+        Args:
+            frame: of the graph that is searched.
+            budget: of the run.
+            part_of: a run that is charged for all that this one spends, too.
+        """
         self._started, self._cpu = time.perf_counter(), time.process_time()
         self.frame, self._budget = frame, budget
         self.best = frame.start
@@ -44,6 +49,7 @@ class Run:
         self._trace: list[SearchTrace] = []
         self._compared = frame.matching.compared
         self._is_cut = False
+        self._part_of = part_of
 
     def __enter__(self) -> Run:
         return self
@@ -51,8 +57,6 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> bool:
-        if isinstance(error, _Spent):
-            self._stopped_by = error.reason
         return isinstance(error, _Spent)
 
     @property
@@ -60,23 +64,42 @@ class Run:
         """Of the process, since the run began."""
         return time.process_time() - self._cpu
 
+    def _end(self, reason: StopReason) -> NoReturn:
+        self._stopped_by = reason
+        raise _Spent
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the budget has ended the search."""
+        return self._stopped_by != "exhausted"
+
     def tick(self) -> None:
         """End the search if its time is spent."""
+        if self._part_of is not None:
+            self._part_of.tick()
         if self._budget.cpu_s and self.cpu_s > self._budget.cpu_s:
-            raise _Spent("cpu")
+            self._end("cpu")
 
     def visit(self) -> None:
         """Count a graph whose substitutions are to be looked for."""
         self.tick()
         if self._budget.graphs and self.graphs >= self._budget.graphs:
-            raise _Spent("graphs")
+            self._end("graphs")
+        if self._part_of is not None:
+            self._part_of.visit()
         self.graphs += 1
 
     def may_follow(self, state: State) -> bool:
         """Whether the budget allows for a substitution after those that led to a graph."""
-        if not self._budget.length or state.length < self._budget.length:
+        return self.may_take(state.length + 1)
+
+    def may_take(self, length: int) -> bool:
+        """Whether the budget allows for so many substitutions in a row."""
+        if not self._budget.length or length <= self._budget.length:
             return True
         self._is_cut = True
+        if self._part_of is not None:
+            self._part_of._is_cut = True
         return False
 
     def substitutions(
@@ -90,11 +113,17 @@ class Run:
 
     def attempt(self, state: State, substitution: Substitution) -> Trial:
         """What a graph would be after a substitution, without building it."""
+        self.charge()
+        return self.frame.attempt(state, substitution)
+
+    def charge(self) -> None:
+        """Count a substitution that is tried."""
         self.tick()
         if self._budget.substitutions and self.tried >= self._budget.substitutions:
-            raise _Spent("substitutions")
+            self._end("substitutions")
+        if self._part_of is not None:
+            self._part_of.charge()
         self.tried += 1
-        return self.frame.attempt(state, substitution)
 
     def apply(self, state: State, substitution: Substitution, trial: Trial | None = None) -> State:
         """The graph after a substitution, which is the best so far if it costs less.
@@ -113,12 +142,12 @@ class Run:
         """Take a graph for the best one if it costs less."""
         if state.value < self.best.value:
             self.best = state
-            now = time.perf_counter() - self._started
-            self._trace.append(
-                SearchTrace(
-                    self.graphs, self.tried, cpu_s=self.cpu_s, time_s=now, value=state.value
-                )
-            )
+            self._trace.append(self.moment(state.value))
+
+    def moment(self, value: float) -> SearchTrace:
+        """What has been spent when a graph of a value is found."""
+        now = time.perf_counter() - self._started
+        return SearchTrace(self.graphs, self.tried, cpu_s=self.cpu_s, time_s=now, value=value)
 
     def result(self, **named: Any) -> SearchResult:
         """What was found; ``named`` are further fields of `SearchResult`."""

@@ -10,7 +10,8 @@ from eqsat_opt.errors import OptionError
 
 if TYPE_CHECKING:
     from eqsat_opt.ir.graph import Graph
-    from eqsat_opt.search.frame import Frame, Outcome
+    from eqsat_opt.search.frame import Frame
+    from eqsat_opt.search.outcome import Outcome
 
 __all__ = ["Budget", "Search", "SearchResult", "SearchTrace", "StopReason"]
 

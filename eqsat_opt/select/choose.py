@@ -9,6 +9,7 @@ divides by time.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -66,7 +67,8 @@ class ChoiceResult:
         original_breaks: a sentence about a limit that ``original`` breaks; empty if it keeps all.
         metrics, original_metrics, alternative_metrics: totals by metric.
         rounds: rounds of measuring.
-        unmeasured: kernels of the answer that only have a bound, after the last round.
+        sources: how prices are known, after the last round: source to the number of different
+            kernels of the answer and of the original.
         measuring_s: seconds spent measuring.
         priced: what could be chosen, with the kernels as they were priced.
         own: the same of the model as it was loaded.
@@ -86,12 +88,17 @@ class ChoiceResult:
     original_metrics: Mapping[str, float]
     alternative_metrics: tuple[Mapping[str, float], ...]
     rounds: int
-    unmeasured: int
+    sources: Mapping[str, int]
     measuring_s: float
     priced: PricedCandidates = field(repr=False)
     own: PricedCandidates = field(repr=False)
     problem: PricedProblem = field(repr=False)
     prices: Mapping[Offer, Quote] = field(repr=False)
+
+    @property
+    def unmeasured(self) -> int:
+        """Of these, how many only have a bound."""
+        return self.sources.get("bound", 0)
 
 
 def placed(priced: PricedCandidates, problem: PricedProblem, extraction: Extraction) -> Placed:
@@ -265,7 +272,7 @@ def choose(
         original_metrics=metrics(plain, original),
         alternative_metrics=tuple(metrics(full, other) for other in others),
         rounds=done,
-        unmeasured=sum(prices[offer].is_bound for offer in answer),
+        sources=Counter(prices[offer].source for offer in answer),
         measuring_s=measuring_s,
         priced=priced,
         own=own,

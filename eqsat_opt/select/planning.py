@@ -12,14 +12,29 @@ from dataclasses import dataclass
 
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.runtime.backends.analytic.backend import VIEW
+from eqsat_opt.runtime.backends.launched import LAUNCHED
+from eqsat_opt.runtime.backends.protocol import DEFAULT
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
-from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.runtime.planning.planner import HOST, make_plan
 from eqsat_opt.runtime.planning.units import is_native
+from eqsat_opt.select.assignment import Assigned, PlacedGraph, assigned
+from eqsat_opt.select.candidates import Selected
 
-__all__ = ["SESSION", "Draft", "Placement", "drafts", "placements", "planned_for", "simulated_us"]
+__all__ = [
+    "AS_CHOSEN",
+    "SESSION",
+    "Draft",
+    "Placement",
+    "drafts",
+    "placements",
+    "planned_for",
+    "planned_here",
+    "simulated_us",
+]
 
 SESSION = "one session"
 """The placement of a whole graph in one session of onnxruntime."""
@@ -148,20 +163,89 @@ def drafts(
                 yield Draft(name, placement.name, plan)
 
 
-def planned_for(target: str, graph: Graph, tensors: Tensors, *, sizes: Mapping[str, int]) -> Plan:
-    """A plan for a device that is not here, kernel by kernel.
+AS_CHOSEN = "as chosen"
+"""The placement of an extraction: kernels, algorithms and layouts as they were priced together."""
+
+_ANALYTIC = "analytic"
+
+
+def planned_for(
+    target: str,
+    graphs: Mapping[str, PlacedGraph],
+    tensors: Tensors,
+    *,
+    sizes: Mapping[str, int],
+    streams: int = 1,
+) -> Iterator[Draft]:
+    """Plans for a device that is not here, each with the kernels that were chosen for it.
 
     Args:
         target: a device profile.
-        graph: of what is planned.
+        graphs: by name, as the extraction placed them.
+        tensors: that the model stores.
+        sizes: of symbolic dimensions.
+        streams: how many at most.
+
+    Raises:
+        OptionError: a size is not given, or there is no such device.
+        PlanError: a graph cannot stand in a plan.
+    """
+    for name, graph in graphs.items():
+        chosen = assigned(graph, _ANALYTIC, _elsewhere)
+        plan = _as_chosen(chosen, tensors, sizes, target=target, streams=streams)
+        yield Draft(name, AS_CHOSEN, plan)
+
+
+def planned_here(
+    graphs: Mapping[str, PlacedGraph], tensors: Tensors, *, sizes: Mapping[str, int]
+) -> Iterator[Draft]:
+    """Plans for this machine, each with the kernels that were chosen for it in one problem.
+
+    Args:
+        graphs: by name, as the extraction placed them.
         tensors: that the model stores.
         sizes: of symbolic dimensions.
 
     Raises:
-        OptionError: a size is not given, or there is no such device.
-        PlanError: the graph cannot stand in a plan.
+        OptionError: a size is not given.
+        PlanError: a graph cannot stand in a plan.
     """
-    return make_plan(graph, tensors, lambda node: "numpy", sizes=sizes, target=target)
+    for name, graph in graphs.items():
+        yield Draft(name, AS_CHOSEN, _as_chosen(assigned(graph, "ort", _here), tensors, sizes))
+
+
+def _elsewhere(run: Selected) -> tuple[str, str]:
+    """Kernel by kernel, by whatever backend its price was recorded."""
+    algorithm = run.implementation.algorithm
+    # What is no view after all is a copy.
+    return _ANALYTIC, DEFAULT.algorithm if algorithm == VIEW.algorithm else algorithm
+
+
+def _here(run: Selected) -> tuple[str, str]:
+    """Launches by their own names; what runs in a session may be computed otherwise there later."""
+    name = run.backend.removeprefix(LAUNCHED)
+    return (name if name != run.backend else "ort"), DEFAULT.algorithm
+
+
+def _as_chosen(
+    one: Assigned,
+    tensors: Tensors,
+    sizes: Mapping[str, int],
+    *,
+    target: str = HOST,
+    streams: int = 1,
+) -> Plan:
+    return make_plan(
+        one.graph,
+        tensors,
+        one.backend_of,
+        algorithm_of=one.algorithm_of,
+        unit_of=one.unit_of,
+        form_of=one.form_of,
+        sizes=sizes,
+        streams=streams,
+        target=target,
+    )
 
 
 def simulated_us(plan: Plan, times_us: list[float], profile: DeviceProfile) -> float:

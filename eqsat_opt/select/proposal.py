@@ -16,11 +16,12 @@ from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_room
 from eqsat_opt.ir.sizes import Sizes
+from eqsat_opt.select.assignment import PlacedGraph
 from eqsat_opt.select.candidates import Candidates
 from eqsat_opt.select.choose import ChoiceResult, choose
 from eqsat_opt.select.constants import Constants, late_constants, spoilt_constants
 from eqsat_opt.select.pricing import PricedCandidates
-from eqsat_opt.select.raising import raise_graph
+from eqsat_opt.select.raising import raised
 from eqsat_opt.select.tiling import tile
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Proposal:
         alternatives: graphs of further selections.
         rules: that it was allowed.
         stages_s: seconds per stage.
+        placed: all these graphs with the kernels that were chosen for them.
     """
 
     saturation: Saturation
@@ -108,6 +110,7 @@ class Proposal:
     alternatives: tuple[Graph, ...]
     rules: tuple[Rule, ...]
     stages_s: Mapping[str, float]
+    placed: tuple[PlacedGraph, ...] = ()
 
 
 def _silent(_stage: str, _detail: str) -> None:
@@ -259,19 +262,26 @@ def propose(
 
     start = clock()
     lowered, eclasses = saturation.lowered, saturation.eclasses
-    best = raise_graph(lowered, eclasses, choice.best, constants)
-    original = raise_graph(loaded.lowered, loaded.eclasses, choice.original)
-    others = tuple(raise_graph(lowered, eclasses, one, constants) for one in choice.alternatives)
+    best, *others = (
+        PlacedGraph(raised(lowered, eclasses, one, constants), placed, pricer.interface)
+        for one, placed in zip((choice.best, *choice.alternatives), choice.placed, strict=True)
+    )
+    original = PlacedGraph(
+        raised(loaded.lowered, loaded.eclasses, choice.original),
+        choice.original_placed,
+        pricer.interface,
+    )
     stages["raise"] = clock() - start
     return Proposal(
         saturation=saturation,
         candidates=priced.candidates,
         choice=choice,
-        best=best,
-        original=original,
-        alternatives=others,
+        best=best.graph,
+        original=original.graph,
+        alternatives=tuple(one.graph for one in others),
         rules=tuple(rules),
         stages_s=stages,
+        placed=(best, *others, original),
     )
 
 
@@ -282,7 +292,7 @@ def repropose(
     *,
     max_error: float,
     progress: Progress = _silent,
-) -> tuple[Graph, ChoiceResult]:
+) -> tuple[tuple[PlacedGraph, ...], ChoiceResult]:
     """Choose again from the same e-graph, where the backends of ``pricer`` offer more than before.
 
     Args:
@@ -313,5 +323,9 @@ def repropose(
         options=options,
         progress=progress,
     )
-    graph = raise_graph(saturation.lowered, saturation.eclasses, choice.best, constants)
-    return graph, choice
+    lowered, eclasses = saturation.lowered, saturation.eclasses
+    graphs = tuple(
+        PlacedGraph(raised(lowered, eclasses, one, constants), placed, pricer.interface)
+        for one, placed in zip((choice.best, *choice.alternatives), choice.placed, strict=True)
+    )
+    return graphs, choice

@@ -6,7 +6,8 @@ compute on load; every new node records the rules that made it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat_opt.egraph import EClasses, Lowered
@@ -19,7 +20,22 @@ from eqsat_opt.select.candidates import OUTPUTS, Candidate, OperandRef, Selectio
 from eqsat_opt.select.constants import Constants, in_shape
 from eqsat_opt.select.ordering import execution_order
 
-__all__ = ["raise_graph", "rules_used"]
+__all__ = ["Raised", "raise_graph", "raised", "rules_used"]
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A graph, and where it is from.
+
+    Attributes:
+        graph: of a selection.
+        kernel_of: output of a node to the class of the kernel that the node is part of.
+        class_of: value to the class that it is; what only stands within a kernel is none.
+    """
+
+    graph: Graph
+    kernel_of: Mapping[str, int]
+    class_of: Mapping[str, int]
 
 
 class _Raiser:
@@ -213,12 +229,17 @@ class _Raiser:
             (eclasses.op[node], eclasses.attrs[node], eclasses.children(node)), ()
         )
 
-    def graph_of(self) -> Graph:
+    def raised(self) -> Raised:
+        kernel_of: dict[str, int] = {}
         for cls in execution_order(self.selection):
+            begin = len(self.writer.nodes)
             self.emit(cls)
+            for node in self.writer.nodes[begin:]:
+                kernel_of.update(dict.fromkeys(node.outputs, cls))
         values = (self.lowered.value[name] for name in self.graph.outputs)
         classes = [int(self.eclasses.term_class[value]) for value in values]
-        return self.writer.graph([self.operand(OperandRef(cls)) for cls in classes])
+        graph = self.writer.graph([self.operand(OperandRef(cls)) for cls in classes])
+        return Raised(graph, kernel_of, {name: cls for cls, name in self.name_of.items()})
 
 
 def raise_graph(
@@ -227,6 +248,16 @@ def raise_graph(
     selection: Selection,
     constants: Constants | None = None,
 ) -> Graph:
+    """The graph of ``selection`` alone; see `raised`."""
+    return raised(lowered, eclasses, selection, constants).graph
+
+
+def raised(
+    lowered: Lowered,
+    eclasses: EClasses,
+    selection: Selection,
+    constants: Constants | None = None,
+) -> Raised:
     """The graph of ``selection``; its outputs stand in interface order, whatever their names.
 
     Args:
@@ -235,7 +266,7 @@ def raise_graph(
         selection: of the kernels.
         constants: of this e-graph, as far as they are folded already.
     """
-    return _Raiser(constants or Constants(lowered, eclasses), selection).graph_of()
+    return _Raiser(constants or Constants(lowered, eclasses), selection).raised()
 
 
 def rules_used(graph: Graph) -> dict[str, int]:

@@ -22,7 +22,7 @@ from eqsat_opt.select.classes import Classes
 from eqsat_opt.select.concatenations import concatenations, joint_kernels
 from eqsat_opt.select.matching import Match, Tiled, match_at
 
-__all__ = ["Patterns", "kernels_at", "patterns_of", "tile"]
+__all__ = ["Patterns", "candidate_of", "kernels_at", "patterns_of", "tile"]
 
 _BROADCASTING = with_trait("broadcasting") - with_trait("truth") - with_trait("moving")
 """Elementwise operators of two numbers, of which models leave out leading axes of size 1."""
@@ -127,7 +127,8 @@ def _absorb_bias(body: _Body) -> None:
         refs[:] = [(is_step, max(i - 1, 0)) if is_step else (is_step, i) for is_step, i in refs]
 
 
-def _candidate(eclasses: Classes, kind: str, match: Match) -> Candidate:
+def candidate_of(eclasses: Classes, kind: str, match: Match) -> Candidate:
+    """The kernel that computes what a match covers."""
     body = _Body(eclasses, match.covered)
     body.emit(match.root)
     _absorb_bias(body)
@@ -152,7 +153,7 @@ def _single(eclasses: Classes, node: int) -> Candidate:
         return Candidate(cls, "leaf", (node,), ())
     if op in (OPAQUE, OUT):
         return Candidate(cls, "opaque" if op == OPAQUE else "out", (node,), children)
-    return _candidate(eclasses, "op", Match(cls, {cls: node}))
+    return candidate_of(eclasses, "op", Match(cls, {cls: node}))
 
 
 Patterns = Mapping[str, Sequence[tuple[str, KernelPattern]]]
@@ -176,7 +177,7 @@ def kernels_at(tiled: Tiled, node: int, by_root: Patterns) -> Iterator[Candidate
     cls = int(eclasses.class_of[node])
     for name, pattern in by_root.get(eclasses.op[node], ()):
         for match in match_at(tiled, pattern, cls, node):
-            yield replace(_candidate(eclasses, pattern.name, match), fused_by=(name,))
+            yield replace(candidate_of(eclasses, pattern.name, match), fused_by=(name,))
 
 
 def tile(

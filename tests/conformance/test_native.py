@@ -11,9 +11,8 @@ import pytest
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.native.convolutions import TILES, layer_error
 from eqsat_opt.runtime.backends.native.library import instructions, missing
-from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, SILU
 from tests.oracles.blocked import blocked, convolved, plain, winograd_model
-from tests.oracles.native import opened
+from tests.oracles.native import NUMBERS, activated, opened
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -23,26 +22,6 @@ CASES_SLOW = 2_400
 KERNELS = [
     (kernel, tile, in_run) for kernel, tiles in TILES.items() for tile in tiles for in_run in (0, 1)
 ]
-NUMBERS = {name: number for name, (number, _) in ACTIVATIONS.items()} | {"SiLU": SILU}
-
-
-def activated(x: Any, name: str, alpha: float, beta: float) -> Any:
-    match name:
-        case "Relu":
-            return np.maximum(x, 0)
-        case "LeakyRelu":
-            return np.where(x >= 0, x, alpha * x)
-        case "Clip":
-            return np.clip(x, alpha, beta)
-        case "Sigmoid":
-            return 1 / (1 + np.exp(-x))
-        case "HardSigmoid":
-            return np.clip(alpha * x + beta, 0, 1)
-        case "SiLU":
-            return x / (1 + np.exp(-x))
-        case "HardSwish":
-            return x * np.clip(x / 6 + 0.5, 0, 1)
-    return x
 
 
 def draw(rng: np.random.Generator) -> dict[str, Any]:

@@ -16,8 +16,15 @@ from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
 from eqsat_opt.runtime.backends.native.sites import Site, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from tests.conformance.test_native import NUMBERS, activated
-from tests.oracles.native import normalization_model, normalized, opened, product_model, unaligned
+from tests.oracles.native import (
+    NUMBERS,
+    activated,
+    normalization_model,
+    normalized,
+    opened,
+    product_model,
+    unaligned,
+)
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -139,7 +146,7 @@ def draw_product(rng: np.random.Generator) -> dict[str, Any]:
         "depth": int(rng.choice([*sizes, 1025])),
         "columns": int(rng.choice(sizes)),
         "transposed": int(rng.integers(2)),
-        "bias": rng.choice(["", "flat", "row"]),
+        "bias": rng.choice(["", "flat", "row", "all", "column", "number", "line"]),
         "factor": float(rng.choice([1, 1, -0.125, 3.3])),
         "activation": names[rng.integers(len(names))],
         "threads": int(rng.choice([1, 1, 2])),
@@ -156,11 +163,19 @@ def product_error(case: dict[str, Any], library: str, rng: np.random.Generator) 
     wide, flat = x.astype(np.float64), w.astype(np.float64) * factor
     expected = wide @ flat
     unit = np.abs(wide) @ np.abs(flat)
+    # The last four are read in the run; they go with two axes.
+    read = case["bias"] in ("all", "column", "number", "line")
+    if read and x.ndim != 2:
+        x, expected, unit = (one.reshape(-1, one.shape[-1]) for one in (x, expected, unit))
+    shape = {"all": (len(x), columns), "column": (len(x), 1), "number": (), "line": (columns,)}
+    added = rng.standard_normal(shape.get(case["bias"], ())).astype(np.float32)
     if case["bias"]:
-        expected, unit = expected + 0.5 * bias, unit + 0.5 * np.abs(bias)
+        term = 0.5 * (added if read else bias)
+        expected, unit = expected + term, unit + np.abs(term)
     model = product_model(
         np.ascontiguousarray(w.T) if case["transposed"] else w,
-        {"": None, "flat": bias, "row": bias[None]}[case["bias"]],
+        {"flat": bias, "row": bias[None]}.get(case["bias"]),
+        is_sum=read,
         transposed=case["transposed"],
         factor=factor,
         bias_factor=0.5,
@@ -168,9 +183,10 @@ def product_error(case: dict[str, Any], library: str, rng: np.random.Generator) 
         alpha=alpha,
         beta=beta,
     )
-    (found,) = opened(model, library, case["threads"]).run({"x": x})
+    feeds = {"x": x, "z": added} if read else {"x": x}
+    (found,) = opened(model, library, case["threads"]).run(feeds)
     expected = activated(expected, case["activation"], alpha, beta)
-    assert found.shape == (*case["rows"], columns)
+    assert found.shape == ((len(x), columns) if read else (*case["rows"], columns))
     return float((np.abs(found - expected) / (unit + 1)).max())
 
 
@@ -220,6 +236,30 @@ def test_products_of_nothing_and_of_what_does_not_fit(library: str) -> None:
     ):
         with pytest.raises(RuntimeFailed, match=message):
             opened(product_model(weights, bias, **attrs), library)
+    session = opened(product_model(w, is_sum=True), library)
+    for added in ((2, 1), (3, 3), (1, 1, 3), (2,), (4, 2)):
+        with pytest.raises(RuntimeFailed, match="another shape than the product"):
+            session.run({"x": np.ones((4, 5), np.float32), "z": np.ones(added, np.float32)})
+
+
+def test_nodes_that_read_one_weight_share_what_is_packed(library: str) -> None:
+    """In one way: as it is, transposed, and scaled are three."""
+    rng = np.random.default_rng(0)
+    w, x = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
+    ways = [{}, {"transposed": 1}, {"factor": 2.0}, {}, {"factor": float("nan")}, {"factor": 2.0}]
+    model = product_model(w)
+    for i, attrs in enumerate(ways[1:]):
+        other = model.graph.node.add()
+        other.CopyFrom(product_model(w, **attrs).graph.node[0])
+        other.output[0] = f"y{i}"
+        model.graph.output.add().CopyFrom(helper.make_tensor_value_info(f"y{i}", 1, None))
+    session = opened(model, library)
+    opened(model, library)  # another session comes and goes
+    found = session.run({"x": x})
+    wide = w.astype(np.float64)
+    for y, attrs in zip(found, ways, strict=True):
+        expected = x @ (wide.T if attrs.get("transposed") else wide) * attrs.get("factor", 1.0)
+        np.testing.assert_allclose(y, expected, atol=1e-4)
 
 
 def test_from_eight_threads_at_once(library: str) -> None:
@@ -295,6 +335,8 @@ MS = "com.microsoft"
         written("MatMul", "x1,W1", "y"),
         written("Gemm", "x2,W1,V1", "y", alpha=0.3, beta=1.7),
         written("Gemm", "x2,W1,R1", "y", transB=1),
+        written("Gemm", "x2,W1,v1", "y", beta=1.7),
+        written("FusedGemm", "x2,W1,m2", "y", MS, 17, activation="Relu"),
         written("FusedMatMul", "x3,W1", "y", MS, 17, alpha=0.3, transB=1),
         written("FusedGemm", "x2,W1,V1", "y", MS, 17, activation="Relu"),
         written(
@@ -331,7 +373,6 @@ def test_what_replaces_a_node_computes_the_same(model: onnx.ModelProto) -> None:
         written("MatMul", "W1,x3", "y"),
         written("MatMul", "x3,V1", "y"),
         written("Gemm", "x2,W1,M1", "y"),
-        written("Gemm", "x2,W1,v1", "y"),
         written("Gemm", "x2,W1,O1", "y"),
         written("Gemm", "x2,W1", "y", transA=1),
         written("FusedGemm", "x2,W1,V1", "y", MS, 17, activation="Tanh"),

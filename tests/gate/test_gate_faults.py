@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gate_faults
-from benchmarks.gate_fault_table import FAULTS
-from benchmarks.gate_faults import CAUGHT, SURVIVED, Fault, source_of, tried, validated
+from benchmarks.gate_fault_table import FAULTS, Fault
+from benchmarks.gate_faults import CAUGHT, SURVIVED, source_of, tried, validated
 from eqsat_opt import proving
 from eqsat_opt.proving import gate
 
@@ -81,7 +81,7 @@ def test_a_survivor_fails_the_command(
         return gate_faults.Outcome(fault, next(verdicts), "", 0.0)
 
     monkeypatch.setattr(gate_faults, "tried", outcome)
-    monkeypatch.setattr("benchmarks.gate_fault_table.FAULTS", FAULTS[:2])
+    monkeypatch.setattr(gate_faults, "FAULTS", FAULTS[:2])
     modules = len({fault.module for fault in FAULTS[:2]})
     assert gate_faults.main(["--no-baseline", "--jobs", "1"]) == 1
     expected = f"2 faults in {modules} modules: 1 caught, 1 survived, 0 broken"

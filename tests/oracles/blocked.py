@@ -10,7 +10,12 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-__all__ = ["blocked", "blocked_weights", "convolved", "plain", "winograd_model"]
+from eqsat_opt.runtime.backends.native.groups import of_groups
+
+__all__ = [
+    "blocked", "blocked_weights", "convolved", "convolved_in_groups", "grouped_model", "plain",
+    "winograd_model",
+]  # fmt: skip
 
 Array = NDArray[Any]
 
@@ -49,6 +54,18 @@ def convolved(x: Array, w: Array, pads: Sequence[int]) -> Array:
     return result
 
 
+def convolved_in_groups(
+    x: Array, w: Array, pads: Sequence[int], groups: int, strides: Sequence[int] = (1, 1)
+) -> Array:
+    """The convolution of each group by itself, in float64."""
+    parts = [
+        convolved(*both, pads)
+        for both in zip(np.split(x, groups, 1), np.split(w, groups), strict=True)
+    ]
+    result: Array = np.concatenate(parts, axis=1)[:, :, :: strides[0], :: strides[1]]
+    return result
+
+
 def winograd_model(
     w: Array,
     bias: Array | None,
@@ -58,23 +75,47 @@ def winograd_model(
     **attrs: Any,
 ) -> onnx.ModelProto:
     """One operator of our library; ``attrs`` override those of a plain F(2, 3)."""
-    values = {
-        "block": 16, "pads": [1, 1, 1, 1], "tile": [2, 2], "transform_in_run": 0,
-        "activation": 0, "alpha": 0.0, "beta": 0.0, **attrs,
-    }  # fmt: skip
-    float32, out = TensorProto.FLOAT, w.shape[0]
-    weights = numpy_helper.from_array(blocked_weights(w, values["block"]), "w")
-    initializers = [weights] if is_constant else []
+    values = {"block": 16, "pads": [1, 1, 1, 1], "tile": [2, 2], "transform_in_run": 0, **attrs}
+    constants = {"w": blocked_weights(w, values["block"]), "b": bias}
+    return _model("WinogradConv", constants, values, has_residual, is_constant=is_constant)
+
+
+def grouped_model(
+    w: Array,
+    bias: Array | None,
+    *,
+    has_residual: bool = False,
+    is_constant: bool = True,
+    **attrs: Any,
+) -> onnx.ModelProto:
+    """One operator of our library; ``attrs`` override those without strides."""
+    values = {"block": 16, "pads": [1, 1, 1, 1], "strides": [1, 1], **attrs}
+    constants = {"w": of_groups(w, values["block"]), "b": bias}
+    return _model("GroupedConv", constants, values, has_residual, is_constant=is_constant)
+
+
+def _model(
+    kind: str,
+    constants: dict[str, Array | None],
+    attrs: dict[str, Any],
+    has_residual: bool,
+    *,
+    is_constant: bool,
+) -> onnx.ModelProto:
+    float32, weights, bias = TensorProto.FLOAT, constants["w"], constants["b"]
+    assert weights is not None
+    initializers = [numpy_helper.from_array(weights, "w")] if is_constant else []
     inputs = [helper.make_tensor_value_info("x", float32, ["n", "c", "h", "v"])]
     if not is_constant:
-        inputs.append(helper.make_tensor_value_info("w", float32, w.shape))
+        inputs.append(helper.make_tensor_value_info("w", float32, weights.shape))
     if bias is not None:
         initializers.append(numpy_helper.from_array(bias, "b"))
     if has_residual:
         inputs.append(helper.make_tensor_value_info("z", float32, ["n", "d", "p", "q"]))
     names = ["x", "w", "b" if bias is not None else "", *["z"] * has_residual]
-    node = helper.make_node("WinogradConv", names, ["y"], domain="eqsat_opt", **values)
-    output = helper.make_tensor_value_info("y", float32, ["n", out, "p", "q"])
-    graph = helper.make_graph([node], "winograd", inputs, [output], initializers)
+    values = {"activation": 0, "alpha": 0.0, "beta": 0.0, **attrs}
+    node = helper.make_node(kind, names, ["y"], domain="eqsat_opt", **values)
+    output = helper.make_tensor_value_info("y", float32, ["n", weights.shape[0], "p", "q"])
+    graph = helper.make_graph([node], "convolution", inputs, [output], initializers)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("eqsat_opt", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)

@@ -1,4 +1,4 @@
-"""Normalizations in float64, models of our operators on rows, and memory that begins anywhere."""
+"""Oracles of our kernels: normalizations in float64, activations, models on rows, odd memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,43 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, SILU
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 
-__all__ = ["normalization_model", "normalized", "opened", "product_model", "unaligned"]
+__all__ = [
+    "NUMBERS",
+    "activated",
+    "normalization_model",
+    "normalized",
+    "opened",
+    "product_model",
+    "unaligned",
+]
 
 Array = NDArray[Any]
+
+NUMBERS = {name: number for name, (number, _) in ACTIVATIONS.items()} | {"SiLU": SILU}
+"""Number of each activation in attributes of our operators."""
+
+
+def activated(x: Any, name: str, alpha: float, beta: float) -> Any:
+    """An activation in NumPy, by the name of its operator."""
+    match name:
+        case "Relu":
+            return np.maximum(x, 0)
+        case "LeakyRelu":
+            return np.where(x >= 0, x, alpha * x)
+        case "Clip":
+            return np.clip(x, alpha, beta)
+        case "Sigmoid":
+            return 1 / (1 + np.exp(-x))
+        case "HardSigmoid":
+            return np.clip(alpha * x + beta, 0, 1)
+        case "SiLU":
+            return x / (1 + np.exp(-x))
+        case "HardSwish":
+            return x * np.clip(x / 6 + 0.5, 0, 1)
+    return x
 
 
 def opened(model: onnx.ModelProto, library: str, threads: int = 1) -> OrtSession:
@@ -64,19 +96,28 @@ def normalization_model(
 
 
 def product_model(
-    weights: Array, bias: Array | None = None, *, is_constant: bool = True, **attrs: Any
+    weights: Array,
+    bias: Array | None = None,
+    *,
+    is_constant: bool = True,
+    is_sum: bool = False,
+    **attrs: Any,
 ) -> onnx.ModelProto:
-    """One operator of our library; ``attrs`` override those of a plain product."""
+    """One operator of our library; ``attrs`` override those of a plain product.
+
+    What a sum adds is the input z.
+    """
     values = {
         "transposed": 0, "factor": 1.0, "bias_factor": 1.0,
         "activation": 0, "alpha": 0.0, "beta": 0.0, **attrs,
     }  # fmt: skip
     constants = ({"w": weights} if is_constant else {}) | ({} if bias is None else {"b": bias})
     node = helper.make_node(
-        "PackedProduct", ["x", "w", *["b"] * (bias is not None)], ["y"],
+        "PackedProduct", ["x", "w", *["b"] * (bias is not None), *["z"] * is_sum], ["y"],
         domain="eqsat_opt", **values,
     )  # fmt: skip
-    return _model(node, ["x"] if is_constant else ["x", "w"], ["y"], constants)
+    inputs = ["x", *["w"] * (not is_constant), *["z"] * is_sum]
+    return _model(node, inputs, ["y"], constants)
 
 
 def _model(

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,8 +21,13 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel, Operand
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.plan.constants import make_constants
+from eqsat_opt.runtime.plan.interpreter import interpret
+from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.select.assignment import PlacedGraph
 from eqsat_opt.select.form_search import FormSearch
 from eqsat_opt.select.forms import Conversion, ConvertedValue, Value, Way, settled_forms
+from eqsat_opt.select.planning import planned_for
 from eqsat_opt.select.priced_problem import Node, PricedProblem, formed_problem, problem_of
 from eqsat_opt.testing import typed_graphs
 from tests.property.egraphs import solutions
@@ -285,3 +291,25 @@ def test_what_is_chosen_for_a_device_fits_together(graph: Graph) -> None:
     best = extract(full.problem, Objective({"time_us": 1.0}), time_limit_s=30.0)
     if "optimal" == best.status == choice.extraction.status:
         assert choice.extraction.cost == pytest.approx(best.cost, rel=1e-5)
+    if len(set(proposal.best.outputs)) == len(graph.outputs):  # ports need names of their own
+        _require_planned_as_chosen(proposal.placed[0])
+
+
+def _require_planned_as_chosen(chosen: PlacedGraph) -> None:
+    """The plan computes what the graph says, every bit, whatever layouts were chosen."""
+    weights = {
+        name: partial(np.reshape, one.load(), one.type.static_shape())
+        for name, one in chosen.graph.constants.items()
+    }
+    (draft,) = planned_for(DEVICE.name, {"it": chosen}, weights, sizes={})
+    plain = make_plan(chosen.graph, weights, lambda node: "numpy")
+    feeds = {
+        port.name: np.ones(plain.buffer_of[port.buffer].dims, plain.buffer_of[port.buffer].dtype)
+        for port in plain.inputs
+    }
+    results = [
+        interpret(plan, make_constants(plan, weights), feeds, seed=1)
+        for plan in (draft.plan, plain)
+    ]
+    for one, other in zip(draft.plan.outputs, plain.outputs, strict=True):
+        np.testing.assert_array_equal(results[0][one.name], results[1][other.name])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +26,20 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.runtime.devices.profile import EnergyModel, Figure, load_profile
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.figures import Figure
+from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.plan.constants import make_constants
+from eqsat_opt.runtime.plan.files import plan_from_json, plan_text
+from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.select import proposal as proposal_module
-from eqsat_opt.select.forms import ConvertedValue
+from eqsat_opt.select.forms import ConvertedValue, MadeValue
+from eqsat_opt.select.planning import planned_for
 from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
 from eqsat_opt.select.quoted import QuotedCandidates
 from eqsat_opt.select.stages import read_stage, stage_document, stage_of, write_stage
 from eqsat_opt.testing import GraphMaker
+from eqsat_opt.testing.graphs import evaluate
 
 V100 = load_profile("v100")
 MADE_UP = EnergyModel(Figure(50.0, "x"), {"fp32": Figure(8.0, "x")}, Figure(40.0, "x"))
@@ -218,6 +227,44 @@ def test_forms_of_a_choice_fit_together() -> None:
     # Every convolution of the model is there, once, and in its own layout.
     convolutions = [one for one in choice.best.values() if "Conv" in str(one.candidate.steps)]
     assert {one.implementation.writes for one in convolutions} == {(images,)}
+
+
+def test_the_plan_of_a_choice_has_its_kernels_algorithms_and_layouts() -> None:
+    proposal = proposed(ProfilePricer(V100), Objective({TIME: 1.0}))
+    best, *_, original = proposal.placed
+    weights = {
+        name: constant.load
+        for one in (best, original)
+        for name, constant in one.graph.constants.items()
+    }
+    drafts = list(planned_for("v100", {"a": best, "b": original}, weights, sizes={}))
+    assert [draft.name for draft in drafts] == ["plan of a, as chosen", "plan of b, as chosen"]
+    draw = np.random.default_rng(0)
+    feeds = {"x": draw.standard_normal((1, 32, 28, 28)).astype(np.float32)}
+    wanted = evaluate(branching(), feeds)
+    for draft, choice in zip(drafts, (best, original), strict=True):
+        plan = draft.plan
+        runs = [one for one in choice.placed if not isinstance(one, MadeValue) or one.run.backend]
+        ways = Counter(
+            "default" if isinstance(one, ConvertedValue) else one.run.implementation.algorithm
+            for one in runs
+        )
+        # What moves nothing has no launch: the Concat, and the Reshape.
+        unmoved = Counter(view=1, default=1)
+        assert Counter(one.algorithm for one in plan.launches) == ways - unmoved
+        assert {one.backend for one in plan.launches} == {"analytic"}
+        copies = [one for one in plan.launches if not one.body.steps]
+        assert len(copies) == sum(isinstance(one, ConvertedValue) for one in runs)
+        images = {buffer.name for buffer in plan.buffers if buffer.form == Form("cuda", "nhwc")}
+        convolutions = [one for one in plan.launches if "Conv" in one.body.name]
+        assert {name for one in convolutions for name in one.writes} <= images
+        assert any(len(one.body.steps) > 1 for one in convolutions)
+        outputs = interpret(plan, make_constants(plan, weights), feeds)
+        for port, want in zip(plan.outputs, wanted, strict=True):
+            assert np.abs(outputs[port.name] - want).max() <= 1e-3 * np.abs(want).max()
+        assert plan_from_json(json.loads(plan_text(plan))) == plan
+    times = V100.launch_times_us(drafts[0].plan.launches)
+    assert sum(times) == pytest.approx(proposal.choice.extraction.cost)
 
 
 class Later(ProfilePricer):

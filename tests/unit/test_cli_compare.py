@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +15,18 @@ import pytest
 
 from eqsat_opt import api, comparison, reporting
 from eqsat_opt.cli import main
+from eqsat_opt.cli.compare_plot import front_of
+from eqsat_opt.comparing import whole, worker
 from eqsat_opt.comparison import (
     CompareSettings,
-    Comparison,
+    Failure,
     MethodResult,
     Moment,
     compare,
-    compare_methods,
+    gathered,
+    run_method,
 )
+from eqsat_opt.comparison.engines import ENGINES
 from eqsat_opt.comparison.results import descent
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
@@ -31,8 +35,10 @@ from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules, load_rules
-from eqsat_opt.rules import Numerics, Rule
-from eqsat_opt.search import Budget
+from eqsat_opt.rules import Numerics
+from eqsat_opt.rules.library import FAMILIES
+from eqsat_opt.runtime.devices.profile import profile_names
+from eqsat_opt.search import Budget, search_class
 from eqsat_opt.testing import GraphMaker
 
 MODEL = "zoo:weight_chain@tiny"
@@ -43,6 +49,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def in_children() -> None:
+    """Asks for processes of their own."""
+
+
+@pytest.fixture(autouse=True)
+def runs_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs happen in this process, where they need not load libraries; some tests want a child."""
+    if "in_children" not in request.fixturenames:
+        monkeypatch.setattr(whole, "run_apart", worker.run_here)
 
 
 def numbers(*arguments: str) -> dict[str, Any]:
@@ -60,13 +78,17 @@ def test_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", MODEL, "--threads", "1"]) == 0
     output, errors = capsys.readouterr()
     assert errors == ""
-    rows = {line[:19].strip(): line[19:].split() for line in output.splitlines()}
+    table, _, uses = output.partition("\n\nuses")
+    rows = {line[:19].strip(): line[19:].split() for line in table.splitlines()}
     assert rows[""] == ["original", "eqsat", "metaflow"]
     assert rows["cost"][2:4] == rows["cost"][4:6]  # with its unit
+    assert rows["kernels"] == ["2", "1", "1"]
+    assert uses.splitlines()[1].split() == ["matmul/assoc", "1", "1"]
+    assert float(rows["CPU time"][0]) > 0
     share = rows["of original"]
     assert share[0] == "1.000"
     assert float(share[1]) == float(share[2]) < 1
-    assert rows["bound"][-1] == "none"
+    assert rows["bound"][-1] == "–"
     assert rows["gap"] == ["0.0%"]
     assert rows["ended"] == ["saturated,", "optimal", "exhausted"]
     assert rows["outputs"] == ["agree", "agree"]
@@ -110,8 +132,9 @@ def test_what_ended_a_method_and_what_it_proved(
     arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", MODEL, "--check", "0", *arguments]) == 0
-    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("ended"))
-    assert row.removeprefix("ended").strip() == expected
+    output = capsys.readouterr().out
+    row = output.partition("\nended")[2].partition("\noutputs")[0]
+    assert " ".join(row.split()) == expected
 
 
 def test_a_bound_of_part_of_the_graphs_is_told_apart() -> None:
@@ -127,7 +150,7 @@ def test_a_bound_of_part_of_the_graphs_is_told_apart() -> None:
 def test_a_time_limit_is_that_of_every_stage(
     given: float, expected: tuple[float, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
+    seen: list[tuple[float, float]] = []
 
     def noted(graph: Graph, rules: Any, cost: Any, budget: Any, **named: Any) -> Any:
         seen.append((budget.deadline.left_s, named["time_limit_s"]))
@@ -136,7 +159,8 @@ def test_a_time_limit_is_that_of_every_stage(
     still = SimpleNamespace(after=lambda seconds: Deadline.after(seconds, lambda: 0.0))
     monkeypatch.setattr(compare, "Deadline", still)
     monkeypatch.setattr(compare, "saturated", noted)
-    compare_methods(_relus(), [], CompareSettings(methods=("eqsat",), budget=Budget(cpu_s=given)))
+    settings = CompareSettings(methods=("eqsat",), budget=Budget(cpu_s=given))
+    compare.run_method("eqsat", compare.Subject(_relus(), []), settings, 0)
     assert seen == [expected]
 
 
@@ -155,9 +179,14 @@ def test_numbers() -> None:
     assert {eqsat["why"], metaflow["why"]} == {""}
     for result in (eqsat, metaflow):
         first, *_, last = result["trace"]
-        assert first == {"time_s": 0.0, "cost": value["original_cost"]}
+        assert first == {"time_s": 0.0, "cost": value["original_cost"], "cpu_s": 0.0}
         assert last["cost"] == pytest.approx(result["cost"])
-        assert 0 < last["time_s"] == result["best_after_s"] <= result["time_s"]
+        assert 0 < last["time_s"] <= result["time_s"]
+        assert 0 < last["cpu_s"] == result["best_after_s"] <= result["cpu_s"]
+        assert result["kernels"] == 1 < value["kernels"] == 2
+        assert result["metrics"]["flops"] < value["metrics"]["flops"]
+        assert result["metrics"]["launches"] == result["kernels"]
+        assert result["peak_bytes"] > 1 << 24
 
 
 def test_options_arrive() -> None:
@@ -168,7 +197,8 @@ def test_options_arrive() -> None:
     )  # fmt: skip
     assert set(by_method(value)) == {"metaflow"}
     settings = value["settings"]
-    assert settings["parameters"] == {"metaflow": {"alpha": 1.2, "hash": "taso", "growth": 2.0}}
+    given = {"alpha": 1.2, "hash": "taso", "growth": 2.0, "part": 0}
+    assert settings["parameters"] == {"metaflow": given}
     assert settings["budget"] == {"graphs": 3, "substitutions": 0, "cpu_s": 9.0, "length": 0}
     usable = [one for one in load_rules("matmul", Numerics.REFACTOR) if one.phase != "derivation"]
     assert value["rules"] == len(usable)
@@ -230,6 +260,28 @@ def test_assumed_sizes_are_named(
     assert expected in output
 
 
+def test_what_there_is_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--list", "--json", "-"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    methods = {one["name"]: one for one in value["methods"]}
+    assert tuple(methods) == comparison.method_names()
+    for name in methods.keys() - {"eqsat"}:
+        assert methods[name]["title"]
+        assert re.fullmatch(r".* et al\., .*20\d\d.*", methods[name]["source"]), name
+        own = {one.name: one.default for one in fields(ENGINES.get(name) or search_class(name))}
+        told = {one["name"]: one["default"] for one in methods[name]["parameters"]}
+        assert told == own
+        assert all(one["meaning"] for one in methods[name]["parameters"])
+    assert {one["name"] for one in value["devices"]} == set(profile_names())
+    assert tuple(value["families"]) == FAMILIES
+    assert {"metaflow", "taso", "ocggs"} <= set(value["rule_sets"])
+    assert main(["compare", "--list"]) == 0
+    words = capsys.readouterr().out.split()
+    assert {"metaflow.alpha", "1.05", "v100", "sampling"} <= set(words)
+    assert main(["compare"]) == 1
+    assert "no model is given" in capsys.readouterr().err
+
+
 def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", MODEL, "--methods", "metaflow", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["model"] == MODEL
@@ -238,7 +290,7 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--methods", "taso"], "unknown method 'taso'"),
+        (["--methods", "tazo"], "unknown method 'tazo'"),
         (["--methods", ","], "no method is given"),
         (["--methods", "eqsat,eqsat"], "given twice"),
         (["--set", "metaflow.alpha=0.5"], "alpha is 0.5"),
@@ -247,9 +299,9 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--set", "metaflow.beta=1"], "no parameter 'beta'; choose from alpha, hash, growth"),
         (["--set", "alpha=1"], "is not SEARCH.NAME=VALUE"),
         (["--set", "metaflow.alpha"], "is not SEARCH.NAME=VALUE"),
-        (["--set", "eqsat.nodes=1"], "for 'eqsat', which is not a search among the methods"),
+        (["--set", "eqsat.nodes=1"], "eqsat has no parameter 'nodes'; choose from"),
         (["--set", "metaflow.alpha=2", "--set", "metaflow.alpha=3"], "alpha twice; keep one"),
-        (["--methods", "eqsat", "--set", "metaflow.alpha=2"], "among the methods (none)"),
+        (["--methods", "eqsat", "--set", "metaflow.alpha=2"], "is not among the methods (eqsat)"),
         (["--budget", "-1"], "the budget's graphs is -1; give a count"),
         (["--budget", "cpu=-1"], "the budget's cpu is -1 s; give a finite number"),
         (["--budget", "cpu=nan"], "the budget's cpu is nan s; give a finite number"),
@@ -259,11 +311,19 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--budget", "graphs=1e3"], "the budget 'graphs=1e3' is no number"),
         (["--threads", "-1"], "error: threads must not be negative but is -1"),
         (["--check", "-1"], "error: check must not be negative but is -1"),
-        (["--repeat", "0"], "repeat is 0"),
+        (["--seeds", "0"], "seeds is 0"),
         (["--device", "v10"], "unknown device 'v10'; there are a100, b200"),
         (["--device", "v100", "--measure"], "cannot be measured; leave out --measure"),
-        (["--objective", "energy"], "'energy' has no prices"),
+        (["--objective", "energy"], "roofline tells no energy; give --device"),
+        (["--device", "v100", "--limit", "energy=1"], "the profile of v100 tells no energy"),
+        (["--methods", "metaflw"], "choose from eqsat,"),
+        (["--methods", "Metaflow"], "; did you mean metaflow?"),
+        (["--set", "metaflow.alhpa=1"], "; did you mean alpha?"),
+        (["--level", "kernel"], "; did you mean kernels?"),
+        (["--budget", "graph=1"], "; did you mean graphs?"),
+        (["--methods", "sampling", "--set", "sampling.samples=3"], "give an even number"),
         (["--level", "tiles"], "unknown level 'tiles'; choose from operators, kernels"),
+        (["--level", "streams"], "by the profile of a device; give one with --device"),
         (["--level", "kernels", "--objective", "time*bytes"], "chosen for sums only"),
         (["--objective", "speed"], "unknown metric 'speed'"),
         (["--objective", "workspace", "--device", "v100"], "so it cannot be minimised"),
@@ -299,7 +359,7 @@ def test_kernels_are_fused_by_all_methods_alike() -> None:
     """The e-graph and a search end with one cost, which is less than that of the operators."""
     given = ("--device", "v100", "--methods", "eqsat,metaflow,sampling", "--rules", "matmul/assoc")
     costs = {}
-    for level in ("operators", "kernels"):
+    for level in ("operators", "kernels", "streams"):
         value = numbers("zoo:weight_chain@tiny", *given, "--level", level)
         assert {one["why"] for one in value["results"]} == {""}
         eqsat, *others = by_method(value).values()
@@ -323,13 +383,14 @@ def test_a_wrong_result_is_noticed(
 ) -> None:
     """A search that returns another graph fails the check, in words and in the exit code."""
 
-    def broken(graph: Graph, rules: Sequence[Rule], *rest: Any, **named: Any) -> Comparison:
-        found = compare_methods(graph, rules, *rest, **named)
-        (first, *others) = found.results
-        swapped = replace(first.graph, constants=_negated(first.graph))  # type: ignore[type-var, arg-type]
-        return replace(found, results=(replace(first, graph=swapped), *others))
+    def broken(method: str, *rest: Any) -> Any:
+        original, found = run_method(method, *rest)
+        if method == "eqsat" and found.graph is not None:
+            graph = replace(found.graph, constants=_negated(found.graph))
+            found = replace(found, graph=graph)
+        return original, found
 
-    monkeypatch.setattr("eqsat_opt.comparison.compare_methods", broken)
+    monkeypatch.setattr(worker, "run_method", broken)
     assert main(["compare", MODEL, "--threads", "1"]) == 2
     output, errors = capsys.readouterr()
     assert "the result of eqsat computes something else" in errors
@@ -346,7 +407,8 @@ def _negated(graph: Graph) -> dict[str, Any]:
 def test_measured_prices() -> None:
     options = Options(threads=1, store="", check=0)
     found = api.compare(MODEL, options, CompareSettings(measure=True))
-    assert found.prices == "measured"
+    assert found.original is not None
+    assert found.original.prices == "measured"
     assert found.measuring_s > 0
     assert all(result.time_s > 0 for result in found.results)
 
@@ -359,45 +421,51 @@ def _relus() -> Graph:
 def test_both_methods_read_the_same_rules() -> None:
     """General equations, which no e-graph search reads, are left out for all."""
     rules = load_rules("default,equations", Numerics.REASSOCIATE)
-    graph = _relus()
-    found = compare_methods(graph, rules, CompareSettings())
-    assert found.n_rules == len(default_rules()) <= len(rules)
-    assert [result.operators for result in found.results] == [1, 1]
-    for result in found.results:
-        assert result.graph is not None
-        assert result.cost == pytest.approx(graph_cost_us(result.graph, OperatorCost()), abs=1e-3)
+    subject = compare.Subject(_relus(), rules)
+    for method in ("eqsat", "metaflow"):
+        original, found = run_method(method, subject, CompareSettings(), 0)
+        assert original.n_rules == len(default_rules()) < len(rules)
+        assert found.operators == 1
+        assert found.graph is not None
+        assert found.cost == pytest.approx(graph_cost_us(found.graph, OperatorCost()), abs=1e-3)
 
 
-def test_the_quickest_turn_counts_and_long_ones_are_not_repeated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    graph = _relus()
-    turns: list[tuple[str, float]] = []
-    seconds = {"eqsat": iter([3.0, 1.0, 2.0]), "metaflow": iter([9.0])}
-
-    run = compare._run
-
-    def timed(method: str, *arguments: Any) -> MethodResult:
-        result = replace(run(method, *arguments), time_s=next(seconds[method]))
-        turns.append((method, result.time_s))
-        return result
-
-    monkeypatch.setattr(compare, "_run", timed)
-    found = compare_methods(graph, default_rules(), CompareSettings(repeat=3))
-    assert turns == [("eqsat", 3.0), ("metaflow", 9.0), ("eqsat", 1.0), ("eqsat", 2.0)]
-    assert [(r.method, r.time_s) for r in found.results] == [("eqsat", 1.0), ("metaflow", 9.0)]
+def result_of(method: str, cost: float, seed: int = 0, **named: Any) -> MethodResult:
+    given: dict[str, Any] = {
+        "lower_bound": None, "stopped_by": "exhausted", "extraction": None, "graphs": 1,
+        "tried": 1, "compared": 1, "enodes": None, "operators": 1, "kernels": 1, "metrics": {},
+        "rules": {}, "time_s": 1.0, "cpu_s": 1.0, "trace": (Moment(0.0, cost, 0.0),), **named,
+    }  # fmt: skip
+    return MethodResult(method=method, cost=cost, seed=seed, **given)
 
 
 def test_when_a_method_was_as_cheap_as_the_others() -> None:
-    found = compare_methods(_relus(), [], CompareSettings())
-    eqsat, metaflow = found.results
-    eqsat = replace(eqsat, trace=tuple(map(Moment, (0.0, 0.5, 2.0), (10.0, 8.0, 7.0))))
+    trace = tuple(map(Moment, (0.0, 1.0, 4.0), (10.0, 8.0, 7.0), (0.0, 0.5, 2.0)))
+    eqsat = result_of("eqsat", 7.0, trace=trace)
     for cost, expected in ((10.0, 0.0), (8.0 * (1 - 1e-12), 0.5), (7.5, 2.0), (6.0, None)):
-        results = (eqsat, replace(metaflow, cost=cost))
-        both = replace(found, results=results)
+        results = [(None, eqsat), (None, result_of("metaflow", cost))]
+        both = gathered("m", CompareSettings(), results)
         assert both.as_cheap_after_s(eqsat) == expected
         assert both.to_json()["results"][0]["as_cheap_after_s"] == expected
-    assert replace(found, results=(eqsat,)).as_cheap_after_s(eqsat) is None
+    alone = gathered("m", CompareSettings(methods=("eqsat",)), [(None, eqsat)])
+    assert alone.as_cheap_after_s(eqsat) is None
+
+
+def test_medians_and_ranges_over_seeds() -> None:
+    settings = CompareSettings(methods=("sampling", "metaflow"), seeds=4)
+    costs = (4.0, 1.0, 3.0, 2.0)
+    runs = [result_of("sampling", cost, seed, cpu_s=cost) for seed, cost in enumerate(costs)]
+    failed = [Failure("metaflow", seed, "it ended") for seed in range(4)]
+    everything: list[MethodResult | Failure] = [*failed, *reversed(runs)]
+    found = gathered("m", settings, [(None, one) for one in everything])
+    sampling, metaflow = found.runs
+    assert [one.seed for one in sampling.results] == [0, 1, 2, 3]
+    assert (sampling.median, sampling.best) == (runs[3], runs[1])  # of two the cheaper one
+    assert sampling.costs == (1.0, 4.0)
+    assert sampling.seconds(one.cpu_s for one in sampling.results) == 2.5
+    assert (metaflow.median, metaflow.results, len(metaflow.failures)) == (None, (), 4)
+    for one in runs:
+        assert MethodResult.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
 def test_settings_are_checked_before_the_work() -> None:
@@ -407,14 +475,14 @@ def test_settings_are_checked_before_the_work() -> None:
 
 def test_costs_fall_from_the_original_to_the_final_one() -> None:
     moments = [
-        Moment(0.1, 9.0),
-        Moment(0.2, 9.0 * (1 - 1e-12)),
-        Moment(0.3, 11.0),
-        Moment(0.4, 5.0),
+        Moment(0.1, 9.0, 0.1),
+        Moment(0.2, 9.0 * (1 - 1e-12), 0.2),
+        Moment(0.3, 11.0, 0.3),
+        Moment(0.4, 5.0, 0.8),
     ]
-    expected = (Moment(0.0, 10.0), Moment(0.1, 9.0), Moment(0.4, 5.0000003))
+    expected = (Moment(0.0, 10.0, 0.0), Moment(0.1, 9.0, 0.1), Moment(0.4, 5.0000003, 0.8))
     assert descent(10.0, 5.0000003, moments) == expected
-    assert descent(10.0, 10.0, [Moment(0.1, 10.0)]) == (Moment(0.0, 10.0),)
+    assert descent(10.0, 10.0, [Moment(0.1, 10.0, 0.1)]) == (Moment(0.0, 10.0, 0.0),)
 
 
 def test_a_merged_model_is_found_not_given() -> None:
@@ -423,9 +491,194 @@ def test_a_merged_model_is_found_not_given() -> None:
     value = graph.input("x", 4, 4)
     for _ in range(3):
         value = graph("Relu", value)
-    found = compare_methods(graph.graph(value), default_rules(), CompareSettings())
+    subject = compare.Subject(graph.graph(value), default_rules())
+    replies = [run_method(name, subject, CompareSettings(), 0) for name in ("eqsat", "metaflow")]
+    found = gathered("relus", CompareSettings(), replies)
     for result in found.results:
         first, *_, last = result.trace
-        assert first == Moment(0.0, found.original_cost)
+        assert first == Moment(0.0, replies[0][0].cost, 0.0)
         assert last.cost == result.cost < 0.5 * first.cost
         assert found.as_cheap_after_s(result) == result.best_after_s > 0
+
+
+BAD = """
+import os
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Bad:
+    name: ClassVar[str] = "bad"
+    exact: ClassVar[bool] = True
+    how: str = "dies"
+
+    def run(self, frame, budget, seed):
+        if frame.start.size > 2 or self.how == "raises":
+            if self.how == "dies":
+                os.abort()
+            raise ValueError("this search\\nhas no idea")
+        from eqsat_opt.search import Run
+        with (run := Run(frame, budget)):
+            for one in run.substitutions(frame.start):
+                run.apply(frame.start, one)
+            if self.how == "spent":
+                run.substitutions(frame.start)
+        return run.result()
+"""
+
+
+@pytest.fixture
+def bad_search(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed search that fails."""
+    (folder / "bad.py").write_text(BAD.replace("\\\\", "\\"))
+    facts = folder / "bad-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[eqsat_opt.searches]\nbad = bad:Bad\n")
+    monkeypatch.syspath_prepend(str(folder))
+
+
+@pytest.mark.usefixtures("bad_search")
+def test_a_method_that_fails_is_told_and_the_others_finish(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["--methods", "bad,metaflow", "--set", "bad.how=raises", "--json", "out.json"]
+    assert main(["compare", MODEL, *arguments, "--seeds", "2"]) == 1
+    output, errors = capsys.readouterr()
+    rows = {line[:19].strip(): line[19:].split() for line in output.splitlines()}
+    assert rows["cost"][2] == "–"
+    assert rows["ended"] == ["failed", "exhausted"]
+    assert rows["outputs"] == ["–", "agree"]
+    assert "bad, seed 1 failed: ValueError: this search" in output
+    assert errors.startswith(f"error: bad failed on {MODEL}: ValueError")
+    assert errors.count("\n") == 1
+    value = json.loads(Path("out.json").read_text(encoding="utf-8"))
+    assert [one["seed"] for one in value["failures"]] == [0, 1]
+    assert [one["seed"] for one in value["results"]] == [0, 1]
+    assert value["original_cost"] > value["results"][0]["cost"]
+
+
+@pytest.mark.usefixtures("bad_search", "in_children")
+def test_a_method_that_ends_its_process_is_told_and_the_others_finish(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each run has a process of its own, whose numbers come back."""
+    arguments = ["--methods", "bad,metaflow", "--json", "-", "--check", "0", "--rules", "matmul"]
+    assert main(["compare", "zoo:linear_attention@tiny", *arguments]) == 1
+    output, errors = capsys.readouterr()
+    assert errors.splitlines()[-1].endswith("@tiny: it ended the process (SIGABRT)")
+    value = json.loads(output)
+    (result,) = value["results"]
+    assert result["cost"] <= value["original_cost"]
+    assert 1 << 24 < result["peak_bytes"] < 1 << 34
+
+
+@pytest.mark.usefixtures("bad_search")
+@pytest.mark.parametrize(("how", "bound"), [("ends", "µs"), ("spent", "–")])
+def test_an_exact_search_proves_only_what_it_has_ended(
+    how: str, bound: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--methods", "bad", "--set", f"bad.how={how}", "--budget", "1"]
+    assert main(["compare", MODEL, *arguments, "--rules", "matmul/assoc"]) == 0
+    output = capsys.readouterr().out
+    assert "optimal" not in output
+    (row,) = (line for line in output.splitlines() if line.startswith("bound"))
+    assert row.split()[-1] == bound
+
+
+def test_what_no_method_can_be_run_on_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("no.onnx").write_bytes(b"no model")
+    assert main(["compare", "no.onnx"]) == 1
+    output, errors = capsys.readouterr()
+    assert (output, errors.count("\n")) == ("", 1)
+    assert "not an ONNX model" in errors
+
+
+def test_counts_and_a_seed_fix_everything_but_times() -> None:
+    given = ("zoo:lora@tiny", "--methods", "eqsat,sampling", "--budget", "20", "--check", "0")
+    first, again = (numbers(*given) for _ in range(2))
+    for value in (first, again):
+        for one in value["results"]:
+            for name in ("time_s", "cpu_s", "best_after_s", "as_cheap_after_s", "peak_bytes"):
+                del one[name]
+            one["trace"] = [moment["cost"] for moment in one["trace"]]
+    assert first == again
+
+
+def test_saved_models_say_what_they_cost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file alone tells; a cost that was changed is noticed."""
+    monkeypatch.setattr(whole, "_RACE_S", 0.05)
+    given = ("--level", "kernels", "--device", "v100", "--rules", "matmul/assoc", "--run")
+    value = numbers(MODEL, *given, "--save", "out", "--seeds", "2")
+    names = [f"{method}-{seed}.onnx" for method in ("eqsat", "metaflow") for seed in (0, 1)]
+    assert sorted(path.name for path in Path("out").iterdir()) == ["comparison.json", *names]
+    saved = json.loads(Path("out/comparison.json").read_text(encoding="utf-8"))
+    assert saved["results"] == value["results"]
+    first, again = value["results"][:2]
+    assert first["structure"] == again["structure"] != ""
+    entries = value["race"]["entries"]
+    assert list(entries) == ["original", "eqsat", "metaflow"]
+    assert all(entry["time_us"] > 0 for entry in entries.values())
+    for result in value["results"]:
+        assert main(["compare", result["model"], "--verify"]) == 0
+        assert f"costs {result['cost']:.9g}, as it says" in capsys.readouterr().out
+    model = onnx.load("out/eqsat-0.onnx")
+    (record,) = (one for one in model.metadata_props if one.key == "eqsat_opt.compare")
+    told = json.loads(record.value)
+    assert (told["method"], told["seed"], told["model"]) == ("eqsat", 0, MODEL)
+    record.value = json.dumps({**told, "cost": told["cost"] / 2})
+    onnx.save(model, "out/eqsat-0.onnx")
+    assert main(["compare", "out/eqsat-0.onnx", "--verify"]) == 2
+    assert "but costs" in capsys.readouterr().err
+    record.value = "{}"
+    onnx.save(model, "out/eqsat-0.onnx")
+    assert main(["compare", "out/eqsat-0.onnx", "--verify"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--save", "file"], "cannot make the folder file"),
+        (["--plot", "curves.jpg"], "end its name in .png, .svg, .pdf"),
+        (["--save", "out", "--rules", "taso-published"], "costs and no meaning"),
+        (["--run", "--rules", "taso-published"], "leave out --save and --run"),
+        (["--verify"], "cannot read"),
+    ],
+)
+def test_mistakes_about_files_are_one_line(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").write_text("")
+    assert main(["compare", MODEL, *arguments]) == 1
+    output, errors = capsys.readouterr()
+    assert (output, errors.count("\n")) == ("", 1)
+    assert expected in errors
+
+
+def test_a_model_that_was_not_saved_has_nothing_to_verify(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = '<ir_version: 9, opset_import: ["":17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), "relu.onnx")
+    assert main(["compare", "relu.onnx", "--verify"]) == 1
+    assert "was not saved by compare --save" in capsys.readouterr().err
+
+
+def test_the_front_holds_what_no_other_point_beats() -> None:
+    points = [(3.0, 1.0), (1.0, 3.0), (2.0, 2.0), (2.0, 2.0), (2.5, 2.5), (3.0, 0.5), (1.0, 4.0)]
+    assert front_of(points) == [(1.0, 3.0), (2.0, 2.0), (3.0, 0.5)]
+    assert front_of([]) == []
+
+
+def test_curves_are_drawn() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib, of the extra plot, is not installed")
+    numbers(MODEL, "--check", "0", "--plot", "curves.svg", "--methods", "eqsat,metaflow")
+    drawn = Path("curves.svg").read_text(encoding="utf-8")
+    assert drawn.lstrip().startswith("<?xml")
+    limited = ("--device", "v100", "--limit", "time=1")  # infinite costs have no place
+    numbers(MODEL, "--check", "0", *limited, "--plot", "curves.pdf")
+    assert Path("curves.pdf").read_bytes().startswith(b"%PDF")

@@ -486,7 +486,7 @@ def test_plot(capsys: pytest.CaptureFixture[str]) -> None:
 def test_plot_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("eqsat_opt.cli.extract_pareto.find_spec", lambda _: None)
+    monkeypatch.setattr("eqsat_opt.cli.plotting.find_spec", lambda _: None)
     egraph("e.json", PRICED)
     arguments = ("e.json", "--pareto", "time,energy", "--plot", "p.png")
     assert "install eqsat-opt[plot]" in refused(capsys, *arguments)

@@ -14,14 +14,10 @@ from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.host import HostDevice
-from eqsat_opt.runtime.devices.profile import (
-    EnergyModel,
-    Figure,
-    load_profile,
-    profile_names,
-    profile_text,
-)
+from eqsat_opt.runtime.devices.profile import load_profile, profile_names, profile_text
 from eqsat_opt.runtime.devices.recording import RecordingDevice
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants

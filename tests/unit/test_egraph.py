@@ -195,6 +195,17 @@ def test_siblings_merge() -> None:
         assert "Slice" in members(saturation, value)
 
 
+def test_crossed_kernels_share_a_square_one() -> None:
+    g = GraphMaker()
+    x = g.input("x", 1, 2, 4, 4)
+    attrs = {"strides": (1, 1), "dilations": (1, 1), "group": 1}
+    wide = g("Conv", x, g.weight(3, 2, 1, 3), pads=(0, 1, 0, 1), **attrs)
+    tall = g("Conv", x, g.weight(5, 2, 3, 1), pads=(1, 0, 1, 0), **attrs)
+    rules = book("conv/use-padded-kernel", "conv/slice-filters")
+    saturation = saturate(g.graph(wide, tall), rules)
+    assert all("Slice" in members(saturation, name) for name in (wide, tall))
+
+
 def test_empty_weights_are_no_siblings() -> None:
     g = GraphMaker()
     x = g.input("x", 2, 4)

@@ -21,6 +21,7 @@ from eqsat_opt.contest import planned
 from eqsat_opt.errors import CheckFailed, OptionError, PlanError, RuntimeFailed
 from eqsat_opt.ir import import_model, load_model
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.plans import load_plan, read_plan
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.launching import Bound, load_launcher
@@ -273,8 +274,8 @@ def test_optimize_writes_a_plan_that_runs(here: Path, capsys: pytest.CaptureFixt
     assert run(command) == 0
     told = json.loads(Path("r.json").read_text())["planned"]
     assert told["output"] == "p.json"
-    assert told["refused"] == {}
-    assert len(told["considered"]) >= 3
+    assert set(told["refused"].values()) <= {"there was no time for it"}
+    assert len(told["considered"]) + len(told["refused"]) >= 3
     assert set(told["race"]["entries"]) >= {"original"}
     assert told["predicted_us"] == min(told["considered"].values()) or told["measured_us"]
     feeds = random_inputs("m.onnx", 1)
@@ -303,12 +304,25 @@ def test_a_plan_for_a_device_is_not_run(here: Path, capsys: pytest.CaptureFixtur
     assert run([*command, *FAST]) == 0
     told = json.loads(Path("r.json").read_text())["planned"]
     assert (told["target"], told["race"]) == ("h200", {})
-    assert told["bounds"] == sum(told["launches"].values()) > 0
+    assert told["bounds"] == told["prices"] == sum(told["launches"].values()) > 0
     assert read_plan("h.json").target == "h200"
     np.savez("x.npz", **random_inputs("m.onnx", 0))
     command = ["run", "h.json", "--model", "m.onnx", "--inputs", "x.npz", "--outputs", "y.npz"]
     assert run(command) == 1
     assert "for h200, which cannot run here" in capsys.readouterr().err
+
+
+def test_streams_of_a_plan_for_a_device(here: Path) -> None:
+    g = GraphMaker()
+    x = g.input("x", 1, 8, 8, 8)
+    sides = [g.conv(g.conv(x, g.weight(8, 8, 3, 3)), g.weight(8, 8, 3, 3)) for _ in range(2)]
+    model = model_proto(export_model(g.graph(*sides)))
+    options: dict[str, Any] = {"effort": "quick", "budget_s": 20.0, "check": 0, "store": ""}
+    result = eqsat_opt.optimize(
+        model, plan="p.json", target="h200", streams=2, report=True, rules="none", **options
+    )
+    assert result.plan.streams == 2
+    assert result.report.planned.prices == len(result.plan.launches)
 
 
 def test_plans_that_compute_something_else_are_dropped(

@@ -18,8 +18,10 @@ from onnx import numpy_helper
 
 import eqsat_opt
 from eqsat_opt.cli.app import run
+from eqsat_opt.cli.plan_plot import draw_timeline
 from eqsat_opt.errors import ModelError, OptionError, PlanError, RuntimeFailed
 from eqsat_opt.plans import describe_plan, differences, read_plan, write_plan
+from eqsat_opt.wording import time_text
 
 TEXT = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -219,7 +221,7 @@ def test_make_show_and_run(here: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert run(["plan", "show", "p.json", "--json", "facts.json"]) == 0
     shown = capsys.readouterr().out
     assert "3 kernels on 2 streams, 1 event, 2 views" in shown
-    assert "analytic, not measured" in shown
+    assert "analytic, by the profile xeon, not measured" in shown
     facts = json.loads(Path("facts.json").read_text())
     assert [one["backend"] for one in facts["launches"]] == ["numpy"] * 3
     assert facts["inputs"] == {"x": "float32[2,2,4,4]"}
@@ -240,6 +242,48 @@ def test_models_of_the_zoo_have_names(here: Path, capsys: pytest.CaptureFixture[
     assert run(["run", "z.json", *given, "--check"]) == 0
     assert run(["plan", "make", "zoo:none", "-o", "z.json"]) == 1
     assert "none" in capsys.readouterr().err
+
+
+COLUMNS = "launch kernel backend algorithm forms stream predicted waits writes offset workspace"
+
+
+def test_what_show_prints(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "show", "numpy.json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines[0].split()) == COLUMNS
+    first, total = lines[1].split(), lines[4].split()
+    plan, facts = read_plan("numpy.json"), describe_plan(read_plan("numpy.json"))
+    assert first[2:5] == ["numpy", "default", "host/plain"]
+    assert total[:3] == ["total", "3", "kernels"]
+    assert total[3:] == [
+        "2",
+        *time_text(facts["analytic"]["sum_us"]).split(),
+        str(plan.arena_bytes),
+    ]
+    begins = [one["begin_us"] for one in facts["launches"]]
+    ends = [one["begin_us"] + one["analytic_us"] for one in facts["launches"]]
+    assert facts["analytic"]["makespan_us"] >= max(ends)
+    for launch, begin_us in zip(facts["launches"], begins, strict=True):
+        for event in launch["waits"]:
+            (before,) = (i for i, one in enumerate(facts["launches"]) if event in one["records"])
+            assert begin_us >= ends[before]
+
+
+def test_the_timeline_of_a_plan(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib, of the extra 'plot'")
+    for name in ("numpy", "ort"):
+        assert run(["plan", "show", f"{name}.json", "--plot", f"{name}.svg"]) == 0
+        assert b"<svg" in Path(f"{name}.svg").read_bytes()
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> no (float[2] x) => (float[2] y) {y = Relu(x)}'
+    )
+    onnx.save(model, "no.onnx")
+    assert run(["plan", "make", "no.onnx", "-o", "$x$.json", "--backend", "numpy"]) == 0
+    assert run(["plan", "show", "$x$.json", "--plot", "no.png"]) == 0
+    assert Path("no.png").read_bytes().startswith(b"\x89PNG")
+    nothing = {**describe_plan(read_plan("ort.json")), "launches": []}
+    draw_timeline(nothing, "nothing.svg", "no launch at all")
+    assert b"<svg" in Path("nothing.svg").read_bytes()
 
 
 def edited(change: Callable[[dict[str, Any]], object], source: str = "numpy.json") -> str:
@@ -269,6 +313,14 @@ _BAD: dict[str, tuple[Callable[[], list[str]], str]] = {
     "a plan with a hazard": (
         lambda: [edited(colliding), "net.onnx", "x.npz"],
         "'r' uses bytes 0 to 127 of the arena for two things",
+    ),
+    "results side by side in one place": (
+        lambda: [
+            edited(lambda p: [one.update(offset=0) for one in p["buffers"] if one["name"] == "t"]),
+            "net.onnx",
+            "x.npz",
+        ],
+        "nothing orders 'r' and 't', which both use bytes 0 to 127 of the arena",
     ),
     "an arena too small": (
         lambda: [edited(lambda p: p.update(arena_bytes=8)), "net.onnx", "x.npz"],
@@ -338,7 +390,7 @@ _BAD: dict[str, tuple[Callable[[], list[str]], str]] = {
     "no archive": (lambda: ["numpy.json", "net.onnx", "net.onnx"], "is no .npz file"),
     "other sizes": (
         lambda: ["numpy.json", "net.onnx", _arrays("big.npz", x=image(3))],
-        "a plan is made for fixed sizes",
+        "a plan is made for fixed types and sizes",
     ),
     "objects": (
         lambda: ["numpy.json", "net.onnx", _arrays("o.npz", x=np.array([None]))],
@@ -383,6 +435,91 @@ def test_bad_input_is_one_line(here: Path, capsys: pytest.CaptureFixture[str], n
     assert error.count("\n") == 1
     assert message in error
     assert not Path("out.npz").exists()
+
+
+def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+
+
+_REFUSED: dict[str, tuple[str, str]] = {
+    "a size is not given": ("plan make net.onnx -o p.json", "give 'N' one with --input-shape"),
+    "a size is not given to optimize": (
+        "optimize net.onnx -o o.onnx --plan p.json",
+        "a plan is for fixed sizes; give 'N' one with --input-shape N:SIZE",
+    ),
+    "an unknown size": (
+        "plan make net.onnx -o p.json --input-shape M:2",
+        "no input of the model has a symbolic dimension 'M'",
+    ),
+    "an unknown backend": (
+        "plan make net.onnx -o p.json --input-shape N:2 --backend cray",
+        "no backend 'cray' runs plans; there are numpy, ort",
+    ),
+    "an unknown backend of optimize": (
+        "optimize net.onnx -o o.onnx --plan p.json --input-shape N:2 --backends ort,cray",
+        "no backend 'cray' runs plans; there are numpy, ort",
+    ),
+    "a missing package": (
+        "plan make net.onnx -o p.json --input-shape N:2 --backend openvino",
+        "install it with pip install 'eqsat-opt[openvino]'",
+    ),
+    "a missing package of optimize": (
+        "optimize net.onnx -o o.onnx --plan p.json --input-shape N:2 --backends ort,openvino",
+        "install it with pip install 'eqsat-opt[openvino]'",
+    ),
+    "an unknown target": (
+        "plan make net.onnx -o p.json --input-shape N:2 --target cray",
+        "unknown device 'cray'; there are a100",
+    ),
+    "an unknown target of optimize": (
+        "optimize net.onnx -o o.onnx --plan p.json --input-shape N:2 --target cray",
+        "unknown device 'cray'; there are a100",
+    ),
+    "backends of a target": (
+        "optimize net.onnx -o o.onnx --plan p.json --input-shape N:2 --target l4 --backends numpy",
+        "the kernels of l4 are those of its profile",
+    ),
+    "no stream": ("plan make net.onnx -o p.json --input-shape N:2 --streams 0", "1 stream or more"),
+    "no folder": (
+        "optimize net.onnx -o o.onnx --plan no/p.json --input-shape N:2",
+        "the folder no does not exist",
+    ),
+    "the output": (
+        "optimize net.onnx -o o.onnx --plan o.onnx --input-shape N:2",
+        "give the plan another name",
+    ),
+    "a plot of no kind": ("plan show numpy.json --plot p.txt", "end its name in .png, .svg, .pdf"),
+    "a plot that is the plan": ("plan show numpy.svg --plot numpy.svg", "numpy.svg is the plan"),
+    "a plot in no folder": ("plan show numpy.json --plot no/p.svg", "the folder no does not exist"),
+    "a plot and JSON in one": ("plan show numpy.json --plot p.svg --json p.svg", "of --json"),
+}
+
+
+@pytest.mark.parametrize("name", _REFUSED)
+def test_what_is_refused_before_any_work(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    command, message = _REFUSED[name]
+    if "plot" in name:
+        pytest.importorskip("matplotlib", reason="needs matplotlib, of the extra 'plot'")
+    if "package" in name:
+        no_package(monkeypatch)
+    Path("numpy.svg").write_bytes(Path("numpy.json").read_bytes())
+    before = {one: one.read_bytes() for one in here.iterdir()}
+    assert run(command.split()) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error
+    assert {one: one.read_bytes() for one in here.iterdir()} == before
+
+
+def test_a_plot_says_what_to_install(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("eqsat_opt.cli.plotting.find_spec", lambda _: None)
+    assert run(["plan", "show", "numpy.json", "--plot", "p.svg"]) == 1
+    assert "install eqsat-opt[plot]" in capsys.readouterr().err
 
 
 def test_outputs_that_cannot_be_written(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

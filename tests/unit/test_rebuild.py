@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.rebuild import GraphWriter
 from eqsat_opt.testing import GraphMaker
@@ -30,6 +32,21 @@ def test_a_captured_name_stays_when_its_value_has_another() -> None:
     assert [node.op for node in written.nodes] == ["Relu", OPAQUE, OPAQUE]
     assert written.nodes[1].outputs == second.outputs
     assert written.nodes[1].inputs == first.outputs
+    assert written.outputs == original.outputs
+
+
+def test_an_output_is_the_constant_of_its_name_where_a_node_captures_that() -> None:
+    g = GraphMaker()
+    first, second = g.constant(np.ones(2)), g.constant(np.ones(2))
+    made = g.graph(first, second, *g.opaque("If", outputs=(g.type(first),)))
+    (choice,) = made.nodes
+    original = made.with_nodes((replace(choice, captures=(second,)),))
+    (choice,) = original.nodes
+    writer = GraphWriter(original)
+    writer.constant(first, original.constants[first])
+    writer.opaque(choice, [], [first])
+    written = writer.graph([first, first, choice.output])
+    written.check()
     assert written.outputs == original.outputs
 
 

@@ -35,6 +35,12 @@ def rewritten(graph: Graph, one: Rule, index: int = 0) -> Graph:
     return result
 
 
+def shape(graph: Graph, name: str) -> tuple[object, ...]:
+    type_ = graph.tensor_type(name)
+    assert type_ is not None
+    return type_.shape
+
+
 def operators(graph: Graph) -> list[str]:
     return [node.op for node in graph.nodes]
 
@@ -99,6 +105,41 @@ def test_enlarging_keeps_the_sibling_as_it_is() -> None:
     result = rewritten(graph, BOOK["conv/enlarge-kernel"])
     assert result.producers[large] is graph.producers[large]
     assert result.producers[small].attr("pads") == (1, 1, 1, 1)
+
+
+def test_crossed_kernels_meet_in_a_square() -> None:
+    g = GraphMaker()
+    x = g.input("x", 1, 2, 4, 4)
+    attrs = {"strides": (1, 1), "dilations": (1, 1), "group": 1}
+    wide = g("Conv", x, g.weight(3, 2, 1, 3), pads=(0, 1, 0, 1), **attrs)
+    tall = g("Conv", x, g.weight(5, 2, 3, 1), pads=(1, 0, 1, 0), **attrs)
+    result = rewritten(g.graph(wide, tall), BOOK["conv/enlarge-crossed-kernels"])
+    for name in (wide, tall):
+        made = result.producers[name]
+        assert made.attr("pads") == (1, 1, 1, 1)
+        assert shape(result, made.inputs[1])[2:] == (3, 3)
+
+
+def _residual(first: bool, *, channels: int = 3) -> Graph:
+    g = GraphMaker()
+    x, y = g.input("x", 1, 2, 4, 4), g.input("y", 1, channels, 4, 4)
+    conv = g.conv(x, g.weight(3, 2, 3, 3), pad=1)
+    return g.graph(g("Add", conv if first else g("Add", conv, g.weight(1, 3, 1, 1)), y))
+
+
+@pytest.mark.parametrize("bare", [True, False])
+def test_an_addend_becomes_part_of_the_input(bare: bool) -> None:
+    name = "conv/absorb-addend" if bare else "conv/absorb-addend-after-bias"
+    result = rewritten(_residual(bare), BOOK[name])
+    assert [node.op for node in result.nodes if node.op in ("Conv", "Add")] == (
+        ["Conv"] if bare else ["Conv", "Add"]
+    )
+    (conv,) = (node for node in result.nodes if node.op == "Conv")
+    assert shape(result, conv.inputs[0]) == (1, 5, 4, 4)
+
+
+def test_an_addend_of_another_shape_stays() -> None:
+    assert not list(matches(_residual(True, channels=1), BOOK["conv/absorb-addend"]))
 
 
 def test_biased_and_grouped_convolutions_do_not_match() -> None:

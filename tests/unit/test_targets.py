@@ -13,7 +13,9 @@ import eqsat_opt.api
 from eqsat_opt import zoo
 from eqsat_opt.errors import OptionError
 from eqsat_opt.options import Options
-from eqsat_opt.runtime.devices.profile import EnergyModel, Figure, load_profile, profile_text
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.figures import Figure
+from eqsat_opt.runtime.devices.profile import load_profile, profile_text
 
 QUICK = Options(effort="quick", budget_s=60.0, check=1, store="", threads=1, target="v100")
 

@@ -18,7 +18,7 @@ from eqsat_opt.ir.graph import Attrs, attributes
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
 
-__all__ = ["SEED_RULE", "Seeds", "sibling_seeds"]
+__all__ = ["NO_SEEDS", "SEED_RULE", "Seeder", "Seeds", "sibling_seeds"]
 
 SEED_RULE = "siblings/concat"
 """Name under which the e-nodes made here appear."""
@@ -36,26 +36,51 @@ class Seeds:
     constant: frozenset[int] = frozenset()
 
 
+NO_SEEDS = Seeds((), ())
+
+
 @dataclass
-class _Seeder:
+class Seeder:
+    """Collects terms beside those of a model, each once.
+
+    Attributes:
+        lowered: the model.
+        terms: numbered after the model's.
+        index: operator, operands and attributes of each to its number.
+        equal: pairs of terms.
+        constant: those that are known at compile time.
+    """
+
     lowered: Lowered
     terms: list[TermNode] = field(default_factory=list)
     index: dict[tuple[Any, ...], int] = field(default_factory=dict)
     equal: dict[tuple[int, int], None] = field(default_factory=dict)
     constant: set[int] = field(default_factory=set)
 
+    @property
+    def seeds(self) -> Seeds:
+        """All of it."""
+        return Seeds(tuple(self.terms), tuple(self.equal), frozenset(self.constant))
+
     def is_constant(self, term: int) -> bool:
+        """Whether a term is known at compile time."""
         if term < len(self.lowered.terms):
             return self.lowered.constant(term) is not None
         return term in self.constant
 
     def type(self, term: int) -> TensorType:
+        """Of a term that is a tensor."""
         own = len(self.lowered.terms)
         node = self.lowered.terms[term] if term < own else self.terms[term - own]
         assert isinstance(node.type, TensorType)
         return node.type
 
     def apply(self, op: str, children: Sequence[int], **attrs: Any) -> int:
+        """The number of an operator on terms.
+
+        Raises:
+            IllTyped: it is not defined on them.
+        """
         key = (op, tuple(children), attributes(**attrs))
         if key not in self.index:
             result = get_op(op).type_fn([self.type(c) for c in children], attrs)
@@ -182,10 +207,14 @@ def _step_groups(lowered: Lowered) -> list[tuple[int, ...]]:
     return sorted({_unique(group) for group in groups.values()})
 
 
-def _mixed_kernels(seeder: _Seeder) -> None:
-    """1 x 1 filters beside 3 x 3 ones on the same data: padded, so that a run covers both."""
+_SMALL_KERNELS = ((1, 1), (1, 3), (3, 1), (3, 3))
+"""Kernels that are worth a border of zeros, so that they merge with each other."""
+
+
+def _mixed_kernels(seeder: Seeder) -> None:
+    """Small filters of several extents on the same data: padded, so that a run covers all."""
     lowered = seeder.lowered
-    by_data: dict[tuple[int, object], dict[int, tuple[int, ...]]] = defaultdict(dict)
+    by_data: dict[tuple[int, object], dict[int, tuple[int, int]]] = defaultdict(dict)
     for term in lowered.terms:
         if term.op != "Conv" or lowered.constant(term.children[1]) is None:
             continue
@@ -194,23 +223,22 @@ def _mixed_kernels(seeder: _Seeder) -> None:
         pads = attrs["pads"]
         if attrs["group"] != 1 or len(kernel) != 2 or any(d != 1 for d in attrs["dilations"]):
             continue
-        if kernel in ((1, 1), (3, 3)) and pads == ((kernel[0] - 1) // 2,) * 4:
+        if kernel in _SMALL_KERNELS and pads == tuple(k // 2 for k in kernel) * 2:
             by_data[(term.children[0], attrs["strides"])][term.children[1]] = kernel
     for weights in by_data.values():
         if len(set(weights.values())) < 2:
             continue
-        padded = [
-            seeder.apply("Pad", [w], pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
-            if kernel == (1, 1)
-            else w
-            for w, kernel in sorted(weights.items())
-        ]
+        height, width = (max(kernel[axis] for kernel in weights.values()) for axis in (0, 1))
+        padded = []
+        for w, kernel in sorted(weights.items()):
+            more = (0, 0, (height - kernel[0]) // 2, (width - kernel[1]) // 2) * 2
+            padded.append(seeder.apply("Pad", [w], pads=more, value=0.0) if any(more) else w)
         seeder.runs(padded, 0)
 
 
 def sibling_seeds(lowered: Lowered) -> Seeds:
     """The terms and equations that the loader adds to the model."""
-    seeder = _Seeder(lowered)
+    seeder = Seeder(lowered)
     for op, _, weights in _weight_groups(lowered):
         seeder.runs(weights, 1 if op == "MatMul" else 0)
         for biases in _bias_groups(lowered, weights):
@@ -221,4 +249,4 @@ def sibling_seeds(lowered: Lowered) -> Seeds:
         if all(seeder.type(d).rank == 2 for d in data):
             seeder.runs(data, 0)
     _mixed_kernels(seeder)
-    return Seeds(tuple(seeder.terms), tuple(seeder.equal), frozenset(seeder.constant))
+    return seeder.seeds

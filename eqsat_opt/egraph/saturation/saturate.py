@@ -12,7 +12,7 @@ from eqsat_opt.egraph.encoding.extents import ExtentCodes
 from eqsat_opt.egraph.engine.driver import compiled_engine
 from eqsat_opt.egraph.frozen import EClasses, freeze
 from eqsat_opt.egraph.loading.lowering import lower
-from eqsat_opt.egraph.loading.siblings import SEED_RULE, Seeds, sibling_seeds
+from eqsat_opt.egraph.loading.siblings import NO_SEEDS, SEED_RULE, Seeds, sibling_seeds
 from eqsat_opt.egraph.loading.tables import load
 from eqsat_opt.egraph.recognition.readout import FUSED
 from eqsat_opt.egraph.recognition.recognise import Recognition, recognise
@@ -89,6 +89,7 @@ def saturate(
     budget: Budget | None = None,
     *,
     exact: bool = False,
+    seeds: Seeds | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Saturation:
     """Load ``graph``, apply ``rules`` and read the e-graph out.
@@ -99,6 +100,7 @@ def saturate(
         budget: where to stop.
         exact: whether every bit counts: then only what IEEE 754 fixes is computed ahead of time,
             and functions that round by position stay where they are.
+        seeds: further terms and equations; ``None`` for those by which siblings merge.
         progress: told of every round.
 
     Raises:
@@ -109,7 +111,7 @@ def saturate(
     start = time.perf_counter()
     lowered = lower(graph, exact=exact)
     seconds = time.perf_counter() - start
-    eclasses, report = saturate_terms(lowered, rules, budget or Budget(), progress)
+    eclasses, report = saturate_terms(lowered, rules, budget or Budget(), progress, seeds=seeds)
     report.time_s["lower"] = seconds
     return Saturation(lowered, eclasses, report)
 
@@ -119,12 +121,15 @@ def saturate_terms(
     rules: Sequence[Rule],
     budget: Budget,
     progress: Callable[[str], None] | None = None,
+    *,
+    seeds: Seeds | None = None,
 ) -> tuple[EClasses, SaturationReport]:
     """The same on terms that are lowered already; it never reads a weight."""
     clock = time.perf_counter
     times: dict[str, float] = {}
     start = clock()
-    seeds = sibling_seeds(lowered) if rules else Seeds((), ())
+    if seeds is None:
+        seeds = sibling_seeds(lowered) if rules else NO_SEEDS
     found = _recognised(lowered, len(lowered.terms) + len(seeds.terms), rules, budget)
     times["recognise"] = clock() - start
 
@@ -215,7 +220,7 @@ def saturate_windows(windows: Lowered, rules: Sequence[Rule], budget: Budget) ->
     prepared = program_for(chosen, windows.terms)
     with compiled_engine(prepared.commands) as engine:
         codes = ExtentCodes.of(windows.terms)
-        loaded = load(engine, prepared.schema, windows, Seeds((), ()), seeded_by=(), codes=codes)
+        loaded = load(engine, prepared.schema, windows, NO_SEEDS, seeded_by=(), codes=codes)
         run = Rounds(engine, prepared, budget)
         ended = run.saturate_windows()
         rule_names = {number: name for name, number in prepared.numbers.items()}

@@ -33,8 +33,7 @@ from eqsat_opt.extract.trees import cheapest_trees
 
 __all__ = ["solve_constrained"]
 
-_SEARCH_SHARE = 0.7  # of the time left, at most, for neighbourhoods; they end by patience
-_AGAIN_SHARE = 0.5  # the same, once the bound has cut the problem down
+_SEARCH_SHARE = 0.5  # of the time left, at most, for neighbourhoods; they end by patience
 _BOUND_SHARE = 0.6  # of the time left, at most, for the bound on the total
 _ALONE_OPTIONS, _ALONE_WORK = 3000, 0.5  # what one worker is tried on, and how long
 _SOLVER_START_S = 0.05  # with less time left the solver is not worth starting
@@ -104,21 +103,21 @@ def _search(
         state.tell("local search")
     if settings.method == "local":
         return
-    left = _proven_alone(instance, state, settings, deadline)
-    if left is None or state.closed(settings.gap):
-        return
-    if not objective.totals_limited:  # with limits the bound finds the better solutions, so first
-        left = _searched_around(left, state, settings, deadline, share=_SEARCH_SHARE)
-    if left is None or state.closed(settings.gap):
-        return
+    if objective.totals_limited:  # many problems need no prices of the limits
+        pruned = _proven_alone(instance, state, settings, deadline)
+        if pruned is None or state.closed(settings.gap):
+            return
+        instance = pruned
+    # Then the bound on the total, because it cuts much away, and what leads to it is a good place
+    # to start from besides.
     _bound_total(problem, cost, objective, state, settings=settings, deadline=deadline)
     state.tell("bound on the total")
     if state.closed(settings.gap):
         return
-    left = _proven_alone(left, state, settings, deadline)
+    left = _proven_alone(instance, state, settings, deadline)
     if left is None or state.closed(settings.gap):
         return
-    left = _searched_around(left, state, settings, deadline, share=_AGAIN_SHARE)
+    left = _searched_around(left, state, settings, deadline, share=_SEARCH_SHARE)
     if left is not None and settings.method != "lns" and not state.closed(settings.gap):
         _solved(left, state, settings, deadline)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from eqsat_opt.rules.blockwise import gathered, inward, merged_siblings, outward
 from eqsat_opt.rules.forms import FILTERS, SAMPLES, WEIGHT_FILTERS
 from eqsat_opt.rules.rule import Int, Ints, Numerics, Phase, Sides, Tensor, Weight, rule
-from eqsat_opt.rules.term import concat, distinct, is_float, ops, slice_
+from eqsat_opt.rules.term import Term, concat, distinct, is_float, ops, slice_
 
 __all__: list[str] = []
 
@@ -45,18 +45,18 @@ merge_samples = gathered(
 
 
 @rule("conv/use-padded-kernel", numerics=Numerics.REFACTOR)
-def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int) -> Sides:
-    """A convolution may use its kernel with a border of zeros, and pads larger by one.
+def use_padded_kernel(x: Tensor, w: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int) -> Sides:
+    """A convolution may use its kernel with a border of zeros, and pads as much larger.
 
     The zeros meet more pixels, so an infinity spreads. This applies only where the graph already
     holds the padded kernel.
     """
-    padded = ops.Pad(w, pads=(0, 0, 1, 1, 0, 0, 1, 1), value=0.0)
+    padded = ops.Pad(w, pads=(0, 0, c, e, 0, 0, c, e), value=0.0)
     small = ops.Conv(x, w, strides=s, pads=(a, b, a, b), dilations=(1, 1), group=1)
     large = ops.Conv(
-        x, padded, strides=s, pads=(a + 1, b + 1, a + 1, b + 1), dilations=(1, 1), group=1
+        x, padded, strides=s, pads=(a + c, b + e, a + c, b + e), dilations=(1, 1), group=1
     )
-    return (small, padded), (large, padded), w.rank == 4
+    return (small, padded), (large, padded), w.rank == 4, c >= 0, e >= 0
 
 
 @rule("conv/enlarge-kernel", phase=Phase.SIBLINGS, numerics=Numerics.REFACTOR)
@@ -79,6 +79,76 @@ def enlarge_kernel(
         v.dim(3) == 3,
         (c == a + 1).because("the pads must grow with the kernel"),
         e == b + 1,
+    )
+
+
+@rule("conv/enlarge-crossed-kernels", phase=Phase.SIBLINGS, numerics=Numerics.REFACTOR)
+def enlarge_crossed_kernels(
+    x: Tensor, w: Weight, v: Weight, s: Ints, a: Int, b: Int, c: Int, e: Int
+) -> Sides:
+    """A 1 x 3 and a 3 x 1 kernel become zero-padded 3 x 3 ones, which can merge with each other.
+
+    This computes three times as much, and pays where a device has room to spare (MetaFlow, Figure
+    7). The zeros meet further pixels, so an infinity spreads to them as 0 times it.
+    """
+    alike = {"strides": s, "dilations": (1, 1), "group": 1}
+    pads = (c, b, c, b)
+    return (
+        (ops.Conv(x, w, pads=(a, b, a, b), **alike), ops.Conv(x, v, pads=(c, e, c, e), **alike)),
+        (
+            ops.Conv(x, ops.Pad(w, pads=(0, 0, 1, 0, 0, 0, 1, 0), value=0.0), pads=pads, **alike),
+            ops.Conv(x, ops.Pad(v, pads=(0, 0, 0, 1, 0, 0, 0, 1), value=0.0), pads=pads, **alike),
+        ),
+        w.dim(2) == 1,
+        w.dim(3) == 3,
+        v.dim(2) == 3,
+        v.dim(3) == 1,
+        (c == a + 1).because("the pads must grow with the kernel"),
+        b == e + 1,
+    )
+
+
+def _absorbed(x: Tensor, y: Tensor, w: Weight, p: Int, q: Int) -> tuple[Term, Term, Sides]:
+    """A convolution, the one that adds ``y`` to it by an identity block, and when it can."""
+    identity = ops.IdentityKernel(channels=w.dim(0), height=w.dim(2), width=w.dim(3), dtype=x.dtype)
+    attrs = {"strides": (1, 1), "pads": (p, q, p, q), "dilations": (1, 1), "group": 1}
+    conditions = (
+        distinct(x, y),
+        y.rank == 4,
+        y.dim(1) == w.dim(0),
+        y.dim(0) == x.dim(0),
+        y.dim(2) == x.dim(2),
+        y.dim(3) == x.dim(3),
+        (w.dim(2) == 2 * p + 1).because("the identity sits in the centre of an odd kernel"),
+        w.dim(3) == 2 * q + 1,
+    )
+    whole = ops.Conv(concat(x, y, axis=1), concat(w, identity, axis=1), **attrs)
+    return ops.Conv(x, w, **attrs), whole, conditions
+
+
+@rule("conv/absorb-addend", numerics=Numerics.REFACTOR)
+def absorb_addend(x: Tensor, y: Tensor, w: Weight, p: Int, q: Int) -> Sides:
+    """conv(x, w) + y is one convolution over both, with an identity block in its kernel.
+
+    It saves a pass over the result for more multiplications (MetaFlow, Figure 4b). The zeros of
+    the block meet the neighbours of each pixel, so an infinity in y spreads to them as 0 times it.
+    """
+    own, whole, conditions = _absorbed(x, y, w=w, p=p, q=q)
+    return own + y, whole, *conditions
+
+
+@rule("conv/absorb-addend-after-bias", numerics=Numerics.REFACTOR)
+def absorb_addend_after_bias(x: Tensor, y: Tensor, w: Weight, b: Weight, p: Int, q: Int) -> Sides:
+    """The same where a bias stands between a convolution and the addition."""
+    own, whole, conditions = _absorbed(x, y, w=w, p=p, q=q)
+    per_channel = [b.dim(axis) == 1 for axis in (0, 2, 3)]
+    return (
+        (own + b) + y,
+        whole + b,
+        *conditions,
+        b.rank == 4,
+        b.dim(1) == w.dim(0),
+        *per_channel,
     )
 
 

@@ -75,8 +75,15 @@ _OWN = {
 }
 
 
+_FURTHER = {
+    "ort+native": ("eqsat_opt.runtime.backends.native.segments", "SegmentLauncher"),
+    "analytic": ("eqsat_opt.runtime.backends.analytic.launcher", "AnalyticLauncher"),
+}
+"""What plans may name but nobody asks for: it is made of others, or for a device elsewhere."""
+
+
 def launcher_names() -> tuple[str, ...]:
-    """All that plans may name."""
+    """All that may run plans here."""
     return tuple(_OWN)
 
 
@@ -87,9 +94,10 @@ def load_launcher(name: str) -> Launcher:
     Raises:
         PlanError: there is none, or a package that it needs is missing.
     """
-    if name not in _OWN:
+    every = {**_OWN, **_FURTHER}
+    if name not in every:
         raise PlanError(f"no backend {name!r} runs plans; there are {', '.join(_OWN)}")
-    module, attribute = _OWN[name]
+    module, attribute = every[name]
     try:
         launcher: Launcher = getattr(import_module(module), attribute)()
     except ImportError as error:

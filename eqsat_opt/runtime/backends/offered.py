@@ -22,14 +22,14 @@ class Offered:
         group: entry points of packages; each names a class, or anything else to be called without
             arguments, that makes one.
         own: name to module and class of ours.
-        hidden: the one of ours that users cannot ask for by name.
+        hidden: those of ours that users cannot ask for by name.
         why_named: why one has to call itself by the name that it is found under.
     """
 
     kind: str
     group: str
     own: Mapping[str, tuple[str, str]]
-    hidden: str
+    hidden: frozenset[str]
     why_named: str
 
     def _installed(self) -> dict[str, EntryPoint]:
@@ -39,7 +39,7 @@ class Offered:
     @property
     def names(self) -> tuple[str, ...]:
         """What users may ask for, ours first."""
-        own = (name for name in self.own if name != self.hidden)
+        own = (name for name in self.own if name not in self.hidden)
         return (*own, *sorted(self._installed()))
 
     def made(self, name: str, wrap: Callable[[Any], Any] = lambda one: one) -> Any:

@@ -32,14 +32,21 @@ _T = TypeVar("_T")
 TUNED_ONLY = "native"
 """Its kernels stand in the form of a model for one machine, never in a portable result."""
 
+_LAUNCHED = {
+    f"launched:{name}": ("eqsat_opt.runtime.backends.launched", f"{name}_launches")
+    for name in ("generated", "native", "numpy")
+}
+"""Launches of plans, beside sessions."""
+
 _BACKENDS = Offered(
     kind="backend",
     group=GROUP,
     own={
         "ort": ("eqsat_opt.runtime.backends.ort.backend", "OrtBackend"),
         TUNED_ONLY: ("eqsat_opt.runtime.backends.native.backend", "NativeBackend"),
+        **_LAUNCHED,
     },
-    hidden=TUNED_ONLY,
+    hidden=frozenset({TUNED_ONLY, *_LAUNCHED}),
     why_named="measurements are stored under it",
 )
 

@@ -26,7 +26,7 @@ _RUNTIMES = Offered(
         NATIVE: ("eqsat_opt.runtime.backends.native.runtime", "NativeRuntime"),
         "openvino": ("eqsat_opt.runtime.backends.openvino.runtime", "OpenVinoRuntime"),
     },
-    hidden=NATIVE,
+    hidden=frozenset({NATIVE}),
     why_named="tuned files are opened by it",
 )
 

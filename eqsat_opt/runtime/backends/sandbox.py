@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime
-from eqsat_opt.runtime.child import Child, Message, answer_requests
+from eqsat_opt.runtime.child import Child, Message, answer_requests, ending_text
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, Setting
 
 __all__ = [
@@ -171,7 +170,7 @@ class Sandbox:
             code = self.close()
             if deadline.expired:
                 raise OutOfTime
-            raise SandboxDied(f"{what} {_ending(code, elapsed_s, limit_s)}")
+            raise SandboxDied(f"{what} {ending_text(code, elapsed_s, limit_s)}")
         if "error" in reply[0]:
             raise RuntimeFailed(reply[0]["error"])
         self._longest_s = max(self._longest_s, elapsed_s)
@@ -309,16 +308,6 @@ if hasattr(os, "register_at_fork"):
 
 def _start() -> Child:
     return Child(__name__, "to try the models in")
-
-
-def _ending(code: int, elapsed_s: float, limit_s: float) -> str:
-    if elapsed_s >= limit_s:
-        return f"did not end within {limit_s:.0f} s"
-    if code >= 0:
-        return "ended the process"
-    with suppress(ValueError):
-        return f"ended the process ({signal.Signals(-code).name})"
-    return f"ended the process (signal {-code})"
 
 
 def serve() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import Any
 
 from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.child import Child, answer_requests
-from eqsat_opt.runtime.measure import Measurement
+from eqsat_opt.runtime.devices.meters import open_meter
+from eqsat_opt.runtime.measure import Measurement, metered
 
 __all__ = ["KernelWorker", "Request", "measure_kernels", "serve"]
 
@@ -35,10 +39,12 @@ class KernelWorker:
 
     Args:
         deadline_s: time allowed for one kernel.
+        meter: place of a meter that tells the power while kernels run; empty for none.
     """
 
-    def __init__(self, deadline_s: float = _DEADLINE_S) -> None:
+    def __init__(self, deadline_s: float = _DEADLINE_S, *, meter: str = "") -> None:
         self._deadline_s = deadline_s
+        self._meter = meter
         self._child = _start()
 
     def measure(
@@ -73,7 +79,12 @@ class KernelWorker:
                 return None
             raise self._child.not_ready()
         limit_s = self._deadline_s if deadline is None else min(self._deadline_s, deadline.left_s)
-        message = {"backend": request.backend, "threads": threads, "budget_s": budget_s}
+        message = {
+            "backend": request.backend,
+            "threads": threads,
+            "budget_s": budget_s,
+            "meter": self._meter,
+        }
         reply = self._child.ask(message, (request.content,), limit_s)
         if reply is None:
             self.close()
@@ -149,10 +160,22 @@ def serve() -> None:
         message: dict[str, Any], blobs: list[bytes]
     ) -> tuple[dict[str, Any], tuple[bytes, ...]]:
         request = Request(message["backend"], blobs[0])
-        result = _measured(request, message["threads"], message["budget_s"])
+        with _metered(message["meter"]):
+            result = _measured(request, message["threads"], message["budget_s"])
         return {"measurement": None if result is None else result.to_json()}, ()
 
     answer_requests(answer)
+
+
+def _metered(place: str) -> AbstractContextManager[None]:
+    """Within it, measurements tell the power, if there is a meter that can be read here."""
+    try:
+        return metered(_opened_meter(place).read) if place else nullcontext()
+    except RuntimeFailed:
+        return nullcontext()
+
+
+_opened_meter = cache(open_meter)
 
 
 def _measured(request: Request, threads: int, budget_s: float = 0.3) -> Measurement | None:

@@ -22,63 +22,37 @@ from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.paths import cache_folder
+from eqsat_opt.runtime.devices.energy import EnergyModel, energy_from_json
+from eqsat_opt.runtime.devices.figures import (
+    POSITIVE,
+    Figure,
+    count_of,
+    figure_of,
+    figure_table,
+)
 from eqsat_opt.runtime.plan.plan import Launch
+from eqsat_opt.runtime.plan.simulation import Load
 
 __all__ = [
     "FORMAT",
+    "RECORDED",
     "DeviceProfile",
-    "EnergyModel",
-    "Figure",
+    "device_file",
+    "device_folder",
+    "imported_names",
     "load_profile",
     "profile_from_json",
+    "profile_in",
     "profile_names",
     "profile_text",
+    "profile_to_json",
 ]
 
 FORMAT = "eqsat-opt device 1"
 
-_ASSUMED = "assumed"
-"""How the source of a figure begins that is neither measured nor stated by the manufacturer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A number, and where it is from.
-
-    Attributes:
-        value: in the unit that its name says.
-        source: ``data sheet: …``, ``measured: …`` with date and versions, ``derived: …`` or
-            ``assumed: …``.
-    """
-
-    value: float
-    source: str
-
-
-@dataclass(frozen=True)
-class EnergyModel:
-    """Energy of a kernel: static power over its time, and a price for each operation and byte.
-
-    Attributes:
-        static_w: power of the idle device, W.
-        pj_per_flop: by precision, pJ.
-        pj_per_byte: of memory traffic, pJ.
-    """
-
-    static_w: Figure
-    pj_per_flop: Mapping[str, Figure]
-    pj_per_byte: Figure
-
-    def energy_uj(self, time_us: float, flops: float, size_bytes: float, precision: str) -> float:
-        """Energy, µJ.
-
-        Raises:
-            OptionError: nothing is known of that precision.
-        """
-        if precision not in self.pj_per_flop:
-            raise OptionError(f"the energy model knows no precision {precision!r}")
-        moving = self.pj_per_flop[precision].value * flops + self.pj_per_byte.value * size_bytes
-        return self.static_w.value * time_us + moving * 1e-6
+RECORDED = "eqsat-opt recorded device 1"
+"""Format of a document that holds a profile and prices that were measured on the device."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +110,7 @@ class DeviceProfile:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The names of figures that nobody has measured or stated."""
-        return tuple(name for name, one in self.figures() if one.source.startswith(_ASSUMED))
+        return tuple(name for name, one in self.figures() if one.is_assumed)
 
     def occupancy(self, kernel: Kernel) -> float:
         """The share of the units that output tiles keep busy, over all waves of them.
@@ -199,13 +173,36 @@ class DeviceProfile:
         Raises:
             OptionError: nothing is known of the precision.
         """
+        load = self.load(kernel, algorithm, precision, workspace_bytes=workspace_bytes)
+        return load.time_us
+
+    def load(
+        self,
+        kernel: Kernel,
+        algorithm: str = "direct",
+        precision: str = "fp32",
+        *,
+        workspace_bytes: int = 0,
+    ) -> Load:
+        """What a kernel of literal sizes asks of the device.
+
+        Its width is the share of the arithmetic or of the bandwidth that it keeps busy, whichever
+        is more: less than 1 where the last wave of output tiles leaves units idle.
+
+        Raises:
+            OptionError: nothing is known of the precision.
+        """
         self.require_precision(precision)
         flops, size_bytes = self.work(kernel, algorithm, workspace_bytes)
         if _renames(kernel):
-            return 0.0
-        rate = self.peak_tflops[precision].value * 1e6 * self.occupancy(kernel)  # per µs
+            return Load()
+        occupancy = self.occupancy(kernel)
+        rate = self.peak_tflops[precision].value * 1e6 * occupancy  # per µs
         traffic_us = size_bytes / (self.bandwidth_gb_s.value * 1e3)
-        return self.launch_us.value + max(flops / rate, traffic_us)
+        arithmetic_us = flops / rate
+        busy_us = max(arithmetic_us, traffic_us)
+        used_us = max(arithmetic_us * occupancy, traffic_us)
+        return Load(self.launch_us.value, busy_us, used_us / busy_us if busy_us else 0.0)
 
     def launch_times_us(self, launches: tuple[Launch, ...], precision: str = "fp32") -> list[float]:
         """The analytic time of each launch of a plan, µs."""
@@ -248,30 +245,77 @@ def profile_names() -> tuple[str, ...]:
     return tuple(sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".json")))
 
 
+def device_folder() -> Path | None:
+    """Where devices lie that the user imported; ``None`` if the user has no home."""
+    folder = cache_folder()
+    return Path(folder) / "devices" if folder else None
+
+
+def imported_names() -> tuple[str, ...]:
+    """The devices that the user imported."""
+    folder = device_folder()
+    try:
+        found = [] if folder is None else [one for one in folder.iterdir() if one.is_file()]
+    except OSError:
+        return ()
+    return tuple(sorted(one.stem for one in found if one.suffix == ".json" and one.stem))
+
+
+def device_file(name: str | os.PathLike[str]) -> Path:
+    """The file of a device: one that ships or that the user imported, by name, or any by path.
+
+    Raises:
+        OptionError: there is no such device.
+    """
+    text, path = os.fspath(name), Path(name)
+    if text in profile_names():
+        return Path(str(files("eqsat_opt.runtime.devices") / "profiles" / f"{text}.json"))
+    folder = device_folder()
+    known = (*profile_names(), *imported_names())
+    if folder is not None and text in known:
+        return folder / f"{text}.json"
+    if path.suffix != ".json":
+        near = get_close_matches(text.lower(), known, 1)
+        raise OptionError(
+            f"unknown device {text!r}; there are {', '.join(known)}, or give a profile as a .json "
+            f"file{f'; did you mean {near[0]}?' if near else ''}"
+        )
+    return path
+
+
 def load_profile(name: str | os.PathLike[str]) -> DeviceProfile:
-    """A profile that ships, by name, or one of a user's own, by path.
+    """A profile that ships or that the user imported, by name, or any other one by path.
+
+    That of a recorded device is the one that stands beside its prices.
 
     Raises:
         OptionError: there is none, or the file is no profile.
     """
-    path = Path(name)
-    if os.fspath(name) in profile_names():
-        path = Path(str(files("eqsat_opt.runtime.devices") / "profiles" / f"{name}.json"))
-    elif path.suffix != ".json":
-        near = get_close_matches(os.fspath(name).lower(), profile_names(), 1)
-        raise OptionError(
-            f"unknown device {os.fspath(name)!r}; there are {', '.join(profile_names())}, or give "
-            f"a profile as a .json file{f'; did you mean {near[0]}?' if near else ''}"
-        )
     try:
-        return profile_from_json(read_document(path))
+        return profile_in(read_document(device_file(name), "a device profile"))
     except StageError as error:
         raise OptionError(str(error)) from error
 
 
+def profile_in(document: Document) -> DeviceProfile:
+    """The profile that a document of a device holds.
+
+    Raises:
+        StageError: it holds none.
+    """
+    if document.get("format") == RECORDED:
+        return profile_from_json(Entry(document, "the recorded device").mapping("profile").value)
+    return profile_from_json(document)
+
+
 def profile_text(profile: DeviceProfile) -> str:
     """The canonical text of a profile."""
-    return document_text({"format": FORMAT, **_to_json(profile)})
+    return document_text(profile_to_json(profile))
+
+
+def profile_to_json(profile: DeviceProfile) -> Document:
+    """The document of a profile; `profile_from_json` gives back an equal value."""
+    return {"format": FORMAT, **_to_json(profile)}
 
 
 def _to_json(value: Any) -> Any:
@@ -285,7 +329,7 @@ def _to_json(value: Any) -> Any:
 
 
 def profile_from_json(document: Document) -> DeviceProfile:
-    """What `profile_text` wrote.
+    """What `profile_to_json` made.
 
     Raises:
         StageError: it is no profile, lacks a figure, or gives one that makes no sense.
@@ -294,7 +338,7 @@ def profile_from_json(document: Document) -> DeviceProfile:
     entry.require_format(FORMAT)
     names = [one.name for one in fields(DeviceProfile)]
     entry.require_all("format", *names)
-    tile = tuple(_count(item) for item in entry.entries("tile", "extent of tile"))
+    tile = tuple(count_of(item) for item in entry.entries("tile", "extent of tile"))
     if len(tile) != 2:
         raise StageError(f"{entry.place('tile')} has {len(tile)} extents; it needs 2")
     if entry.text("kind") not in _KINDS:
@@ -311,50 +355,18 @@ def profile_from_json(document: Document) -> DeviceProfile:
         entry.text("title"),
         entry.text("kind"),
         tile=(tile[0], tile[1]),
-        peak_tflops=_table(entry.mapping("peak_tflops")),
-        multipliers=_table(entry.mapping("multipliers")),
-        energy=None if energy is None else _energy(entry.mapping("energy")),
-        units=_count(entry.mapping("units")),
-        streams=_count(entry.mapping("streams")),
-        **{name: _figure(entry.mapping(name)) for name in plain},
+        peak_tflops=figure_table(entry.mapping("peak_tflops")),
+        multipliers=figure_table(entry.mapping("multipliers")),
+        energy=None if energy is None else energy_from_json(entry.mapping("energy")),
+        units=count_of(entry.mapping("units")),
+        streams=count_of(entry.mapping("streams")),
+        **{
+            name: figure_of(entry.mapping(name), least=_LEAST.get(name, POSITIVE)) for name in plain
+        },
     )
 
 
 _KINDS = ("cuda", "cpu")
 
-_MOST = 1e18
-"""Beyond any figure of a device in the units here, and sums of what follows from it stay finite."""
-
-_MAY_BE_ZERO = frozenset({"launch_us", "event_us", "session_us", "copy_us"})
-
-
-def _figure(entry: Entry) -> Figure:
-    entry.require_all("value", "source")
-    value, source = entry.number("value"), entry.text("source")
-    least = 0.0 if entry.where.split()[0] in _MAY_BE_ZERO else 1e-9
-    if not least <= value <= _MOST:
-        raise StageError(f"{entry.where} is {value}, which no device has")
-    if not source:
-        raise StageError(f"{entry.where} does not say where it is from")
-    return Figure(value, source)
-
-
-def _count(entry: Entry) -> Figure:
-    """A whole number of things, one at least."""
-    found = _figure(entry)
-    if found.value < 1 or found.value % 1:
-        raise StageError(f"{entry.where} is {found.value:g}; it is a whole number of 1 or more")
-    return found
-
-
-def _table(entry: Entry) -> dict[str, Figure]:
-    return {name: _figure(entry.mapping(name)) for name in entry.value}
-
-
-def _energy(entry: Entry) -> EnergyModel:
-    entry.require_all("static_w", "pj_per_flop", "pj_per_byte")
-    return EnergyModel(
-        _figure(entry.mapping("static_w")),
-        _table(entry.mapping("pj_per_flop")),
-        _figure(entry.mapping("pj_per_byte")),
-    )
+_LEAST = dict.fromkeys(("launch_us", "event_us", "session_us", "copy_us"), 0.0)
+"""Figures that may be zero."""

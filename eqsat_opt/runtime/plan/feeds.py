@@ -34,7 +34,7 @@ def checked_feeds(plan: Plan, feeds: Mapping[str, Any]) -> dict[str, Array]:
             wanted = TensorType(buffer.dtype, buffer.dims)
             raise RuntimeFailed(
                 f"input {port.name!r} is {wanted} in this plan; {given} was given: a plan is made "
-                "for fixed sizes"
+                "for fixed types and sizes"
             )
         values[port.buffer] = value
     if len(feeds) > len(plan.inputs):

@@ -125,7 +125,7 @@ def _recipe_to_json(recipe: Recipe) -> Document:
         case Literal(values):
             return {"values": [number_to_json(value) for value in values]}
         case Computed(body, operands):
-            return {"body": _body_to_json(body), "operands": list(operands)}
+            return {"body": body_to_json(body), "operands": list(operands)}
 
 
 def _launch_to_json(launch: Launch) -> Document:
@@ -134,7 +134,7 @@ def _launch_to_json(launch: Launch) -> Document:
         "name": launch.name,
         "backend": launch.backend,
         "algorithm": launch.algorithm,
-        "body": _body_to_json(launch.body),
+        "body": body_to_json(launch.body),
         "reads": list(launch.reads),
         "writes": list(launch.writes),
         **_given(workspace=None if space == NO_WORKSPACE else [space.offset, space.size_bytes]),
@@ -142,7 +142,8 @@ def _launch_to_json(launch: Launch) -> Document:
     }
 
 
-def _body_to_json(body: Kernel) -> Document:
+def body_to_json(body: Kernel) -> Document:
+    """What a launch computes."""
     return {
         "operands": [
             {
@@ -281,6 +282,15 @@ def _launch(entry: Entry) -> Launch:
         waits=entry.wholes("waits", _LARGEST),
         records=entry.wholes("records", _LARGEST),
     )
+
+
+def body_from_json(document: Document) -> Kernel:
+    """What `body_to_json` wrote.
+
+    Raises:
+        StageError: it is no kernel.
+    """
+    return _body(Entry(document, "the body"))
 
 
 def _body(entry: Entry) -> Kernel:

@@ -32,6 +32,7 @@ __all__ = [
     "Stored",
     "Workspace",
     "dense_strides",
+    "layout_strides",
 ]
 
 ALIGNMENT_BYTES = 256
@@ -41,6 +42,23 @@ ALIGNMENT_BYTES = 256
 def dense_strides(dims: tuple[int, ...]) -> tuple[int, ...]:
     """Strides, in elements, of a tensor whose last axis varies fastest and that has no gaps."""
     return tuple(prod(dims[axis + 1 :]) for axis in range(len(dims)))
+
+
+_IMAGE_RANK = 4
+
+
+def layout_strides(dims: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """Strides, in elements, of a tensor without gaps in a layout.
+
+    Args:
+        dims: its logical extents.
+        layout: ``nhwc`` for images whose channels vary fastest; all others are as ONNX has them.
+    """
+    if layout != "nhwc" or len(dims) != _IMAGE_RANK:
+        return dense_strides(dims)
+    batch, channels, height, width = dims
+    n, h, w, c = dense_strides((batch, height, width, channels))
+    return n, c, h, w
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 
 from eqsat_opt.runtime.plan.plan import Plan
 
-__all__ = ["Schedule", "makespan_us", "schedule", "schedule_of", "serial"]
+__all__ = [
+    "Schedule",
+    "begins_us",
+    "makespan_us",
+    "schedule",
+    "schedule_of",
+    "serial",
+    "with_events",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +94,34 @@ def schedule(
     chain = _chains(n, reduced)
     order = _by_urgency(time_us, reduced)
     stream = _streams(order, chain, time_us, reduced, max_streams=max_streams, event_us=event_us)
-    return _with_events(order, stream, reduced)
+    return with_events(order, stream, reduced)
 
 
 def makespan_us(placed: Schedule, time_us: Sequence[float], event_us: float = 0.0) -> float:
     """When the last launch ends if nothing but streams and events delays them."""
+    begin_us = begins_us(placed, time_us, event_us)
+    ends = [begin + time for begin, time in zip(begin_us, time_us, strict=True)]
+    recorded = {event: ends[n] for n, events in enumerate(placed.records) for event in events}
+    own = max(
+        (end for end, stream in zip(ends, placed.stream, strict=True) if not stream), default=0.0
+    )
+    return max((own, *(recorded[event] + event_us for event in placed.joins)))
+
+
+def begins_us(
+    placed: Schedule, time_us: Sequence[float], event_us: float = 0.0
+) -> tuple[float, ...]:
+    """When each launch begins if nothing but streams and events delays them."""
     free: dict[int, float] = defaultdict(float)
     recorded: dict[int, float] = {}
+    begins = [0.0] * len(time_us)
     for number in placed.order:
         stream = placed.stream[number]
         begin = max((free[stream], *(recorded[e] + event_us for e in placed.waits[number])))
+        begins[number] = begin
         free[stream] = begin + time_us[number]
         recorded.update(dict.fromkeys(placed.records[number], free[stream]))
-    return max((free[0], *(recorded[event] + event_us for event in placed.joins)), default=0.0)
+    return tuple(begins)
 
 
 def _transitive_reduction(n: int, edges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -241,10 +264,18 @@ def _streams(
     return stream
 
 
-def _with_events(
+def with_events(
     order: Sequence[int], stream: Sequence[int], edges: Sequence[tuple[int, int]]
 ) -> Schedule:
-    """Events for those edges that nothing else implies; who waits for a launch shares its event."""
+    """Launches on given streams, with events for those edges that nothing else implies.
+
+    Who waits for a launch shares its event.
+
+    Args:
+        order: in which they are submitted.
+        stream: of each.
+        edges: (first, second), where the second waits for the first.
+    """
     n = len(stream)
     before: list[list[int]] = [[] for _ in range(n)]
     for first, second in edges:

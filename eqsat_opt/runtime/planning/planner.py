@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 
 from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
+from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node, attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.onnx_export import SPLIT
@@ -33,14 +35,15 @@ from eqsat_opt.runtime.plan.plan import (
     Stored,
     Workspace,
     dense_strides,
+    layout_strides,
 )
-from eqsat_opt.runtime.plan.streams import schedule
+from eqsat_opt.runtime.plan.streams import Schedule, schedule, with_events
 from eqsat_opt.runtime.planning.recipes import Recipes
 from eqsat_opt.runtime.planning.segments import segments
 from eqsat_opt.runtime.planning.units import GENERATED, Unit, find_units, session_of
 from eqsat_opt.runtime.planning.views import Layout, Views, find_views
 
-__all__ = ["HOST", "make_plan"]
+__all__ = ["HOST", "Seat", "apart", "make_plan"]
 
 HOST = "cpu"
 """The target that runs here."""
@@ -48,11 +51,36 @@ HOST = "cpu"
 _FOR_HOST = "xeon"
 """The profile by whose analytic times launches are ordered on streams of the host."""
 
+_COPIERS = frozenset({GENERATED, "analytic"})
+
 _MOVING = frozenset({"Concat", "Reshape", "Slice"})
 
 
 def _default(_node: Node) -> str:
     return "default"
+
+
+def _alone(_node: Node) -> None:
+    return None
+
+
+def _plain(_name: str) -> Form:
+    return PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Where a launch runs.
+
+    Attributes:
+        rank: among all launches, in the order in which they are submitted.
+        stream: where it is queued.
+        waits: values whose launches it waits for although it may not read them.
+    """
+
+    rank: int
+    stream: int
+    waits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +110,9 @@ def make_plan(
     backend_of: Callable[[Node], str],
     *,
     algorithm_of: Callable[[Node], str] = _default,
+    unit_of: Callable[[Node], int | None] = _alone,
+    form_of: Callable[[str], Form] = _plain,
+    seats: Mapping[str, Seat] | None = None,
     sizes: Mapping[str, int] | None = None,
     streams: int = 1,
     target: str = HOST,
@@ -94,8 +125,11 @@ def make_plan(
         tensors: that the model stores, which constants are made of.
         backend_of: who runs a node. What ``generated`` cannot run, ``numpy`` does.
         algorithm_of: how, where there is a choice.
+        unit_of: nodes of one number are one launch.
+        form_of: the space and layout of a value; a view has the layout of what it is a part of.
+        seats: where the launches run that write values; by default they are assigned.
         sizes: of symbolic dimensions.
-        streams: how many at most.
+        streams: how many at most, where launches are assigned.
         target: the device that it is for.
         profile: by whose analytic times launches are ordered; that of the target by default.
 
@@ -113,7 +147,8 @@ def make_plan(
     for name in dict.fromkeys(backends):
         load_launcher(name)
     algorithms = [algorithm_of(node) for node in nodes]
-    units = find_units(graph, nodes, backends, algorithms, constants=recipes)
+    together = [unit_of(node) for node in nodes]
+    units = find_units(graph, nodes, backends, algorithms, together=together, constants=recipes)
     nodes = _of_units(nodes, units)
     dims = {name: _type(graph, name).static_shape() for name in _values(graph, nodes, recipes)}
     movable = {
@@ -122,14 +157,23 @@ def make_plan(
         if not session_of(unit) and unit.parts[0].op in _MOVING and len(unit.parts) == 1
     }
     given = {*graph.inputs, *recipes} & dims.keys()
-    views = find_views(nodes, dims, movable, given)
+    strides = {
+        name: layout_strides(dims[name], form_of(name).layout) for name in dims if name not in given
+    }
+    views = find_views(nodes, dims, movable, given, strides=strides)
     tasks = _tasks(graph, units, views, recipes)
     launchers = {t.backend: load_launcher(t.backend) for t in tasks}
     used = _used_constants(graph, tasks, recipes)
-    buffers = _buffers(graph, tasks, views, used, dims=dims)
+    buffers = tuple(
+        replace(one, form=form_of(one.base or one.name))
+        for one in _buffers(graph, tasks, views, used, dims=dims)
+    )
     edges = _edges(nodes, tasks, views)
     times = [profile.kernel_us(task.body) for task in tasks]
-    placed = schedule(times, edges, streams, profile.event_us.value)
+    if seats is None:
+        placed = schedule(times, edges, streams, profile.event_us.value)
+    else:
+        placed = _seated(tasks, edges, seats)
     launches = tuple(
         Launch(
             task.name,
@@ -172,7 +216,7 @@ def make_plan(
 
 def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     """The graph with literal extents, and only what an output needs."""
-    nodes = tuple(part for node in graph.live_nodes() for part in _apart(node))
+    nodes = tuple(part for node in graph.live_nodes() for part in apart(node))
     for node in nodes:
         if node.op == OPAQUE:
             what = node.payload.op_type if node.payload is not None else node.name
@@ -209,7 +253,7 @@ def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     return replace(graph, nodes=literal, constants=constants, types=types)
 
 
-def _apart(node: Node) -> Iterator[Node]:
+def apart(node: Node) -> Iterator[Node]:
     """A node of one result each: a Split is several Slices."""
     if node.op != SPLIT:
         yield node
@@ -315,6 +359,8 @@ def _tasks(
         )
         parts = [node for i in group for node in units[i].parts]
         body, reads = _kernel(graph, parts, outputs, recipes)
+        if first.is_copy and len(group) == 1:
+            body = Kernel(body.operands, (), (0,))
         way = first.backend, first.algorithm
         tasks.append(_Task(outputs[0], way[0], body, reads, writes=outputs, algorithm=way[1]))
     return tasks
@@ -322,7 +368,7 @@ def _tasks(
 
 def _copier(unit: Unit) -> str:
     """Who copies what has another place already."""
-    return GENERATED if unit.backend == GENERATED else "numpy"
+    return unit.backend if unit.backend in _COPIERS else "numpy"
 
 
 def _edges(nodes: Sequence[Node], tasks: Sequence[_Task], views: Views) -> list[tuple[int, int]]:
@@ -346,6 +392,49 @@ def _edges(nodes: Sequence[Node], tasks: Sequence[_Task], views: Views) -> list[
             for writer in writers.get(name, ())
         }
     )
+
+
+def _seated(
+    tasks: Sequence[_Task], edges: Sequence[tuple[int, int]], seats: Mapping[str, Seat]
+) -> Schedule:
+    """The tasks where they are wanted; copies run where what they copy is made."""
+    before: list[list[int]] = [[] for _ in tasks]
+    for first, second in edges:
+        before[second].append(first)
+    rank, stream = [-1] * len(tasks), [0] * len(tasks)
+    writer: dict[str, int] = {}
+    waits = []
+    for number, task in enumerate(tasks):
+        found = [seats[name] for name in task.writes if name in seats]
+        if found:
+            rank[number] = max(one.rank for one in found)
+            stream[number] = found[0].stream
+            waits += [(name, number) for one in found for name in one.waits]
+            writer.update(dict.fromkeys(task.writes, number))
+        elif before[number]:
+            last = max(before[number], key=lambda one: rank[one])
+            rank[number], stream[number] = rank[last], stream[last]
+    extra = [
+        (writer[name], number)
+        for name, number in waits
+        if name in writer and rank[writer[name]] < rank[number]
+    ]
+    every = sorted({*edges, *extra})
+    missing, after = [0] * len(tasks), [list[int]() for _ in tasks]
+    for first, second in every:
+        missing[second] += 1
+        after[first].append(second)
+    ready = [(rank[n], n) for n in range(len(tasks)) if not missing[n]]
+    heapify(ready)
+    order = []
+    while ready:
+        _, number = heappop(ready)
+        order.append(number)
+        for later in after[number]:
+            missing[later] -= 1
+            if not missing[later]:
+                heappush(ready, (rank[later], later))
+    return with_events(order, stream, every)
 
 
 # ** memory **

@@ -45,6 +45,13 @@ class Unit:
         made = {node.output for node in self.parts}
         return tuple(dict.fromkeys(n for p in self.parts for n in p.inputs if n not in made))
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether all that it does is to write a value to another place, in another layout."""
+        (first, *others) = self.parts
+        axes = first.attr("perm") if first.op == "Transpose" else None
+        return not others and not session_of(self) and axes == tuple(sorted(axes or ()))
+
 
 def session_of(unit: Unit) -> str:
     """What units have in common that may run together; empty for one that runs alone."""
@@ -56,6 +63,8 @@ def find_units(
     nodes: Sequence[Node],
     backends: Sequence[str],
     algorithms: Sequence[str],
+    *,
+    together: Sequence[int | None] = (),
     constants: Container[str] = (),
 ) -> list[Unit]:
     """The units of a graph that some output needs, each after those that it reads.
@@ -65,6 +74,8 @@ def find_units(
         nodes: those that are not constant, in order.
         backends: by node.
         algorithms: by node.
+        together: by node, the number of its unit; ``None``, as for all by default, where it is one
+            by itself, or part of whatever its backend makes of its neighbours.
         constants: values that are known when the plan is loaded.
     """
     by_output = {node.output: i for i, node in enumerate(nodes)}
@@ -76,13 +87,39 @@ def find_units(
             in_region.update(by_output[name] for name in parts)
             unit = Unit(tuple(nodes[i] for i in chosen), outputs, GENERATED, "default")
             units.append((chosen[-1], unit))
+    left: list[tuple[int, Unit]] = []
     for i, node in enumerate(nodes):
         if i not in in_region:
             backend, algorithm = backends[i], algorithms[i]
             if not _is_able(graph, node, backend, constants):
                 backend, algorithm = "numpy", "default"
-            units.append((i, Unit((node,), (node.output,), backend, algorithm)))
+            left.append((i, Unit((node,), (node.output,), backend, algorithm)))
+    units += _joined(left, together, nodes, graph.outputs) if together else left
     return _needed([unit for _, unit in sorted(units, key=lambda one: one[0])], graph.outputs)
+
+
+def _joined(
+    units: Sequence[tuple[int, Unit]],
+    together: Sequence[int | None],
+    nodes: Sequence[Node],
+    outputs: Sequence[str],
+) -> Iterator[tuple[int, Unit]]:
+    """Units of one node, with those that one backend runs together as one."""
+    groups: dict[object, list[tuple[int, Unit]]] = {}
+    for i, unit in units:
+        number = together[i]
+        groups.setdefault(("alone", i) if number is None else number, []).append((i, unit))
+    for group in groups.values():
+        if len({(unit.backend, unit.algorithm) for _, unit in group}) > 1:
+            yield from group
+            continue
+        inside = {i for i, _ in group}
+        read = {n for i, node in enumerate(nodes) if i not in inside for n in node.inputs}
+        read.update(outputs)
+        last, one = group[-1]
+        parts = tuple(part for _, unit in group for part in unit.parts)
+        made = tuple(part.output for part in parts if part.output in read)
+        yield last, replace(one, parts=parts, outputs=made or one.outputs)
 
 
 def _regions(

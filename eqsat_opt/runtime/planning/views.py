@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 
 from eqsat_opt.ir.graph import Node
 from eqsat_opt.runtime.plan.plan import dense_strides
@@ -85,6 +86,8 @@ def find_views(
     dims: Mapping[str, Dims],
     movable: Collection[str],
     given: Collection[str],
+    *,
+    strides: Mapping[str, Dims] = MappingProxyType({}),
 ) -> Views:
     """The views of a graph.
 
@@ -93,6 +96,7 @@ def find_views(
         dims: of every value.
         movable: outputs of the nodes that may become views.
         given: values that are not computed by these nodes: inputs and constants.
+        strides: of values that have memory of their own; dense ones by default.
     """
     producer = {node.output: node for node in nodes}
     place: dict[str, tuple[str, int]] = {}  # value to the Concat that it is written into, and where
@@ -116,7 +120,7 @@ def find_views(
     views = set(joined)
 
     def own(value: str) -> Layout:
-        return Layout(value, 0, dense_strides(dims[value]))
+        return Layout(value, 0, strides.get(value) or dense_strides(dims[value]))
 
     def placed_layout(value: str) -> Layout:
         """Of what is no part of something that is computed before; a Concat comes after."""

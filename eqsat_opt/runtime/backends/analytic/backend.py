@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from eqsat_opt.errors import PlanError
-from eqsat_opt.ir.forms import PLAIN, Form
+from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType, numpy_dtype
@@ -26,15 +26,15 @@ from eqsat_opt.runtime.backends.protocol import (
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.runtime.measure import Measurement
 
-__all__ = ["VIEW", "AnalyticBackend"]
+__all__ = ["VIEW", "AnalyticBackend", "workspace_bytes"]
 
 VIEW = Implementation("view", strided=True)
 """Nothing runs: the kernels beside it read and write views."""
 
 _MOVING = frozenset({"Concat", "Slice"})
 
-_LAYOUTS = {"cuda": "nhwc", "cpu": "nchwc"}
-"""In which libraries of a kind of device compute convolutions of images: channels innermost."""
+_IMAGES = "nhwc"
+"""In which libraries of devices compute convolutions of images: channels innermost."""
 
 _FREE_CLASSES = frozenset({"pointwise", "window"})
 _FREE = _MOVING | {"GlobalAveragePool", "GlobalMaxPool", "Pad"}
@@ -59,9 +59,8 @@ class AnalyticBackend:
         profile: the same.
         interface: the form of what is no image, and of inputs and outputs.
 
-    Convolutions of images read and write them with channels innermost, alone on a GPU or in blocks
-    on a processor. What goes through elements or windows does not mind; all else takes tensors as
-    ONNX orders them.
+    Convolutions of images read and write them with channels innermost. What goes through elements
+    or windows does not mind; all else takes tensors as ONNX orders them.
 
     Algorithms of a convolution, each with its workspace: ``direct``; ``gemm`` on a matrix of
     columns; ``winograd``, F(2x2, 3x3) on transformed tiles (Lavin and Gray, Fast Algorithms for
@@ -75,7 +74,7 @@ class AnalyticBackend:
         self.profile = profile
         space = "host" if profile.kind == "cpu" else profile.kind
         self.interface = Form(space)
-        self._images = Form(space, _LAYOUTS.get(profile.kind, PLAIN.layout))
+        self._images = Form(space, _IMAGES)
 
     def version(self) -> str:
         """The model, and of which device."""
@@ -150,6 +149,13 @@ class AnalyticBackend:
 def _is_free(op: str) -> bool:
     """Whether an operator does not mind the layout."""
     return op in _FREE or get_op(op).kind in _FREE_CLASSES
+
+
+def workspace_bytes(kernel: Kernel, algorithm: str) -> int:
+    """What an algorithm needs beside the operands and results of a kernel of literal sizes."""
+    if kernel.steps and kernel.steps[0].op == "Conv":
+        return _ways_to_convolve(kernel).get(algorithm, 0)
+    return 0
 
 
 def _ways_to_convolve(kernel: Kernel) -> dict[str, int]:

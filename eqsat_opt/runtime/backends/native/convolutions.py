@@ -5,18 +5,17 @@ They read and write the same blocked buffers as onnxruntime's own.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
 from onnx import helper
 
-from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, DOMAIN, SILU, Site, Way
+from eqsat_opt.runtime.backends.native.epilogues import attributes, epilogue, is_known, silus
+from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way
+from eqsat_opt.runtime.backends.ort.nchwc import NCHWC_DOMAIN
 
 __all__ = ["TILES", "convolutions", "is_plain", "layer_error", "winograd_name"]
-
-_BLOCKED = "com.microsoft.nchwc"
 
 TILES: Mapping[tuple[int, int], Sequence[tuple[int, int]]] = {
     (3, 3): ((2, 2), (4, 4)),
@@ -71,36 +70,17 @@ def convolutions(model: onnx.ModelProto, block: int) -> Iterator[Site]:
         block: channels per block here.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
-    silus = _silus(model)
+    followers = silus(model)
     for node in model.graph.node:
-        if node.domain == _BLOCKED and node.op_type == "Conv":
+        if node.domain == NCHWC_DOMAIN and node.op_type == "Conv":
             weights = shapes.get(node.input[1], ())
             if len(weights) == 4 and _is_ours(node, weights, shapes, block):
                 tiles = TILES.get((weights[2], weights[3]), ())
-                silu = None if _activation(node)[0] else silus.get(node.output[0])
+                silu = followers.get(node.output[0])
                 nodes = (node,) if silu is None else (node, silu)
                 if tiles:
                     ways = (_way(nodes, tile, r, block) for tile in tiles for r in (False, True))
                     yield Site(tuple(one.name for one in nodes), tuple(ways))
-
-
-def _silus(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
-    """What computes x sigmoid(x), by the name of x; there alone is x read."""
-    graph = model.graph
-    readers = Counter(name for node in graph.node for name in node.input)
-    readers.update(value.name for value in graph.output)
-    return {
-        node.input[0]: node
-        for node in graph.node
-        if node.domain == "com.microsoft"
-        and node.op_type == "QuickGelu"
-        and _attributes(node).get("alpha") == 1.0
-        and readers[node.input[0]] == 1
-    }
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
 def _is_ours(
@@ -109,30 +89,16 @@ def _is_ours(
     shapes: Mapping[str, Sequence[int]],
     block: int,
 ) -> bool:
-    attrs = _attributes(node)
-    activation, parameters = _activation(node)
+    attrs = attributes(node)
     return (
         attrs.get("auto_pad", b"NOTSET") == b"NOTSET"
         and is_plain(attrs, weights, block)
-        and activation in ACTIVATIONS
-        and len(parameters) == ACTIVATIONS[activation][1]
-        and (len(node.input) < 3 or not node.input[2] or node.input[2] in shapes)
+        and is_known(node, shapes)
     )
-
-
-def _activation(node: onnx.NodeProto) -> tuple[str, tuple[float, ...]]:
-    attrs = _attributes(node)
-    name = attrs.get("activation", b"")
-    parameters = attrs.get("activation_params") or ()
-    return name.decode(), tuple(parameters)
 
 
 def _way(nodes: Sequence[onnx.NodeProto], tile: tuple[int, int], in_run: bool, block: int) -> Way:
     node = nodes[0]
-    attrs = _attributes(node)
-    activation, parameters = _activation(node)
-    number = ACTIVATIONS[activation][0] if len(nodes) == 1 else SILU
-    alpha, beta = (*parameters, 0.0, 0.0)[:2]
     made = helper.make_node(
         "WinogradConv",
         list(node.input),
@@ -140,12 +106,10 @@ def _way(nodes: Sequence[onnx.NodeProto], tile: tuple[int, int], in_run: bool, b
         name=node.name,
         domain=DOMAIN,
         block=block,
-        pads=list(attrs.get("pads") or (0, 0, 0, 0)),
+        pads=list(attributes(node).get("pads") or (0, 0, 0, 0)),
         tile=list(tile),
         transform_in_run=int(in_run),
-        activation=number,
-        alpha=float(alpha),
-        beta=float(beta),
+        **epilogue(nodes),
     )
     # The more outputs per tile, the fewer products and the larger the errors.
     return Way(winograd_name(tile, in_run), (made,), roughness=tile[0] * tile[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -26,10 +26,11 @@ def products(model: onnx.ModelProto) -> Iterator[Site]:
     Args:
         model: a graph as onnxruntime optimises it on this machine, its nodes with names.
     """
+    given = {value.name for value in model.graph.input}
     shapes = {
-        tensor.name: tuple(tensor.dims)
+        tensor.name: tuple(tensor.dims) if tensor.data_type == TensorProto.FLOAT else ()
         for tensor in model.graph.initializer
-        if tensor.data_type == TensorProto.FLOAT
+        if tensor.name not in given
     }
     for node in model.graph.node:
         kind = node.domain.replace("ai.onnx", ""), node.op_type
@@ -44,7 +45,7 @@ def _made(
     node: onnx.NodeProto,
     attrs: Mapping[str, Any],
     is_gemm: bool,
-    shapes: Mapping[str, Sequence[int]],
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> onnx.NodeProto | None:
     """Our operator for one of onnxruntime's, or ``None`` where it cannot compute the same."""
     weights = shapes.get(node.input[1], ())
@@ -57,7 +58,8 @@ def _made(
         len(weights) != 2
         or 0 in weights
         or any(attrs.get(name, 0) for name in ("transA", "transBatchA", "transBatchB"))
-        or (bias and tuple(shapes.get(bias, ())) not in _rows(weights[0 if transposed else 1]))
+        # What is added in each run may have any shape.
+        or (bias in shapes and shapes[bias] not in _rows(weights[0 if transposed else 1]))
         or len(parameters) != count
     ):
         return None

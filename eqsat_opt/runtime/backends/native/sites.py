@@ -16,6 +16,8 @@ from heapq import heappop, heappush
 import onnx
 from onnx import helper
 
+from eqsat_opt.runtime.backends.ort.nchwc import NCHWC_DOMAIN
+
 __all__ = ["ACTIVATIONS", "DOMAIN", "SILU", "Site", "Way", "with_names", "with_ways"]
 
 DOMAIN = "eqsat_opt"
@@ -47,11 +49,13 @@ class Way:
         name: of the algorithm.
         nodes: what stands for the site's nodes, in an order in which they can run.
         roughness: 0 where every bit is as onnxruntime computes it; the more, the larger its errors.
+        constants: what these nodes read that the model does not have.
     """
 
     name: str
     nodes: tuple[onnx.NodeProto, ...]
     roughness: int
+    constants: tuple[onnx.TensorProto, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +103,13 @@ def with_ways(model: onnx.ModelProto, chosen: Sequence[tuple[Site, Way]]) -> onn
     ordered = list(_ordered(kept, {value.name for value in result.graph.output}, weights))
     del result.graph.node[:]
     result.graph.node.extend(ordered)
+    result.graph.initializer.extend(one for _, way in chosen for one in way.constants)
     present = {opset.domain for opset in result.opset_import}
     wanted = {node.domain for _, way in chosen for node in way.nodes} | {DOMAIN}
     result.opset_import.extend(
         helper.make_opsetid(name, 1)
         for name in sorted(wanted - present)
-        if name.partition(".")[0] == DOMAIN
+        if name == NCHWC_DOMAIN or name.partition(".")[0] == DOMAIN
     )
     return result
 

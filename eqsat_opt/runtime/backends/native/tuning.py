@@ -20,6 +20,7 @@ from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.native.convolutions import convolutions
+from eqsat_opt.runtime.backends.native.groups import grouped_convolutions
 from eqsat_opt.runtime.backends.native.library import with_kernels
 from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
@@ -75,6 +76,7 @@ class Tuning:
         withdrawn: how many were faster in a way whose errors were too large.
         error: largest difference from the original's outputs, relative to the maximum of each.
         note: what could not be tried, and why, as a sentence without a period; empty otherwise.
+        ways: of each of `sites`, the name of the way that computes it; empty for its own.
     """
 
     model: onnx.ModelProto
@@ -83,6 +85,7 @@ class Tuning:
     withdrawn: int
     error: float
     note: str = ""
+    ways: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,9 @@ def sites(model: onnx.ModelProto, options: OrtOptions) -> tuple[Site, ...]:
         model: the graph.
         options: how it is run as it is.
     """
-    own = (*convolutions(model, nchwc_block()), *normalizations(model), *products(model))
+    block = nchwc_block()
+    planes = (*convolutions(model, block), *grouped_convolutions(model, block))
+    own = (*planes, *normalizations(model), *products(model))
     taken = {name for site in own for name in site.nodes}
     regions = (one for one in region_sites(model, options) if taken.isdisjoint(one.nodes))
     return (*own, *regions)
@@ -176,6 +181,7 @@ def tune(
         return max(output_error(session.run(feeds), outputs) for feeds, outputs in trials)
 
     kept, error = _within(choices, error_of, _SEEN * max_error, deadline)
+    used = {one.site.nodes: one.way.name for one in kept if one.way is not None}
     return Tuning(
         model=_built(optimized, kept),
         algorithms=Counter(one.way.name for one in kept if one.way is not None),
@@ -183,6 +189,7 @@ def tune(
         withdrawn=sum(one.way is not other.way for one, other in zip(choices, kept, strict=True)),
         error=error,
         note=note,
+        ways=tuple(used.get(site.nodes, "") for site in found),
     )
 
 

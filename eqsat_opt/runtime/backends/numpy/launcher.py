@@ -9,7 +9,9 @@ import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.evaluation import evaluate_kernel
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.backends.numpy.blas import on_one_thread
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
 __all__ = ["NumpyLauncher"]
@@ -31,7 +33,7 @@ class NumpyLauncher:
         """None: NumPy allocates what it needs."""
         return 0
 
-    def build(self, launch: Launch, bound: Bound) -> _Evaluation:
+    def build(self, launch: Launch, bound: Bound) -> _Evaluation | _Product:
         """The evaluation on this memory.
 
         Raises:
@@ -42,7 +44,9 @@ class NumpyLauncher:
                 f"launch {launch.name!r}: numpy has no algorithm {launch.algorithm!r}; it has "
                 "'default'"
             )
-        return _Evaluation(launch, bound)
+        evaluation = _Evaluation(launch, bound)
+        kinds = {get_op(step.op).kind for step in launch.body.steps}
+        return _Product(evaluation) if "contraction" in kinds else evaluation
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,3 +66,17 @@ class _Evaluation:
         # A plan writes nothing over what the same launch reads, so there is nothing to save.
         for target, result in zip(self.bound.writes, results, strict=True):
             np.copyto(target, result)
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """One with products in it: these run on one thread, as everything in a plan does."""
+
+    evaluation: _Evaluation
+
+    @property
+    def name(self) -> str:
+        return self.evaluation.name
+
+    def __call__(self) -> None:
+        on_one_thread(self.evaluation)

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import onnx
 
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.ir.graph import Constant
@@ -23,7 +24,7 @@ from eqsat_opt.runtime.backends.ort.values import to_ort_value
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES, Buffer, Launch
 
-__all__ = ["OrtLauncher"]
+__all__ = ["OrtLauncher", "Segment", "segment_model"]
 
 _OPTIONS = OrtOptions(threads=1, spinning=False)
 
@@ -53,7 +54,7 @@ class OrtLauncher:
                 total += _aligned(prod(buffer.dims) * buffer.itemsize)
         return total
 
-    def build(self, launch: Launch, bound: Bound) -> _Session:
+    def build(self, launch: Launch, bound: Bound) -> Segment:
         """The session on this memory.
 
         Raises:
@@ -61,9 +62,8 @@ class OrtLauncher:
                 or the algorithm is unknown.
         """
         options = _options(launch)
-        _require_room(launch, bound)
         try:
-            return _Session(launch, bound, options)
+            return Segment(launch, bound, segment_model(launch, bound.reads), options)
         except EqsatError as error:
             raise RuntimeFailed(f"launch {launch.name!r}: {error}") from error
 
@@ -88,8 +88,8 @@ _MOST_BYTES = 2_000_000_000
 """Of the weights of one session; protobuf messages end at 2 GiB."""
 
 
-def _require_room(launch: Launch, bound: Bound) -> None:
-    operands = zip(launch.body.operands, bound.reads, strict=True)
+def _require_room(launch: Launch, reads: Sequence[Array]) -> None:
+    operands = zip(launch.body.operands, reads, strict=True)
     held = sum(array.nbytes for operand, array in operands if operand.const)
     if held > _MOST_BYTES:
         raise RuntimeFailed(
@@ -117,21 +117,45 @@ class _Copy:
         np.copyto(self.target, self.source)
 
 
-class _Session:
-    """A launch on its memory."""
+def segment_model(launch: Launch, reads: Sequence[Array]) -> onnx.ModelProto:
+    """What a session of a launch computes.
 
-    def __init__(self, launch: Launch, bound: Bound, options: OrtOptions) -> None:
+    Args:
+        launch: the launch.
+        reads: its operands; of these the constants are in the model.
+
+    Raises:
+        RuntimeFailed: its weights are too large for one session.
+    """
+    _require_room(launch, reads)
+    graph = launch.body.to_graph()
+    constants = {
+        name: Constant(constant.type, f"{launch.name} {name}", partial(np.asarray, value))
+        for name, value in zip(_operand_names(launch), reads, strict=True)
+        if (constant := graph.constants.get(name)) is not None
+    }
+    # An output that several outputs of the body share is one output of the session.
+    outputs = tuple(dict.fromkeys(graph.outputs))
+    return model_proto(export_model(replace(graph, constants=constants, outputs=outputs)))
+
+
+class Segment:
+    """A session of a launch on its memory.
+
+    Args:
+        launch: the launch.
+        bound: its memory.
+        model: that computes it, with the names of `segment_model`.
+        options: of the session.
+
+    Raises:
+        RuntimeFailed: onnxruntime refuses the model.
+    """
+
+    def __init__(
+        self, launch: Launch, bound: Bound, model: onnx.ModelProto, options: OrtOptions
+    ) -> None:
         self.name = launch.name
-        graph = launch.body.to_graph()
-        constants = {
-            name: Constant(constant.type, f"{launch.name} {name}", partial(np.asarray, value))
-            for name, value in zip(_operand_names(launch), bound.reads, strict=True)
-            if (constant := graph.constants.get(name)) is not None
-        }
-        # An output that several outputs of the body share is one output of the session.
-        outputs = tuple(dict.fromkeys(graph.outputs))
-        graph = replace(graph, constants=constants, outputs=outputs)
-        model = model_proto(export_model(graph))
         session = OrtSession(model.SerializeToString(), options)
         self._native = session.native
         self._workspace, self._used = bound.workspace, 0
@@ -141,7 +165,7 @@ class _Session:
         self._binding = self._native.io_binding()
         types = {v.name: v.type for v in (*self._native.get_inputs(), *self._native.get_outputs())}
         for name, array in zip(_operand_names(launch), bound.reads, strict=True):
-            if name in types and name not in constants:
+            if name in types:  # constants are in the model
                 value = self._value(self._dense(array, self._before, reading=True), types[name])
                 self._binding.bind_ortvalue_input(name, value)
         first: dict[str, Array] = {}

@@ -54,7 +54,19 @@ struct RegionNode {
     if (Status* failed = (call)) return failed; \
   } while (0)
 
+inline Status* other_shape(const Api& api) {
+  return api.error("an input has another shape than the kernel was made for");
+}
+
 inline Status* check_shape(const Api& api, const Value* value, const Shape& expected) {
+  if (lends_shapes.load(std::memory_order_relaxed)) {
+    const int64_t* dims = nullptr;
+    size_t rank = 0;
+    EQSAT_TRY(api.lent_shape(value, &dims, &rank));
+    bool same = rank == expected.rank;
+    for (size_t i = 0; same && i < rank; i++) same = dims[i] == expected.dims[i];
+    return same ? nullptr : other_shape(api);
+  }
   ShapeInfo* info = nullptr;
   EQSAT_TRY(api.shape_info(value, &info));
   size_t rank = 0;
@@ -64,8 +76,7 @@ inline Status* check_shape(const Api& api, const Value* value, const Shape& expe
   if (same) failed = api.dims(info, dims, rank);
   for (size_t i = 0; same && !failed && i < rank; i++) same = dims[i] == expected.dims[i];
   api.release(info);
-  if (!failed && !same) failed = api.error("an input has another shape than the kernel was made for");
-  return failed;
+  return failed || same ? failed : other_shape(api);
 }
 
 struct Task {
@@ -173,6 +184,7 @@ inline Status* register_all(SessionOptions* options, const ApiBase* base, const 
                             const Operator* operators, size_t n) {
   const void* table = base->get_api(kApiVersion);
   if (!table) return nullptr;  // onnxruntime has written why; a model that needs the operators fails
+  base->note_version();
   const Api api(table);
   Domain* domain = nullptr;  // lives as long as the process, as sessions may use it
   EQSAT_TRY(api.new_domain(name, &domain));

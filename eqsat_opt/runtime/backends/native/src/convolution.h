@@ -27,6 +27,19 @@ struct Convolution {
   int64_t points() const { return (tile[0] + kernel[0] - 1) * (tile[1] + kernel[1] - 1); }
 };
 
+// A convolution with as many inputs as outputs in each group, of which several fill a block. Its
+// weights: [channels / block][kernel height][kernel width][per_group][block].
+struct GroupedConvolution {
+  int64_t block;       // channels per block
+  int64_t channels;    // a multiple of the block
+  int64_t per_group;   // channels of a group
+  int64_t kernel[2];   // height, width
+  int64_t pads[4];     // top, left, bottom, right
+  int64_t strides[2];  // of height and width
+  Activation activation;
+  float alpha, beta;   // of the activation
+};
+
 struct Plane {
   int64_t height, width;
 };

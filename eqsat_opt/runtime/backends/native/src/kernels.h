@@ -53,6 +53,8 @@ struct Kernels {
   int64_t (*packed_floats)(const Product&);
   void (*pack_weights)(const Product&, const Weights&, float* packed);
   bool (*multiply)(const Product&, const Factors&, const Parallel&);  // false: out of memory
+  bool (*supports_grouped)(const GroupedConvolution&);
+  void (*run_grouped)(const GroupedConvolution&, const Sample&, Plane out, const Parallel&);
 };
 
 #if defined(__x86_64__)

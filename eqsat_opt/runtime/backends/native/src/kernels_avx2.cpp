@@ -15,12 +15,14 @@
 namespace eqsat {
 #include "vectors.h"
 #include "winograd.h"
+#include "grouped.h"
 #include "normalize.h"
 #include "multiply.h"
 
 #pragma GCC pop_options
 
 const Kernels kAvx2{"avx2", avx2::supports, avx2::transform, avx2::run, avx2::normalize, avx2::packed_floats,
-                      avx2::pack_weights, avx2::multiply_rows};
+                      avx2::pack_weights, avx2::multiply_rows,
+                      avx2::supports_grouped, avx2::run_grouped};
 }  // namespace eqsat
 #endif

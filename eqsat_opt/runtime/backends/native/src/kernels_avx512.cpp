@@ -14,12 +14,14 @@
 namespace eqsat {
 #include "vectors.h"
 #include "winograd.h"
+#include "grouped.h"
 #include "normalize.h"
 #include "multiply.h"
 
 #pragma GCC pop_options
 
 const Kernels kAvx512{"avx512", avx512::supports, avx512::transform, avx512::run, avx512::normalize, avx512::packed_floats,
-                      avx512::pack_weights, avx512::multiply_rows};
+                      avx512::pack_weights, avx512::multiply_rows,
+                      avx512::supports_grouped, avx512::run_grouped};
 }  // namespace eqsat
 #endif

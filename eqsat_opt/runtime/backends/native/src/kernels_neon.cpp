@@ -11,10 +11,12 @@
 namespace eqsat {
 #include "vectors.h"
 #include "winograd.h"
+#include "grouped.h"
 #include "normalize.h"
 #include "multiply.h"
 
 const Kernels kNeon{"neon", neon::supports, neon::transform, neon::run, neon::normalize, neon::packed_floats,
-                      neon::pack_weights, neon::multiply_rows};
+                      neon::pack_weights, neon::multiply_rows,
+                      neon::supports_grouped, neon::run_grouped};
 }  // namespace eqsat
 #endif

@@ -9,6 +9,7 @@
 #endif
 
 #include "operators.h"
+#include "samples.h"
 
 #define EQSAT_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -56,9 +57,7 @@ Status* read_node(const Api& api, const KernelInfo* info, ConvolutionNode* node)
   EQSAT_TRY(activation(api, info, &c.activation));
   EQSAT_TRY(api.attribute(info, "alpha", &c.alpha));
   EQSAT_TRY(api.attribute(info, "beta", &c.beta));
-  for (int64_t pad : c.pads) {
-    if (pad < 0) return api.error("a negative pad");
-  }
+  EQSAT_TRY(check_pads(api, c.pads));
 
   const Value* weights = nullptr;
   EQSAT_TRY(constant(api, info, 1, &weights));
@@ -76,14 +75,7 @@ Status* read_node(const Api& api, const KernelInfo* info, ConvolutionNode* node)
   if (!kernels() || !kernels()->supports(c)) return api.error("no kernel for this block, kernel and tile");
   EQSAT_TRY(data_of(api, weights, &node->weights));
 
-  const Value* bias = nullptr;
-  if (Status* absent = constant(api, info, 2, &bias)) {
-    api.release(absent);  // the node has no third input
-  } else if (bias) {
-    EQSAT_TRY(dims_of(api, bias, &dims));
-    if (dims.rank != 1 || dims.of[0] != c.out) return api.error("one bias per output channel");
-    EQSAT_TRY(data_of(api, bias, &node->bias));
-  }
+  EQSAT_TRY(bias_of(api, info, c.out, &node->bias));
   if (!c.transform_in_run) {
     float* transformed = node->transformed.get(transformed_floats(c));
     if (!transformed) return api.error("no memory for the transformed weights");
@@ -104,50 +96,13 @@ Status* create(const CustomOp*, const void* table, const KernelInfo* info, void*
 
 Status* compute(void* made, KernelContext* context) {
   const ConvolutionNode& node = *static_cast<ConvolutionNode*>(made);
-  const Api& api = node.api;
   const Convolution& c = node.convolution;
-
-  const Value* input = nullptr;
-  EQSAT_TRY(api.input(context, 0, &input));
-  Dims in;
-  EQSAT_TRY(dims_of(api, input, &in));
-  if (in.rank != 4 || in.of[1] != c.in) return api.error("the data have other channels");
-  Dims out{{in.of[0], c.out, in.of[2] + c.pads[0] + c.pads[2] - c.kernel[0] + 1,
-            in.of[3] + c.pads[1] + c.pads[3] - c.kernel[1] + 1}, 4};
-  if (out.of[2] < 0 || out.of[3] < 0) return api.error("the kernel is larger than the data");
-
-  const Value* residual = nullptr;
-  EQSAT_TRY(optional_input(api, context, 3, &residual));
-  Sample sample{nullptr, node.weights, node.bias, nullptr, nullptr, {in.of[2], in.of[3]}};
-  if (residual) {
-    Dims dims;
-    EQSAT_TRY(dims_of(api, residual, &dims));
-    if (dims.rank != 4 || std::memcmp(dims.of, out.of, 4 * sizeof dims.of[0])) {
-      return api.error("what is added has another shape than the output");
-    }
-    EQSAT_TRY(data_of(api, residual, &sample.residual));
-  }
-  Value* output = nullptr;
-  EQSAT_TRY(api.output(context, 0, out.of, 4, &output));
-  void* pointer = nullptr;
-  EQSAT_TRY(api.data(output, &pointer));
-  sample.output = static_cast<float*>(pointer);
-  EQSAT_TRY(data_of(api, input, &sample.input));
-
-  const int64_t in_size = in.of[1] * in.of[2] * in.of[3];
-  const int64_t out_size = out.of[1] * out.of[2] * out.of[3];
-  if (!out_size) return nullptr;
-  const Pool pool{&api, context, nullptr};
-  const Parallel parallel{run_in_pool, &pool};
-  for (int64_t n = 0; n < in.of[0]; n++) {
-    const bool is_done = kernels()->run(c, sample, parallel);
-    if (pool.failed) return pool.failed;
-    if (!is_done) return api.error("no memory for a convolution");
-    sample.input += in_size;
-    sample.output += out_size;
-    if (sample.residual) sample.residual += out_size;
-  }
-  return nullptr;
+  const Window window{c.in, c.out, {c.kernel[0], c.kernel[1]},
+                      {c.pads[0], c.pads[1], c.pads[2], c.pads[3]}, {1, 1}};
+  const Sample sample{nullptr, node.weights, node.bias, nullptr, nullptr, {}};
+  return each_sample(node.api, context, window, sample, [&](const Sample& one, Plane, const Parallel& parallel) {
+    return kernels()->run(c, one, parallel);
+  });
 }
 
 const CustomOp& winograd_convolution() {
@@ -193,11 +148,12 @@ EQSAT_EXPORT eqsat::Status* RegisterCustomOps(eqsat::SessionOptions* options,
                                               const eqsat::ApiBase* base) {
   const void* table = base->get_api(eqsat::kApiVersion);
   if (!table) return nullptr;  // onnxruntime has written why; a model that needs the operators fails
+  base->note_version();
   const eqsat::Api api(table);
   eqsat::Domain* domain = nullptr;  // lives as long as the process, as sessions may use it
   if (eqsat::Status* failed = api.new_domain("eqsat_opt", &domain)) return failed;
   for (const eqsat::CustomOp* op : {&eqsat::winograd_convolution(), &eqsat::normalization_operator(),
-                                    &eqsat::product_operator()}) {
+                                    &eqsat::product_operator(), &eqsat::grouped_convolution()}) {
     if (eqsat::Status* failed = api.add_operator(domain, op)) return failed;
   }
   return api.add_domain(options, domain);

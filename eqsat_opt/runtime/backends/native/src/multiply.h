@@ -99,7 +99,7 @@ struct ProductRun {
     const int64_t vectors = left > kLanes ? 2 : 1, width = vectors * kLanes;
     const int64_t all_depth = padded(product.depth);
     const float* weights = factors.packed + column * all_depth + first_depth * width;
-    const bool is_first = first_depth == 0, is_last = first_depth + depth == all_depth;
+    const bool is_first = first_depth == 0 && !factors.is_sum, is_last = first_depth + depth == all_depth;
     const int64_t begin = parts * group / groups, end = parts * (group + 1) / groups;
     // While a panel is multiplied more than once, the next comes from memory.
     const int64_t blocks = depth / kLanes;

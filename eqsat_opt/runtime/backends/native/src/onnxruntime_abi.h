@@ -2,11 +2,14 @@
 //
 // That interface is a table of function pointers which only grows: a slot keeps its place for ever.
 // So nothing of onnxruntime is needed to build, and one library serves all later versions. The
-// places are those of OrtApi in onnxruntime_c_api.h; the newest slot in use came with version 17.
+// places are those of OrtApi in onnxruntime_c_api.h. All that is needed was there in version 17; what
+// came later is used where it is.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 namespace eqsat {
 
@@ -19,10 +22,14 @@ struct Domain;
 struct SessionOptions;
 
 constexpr uint32_t kApiVersion = 17;
+constexpr uint32_t kLendingVersion = 24;  // since then shapes are lent
 constexpr int kInvalidArgument = 2;
 constexpr int kFloat = 1;
 constexpr int kRequired = 0;
 constexpr int kOptional = 1;
+
+// Whether this process's onnxruntime lends shapes: `ApiBase::note_version` finds out.
+inline std::atomic<bool> lends_shapes{false};
 
 // OrtApi as what it is in memory; each accessor names the slot and its type.
 class Api {
@@ -93,6 +100,11 @@ class Api {
     return slot<Status* (*)(const ShapeInfo*, int64_t*, size_t)>(62)(info, dims, n);
   }
   void release(ShapeInfo* info) const { slot<void (*)(ShapeInfo*)>(99)(info); }
+  // Only where `lends_shapes`: nothing is allocated, and `dims` lives as long as the value.
+  Status* lent_shape(const Value* value, const int64_t** dims, size_t* rank) const {
+    int type = 0;
+    return slot<Status* (*)(const Value*, int*, const int64_t**, size_t*)>(414)(value, &type, dims, rank);
+  }
 
  private:
   template <typename Function>
@@ -106,6 +118,14 @@ class Api {
 struct ApiBase {
   const void* (*get_api)(uint32_t version);
   const char* (*version)();
+
+  // To be called before any kernel runs; onnxruntime's version is 1 and that of its interface.
+  void note_version() const {
+    const char* text = version();
+    const bool is_one = text[0] == '1' && text[1] == '.';
+    const long minor = is_one ? std::strtol(text + 2, nullptr, 10) : 0;
+    if (minor >= static_cast<long>(kLendingVersion)) lends_shapes.store(true, std::memory_order_relaxed);
+  }
 };
 
 // OrtCustomOp; the members are called by onnxruntime, those that may be null are.

@@ -1,6 +1,7 @@
 // What operators of onnxruntime need to read their nodes and values, and to run in its threads.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels.h"
@@ -13,6 +14,7 @@ const Kernels* kernels();  // null on processors without any
 // Beside that of convolutions; they live as long as the process.
 const CustomOp& normalization_operator();
 const CustomOp& product_operator();
+const CustomOp& grouped_convolution();
 
 // On tensors of float32, of which some inputs and outputs may be missing at the end.
 struct Operator : CustomOp {
@@ -67,6 +69,13 @@ struct Dims {
 };
 
 inline Status* dims_of(const Api& api, const Value* value, Dims* dims) {
+  if (lends_shapes.load(std::memory_order_relaxed)) {
+    const int64_t* lent = nullptr;
+    EQSAT_TRY(api.lent_shape(value, &lent, &dims->rank));
+    if (dims->rank > kMaxRank) return api.error("more than eight axes");
+    std::copy(lent, lent + dims->rank, dims->of);
+    return nullptr;
+  }
   ShapeInfo* info = nullptr;
   EQSAT_TRY(api.shape_info(value, &info));
   Status* failed = api.rank(info, &dims->rank);

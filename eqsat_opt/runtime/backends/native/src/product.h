@@ -15,11 +15,12 @@ struct Product {
   float alpha, beta;  // of the activation
 };
 
-// Rows of x times packed weights; `bias` may be null.
+// Rows of x times packed weights; `bias` may be null. With `is_sum` the output holds what is added.
 struct Factors {
   const float *input, *packed, *bias;
   float* output;
   int64_t rows;
+  bool is_sum = false;
 };
 
 // As given to be packed: row after row, or column after column; each is multiplied by `factor`.

@@ -1,0 +1,1 @@
+"""Published figures beside ours; the settings of each paper stand in a TOML file here."""

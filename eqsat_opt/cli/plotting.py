@@ -1,0 +1,40 @@
+"""Plots as files: what can be written, and that it is written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from eqsat_opt.errors import OptionError
+from eqsat_opt.files import write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["check_plot", "save_figure"]
+
+_KINDS = (".png", ".svg", ".pdf")
+
+
+def check_plot(path: str) -> None:
+    """Fail before the work if a plot cannot be drawn.
+
+    Raises:
+        OptionError: the name says no format that is known, or matplotlib is missing.
+    """
+    if not path.lower().endswith(_KINDS):
+        raise OptionError(f"--plot cannot write {path}; end its name in {', '.join(_KINDS)}")
+    if find_spec("matplotlib") is None:
+        raise OptionError("--plot needs matplotlib; install eqsat-opt[plot]")
+
+
+def save_figure(figure: Figure, path: str) -> None:
+    """Write a figure in the format that the name says.
+
+    Raises:
+        OptionError: the file cannot be written; nothing is left behind.
+    """
+    data = io.BytesIO()
+    figure.savefig(data, format=path.rpartition(".")[2].lower())
+    write_whole(path, data.getvalue(), OptionError)

@@ -1,0 +1,105 @@
+"""Models that a comparison has found, as files that say how, and what they are said to cost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eqsat_opt.comparison import CompareSettings, MethodResult, Original, Subject, priced
+from eqsat_opt.comparison.operators import fold_constants
+from eqsat_opt.contest.entrants import structure
+from eqsat_opt.errors import OptionError
+from eqsat_opt.ir.normalise import normalise
+from eqsat_opt.ir.onnx_export import export_model
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.onnx_save import save_model
+from eqsat_opt.ir.sizes import size_sets
+from eqsat_opt.numerics import Numerics
+from eqsat_opt.options import Options
+
+__all__ = ["RECORD", "Verification", "save_found", "verify_saved"]
+
+RECORD = "eqsat_opt.compare"
+"""Metadata of a saved model: how it was found, as JSON."""
+
+
+def save_found(
+    found: MethodResult, original: Original, path: str, record: Mapping[str, Any]
+) -> MethodResult:
+    """Write the model of a result; the same result, with the file.
+
+    Args:
+        found: with its graph.
+        original: the model as it came.
+        path: where to write.
+        record: of the comparison, for the metadata of the model.
+
+    Raises:
+        ModelError: the file cannot be written; nothing is left behind.
+    """
+    assert found.graph is not None
+    graph = fold_constants(found.graph)
+    model = export_model(graph)
+    told = {
+        **record,
+        "method": found.method,
+        "seed": found.seed,
+        "original_cost": original.cost,
+        "cost": found.cost,
+        "uses": dict(found.rules),
+    }
+    model.metadata_props[RECORD] = json.dumps(told)
+    save_model(model, path)
+    digest = hashlib.sha256(structure(graph).encode()).hexdigest()
+    return replace(found, model=path, structure=digest)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a saved model says of itself, and what it is found to be.
+
+    Attributes:
+        record: its metadata: the model that it was found for, method, seed, settings and costs.
+        said: its cost as it was saved.
+        found: its cost, priced anew from the file alone.
+    """
+
+    record: Mapping[str, Any]
+    said: float
+    found: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both are one, up to the rounding of sums."""
+        return math.isclose(self.said, self.found, rel_tol=1e-9, abs_tol=1e-3)
+
+
+def verify_saved(path: str) -> Verification:
+    """Price a saved model anew, by the settings that it was found with.
+
+    Raises:
+        ModelError: the file is no model.
+        OptionError: it was not saved by a comparison, or prices were measured.
+    """
+    loaded = load_model(path)
+    text = loaded.metadata_props.get(RECORD)
+    if text is None:
+        raise OptionError(f"{path} was not saved by compare --save, so it says nothing to verify")
+    try:
+        record = json.loads(text)
+        settings = CompareSettings.from_json(record["settings"])
+        said, numerics = float(record["cost"]), Numerics.parse(record["numerics"])
+        shapes = Options(shapes=record["shapes"]).shape_sets
+    except (KeyError, TypeError, ValueError) as error:
+        raise OptionError(f"{path} has metadata of compare that cannot be read: {error}") from error
+    if settings.measure:
+        raise OptionError(f"the prices of {path} were measured, so they cannot be told again")
+    imported = import_model(loaded, exact=record["numerics"] == "bitexact")
+    sizes = size_sets(imported, shapes)[0]
+    subject = Subject(normalise(imported, numerics=numerics), (), sizes.given)
+    return Verification(record, said, priced(subject, settings).cost)

@@ -1,0 +1,179 @@
+"""Compare methods on one model: every method with every seed, one after the other."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeGuard
+from urllib.parse import quote
+
+import onnx_ir
+
+from eqsat_opt import zoo
+from eqsat_opt.comparing.worker import Reply, Run, Task, run_apart
+from eqsat_opt.comparison import CompareSettings, Comparison, gathered
+from eqsat_opt.contest.entrants import ORIGINAL
+from eqsat_opt.contest.race import race
+from eqsat_opt.contest.race_result import RaceResult
+from eqsat_opt.errors import ModelError, OptionError, reason
+from eqsat_opt.files import Scratch, write_whole
+from eqsat_opt.ir.onnx_export import model_proto
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.sizes import size_sets
+from eqsat_opt.optimising import AnyModel, Progress, session_options
+from eqsat_opt.options import Options
+from eqsat_opt.proving.selection import costs_only
+from eqsat_opt.runtime.backends.ort.session import OrtSession
+from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
+from eqsat_opt.runtime.source import OpenRunner
+from eqsat_opt.runtime.staging import Staging
+
+__all__ = ["compare_apart"]
+
+_RACE_S = 10.0
+"""Of each entrant; as long again where noise decides."""
+
+
+def compare_apart(
+    model: AnyModel,
+    options: Options,
+    settings: CompareSettings,
+    *,
+    progress: Progress,
+    save: str | None = None,
+    is_raced: bool = False,
+    run: Run | None = None,
+) -> Comparison:
+    """Run every method with every seed.
+
+    Args:
+        model: a path, ``zoo:NAME`` or a model in memory.
+        options: rules, numerics, shapes, threads, number of checks and store are used.
+        settings: methods and what they may spend.
+        progress: called with a method and a seed.
+        save: folder for the models that are found, and the comparison as JSON.
+        is_raced: whether the best models of the methods race against the original at the end.
+        run: runs a task, by default in a process of its own.
+
+    Raises:
+        ModelError, OptionError, RuleError: what no method could be run on or with; or the folder
+            cannot be made.
+        RuntimeFailed: the original does not run in the race.
+    """
+    run = run or run_apart
+    if (save is not None or is_raced) and costs_only(options.rules):
+        raise OptionError(
+            f"{options.rules} has rules that are wrong, so its graphs have costs and no meaning; "
+            "leave out --save and --run"
+        )
+    path, blobs = _source(model)
+    name = os.fspath(model) if isinstance(model, str | os.PathLike) else "model"
+    replies: list[Reply] = []
+    with ExitStack() as stack:
+        folder = "" if save is None else _made(save)
+        if is_raced and not folder:
+            folder = stack.enter_context(Scratch())
+        if settings.measure and options.store == "":
+            # All methods see the same prices.
+            shared = stack.enter_context(Scratch())
+            options = replace(options, store=os.path.join(shared, "prices.sqlite"))
+        for seed in range(settings.seed, settings.seed + settings.seeds):
+            for method in settings.methods:
+                progress(method, f"seed {seed}" if settings.seeds > 1 else "")
+                file = _file_name(method, seed if settings.seeds > 1 else None)
+                task = Task.of(
+                    settings,
+                    options,
+                    model=path,
+                    name=name,
+                    method=method,
+                    seed=seed,
+                    save=os.path.join(folder, file) if folder else "",
+                )
+                replies.append(run(task, blobs))
+        notes = [note for reply in replies for note in reply.notes]
+        pairs = [(one.original, one.found) for one in replies]
+        found = gathered(name, settings, pairs, notes)
+        if is_raced and found.results:
+            progress("race", "")
+            found = replace(found, race=_raced(found, model, options))
+    if save is None:  # the files are gone
+        return replace(found, results=tuple(replace(one, model="") for one in found.results))
+    text = json.dumps(_finite(found.to_json()), indent=2, ensure_ascii=False) + "\n"
+    write_whole(os.path.join(save, "comparison.json"), text, OptionError)
+    return found
+
+
+def _source(model: AnyModel) -> tuple[str, list[bytes]]:
+    """The path of a model, or its bytes."""
+    if isinstance(model, str | os.PathLike):
+        return os.fspath(model), []
+    proto = model_proto(model) if isinstance(model, onnx_ir.Model) else model
+    try:
+        return "", [proto.SerializeToString()]
+    except Exception as error:  # protobuf has no public class for a model above 2 GB
+        raise ModelError(
+            f"the model cannot be sent to another process ({error}); save it, and give its path"
+        ) from error
+
+
+def _made(folder: str) -> str:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"cannot make the folder {folder}: {reason(error)}; choose another place"
+        ) from error
+    return folder
+
+
+def _file_name(method: str, seed: int | None) -> str:
+    return f"{quote(method, safe='')}{'' if seed is None else f'-{seed}'}.onnx"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinities: they become null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _raced(found: Comparison, model: AnyModel, options: Options) -> RaceResult:
+    """The best result of each method against the model as it came; equal graphs run once."""
+    given = zoo.build_named(model.removeprefix("zoo:")) if _is_zoo(model) else model
+    loaded = load_model(given)
+    sizes = size_sets(import_model(loaded), options.shape_sets)[0].inputs
+    session = session_options(options)
+    best = {one.method: one.best for one in found.runs if one.best is not None}
+    first: dict[str, str] = {}
+    for name, result in best.items():
+        first.setdefault(result.structure, name)
+    with Staging(loaded, given) as staging:
+        specs = input_specs(staging.original)
+        entrants: dict[str, OpenRunner] = {ORIGINAL: partial(OrtSession, staging.original, session)}
+        for name in first.values():
+            entrants[name] = partial(OrtSession, best[name].model, session)
+        race_s = _RACE_S * len(entrants)
+        held = race(
+            entrants,
+            ORIGINAL,
+            random_inputs(specs, options.seed, sizes_for(specs, sizes)),
+            threads=options.threads,
+            seed=options.seed,
+            time_limit_s=race_s,
+            extension_s=race_s,
+        )
+    shared = {name: held.entries[first[one.structure]] for name, one in best.items()}
+    entries = {name: replace(entry, name=name) for name, entry in shared.items()}
+    return replace(held, entries={ORIGINAL: held.entries[ORIGINAL], **entries})
+
+
+def _is_zoo(model: AnyModel) -> TypeGuard[str]:
+    return isinstance(model, str) and model.startswith("zoo:")

@@ -1,0 +1,92 @@
+"""Measurements as a JSON file, to take them from one machine to another."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from eqsat_opt.cost.profile import ProfileKey, ProfileRow
+from eqsat_opt.errors import StoreError, reason
+from eqsat_opt.files import write_whole
+from eqsat_opt.runtime.measure import Measurement
+
+__all__ = ["EXPORT_FORMAT", "read_export", "row_from_json", "row_to_json", "write_export"]
+
+EXPORT_FORMAT = "eqsat-opt-profile"
+
+_VERSION = 2
+_ADDED = {"forms": "", "precision": ""}
+"""Fields of a key that rows of version 1 lack."""
+
+
+def write_export(path: str | os.PathLike[str], rows: Iterable[ProfileRow]) -> None:
+    """Write entries of a store, whole or not at all.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    data = {
+        "format": EXPORT_FORMAT,
+        "version": _VERSION,
+        "rows": [row_to_json(row) for row in rows],
+    }
+    write_whole(path, json.dumps(data, indent=1) + "\n", StoreError)
+
+
+def read_export(path: str | os.PathLike[str]) -> tuple[ProfileRow, ...]:
+    """The entries that `write_export` wrote, in this or an earlier version.
+
+    Raises:
+        StoreError: the file is not such an export.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        if data["format"] != EXPORT_FORMAT or data["version"] not in (1, _VERSION):
+            raise ValueError("another format or version")
+        added = _ADDED if data["version"] == 1 else {}
+        return tuple(row_from_json({**added, **row}) for row in data["rows"])
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {reason(error)}") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StoreError(
+            f"{path} is not an export of a profile store ({error}); "
+            "make one with `eqsat-opt profile export`"
+        ) from error
+
+
+def row_to_json(row: ProfileRow) -> dict[str, Any]:
+    """An entry as it stands in an export."""
+    return {
+        **asdict(row.key),
+        "measurement": row.measurement and row.measurement.to_json(),
+        "measured_at": row.measured_at,
+    }
+
+
+def row_from_json(row: Mapping[str, Any]) -> ProfileRow:
+    """What `row_to_json` made.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is malformed.
+    """
+    values: list[Any] = []
+    for field in fields(ProfileKey):
+        value = row[field.name]
+        if type(value) is not (int if field.type == "int" else str):
+            raise ValueError(f"{field.name} is not of type {field.type}")
+        if isinstance(value, int) and not 0 <= value < _MOST_INTEGER:
+            raise ValueError(f"{field.name} is {value}")
+        values.append(value)
+    data = row["measurement"]
+    measurement = None if data is None else Measurement.from_json(data)
+    json.dumps(data, allow_nan=False)  # no store keeps what is not finite
+    measured_at = datetime.fromisoformat(row["measured_at"]).isoformat()
+    return ProfileRow(ProfileKey(*values), measurement, measured_at)
+
+
+_MOST_INTEGER = 1 << 31

@@ -1,0 +1,335 @@
+"""Devices that are known by their profile and by prices that were measured on them elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from eqsat_opt.cost.energy import energy_text
+from eqsat_opt.cost.export import row_from_json, row_to_json
+from eqsat_opt.cost.metrics import ENERGY, LAUNCH_US, TIME
+from eqsat_opt.cost.profile import ProfileRow
+from eqsat_opt.cost.quotes import Quote
+from eqsat_opt.cost.roofline import BANDWIDTH_PROBE, PEAK_PROBE, Roofline, calibrated
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.documents import Document, Entry, read_document
+from eqsat_opt.errors import OptionError, StageError
+from eqsat_opt.ir.dims import literal
+from eqsat_opt.ir.forms import PLAIN
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.runtime.backends.protocol import DEFAULT, Backend, Offer
+from eqsat_opt.runtime.backends.registry import load_backend, names
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.figures import Figure
+from eqsat_opt.runtime.devices.profile import (
+    RECORDED,
+    DeviceProfile,
+    device_file,
+    profile_from_json,
+    profile_to_json,
+)
+from eqsat_opt.runtime.measure import PROTOCOL_VERSION
+
+__all__ = [
+    "RecordedDevice",
+    "RecordedPricer",
+    "load_recorded",
+    "recorded_device",
+    "recorded_from_json",
+    "recorded_to_json",
+]
+
+_PRECISION = "fp32"
+
+_LEAST_US = 0.05
+"""A probe that took less was not measured well."""
+
+
+@dataclass(frozen=True)
+class RecordedDevice:
+    """A profile, and prices of one machine with one number of threads.
+
+    Attributes:
+        profile: of the device; its figures bound what was not measured.
+        rows: what was measured, each kernel once, all by the same version of a backend.
+    """
+
+    profile: DeviceProfile
+    rows: tuple[ProfileRow, ...]
+
+    @property
+    def machine(self) -> str:
+        """The id of the processor."""
+        return self.rows[0].key.device
+
+    @property
+    def threads(self) -> int:
+        """Of each session."""
+        return self.rows[0].key.threads
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """Backends with their versions, and how many rows are of each."""
+        return Counter(row.key.backend for row in self.rows)
+
+    @property
+    def newest(self) -> str:
+        """When the last of them was measured."""
+        return max(row.measured_at for row in self.rows)
+
+    @cached_property
+    def times_us(self) -> Mapping[tuple[str, str, str, str], float]:
+        """Backend without version, signature, algorithm and forms to the time, µs."""
+        return MappingProxyType(
+            {
+                (_title(k.backend), k.kernel, k.implementation, k.forms): row.measurement.time_us
+                for row in self.rows
+                if (k := row.key) and row.measurement is not None
+            }
+        )
+
+
+def _title(version: str) -> str:
+    return version.partition(" ")[0]
+
+
+class RecordedPricer:
+    """What kernels cost on a recorded device: an `AnyPricer`.
+
+    What was measured there is ``recorded``. Everything else is a ``bound``: the arithmetic over the
+    peak of the profile or the traffic over its bandwidth, and a launch.
+
+    Args:
+        device: the device.
+        energy: what energy follows from a time, in place of the profile's.
+
+    Attributes:
+        device, profile: the device.
+        backends: those that kernels were measured with and that are installed here; onnxruntime
+            first, which runs everything.
+        metrics: time, and energy where there is a model of it.
+        energy_text: how energy is known, in words; empty where it is not.
+        interface: where values of models lie: in the memory of the host, as ONNX orders them.
+        n_measured: none.
+        trouble: none.
+    """
+
+    def __init__(self, device: RecordedDevice, energy: EnergyModel | None = None) -> None:
+        self.device = device
+        self.profile = device.profile
+        self.backends: tuple[Backend, ...] = tuple(_backends(device))
+        self.interface = PLAIN
+        self._energy = energy or device.profile.energy
+        self.energy_text = energy_text(self._energy)
+        self.metrics = (TIME,) if self._energy is None else (TIME, ENERGY)
+        self.n_measured = 0
+        self.trouble = ""
+        self._titles = {one.name: _title(one.version()) for one in self.backends}
+        self._roofline = Roofline(
+            self.profile.peak_tflops[_PRECISION].value * 1e6,
+            self.profile.bandwidth_gb_s.value * 1e3,
+        )
+        if self._energy is not None:
+            self._energy.require_precision(_PRECISION)
+
+    @property
+    def event_us(self) -> float:
+        """What waiting for a kernel on another stream adds, µs."""
+        return self.profile.event_us.value
+
+    def usual(self, kernel: Kernel) -> Offer:
+        """A kernel as the first backend runs it."""
+        first = self.backends[0]
+        return Offer(kernel, first.name, first.implementations(kernel)[0])
+
+    def recall(self, offers: Iterable[Offer]) -> None:
+        """Everything is known already."""
+
+    def price(self, offer: Offer) -> Quote:
+        """The time that was measured there, or the lower bound."""
+        how = offer.implementation
+        title = self._titles[offer.backend]
+        time_us = self.device.times_us.get(
+            (title, offer.kernel.signature, how.algorithm, how.forms)
+        )
+        is_bound = time_us is None
+        if time_us is None:
+            time_us = self._roofline.bound_us(offer.kernel, how.arithmetic)
+        metrics = {TIME: time_us + LAUNCH_US}
+        if self._energy is not None:
+            flops = literal(offer.kernel.flops) * how.arithmetic
+            size_bytes = literal(offer.kernel.bytes)
+            metrics[ENERGY] = self._energy.energy_uj(metrics[TIME], flops, size_bytes, _PRECISION)
+        return Quote(metrics, "bound" if is_bound else "recorded")
+
+    def is_known(self, offer: Offer) -> bool:
+        """Always: nothing more can be found out here."""
+        return True
+
+    def measure(
+        self,
+        offers: Iterable[Offer],
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        deadline: Deadline | None = None,
+    ) -> None:
+        """Nothing can be measured."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _backends(device: RecordedDevice) -> Iterator[Backend]:
+    recorded = {_title(version) for version in device.versions}
+    for number, name in enumerate(names()):
+        backend = load_backend(name)
+        if not number or _title(backend.version()) in recorded:
+            yield backend
+
+
+# ** from an export **
+
+
+def recorded_device(
+    rows: Sequence[ProfileRow],
+    base: DeviceProfile,
+    name: str,
+    *,
+    machine: str | None = None,
+    threads: int | None = None,
+) -> RecordedDevice:
+    """The device of which an export has rows.
+
+    Of several versions of a backend the one counts that measured last. Where the probes of peak and
+    bandwidth are among the rows, they take the place of the figures of the base.
+
+    Args:
+        rows: of an export.
+        base: a profile of the same kind of device.
+        name: of the device.
+        machine: its id, where the rows are of several.
+        threads: where the rows are of several numbers of them.
+
+    Raises:
+        OptionError: it does not say which rows are meant, there are none, or a time makes no sense.
+    """
+    current = [
+        row for row in rows if row.key.protocol == PROTOCOL_VERSION and not row.key.precision
+    ]
+    kept = _only(current, "machine", lambda row: row.key.device, machine)
+    kept = _only(kept, "threads", lambda row: row.key.threads, threads)
+    newest: dict[str, ProfileRow] = {}
+    for row in kept:
+        one = newest.setdefault(_title(row.key.backend), row)
+        if row.measured_at > one.measured_at:
+            newest[_title(row.key.backend)] = row
+    versions = {row.key.backend for row in newest.values()}
+    kept = [row for row in kept if row.key.backend in versions]
+    for row in kept:
+        if row.measurement is not None and not row.measurement.time_us > 0:
+            raise OptionError(
+                f"a kernel took {row.measurement.time_us:g} µs by this export, which cannot be: "
+                f"{row.key.kernel[:60]}"
+            )
+    if not any(row.measurement for row in kept):
+        raise OptionError("the export has no price of a kernel that could be used here")
+    return RecordedDevice(_profile(base, kept, name), tuple(kept))
+
+
+def _only(
+    rows: Sequence[ProfileRow], what: str, of: Callable[[ProfileRow], Any], wanted: Any
+) -> list[ProfileRow]:
+    """The rows of one machine, or of one number of threads."""
+    counts = Counter(map(of, rows))
+    found = ", ".join(f"{value} ({count} kernels)" for value, count in sorted(counts.items()))
+    if wanted is None and len(counts) > 1:
+        raise OptionError(f"the export is of several {_PLURAL[what]}: {found}; say --{what}")
+    if wanted is not None and wanted not in counts:
+        raise OptionError(
+            f"the export has nothing of --{what} {wanted}; it has {found or 'no prices'}"
+        )
+    return [row for row in rows if wanted is None or of(row) == wanted]
+
+
+_PLURAL = {"machine": "machines", "threads": "numbers of threads"}
+
+
+def _profile(base: DeviceProfile, rows: Sequence[ProfileRow], name: str) -> DeviceProfile:
+    """The base with what the rows say of the device."""
+    key, newest = rows[0].key, max(row.measured_at for row in rows)
+    threads = f"{key.threads} thread{'' if key.threads == 1 else 's'}"
+    profile = replace(
+        base, name=name, title=f"{key.device}, {threads}, recorded until {newest[:10]}"
+    )
+    probes = [_time_of(rows, probe) for probe in (PEAK_PROBE, BANDWIDTH_PROBE)]
+    if not all(probes):
+        return profile
+    roofline = calibrated(*(time_us for time_us in probes if time_us))
+    source = f"derived: 1.5 times that of a kernel measured by {key.backend}, {newest[:10]}"
+    bandwidth = Figure(roofline.bytes_per_us / 1e3, source)
+    whole = Figure(1, "derived: prices are of whole kernels")
+    return replace(
+        profile,
+        peak_tflops={**base.peak_tflops, _PRECISION: Figure(roofline.flops_per_us / 1e6, source)},
+        bandwidth_gb_s=bandwidth,
+        copy_gb_s=bandwidth if base.kind == "cpu" else base.copy_gb_s,
+        units=whole,
+        streams=whole,
+    )
+
+
+def _time_of(rows: Sequence[ProfileRow], kernel: Kernel) -> float | None:
+    """The time of a plain kernel, if it is among the rows."""
+    for row in rows:
+        is_it = row.key.kernel == kernel.signature and row.key.implementation == DEFAULT.algorithm
+        if is_it and row.measurement is not None:
+            return max(row.measurement.time_us, _LEAST_US)
+    return None
+
+
+# ** files **
+
+
+def recorded_to_json(device: RecordedDevice) -> Document:
+    """The document of a recorded device; `recorded_from_json` gives back an equal value."""
+    return {
+        "format": RECORDED,
+        "profile": profile_to_json(device.profile),
+        "rows": [row_to_json(row) for row in device.rows],
+    }
+
+
+def recorded_from_json(document: Document) -> RecordedDevice:
+    """What `recorded_to_json` made.
+
+    Raises:
+        StageError: it is no recorded device.
+    """
+    entry = Entry(document, "the recorded device")
+    entry.require_format(RECORDED)
+    entry.require_all("format", "profile", "rows")
+    profile = profile_from_json(entry.mapping("profile").value)
+    try:
+        rows = tuple(row_from_json(row.value) for row in entry.entries("rows", "row"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StageError(f"{entry.place('rows')} holds what is no price: {error}") from error
+    if len({(row.key.device, row.key.threads) for row in rows}) != 1:
+        raise StageError(f"{entry.place('rows')} are not of one machine and number of threads")
+    return RecordedDevice(profile, rows)
+
+
+def load_recorded(name: str) -> RecordedDevice | None:
+    """The device of a name or a path, if it is a recorded one.
+
+    Raises:
+        OptionError: there is no such device, or its file is damaged.
+    """
+    try:
+        document = read_document(device_file(name), "a device")
+        return recorded_from_json(document) if document.get("format") == RECORDED else None
+    except StageError as error:
+        raise OptionError(str(error)) from error

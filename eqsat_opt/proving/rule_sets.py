@@ -1,0 +1,124 @@
+"""The rule sets of published systems, as far as they are right.
+
+The substitutions that MetaFlow names in its paper, and those that TASO and OCGGS have in their
+code, are rules of the book here. Those that TASO generated are read from its own file, which is not
+part of this package; four of them are wrong, and others hold for ordinary convolutions only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+
+from eqsat_opt.errors import RuleError
+from eqsat_opt.proving.taso.convert import Groups, to_rule
+from eqsat_opt.proving.taso.handwritten import HAND_WRITTEN
+from eqsat_opt.proving.taso.reader import TasoRule, read_taso
+from eqsat_opt.rules.rule import Rule
+
+__all__ = ["COSTS_ONLY", "METAFLOW", "RULE_SETS", "TASO_FILE", "book_rules_of", "file_rules_of"]
+
+RULE_SETS = ("metaflow", "taso", "taso-published", "ocggs")
+"""What a selection may name."""
+
+COSTS_ONLY = frozenset({"taso-published"})
+"""Sets with wrong rules, which serve to reproduce published costs and nothing else."""
+
+TASO_FILE = "TASO_PB"
+"""The environment variable that holds the path of TASO's file."""
+
+_DIGEST = "1a03c0cee64c434dc98bfd92fd2cd705d99a79d3b0089dc724c882b7b32a08b3"
+"""SHA-256 of the file that TASO published; OCGGS has the same one."""
+
+_WRONG = frozenset({99, 100, 130, 131})
+"""Its rules that are refuted; all others are derived from the book (see `conformance`)."""
+
+_FUSIONS = frozenset({63, 64, 65, 66})
+"""Those that fuse an activation or take it apart, which is an operator of its own here."""
+
+METAFLOW: Mapping[str, tuple[str, ...]] = {
+    "enlarge convolution kernel": ("conv/enlarge-kernel", "conv/enlarge-crossed-kernels"),
+    "fuse two convolutions": ("conv/merge-siblings",),
+    "fuse convolution and add": (
+        "conv/absorb-addend", "conv/absorb-addend-after-bias", "conv/residual-identity",
+    ),
+    "fuse convolution and batch normalisation": ("conv/fold-scale",),
+    "fuse two matrix products": ("matmul/merge-weights",),
+    "distribute, reorder and factor out": ("elementwise/gate", "elementwise/factor-difference"),
+    "biases of fused operators": ("matmul/merge-operands",),
+    "activation of fused operators": ("concat/map-slice",),
+    "split of split": ("concat/slice-of-slice",),
+    "concatenation of a split": (
+        "concat/whole-slice", "concat/adjacent-slices", "concat/adjacent-slices-nested",
+    ),
+    "split of a concatenation": ("concat/slice-left", "concat/slice-right"),
+}  # fmt: skip
+"""Substitution to rules of the book.
+
+The paper counts 14: those that it shows (§3, Figures 1, 4 and 7) and those of TensorFlow XLA, which
+it does not list. A kernel with its bias, activation or chain of elementwise operators is no rule
+here but a kernel of the device, at level ``kernels``. Where its operators carry bias and activation
+with them, operators here are single ones, so that these move through a split by rules of their own.
+"""
+
+_TASO = ("conv/fold-scale", "conv/enlarge-kernel")
+"""What TASO has in its code and is right; fusions of activations are kernels here."""
+
+_OCGGS = (*_TASO, "conv/enlarge-crossed-kernels", "conv/merge-siblings")
+
+_OF_BOOK: Mapping[str, tuple[str, ...]] = {
+    "metaflow": tuple(chain.from_iterable(METAFLOW.values())),
+    "taso": _TASO,
+    "taso-published": _TASO,
+    "ocggs": _OCGGS,
+}
+
+
+def book_rules_of(name: str) -> tuple[str, ...]:
+    """The names of those rules of a set that are in the book."""
+    return _OF_BOOK[name]
+
+
+def file_rules_of(name: str) -> list[Rule]:
+    """The other rules of a set: each of TASO's once, without wrong ones but in the published set.
+
+    Raises:
+        RuleError: TASO's file is needed and is not there, or another one is.
+    """
+    if name == "metaflow":
+        return []
+    rules = [one for one in _read() if one.number not in _FUSIONS]
+    if name in COSTS_ONLY:
+        return [*_distinct([to_rule(one, Groups.ANY) for one in rules]), *HAND_WRITTEN[:2]]
+    return _distinct([to_rule(one) for one in rules if one.number not in _WRONG])
+
+
+def _read() -> Sequence[TasoRule]:
+    given = os.environ.get(TASO_FILE)
+    if not given:
+        raise RuleError(
+            "the rule sets taso and ocggs need the file of TASO's substitutions, graph_subst.pb of "
+            f"its repository; set {TASO_FILE} to its path"
+        )
+    path = Path(given)
+    rules = read_taso(path)
+    if sha256(path.read_bytes()).hexdigest() != _DIGEST:
+        raise RuleError(
+            f"{path} is not the file that TASO published; eqsat-opt rules import {path} says "
+            "which of its rules are right"
+        )
+    return rules
+
+
+def _distinct(rules: Sequence[Rule]) -> list[Rule]:
+    """The first of those that read alike: variables are named in the order of reading.
+
+    Where activations are operators of their own, some rules are the same with and without one.
+    """
+    found: dict[str, Rule] = {}
+    for one in rules:
+        found.setdefault(str(one), one)
+    return list(found.values())

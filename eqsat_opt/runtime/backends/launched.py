@@ -1,0 +1,141 @@
+"""Launches of plans as backends: kernels that run beside sessions, with prices of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.ir.forms import PLAIN
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.runtime.backends.generated.lowering import fits
+from eqsat_opt.runtime.backends.launching import Bound, load_launcher
+from eqsat_opt.runtime.backends.native.launcher import can_run
+from eqsat_opt.runtime.backends.protocol import (
+    DEFAULT,
+    CarriedForm,
+    Implementation,
+    KernelPattern,
+    Offer,
+)
+from eqsat_opt.runtime.measure import Measurement, measure
+from eqsat_opt.runtime.plan.files import body_from_json, body_to_json
+from eqsat_opt.runtime.plan.places import aligned_memory
+from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides
+
+__all__ = ["LAUNCHED", "LaunchedBackend", "generated_launches", "native_launches", "numpy_launches"]
+
+LAUNCHED = "launched:"
+"""How the names of these backends begin; what follows is what plans call them."""
+
+_SMALL_BYTES = 1 << 20
+"""Of what NumPy is asked to run: it wins where calls count, and in products."""
+
+
+class LaunchedBackend:
+    """Runs kernels as launches of a plan, on dense memory.
+
+    Args:
+        launcher: its name.
+        can: whether it has a kernel.
+    """
+
+    def __init__(self, launcher: str, can: Callable[[Kernel], bool]) -> None:
+        self.name = LAUNCHED + launcher
+        self._launcher, self._can = launcher, can
+
+    def version(self) -> str:
+        """That of the launcher."""
+        return f"{load_launcher(self._launcher).version()}, launched"
+
+    def patterns(self) -> Sequence[KernelPattern]:
+        """None: neighbours that one kernel can compute are joined when the plan is made."""
+        return ()
+
+    def carried(self) -> Sequence[CarriedForm]:
+        """None."""
+        return ()
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        """One, where it has a kernel for dense operands in the order of ONNX."""
+        forms = {kernel.writes, *(operand.form for operand in kernel.operands)}
+        if not kernel.steps or forms != {PLAIN} or not kernel.is_static:
+            return ()
+        return (DEFAULT,) if self._can(kernel) else ()
+
+    def request(self, offer: Offer) -> bytes:
+        """The kernel as a plan has it."""
+        return json.dumps(body_to_json(offer.body)).encode()
+
+    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
+        """Time of the launch alone, on random operands.
+
+        Raises:
+            RuntimeFailed: it cannot run.
+        """
+        if threads != 1:
+            raise RuntimeFailed("launches beside sessions run on one thread")
+        body = body_from_json(json.loads(request))
+        drawn = replace(body, operands=tuple(replace(o, const=True) for o in body.operands))
+        values = drawn.to_graph().constants
+        arrays = {f"x{i}": np.asarray(values[f"x{i}"].load()) for i in range(len(body.operands))}
+        reads = tuple(arrays)
+        for number, output in enumerate(body.outputs):
+            type_ = body.types[output]
+            arrays[f"y{number}"] = np.empty(type_.static_shape(), numpy_dtype(type_.dtype))
+        writes = tuple(name for name in arrays if name not in reads)
+        buffers = {
+            name: Buffer(name, str(array.dtype), array.shape, dense_strides(array.shape))
+            for name, array in arrays.items()
+        }
+        launch = Launch("it", self._launcher, body, "default", reads=reads, writes=writes)
+        launcher = load_launcher(self._launcher)
+        launcher.prepare([launch], buffers)
+        bound = Bound(
+            tuple(arrays[name] for name in reads),
+            tuple(arrays[name] for name in writes),
+            aligned_memory(launcher.workspace_bytes(launch, buffers)),
+        )
+        return measure(launcher.build(launch, bound), threads=threads, budget_s=budget_s)
+
+
+def _is_float(kernel: Kernel) -> bool:
+    return all(type_.dtype == "float32" for type_ in kernel.types)
+
+
+def _can_generate(kernel: Kernel) -> bool:
+    graph = kernel.to_graph()
+    kinds = {get_op(step.op).kind for step in kernel.steps}
+    return (
+        _is_float(kernel)
+        and kinds <= {"pointwise", "movement"}
+        and fits(graph, graph.nodes, graph.outputs)
+    )
+
+
+def _is_for_numpy(kernel: Kernel) -> bool:
+    if any(step.op == "MatMul" for step in kernel.steps):
+        return len(kernel.steps) == 1
+    kinds = {get_op(step.op).kind for step in kernel.steps}
+    size = kernel.bytes
+    return kinds <= {"pointwise", "movement"} and isinstance(size, int) and size <= _SMALL_BYTES
+
+
+def generated_launches() -> LaunchedBackend:
+    """Regions of elementwise operators and movements."""
+    return LaunchedBackend("generated", _can_generate)
+
+
+def native_launches() -> LaunchedBackend:
+    """Products and normalisations."""
+    return LaunchedBackend("native", can_run)
+
+
+def numpy_launches() -> LaunchedBackend:
+    """Products, and what is small."""
+    return LaunchedBackend("numpy", _is_for_numpy)

@@ -1,0 +1,103 @@
+"""Energy of kernels by a model: static power over time, and a price for each operation and byte.
+
+Whoever measured these figures has such a model; none ships.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from eqsat_opt.documents import Entry, read_document
+from eqsat_opt.errors import OptionError, StageError
+from eqsat_opt.runtime.devices.figures import Figure, figure_of, figure_table, number_of
+
+__all__ = ["EnergyModel", "energy_from_json", "load_energy_model"]
+
+
+@dataclass(frozen=True)
+class EnergyModel:
+    """Energy of a kernel.
+
+    Attributes:
+        static_w: power of the idle device, W.
+        pj_per_flop: by precision, pJ.
+        pj_per_byte: of memory traffic, pJ.
+    """
+
+    static_w: Figure
+    pj_per_flop: Mapping[str, Figure]
+    pj_per_byte: Figure
+
+    def __post_init__(self) -> None:
+        """Freeze the mapping."""
+        object.__setattr__(self, "pj_per_flop", MappingProxyType(dict(self.pj_per_flop)))
+
+    @property
+    def source(self) -> str:
+        """Where its figures are from, each source once."""
+        figures = (self.static_w, *self.pj_per_flop.values(), self.pj_per_byte)
+        return "; ".join(dict.fromkeys(one.source for one in figures))
+
+    def require_precision(self, precision: str) -> None:
+        """Refuse a precision that it does not know.
+
+        Raises:
+            OptionError: nothing is known of it.
+        """
+        if precision not in self.pj_per_flop:
+            known = ", ".join(sorted(self.pj_per_flop)) or "none"
+            raise OptionError(
+                f"the energy model knows no precision {precision!r}; it knows {known}"
+            )
+
+    def energy_uj(self, time_us: float, flops: float, size_bytes: float, precision: str) -> float:
+        """Energy, µJ.
+
+        Raises:
+            OptionError: nothing is known of that precision.
+        """
+        self.require_precision(precision)
+        moving = self.pj_per_flop[precision].value * flops + self.pj_per_byte.value * size_bytes
+        return self.static_w.value * time_us + moving * 1e-6
+
+
+def energy_from_json(entry: Entry) -> EnergyModel:
+    """The model in a profile, where each figure has a source of its own.
+
+    Raises:
+        StageError: a figure is missing, or makes no sense.
+    """
+    entry.require_all("static_w", "pj_per_flop", "pj_per_byte")
+    return EnergyModel(
+        figure_of(entry.mapping("static_w")),
+        figure_table(entry.mapping("pj_per_flop")),
+        figure_of(entry.mapping("pj_per_byte")),
+    )
+
+
+def load_energy_model(path: str | os.PathLike[str]) -> EnergyModel:
+    """The model of a file: ``static_w``, ``pj_per_flop`` by precision, ``pj_per_byte``, ``source``.
+
+    Raises:
+        OptionError: it cannot be read, lacks one of them, or gives what makes no sense.
+    """
+    where = f"the energy model {os.fspath(path)}"
+    try:
+        entry = Entry(read_document(path, "an energy model"), where)
+        entry.require_all("static_w", "pj_per_flop", "pj_per_byte", "source")
+        source = entry.text("source").strip()
+        if not source or not source.isprintable():
+            raise StageError(f"{where} does not say in a line where its figures are from")
+        table = entry.mapping("pj_per_flop")
+        if not table.value:
+            raise StageError(f"{table.where} names no precision, such as fp32")
+        return EnergyModel(
+            Figure(number_of(entry, "static_w"), source),
+            {name: Figure(number_of(table, name), source) for name in table.value},
+            Figure(number_of(entry, "pj_per_byte"), source),
+        )
+    except StageError as error:
+        raise OptionError(str(error)) from error

@@ -1,0 +1,142 @@
+"""Kernels of a graph on the streams of a device: what level ``streams`` costs.
+
+Kernels are assigned to streams as Nimble does it (`eqsat_opt.runtime.plan.streams`), and the device
+is simulated (`eqsat_opt.runtime.plan.simulation`). Where waiting for one another costs more than
+the streams gain, they stay on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.errors import OptionError
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.plan.simulation import Load, simulate
+from eqsat_opt.runtime.plan.streams import Schedule, schedule, serial
+from eqsat_opt.search.pricing import Quoted
+
+__all__ = ["Placed", "Streams", "waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Kernels on streams, numbered as they were given.
+
+    Attributes:
+        schedule: of them.
+        makespan_us: when the last one ends.
+    """
+
+    schedule: Schedule
+    makespan_us: float
+
+
+@dataclass
+class Streams:
+    """The streams of one device.
+
+    Attributes:
+        profile: of the device.
+    """
+
+    profile: DeviceProfile
+    _widths: dict[Offer, float] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, profile: DeviceProfile | None) -> Streams:
+        """Those of a device.
+
+        Raises:
+            OptionError: there is none.
+        """
+        if profile is None:
+            raise OptionError(
+                "streams are simulated by the profile of a device; give one, or level kernels"
+            )
+        return cls(profile)
+
+    def load(self, kernel: Kernel | None, quoted: Quoted | None) -> Load:
+        """What a kernel of literal sizes asks of the device; nothing if it takes no time.
+
+        Args:
+            kernel: ``None`` for one of which nothing is known: it takes the whole device.
+            quoted: how it runs, and its time; ``None`` for what does not run.
+        """
+        time_us = 0.0 if quoted is None else quoted.metrics[TIME]
+        if quoted is None or not time_us:
+            return Load(width=0.0)
+        width = 1.0
+        if kernel is not None and kernel.is_static:
+            offer = Offer(kernel, quoted.backend, quoted.implementation)
+            if offer not in self._widths:
+                how = quoted.implementation
+                self._widths[offer] = self.profile.load(
+                    offer.body, how.algorithm, workspace_bytes=how.workspace_bytes
+                ).width
+            width = self._widths[offer]
+        launch_us = min(self.profile.launch_us.value, time_us)
+        return Load(launch_us, time_us - launch_us, width)
+
+    def place(self, loads: Sequence[Load], reads: Sequence[Sequence[int]]) -> Placed:
+        """The streams of kernels and when they end.
+
+        Args:
+            loads: of each kernel.
+            reads: of each, the numbers of those that it reads, which stand before it.
+        """
+        edges, event_us = waiting(loads, reads), self.profile.event_us.value
+        running = [n for n, load in enumerate(loads) if load.time_us]
+        alone = Placed(serial(len(loads)), sum(loads[n].time_us for n in running))
+        most = int(self.profile.streams.value)
+        if most == 1 or len(running) < 2:
+            return alone
+        place = {n: i for i, n in enumerate(running)}
+        own = [loads[n] for n in running]
+        found = schedule(
+            [load.time_us for load in own],
+            [(place[first], place[second]) for first, second in edges],
+            most,
+            event_us,
+        )
+        makespan_us = simulate(found, own, event_us).makespan_us
+        if makespan_us >= alone.makespan_us:
+            return alone
+        return Placed(_with_idle(found, running, reads), makespan_us)
+
+
+def waiting(loads: Sequence[Load], reads: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Which kernels wait for which, (first, second); none for what takes no time.
+
+    What reads such a kernel waits for what it reads.
+    """
+    behind: list[tuple[int, ...]] = []
+    edges = []
+    for number, (load, before) in enumerate(zip(loads, reads, strict=True)):
+        needed = tuple(dict.fromkeys(one for other in before for one in behind[other]))
+        if load.time_us:
+            edges += [(one, number) for one in needed]
+            needed = (number,)
+        behind.append(needed)
+    return edges
+
+
+def _with_idle(found: Schedule, running: Sequence[int], reads: Sequence[Sequence[int]]) -> Schedule:
+    """The same schedule with kernels that take no time, each after the last that it reads."""
+    n = len(reads)
+    stream, rank = [0] * n, [-1] * n
+    waits: list[tuple[int, ...]] = [()] * n
+    records = waits.copy()
+    for place, i in enumerate(found.order):
+        number = running[i]
+        stream[number], rank[number] = found.stream[i], place
+        waits[number], records[number] = found.waits[i], found.records[i]
+    for number in sorted(set(range(n)).difference(running)):
+        last = max(reads[number], key=lambda one: rank[one], default=None)
+        if last is not None:
+            stream[number], rank[number] = stream[last], rank[last]
+    order = sorted(range(n), key=lambda one: (rank[one], one))
+    return Schedule(tuple(order), tuple(stream), tuple(waits), tuple(records), joins=found.joins)

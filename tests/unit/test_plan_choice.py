@@ -1,0 +1,131 @@
+"""All backends of plans in one problem: kernels inside sessions, and launches beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eqsat_opt.cost.in_plans import IN_SESSION, PlanPricer
+from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.egraph import Budget
+from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.extract import Objective
+from eqsat_opt.ir.forms import PLAIN
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
+from eqsat_opt.runtime.backends.launched import numpy_launches
+from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.runtime.backends.registry import load_backend, names
+from eqsat_opt.runtime.devices.host import HostDevice
+from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.plan.constants import make_constants
+from eqsat_opt.select.forms import ConvertedValue
+from eqsat_opt.select.planning import planned_here
+from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
+from eqsat_opt.testing.graphs import GraphMaker, evaluate
+
+BESIDE = ("launched:generated", "launched:native", "launched:numpy")
+
+
+def graph() -> Graph:
+    """What each of them has a kernel for, and what only onnxruntime runs here."""
+    g = GraphMaker()
+    x = g.input("x", 1, 4, 6, 6)
+    image = g("Relu", g.conv(x, g.weight(8, 4, 3, 3)))
+    rows = g("Reshape", image, shape=(8, 16))
+    product = g("MatMul", rows, g.weight(16, 5))
+    return g.graph(g("Softmax", product, axis=1), g("Tanh", g("Mul", product, g.weight(8, 5))))
+
+
+def proposed(*beside: str) -> Proposal:
+    pricer = PlanPricer(Pricer(None, 1, ("ort", *beside)), ("ort",))
+    options = SearchOptions(Objective({TIME: 1.0}), Budget(nodes=200), {}, measure=False)
+    return propose(graph(), (), pricer, options)
+
+
+def matmul(dtype: str = "float32") -> Kernel:
+    operands = (Operand(TensorType(dtype, (2, 3)), False), Operand(TensorType(dtype, (3, 4)), True))
+    return Kernel(operands, (Step("MatMul", (), (0, 1)),), (2,))
+
+
+@pytest.mark.parametrize("beside", [BESIDE[:1], BESIDE[2:], BESIDE], ids=["g", "n", "all"])
+def test_a_choice_among_all_backends_becomes_a_plan(beside: tuple[str, ...]) -> None:
+    if (missing() and len(beside) > 1) or compiler_missing():
+        pytest.skip("no compiler, or no compiled kernels")
+    proposal = proposed(*beside)
+    best = proposal.placed[0]
+    runs = [one for one in best.placed if not isinstance(one, ConvertedValue) and one.run.backend]
+    inside = [one for one in runs if one.run.backend == "ort"]
+    assert {one.form for one in inside} == {IN_SESSION}
+    # NumPy is not chosen before it is known to be faster.
+    others = {one.form for one in runs if one not in inside}
+    assert others == ({PLAIN} if BESIDE[0] in beside else set())
+    weights = {name: one.load for name, one in best.graph.constants.items()}
+    (draft,) = planned_here({"it": best}, weights, sizes={})
+    called = {one.run.backend.removeprefix("launched:") for one in runs}
+    assert {launch.backend for launch in draft.plan.launches} <= called
+    assert {"Conv", "Softmax"} <= {
+        step.op
+        for launch in draft.plan.launches
+        if launch.backend == "ort"
+        for step in launch.body.steps
+    }
+    launchers = {one: load_launcher(one) for one in called}
+    constants = make_constants(draft.plan, weights)
+    runner = Executable(draft.plan, constants, HostDevice(), launchers)
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 4, 6, 6)).astype(np.float32)}
+    for got, want in zip(runner.run(feeds), evaluate(graph(), feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_what_crosses_costs_nothing_and_nothing_costs_less_in_a_session() -> None:
+    plain = Pricer(None, 1, ("ort", "launched:numpy"))
+    pricer = PlanPricer(plain, ("ort",))
+    inside = pricer.usual(matmul())
+    assert set(inside.implementation.writes) == {IN_SESSION}
+    # Weights are packed beforehand, so they have no form.
+    assert inside.implementation.reads == (IN_SESSION, PLAIN)
+    assert pricer.price(inside) == plain.price(plain.usual(matmul()))
+    assert not pricer.is_known(inside)
+    crossing = Kernel((Operand(TensorType("float32", (2,)), False, form=IN_SESSION),), (), (0,))
+    (how,) = pricer.backends[0].implementations(crossing)
+    offer = Offer(crossing, "ort", how)
+    assert pricer.is_known(offer)
+    assert pricer.price(offer).metrics == {TIME: 0.0}
+    beside = Offer(matmul(), "launched:numpy")
+    assert pricer.price(beside).time_us > plain.price(beside).time_us
+    pricer.measure([offer])  # nothing to do
+    assert pricer.n_measured == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+def test_a_launch_is_measured_alone(dtype: str) -> None:
+    backend = numpy_launches()
+    request = backend.request(Offer(matmul(dtype), backend.name))
+    assert backend.measure(request, 1, 0.01).time_us > 0
+    with pytest.raises(RuntimeFailed, match="on one thread"):
+        backend.measure(request, 2, 0.01)
+
+
+def test_kernels_that_launches_do_not_have() -> None:
+    blocked = Kernel(
+        (Operand(TensorType("float32", (2, 3)), False, form=IN_SESSION),),
+        (Step("Relu", (), (0,)),),
+        (1,),
+    )
+    for name in BESIDE:
+        assert load_backend(name).implementations(blocked) == ()
+    assert len(load_backend("launched:numpy").implementations(matmul("int32"))) == 1
+    assert load_backend("launched:generated").implementations(matmul()) == ()
+    assert load_backend("launched:native").implementations(matmul("float64")) == ()
+
+
+def test_users_do_not_ask_for_them() -> None:
+    assert not set(BESIDE) & set(names())
+    with pytest.raises(OptionError, match="unknown backend 'launched:cray'"):
+        load_backend("launched:cray")

@@ -1,0 +1,135 @@
+"""Kernels of our own inside the sessions of plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.plans import tensors_of
+from eqsat_opt.contest import planned_kernels
+from eqsat_opt.contest.planned_kernels import with_own_kernels
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import PlanError, RuntimeFailed
+from eqsat_opt.ir.graph import Graph
+from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
+from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.native.segments import algorithm_of, ways_of
+from eqsat_opt.runtime.backends.native.tuning import NotTuned
+from eqsat_opt.runtime.backends.ort.block import nchwc_block
+from eqsat_opt.runtime.devices.host import HostDevice
+from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.plan.constants import make_constants
+from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.select.planning import Draft
+from eqsat_opt.testing.graphs import GraphMaker
+
+needs_blocks = pytest.mark.skipif(
+    bool(missing()) or nchwc_block() < 2, reason="no compiled kernels for blocked layouts"
+)
+
+
+def convolutions() -> Graph:
+    """Two convolutions that Winograd's algorithm can compute, and a part of the second."""
+    g = GraphMaker()
+    n = max(nchwc_block(), 2)
+    x = g("Relu", g.conv(g.input("x", 1, n, 8, 8), g.weight(n, n, 3, 3), pad=1))
+    y = g.conv(x, g.weight(n, n, 3, 3), pad=1)
+    return g.graph(g("Slice", y, axis=1, lo=1, hi=n))
+
+
+GRAPH = convolutions()
+FEEDS = {"x": np.random.default_rng(0).standard_normal((1, nchwc_block() or 2, 8, 8), np.float32)}
+
+
+def opened(plan: Plan) -> Executable:
+    launchers = {launch.backend: load_launcher(launch.backend) for launch in plan.launches}
+    constants = make_constants(plan, tensors_of(GRAPH))
+    return Executable(plan, constants, HostDevice(), launchers)
+
+
+def planned(algorithm: str) -> Plan:
+    plan = make_plan(GRAPH, tensors_of(GRAPH), lambda node: "ort")
+    (launch,) = plan.launches
+    launcher = load_launcher("ort+native")
+    return replace(
+        plan,
+        launches=(replace(launch, backend=launcher.name, algorithm=algorithm),),
+        versions={launcher.name: launcher.version()},
+    )
+
+
+@pytest.mark.parametrize("ways", [("",), ("a", "a", "", "b"), ("winograd-2x2-in-run", "", "")])
+def test_ways_go_round(ways: tuple[str, ...]) -> None:
+    assert ways_of(algorithm_of(ways)) == ways
+
+
+@pytest.mark.parametrize(
+    "text", ["", "default", "a x own", "1 x ", "99999999999 x own", "; 1 x own", "² x own"]
+)
+def test_what_says_no_ways(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^"):
+        ways_of(text)
+
+
+@needs_blocks
+def test_a_segment_computes_the_same_by_winograd() -> None:
+    (want,) = opened(make_plan(GRAPH, tensors_of(GRAPH), lambda node: "ort")).run(FEEDS)
+    (own,) = opened(planned("2 x own")).run(FEEDS)
+    np.testing.assert_array_equal(own, want)
+    (got,) = opened(planned("1 x winograd-4x4; 1 x winograd-2x2")).run(FEEDS)
+    assert 0 < np.abs(got - want).max() <= 1e-5 * np.abs(want).max()
+
+
+@needs_blocks
+@pytest.mark.parametrize(
+    "algorithm", ["default", "3 x own", "1 x own", "2 x winograd-9x9", "9" * 5000 + " x own"]
+)
+def test_an_algorithm_of_another_graph(algorithm: str) -> None:
+    with pytest.raises(RuntimeFailed, match="the algorithm is not for the 2 sites here"):
+        opened(planned(algorithm))
+
+
+@needs_blocks
+def test_a_plan_of_another_library() -> None:
+    plan = replace(planned("2 x own"), versions={"ort+native": "onnxruntime 0, native 0"})
+    with pytest.raises(PlanError, match="the plan was made with onnxruntime 0, native 0"):
+        opened(plan)
+
+
+def test_nobody_asks_for_them_by_name() -> None:
+    assert not {"ort+native", "analytic"} & set(launcher_names())
+    with pytest.raises(PlanError, match="no backend 'cray' runs plans; there are numpy, ort,"):
+        load_launcher("cray")
+
+
+@needs_blocks
+def test_segments_that_take_long_are_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def tuned(model: Any, _options: Any, trials: Any, **_: Any) -> Any:
+        ((feeds, outputs),) = trials
+        asked.append((sorted(feeds), [one.shape for one in outputs]))
+        return SimpleNamespace(ways=("winograd-2x2", ""))
+
+    monkeypatch.setattr(planned_kernels, "tune", tuned)
+    draft = Draft("it", "one session", make_plan(GRAPH, tensors_of(GRAPH), lambda node: "ort"))
+    given: dict[str, Any] = {"max_error": 1e-4, "deadline": Deadline.never()}
+    made = with_own_kernels(draft, lambda one: opened(one.plan), [FEEDS], **given)
+    assert made is not None
+    (launch,) = made.plan.launches
+    assert (launch.backend, launch.algorithm) == ("ort+native", "1 x winograd-2x2; 1 x own")
+    assert made.name == "plan of it, one session with own kernels inside"
+    assert asked == [(["x0"], [opened(made.plan).run(FEEDS)[0].shape])]
+
+    def untuned(*_: Any, **__: Any) -> Any:
+        raise NotTuned("nothing gains")
+
+    monkeypatch.setattr(planned_kernels, "tune", untuned)
+    assert with_own_kernels(draft, lambda one: opened(one.plan), [FEEDS], **given) is None
+    given["deadline"] = Deadline.after(0.0)
+    assert with_own_kernels(draft, lambda one: opened(one.plan), [FEEDS], **given) is None
