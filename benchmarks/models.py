@@ -1,6 +1,11 @@
 """Optimise the benchmark models and the onnx package's `light` models; print the results table.
 
     python -m benchmarks.models [NAME…] [--threads 1] [--budget 60] [--json FILE] [--markdown FILE]
+                                [--backends all]
+
+With `--backends` a plan of these backends is made of each result as well: who runs it, what its
+launches predict, what the race of the original, the result and the plans measured, and the error of
+the prediction. `all` are those that are installed.
 
 Times are those of the final race: original and result interleaved in random order, fresh sessions,
 minima. The store is the user's own, so a second run only searches and races.
@@ -10,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +27,13 @@ from rich.table import Table
 from eqsat_opt import zoo
 from eqsat_opt.api import run
 from eqsat_opt.errors import EqsatError
+from eqsat_opt.files import Scratch
 from eqsat_opt.options import Options
 from eqsat_opt.report import Report
+from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
+from eqsat_opt.runtime.backends.launching import launcher_names
+from eqsat_opt.runtime.backends.native.library import missing
+from eqsat_opt.runtime.backends.runtimes import load_runtime
 
 
 def sources() -> dict[str, str]:
@@ -56,6 +68,34 @@ def row(name: str, report: Report) -> list[str]:
     ]
 
 
+PLANNED = ["plan", "predicted, µs", "measured, µs", "error", "result / plan"]
+
+
+def planned_row(report: Report) -> list[str]:
+    """What a plan adds to the line."""
+    told = report.planned
+    if told is None or told.measured_us is None:
+        return ["-"] * len(PLANNED)
+    return [
+        f"{told.placement} of {told.graph}",
+        f"{told.predicted_us:.1f}",
+        f"{told.measured_us:.1f}",
+        f"{told.predicted_us / told.measured_us - 1:+.0%}",
+        f"{told.speedup / told.portable_speedup:.2f}",
+    ]
+
+
+def plan_backends(text: str | None) -> tuple[str, ...]:
+    """The backends of plans that are asked for."""
+    if text != "all":
+        return tuple(text.split(",")) if text else ()
+    lacking = {"openvino": load_runtime("openvino").missing(), "native": missing()}
+    lacking["generated"] = compiler_missing()
+    return tuple(
+        sorted((name for name in launcher_names() if not lacking.get(name)), key="ort".__ne__)
+    )
+
+
 HEADER = ["model", "operators", "e-nodes", "ms", "speedup", "predicted", "gap", "error", "total s"]
 
 
@@ -65,33 +105,39 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--backends", help="of plans that are made as well; all for all here")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
+    backends = plan_backends(arguments.backends)
+    header = HEADER + (PLANNED if backends else [])
     console = Console()
     chosen = {k: v for k, v in sources().items() if not arguments.names or k in arguments.names}
     rows: list[list[str]] = []
     data: dict[str, Any] = {}
     for name, source in chosen.items():
         try:
-            report = run(
-                source, Options(threads=arguments.threads, budget_s=arguments.budget)
-            ).report
+            with Scratch() as folder:
+                options = Options(threads=arguments.threads, budget_s=arguments.budget)
+                if backends:
+                    plan = os.path.join(folder, "plan.json")
+                    options = replace(options, plan=plan, backends=backends)
+                report = run(source, options).report
         except EqsatError as error:
             console.print(f"[red]{name}: {error}")
             data[name] = {"status": "error", "error": str(error)}
             continue
-        rows.append(row(name, report))
+        rows.append(row(name, report) + (planned_row(report) if backends else []))
         data[name] = report.to_json()
         console.print(" ".join(rows[-1]))
-    table = Table(*HEADER)
+    table = Table(*header)
     for line in rows:
         table.add_row(*line)
     console.print(table)
     if arguments.json:
         arguments.json.write_text(json.dumps(data, indent=1))
     if arguments.markdown:
-        lines = ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
+        lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
         arguments.markdown.write_text(
             "\n".join([*lines, *("| " + " | ".join(line) + " |" for line in rows)]) + "\n"
         )

@@ -159,7 +159,7 @@ def _batched(given: onnx.ModelProto | str, batch: int) -> onnx.ModelProto:
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
     del model.graph.value_info[:]
-    OrtSession(model, OrtOptions()).run(random_inputs(model, 0))
+    OrtSession(model, OrtOptions(1)).run(random_inputs(model, 0))
     return model
 
 

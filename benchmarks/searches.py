@@ -4,6 +4,7 @@
     python -m benchmarks.searches throughput [MODEL ...]        # substitutions tried per second
     python -m benchmarks.searches engine [MODEL ...]            # time inside the e-graph engine
     python -m benchmarks.searches kernels [MODEL ...]           # time of a trial with fused kernels
+    python -m benchmarks.searches streams [MODEL ...]           # methods for several streams
 
 Both methods read the same rules, start from the same graph and price every operator as a kernel of
 its own by the roofline. Every run has a fresh process that is warmed up on a tiny model, so
@@ -11,6 +12,10 @@ libraries are loaded and rules are compiled for both. Times are CPU seconds. `th
 best of several runs in seconds of that process, since other processes may share the core. `engine`
 says how much of the e-graph's time passes inside calls of egglog, and how much of that in copying
 its compiled rules: no answer can come sooner.
+
+`streams` simulates a device: what Nimble, TASO + Nimble, IOS, AutoGraph without and with its dynamic
+program, and the e-graph reach within a number of CPU seconds each, beside all kernels of the original on
+one stream.
 
 MetaFlow proves nothing and ends when it has seen enough graphs. The e-graph has three times beside
 it: until it has a graph that is as cheap as MetaFlow's last, until it has its own last one, and
@@ -25,7 +30,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +145,40 @@ def _kernels(arguments: argparse.Namespace) -> None:
     for name in arguments.models or ["squeezenet", "resnet50"]:
         n_trials, *spent = _measured_kernels(f"zoo:{name}")
         print(f"| {name} | {n_trials} | " + " | ".join(f"{one:.2f}" for one in spent) + " |")
+
+
+_PARALLEL: Sequence[tuple[str, tuple[str, ...]]] = (
+    ("nimble", ()),
+    ("nimble", ("nimble.after=taso",)),
+    ("ios", ()),
+    ("autograph", ("autograph.dp=false",)),
+    ("autograph", ()),
+    ("eqsat", ()),
+)
+
+
+def _streams(arguments: argparse.Namespace) -> None:
+    print(
+        "| model | one stream, µs | Nimble | TASO + Nimble | IOS | AutoGraph, no DP | AutoGraph "
+        "| e-graph | bound | CPU s |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    )
+    for name in arguments.models or ["nasnet_cell", "inception_e", "squeezenet@tiny", "sru_step"]:
+        given = [
+            "-m", "eqsat_opt", "compare", f"zoo:{name}", "--json", "-", "--check", "0",
+            "--device", arguments.device, "--numerics", arguments.numerics,
+            "--budget", f"graphs=0,cpu={arguments.cpu:g}",
+        ]  # fmt: skip
+        alone = json.loads(_python(*given, "--level", "kernels", "--methods", "nimble"))
+        costs, seconds, bound = [alone["original_cost"]], [], ""
+        for method, settings in _PARALLEL:
+            sets = [part for one in settings for part in ("--set", one)]
+            row = json.loads(_python(*given, "--level", "streams", "--methods", method, *sets))
+            (found,) = row["results"]
+            costs.append(found["cost"])
+            seconds.append(f"{found['cpu_s']:.1f}")
+            bound = "" if found["lower_bound"] is None else f"{found['lower_bound']:.2f}"
+        cells = (*(f"{cost:.2f}" for cost in costs), bound, ", ".join(seconds))
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 def _names() -> list[str]:
@@ -269,6 +308,12 @@ def main() -> None:
     kernels = commands.add_parser("kernels", help="time of a trial with fused kernels")
     kernels.add_argument("models", nargs="*")
     kernels.set_defaults(run=_kernels)
+    streams = commands.add_parser("streams", help="methods for several streams of a device")
+    streams.add_argument("models", nargs="*", help="names of the zoo")
+    streams.add_argument("--device", default="rtx2080ti")
+    streams.add_argument("--numerics", default="reassociate")
+    streams.add_argument("--cpu", type=float, default=30.0, help="seconds of each search")
+    streams.set_defaults(run=_streams)
     engine = commands.add_parser("engine", help="how much of the e-graph's time egglog takes")
     engine.add_argument("models", nargs="*", help="names of the zoo; the two smallest by default")
     engine.set_defaults(run=_engine)

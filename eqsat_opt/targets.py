@@ -22,6 +22,7 @@ from eqsat_opt.errors import EqsatError, OptionError, StageError, reason
 from eqsat_opt.files import write_whole
 from eqsat_opt.options import HOST
 from eqsat_opt.paths import CACHE_VARIABLE
+from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.devices.profile import (
     FORMAT,
     RECORDED,
@@ -109,13 +110,16 @@ def describe_target(name: str) -> dict[str, Any]:
         OptionError: there is no such device, or its file is damaged.
     """
     if name == HOST:
-        found = device_fingerprint()
+        found, energy = device_fingerprint(), found_meter()
+        meter = energy.meter
         return {
             "name": HOST,
             "kind": "here",
             "title": found.name,
             "id": found.id,
             "cores": usable_cores(),
+            "energy": None if meter is None else f"{meter.name} of {meter.scope}",
+            "tried": list(energy.tried),
         }
     recorded = load_recorded(name)
     profile = load_profile(name) if recorded is None else recorded.profile

@@ -56,8 +56,8 @@ def bytes_text(value: float) -> str:
 
 def amount_text(value: float, unit: str) -> str:
     """A value of any unit, as it reads best: `24.5 MB`, `1.5 ms`; a count, where it has none."""
-    if unit == "µs":
-        return time_text(value)
+    if unit in ("µs", "µJ"):
+        return _micro_text(value, unit[1:])
     if not unit:
         return count_text(value)
     text = quantity_text(value)
@@ -66,10 +66,15 @@ def amount_text(value: float, unit: str) -> str:
 
 def time_text(value_us: float) -> str:
     """Microseconds in the unit that reads best."""
-    for limit, unit in ((1e6, "s"), (1e3, "ms")):
-        if abs(value_us) >= limit:
-            return f"{value_us / limit:.4g} {unit}"
-    return f"{value_us:.4g} µs"
+    return _micro_text(value_us, "s")
+
+
+def _micro_text(value: float, unit: str) -> str:
+    """Millionths of a unit, with four digits and the prefix that reads best."""
+    for limit, prefix in ((1e6, ""), (1e3, "m")):
+        if abs(value) >= limit:
+            return f"{value / limit:.4g} {prefix}{unit}"
+    return f"{value:.4g} µ{unit}"
 
 
 def race_text(race: Mapping[str, Any], *, decides: bool) -> str:

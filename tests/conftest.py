@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -81,12 +80,9 @@ def heeded_signals() -> Iterator[None]:
 
     A shell without job control starts what ends in & with SIGINT ignored, nohup with SIGHUP.
     """
-    usual: dict[signal.Signals, Any] = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGHUP: signal.SIG_DFL,
-        signal.SIGTERM: signal.SIG_DFL,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    usual = (signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)
+    before = [(number, signal.signal(number, handler)) for number, handler in usual]
+    before.append((signal.SIGTERM, signal.signal(signal.SIGTERM, signal.SIG_DFL)))
     yield
-    for number, handler in before.items():
+    for number, handler in before:
         signal.signal(number, handler)

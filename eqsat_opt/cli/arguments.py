@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from eqsat_opt.cost.metrics import metric_names
 from eqsat_opt.errors import OptionError
 from eqsat_opt.options import Options
+from eqsat_opt.paths import same_file
 
 __all__ = [
     "Alternatives",
@@ -37,6 +39,7 @@ __all__ = [
     "Streams",
     "Target",
     "Threads",
+    "keep_inputs",
     "make_options",
     "parse_shapes",
     "show_help",
@@ -202,6 +205,22 @@ def show_help(context: typer.Context) -> None:
     """What a group of commands does without one of them; it is no error."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+def keep_inputs(written: Iterable[str | None], *read: str | None) -> None:
+    """Refuse to write over what is read.
+
+    Args:
+        written: files; ``None`` and ``-`` stand for none.
+        read: the same of what may be a file, such as a target.
+
+    Raises:
+        OptionError: a file is both.
+    """
+    files = [one for one in read if one and os.path.exists(one)]
+    for path in written:
+        if path not in (None, "-") and any(same_file(path, one) for one in files):
+            raise OptionError(f"{path} is what is read; give another name")
 
 
 def make_options(context: typer.Context) -> Options:

@@ -41,6 +41,9 @@ _KERNELS: Mapping[str, str] = {
 _WIDTH = 26
 """Columns of a method; longer texts wrap."""
 
+_UNLIMITED = 10_000
+"""Columns that no table needs."""
+
 _Row = tuple[str, str, list[str]]
 
 
@@ -69,11 +72,12 @@ def _fitting(console: Console, found: Comparison) -> Iterator[Sequence[Runs]]:
     """The methods in groups that a table has room for."""
     from rich.measure import Measurement
 
+    unlimited = console.options.update(max_width=_UNLIMITED)
     group: list[Runs] = []
     for one in found.runs:
         wider = [*group, one]
         table = _table(found, wider, [*_rows(found, wider), *_uses(wider)])
-        if group and Measurement.get(console, console.options, table).maximum > console.width:
+        if group and Measurement.get(console, unlimited, table).maximum > console.width:
             yield group
             wider = [one]
         group = wider

@@ -98,6 +98,8 @@ def _show(
     console.print(f"{facts['name']}: {facts['title']}, {facts['kind']}", soft_wrap=True)
     if "figures" not in facts:
         console.print(f"{facts['id']}, usable cores {facts['cores']}", soft_wrap=True)
+        meter = facts["energy"] or f"no meter counts ({'; '.join(facts['tried'])})"
+        console.print(f"energy: {meter}", soft_wrap=True)
         return
     console.print(facts["file"], style="dim", soft_wrap=True)
     if "prices" in facts:

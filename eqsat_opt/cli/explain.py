@@ -86,6 +86,7 @@ def explain_model(
     from eqsat_opt import api
 
     check_writable(json, api.files_of(model), noun="a file of the model")
+    a.keep_inputs((json,), target, energy_model)
     if stage is not None:
         _explain_stage(model, stage, options, lines=lines, json=json, quiet=quiet)
         return

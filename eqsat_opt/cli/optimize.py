@@ -127,6 +127,7 @@ def optimize_model(
         _check_stream(json)
     written = tuple(one for one in (file, tuned, plan) if one is not None)
     check_writable(json, chain(written, api.files_of(model)), noun="a file of the model")
+    a.keep_inputs((json, *written), target, energy_model)
     place = typer.get_binary_stream("stdout") if is_stream else file
     where = "standard output" if is_stream else file
     session = context.ensure_object(Session)

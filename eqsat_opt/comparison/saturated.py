@@ -15,13 +15,15 @@ from eqsat_opt.egraph import Budget, EClasses, Saturation
 from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.extract import AnyObjective, Objective, Problem, ProblemBuilder, TracePoint, extract
 from eqsat_opt.extract.extraction import Choice, Extraction, active_order
+from eqsat_opt.extract.objective import CRITICAL_PATH
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.rules import Rule
 from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.search import Frame, Level, Outcome, Prices, Quoted
-from eqsat_opt.search.pricing import Preferred
+from eqsat_opt.search.pricing import Preferred, Row
+from eqsat_opt.search.streaming import Streams
 from eqsat_opt.select import Candidate, Selected, raise_graph
 from eqsat_opt.select.candidates import JOINT, OperandRef, kernel_of
 from eqsat_opt.select.tiling import tile
@@ -111,21 +113,37 @@ def _candidate(eclasses: EClasses, node: int) -> Candidate:
     )
 
 
+_WORK = "work_us"
+"""Time for which a kernel would keep a whole device busy."""
+
+
 def _kernel_problem(
-    saturation: Saturation, prices: Prices, backends: Sequence[Backend]
+    saturation: Saturation,
+    prices: Prices,
+    backends: Sequence[Backend],
+    streams: Streams | None = None,
 ) -> tuple[Problem, list[Candidate]]:
-    """The problem over fused kernels, and the candidate of each of its nodes."""
+    """The problem over fused kernels, and the candidate of each of its nodes.
+
+    Where kernels run on streams, the work of each is one more metric.
+    """
     found = tile(saturation.eclasses, backends)
     metrics = prices.valuation.metrics
-    builder = ProblemBuilder(metrics)
+    builder = ProblemBuilder(metrics if streams is None else (*metrics, _WORK))
     for _ in range(found.n_classes):
         builder.add_class()
     for item, kernel in zip(found.items, found.kernels, strict=True):
-        rows = [dict.fromkeys(metrics, 0.0)]
+        ways: tuple[Row, ...] = (prices.free,)
         if item.kind == "opaque" or item.steps:
             ways = (prices.unknown,) if kernel is None else prices.rows(kernel)
-            rows = [dict(row.metrics) for row in ways]
-        costs = [tuple(map(row.__getitem__, metrics)) for row in rows]
+        costs = [
+            tuple(0.0 if way.quoted is None else way.metrics[name] for name in metrics)
+            for way in ways
+        ]
+        if streams is not None:
+            sized = None if kernel is None else prices.sized(kernel)
+            loads = [streams.load(sized, way.quoted) for way in ways]
+            costs = [(*cost, load.work_us) for cost, load in zip(costs, loads, strict=True)]
         builder.add_node(item.cls, item.reads, costs)
     lowered, classes = saturation.lowered, saturation.eclasses.term_class
     roots = (int(classes[lowered.value[name]]) for name in lowered.graph.outputs)
@@ -223,14 +241,15 @@ def saturated(
         items = [_candidate(eclasses, node) for node in index]
         own = _own_choice(saturation, problem, index)
     else:
-        problem, items = _kernel_problem(saturation, prices, backends)
+        streams = Streams.of(profile) if level == "streams" else None
+        problem, items = _kernel_problem(saturation, prices, backends, streams)
 
     def framed(graph: Graph, prices: Prices) -> Frame:
         return Frame(graph, (), prices, level, profile=profile, backends=backends)
 
     start = framed(operator_graph(saturation.lowered), prices)
     goal = prices.valuation.objective
-    guides = _guides(goal) if level == "streams" else (goal,)
+    guides = (*_guides(goal), *_bounds(goal)) if level == "streams" else (goal,)
     best = start.outcome(start.start)
     answers: list[Extraction] = []
     trace: list[Moment] = []
@@ -268,7 +287,8 @@ def saturated(
                 for point, cpu_s in zip(found.trace, cpu_at, strict=True)
             ),
         ]
-    lower_bound, status = answers[-1].lower_bound, answers[-1].status
+    proven = answers[-len(_bounds(goal)) :] if level == "streams" else answers
+    lower_bound, status = max((one.lower_bound, one.status) for one in proven)
     if status == "optimal" and best.value > lower_bound * (1 + _ROUNDING):
         status = "feasible"
     return Saturated(
@@ -291,20 +311,40 @@ _SHARES = (0.0, 0.25, 1.0)
 def _guides(goal: AnyObjective) -> tuple[AnyObjective, ...]:
     """What is extracted for where no sum says when the last kernel ends; each graph is simulated.
 
-    Sums with more and more weight on the longest chain; last that chain in place of the time, which
-    no number of streams is faster than.
+    Sums with more and more weight on the longest chain.
     """
-    assert isinstance(goal, Objective)  # the settings ask for it
-    goal = replace(goal, limits={name: x for name, x in goal.limits.items() if name != TIME})
+    goal = _without_time_limit(goal)
+    share = goal.weights.get(TIME, 0.0)
+    if not share:
+        return ()
+    path = goal.path or {TIME: 1.0}
+    return tuple(
+        replace(goal, critical_path=goal.critical_path + share * more, path=path)
+        for more in _SHARES
+    )
+
+
+def _bounds(goal: AnyObjective) -> tuple[AnyObjective, ...]:
+    """What is at most the objective on any number of streams.
+
+    In place of the time stands the longest chain, and then all the work, which no device does
+    faster than if it is busy as a whole.
+    """
+    goal = _without_time_limit(goal)
     share = goal.weights.get(TIME, 0.0)
     if not share:
         return (goal,)
-    path = goal.path or {TIME: 1.0}
-    mixed = [
-        replace(goal, critical_path=goal.critical_path + share * more, path=path)
-        for more in _SHARES
-    ]
     others = {name: weight for name, weight in goal.weights.items() if name != TIME}
-    along = goal.critical_path * path.get(TIME, 0.0) if set(path) == {TIME} else 0.0
-    last = replace(goal, weights=others, critical_path=share + along, path={TIME: 1.0})
-    return (*mixed, last)
+    along = goal.critical_path * goal.path.get(TIME, 0.0) if set(goal.path) == {TIME} else 0.0
+    limits = {name: x for name, x in goal.limits.items() if name != CRITICAL_PATH}
+    work = Objective({**others, _WORK: share}, limits=limits, caps=goal.caps)
+    chain = Objective(
+        others, critical_path=share + along, path={TIME: 1.0}, limits=limits, caps=goal.caps
+    )
+    return chain, work
+
+
+def _without_time_limit(goal: AnyObjective) -> Objective:
+    """A limit on the time is one on when the last kernel ends, and not on a sum."""
+    assert isinstance(goal, Objective)  # the settings ask for it
+    return replace(goal, limits={name: x for name, x in goal.limits.items() if name != TIME})

@@ -8,14 +8,15 @@ is priced by simulating it on the times of its launches.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.analytic.backend import VIEW
 from eqsat_opt.runtime.backends.launched import LAUNCHED
+from eqsat_opt.runtime.backends.ort.launcher import WITHOUT_SPINNING
 from eqsat_opt.runtime.backends.protocol import DEFAULT
-from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
@@ -30,11 +31,15 @@ __all__ = [
     "Draft",
     "Placement",
     "drafts",
+    "in_parallel",
     "placements",
     "planned_for",
     "planned_here",
     "simulated_us",
 ]
+
+_HOST_PROFILE = "xeon"
+"""By whose analytic times segments are long enough for several threads."""
 
 SESSION = "one session"
 """The placement of a whole graph in one session of onnxruntime."""
@@ -79,7 +84,7 @@ def placements(graph: Graph, backends: Collection[str], threads: int = 1) -> Ite
     """Ways to share a graph among backends; the first is one session, where there is ``ort``.
 
     Several runtimes that each have threads of their own fight for the cores, so with more threads
-    than one nothing is mixed.
+    than one nothing is mixed here; see `in_parallel` for what is long enough.
 
     Args:
         graph: of what is planned.
@@ -149,18 +154,53 @@ def drafts(
     """
     seen: list[Plan] = []
     for name, graph in graphs.items():
-        for placement in placements(graph, backends, threads):
+        for placement in _all_placements(graph, backends, threads):
             algorithm = placement.algorithm
-            plan = make_plan(
+            made = make_plan(
                 graph,
                 tensors,
                 placement.backend_of,
                 algorithm_of=lambda node, algorithm=algorithm: algorithm,  # type: ignore[misc]
                 sizes=sizes,
             )
-            if plan not in seen:
+            is_mixed = threads > 1 and placement.name != SESSION
+            plan = in_parallel(made, threads) if is_mixed else made
+            if plan is not None and plan not in seen:
                 seen.append(plan)
                 yield Draft(name, placement.name, plan)
+
+
+def _all_placements(graph: Graph, backends: Collection[str], threads: int) -> Iterator[Placement]:
+    yield from placements(graph, backends, threads)
+    if threads > 1 and "ort" in backends:
+        own = [name for name in backends if name != "openvino"]
+        yield from (one for one in placements(graph, own) if one.name != SESSION)
+
+
+_LONG_US = 1000.0
+"""Threads that do not spin take tens of microseconds to wake up: a segment has to be longer."""
+
+
+def in_parallel(plan: Plan, threads: int) -> Plan | None:
+    """The plan with several threads in each session; ``None`` where they are too short for that.
+
+    Args:
+        plan: of sessions on one thread, and of launches beside them.
+        threads: of each session; they do not spin, since what runs between sessions needs the
+            cores as well.
+    """
+    profile = load_profile(_HOST_PROFILE)
+    sessions = [launch for launch in plan.launches if launch.backend == "ort"]
+    if not sessions or any(profile.kernel_us(one.body) < _LONG_US for one in sessions):
+        return None
+    algorithm = f"{threads} threads {WITHOUT_SPINNING}"
+    return replace(
+        plan,
+        launches=tuple(
+            replace(one, algorithm=algorithm) if one.backend == "ort" else one
+            for one in plan.launches
+        ),
+    )
 
 
 AS_CHOSEN = "as chosen"

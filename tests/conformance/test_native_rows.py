@@ -246,7 +246,14 @@ def test_nodes_that_read_one_weight_share_what_is_packed(library: str) -> None:
     """In one way: as it is, transposed, and scaled are three."""
     rng = np.random.default_rng(0)
     w, x = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
-    ways = [{}, {"transposed": 1}, {"factor": 2.0}, {}, {"factor": float("nan")}, {"factor": 2.0}]
+    ways: list[dict[str, Any]] = [
+        {},
+        {"transposed": 1},
+        {"factor": 2.0},
+        {},
+        {"factor": float("nan")},
+        {"factor": 2.0},
+    ]
     model = product_model(w)
     for i, attrs in enumerate(ways[1:]):
         other = model.graph.node.add()

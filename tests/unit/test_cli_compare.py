@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import fields, replace
@@ -12,16 +13,19 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from rich.console import Console
 
 from eqsat_opt import api, comparison, reporting
 from eqsat_opt.cli import main
 from eqsat_opt.cli.compare_plot import front_of
+from eqsat_opt.cli.compare_table import print_comparison
 from eqsat_opt.comparing import whole, worker
 from eqsat_opt.comparison import (
     CompareSettings,
     Failure,
     MethodResult,
     Moment,
+    Original,
     compare,
     gathered,
     run_method,
@@ -666,6 +670,29 @@ def test_a_model_that_was_not_saved_has_nothing_to_verify(
     onnx.save(onnx.parser.parse_model(text), "relu.onnx")
     assert main(["compare", "relu.onnx", "--verify"]) == 1
     assert "was not saved by compare --save" in capsys.readouterr().err
+
+
+def test_tables_have_as_many_columns_as_fit() -> None:
+    """On 80 columns nothing is cut or wrapped, but for long words on how a method ended."""
+    methods = ("eqsat", "enumeration", "pruning", "dpp", "sampling", "metaflow", "exhaustive")
+    settings = CompareSettings(methods=methods)
+    original = Original(
+        cost=12345.6, operators=9, kernels=9, metrics={"flops": 1e9}, n_rules=3, prices="roofline",
+        assumed_sizes={},
+    )  # fmt: skip
+    results = [result_of(name, 12345.6, rules={"a/rule-of-some-length": 3}) for name in methods]
+    found = gathered("m", settings, [(original, one) for one in results])
+    for width in (20, 80, 200):
+        console = Console(width=width, file=io.StringIO(), highlight=False)
+        print_comparison(console, found)
+        lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert max(map(len, lines)) <= width
+        if width == 20:  # too narrow for any table
+            continue
+        assert "…" not in "".join(lines)
+        heads = [line.split() for line in lines if line.split()[:1] == ["original"]]
+        assert [name for head in heads for name in head[1:]] == list(methods)
+        assert (len(heads) == 1) == (width == 200)
 
 
 def test_the_front_holds_what_no_other_point_beats() -> None:

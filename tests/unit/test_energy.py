@@ -217,6 +217,20 @@ def test_the_objective_by_a_meter(
     assert report["latency"]["result"]["energy_uj"] > 0
 
 
+def test_the_meter_of_this_machine_is_shown(
+    folder: Path, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["devices", "show", "cpu"]) == 0
+    assert "energy: RAPL of 1 processor package" in capsys.readouterr().out
+
+
+def test_why_there_is_none_is_shown(
+    folder: Path, no_meter: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["devices", "show", "cpu"]) == 0
+    assert "energy: no meter counts (" in capsys.readouterr().out
+
+
 def test_bench_by_a_meter(folder: Path, tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pair = ["zoo:weight_chain@tiny", "zoo:weight_chain@tiny"]
     assert main(["bench", *pair, "--budget", "2", "--threads", "1", "--json", "b.json"]) == 0
@@ -306,3 +320,14 @@ def test_a_model_that_cannot_be_used(
 def test_a_model_that_is_not_there(folder: Path) -> None:
     with pytest.raises(OptionError, match="cannot read"):
         load_energy_model(folder / "none.json")
+
+
+@pytest.mark.parametrize("option", ["-o", "--json", "--plan", "--tuned"])
+def test_a_model_is_not_written_over(
+    folder: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (folder / "model.json").read_bytes()
+    command = "optimize zoo:sru@tiny --energy-model model.json"
+    assert main([*command.split(), option, "model.json"]) == 1
+    assert "model.json is what is read; give another name" in capsys.readouterr().err
+    assert (folder / "model.json").read_bytes() == before

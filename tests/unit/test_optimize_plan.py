@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from eqsat_opt.errors import CheckFailed, OptionError, PlanError, RuntimeFailed
 from eqsat_opt.ir import import_model, load_model
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.ir.types import TensorType
 from eqsat_opt.plans import load_plan, read_plan
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.launching import Bound, load_launcher
@@ -35,7 +37,7 @@ from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.plan import Computed, Plan, Stored
 from eqsat_opt.runtime.planning.planner import make_plan
-from eqsat_opt.select.planning import SESSION, placements
+from eqsat_opt.select.planning import SESSION, drafts, in_parallel, placements
 from eqsat_opt.testing.graphs import GraphMaker, evaluate
 
 ALL = ("ort", "native", "numpy", "generated")
@@ -223,7 +225,15 @@ def test_constants_that_a_search_made_are_recipes() -> None:
     """Of the weights of the model as it came."""
     model = zoo.build("resnet50_bn", scale="tiny")
     result = eqsat_opt.optimize(
-        model, report=True, effort="quick", threads=1, store="", plan=None, race=False, check=0
+        model,
+        report=True,
+        effort="quick",
+        budget_s=20.0,
+        threads=1,
+        store="",
+        plan=None,
+        race=False,
+        check=0,
     )
     graph = result.proposal.best
     tensors = {name: one.load for name, one in import_model(load_model(model)).constants.items()}
@@ -251,6 +261,54 @@ def test_nothing_is_mixed_with_several_threads() -> None:
     plan = make_plan(graph, {}, only.backend_of, algorithm_of=lambda node: only.algorithm)
     runner = Executable(plan, {}, HostDevice(), {"ort": load_launcher("ort")})
     np.testing.assert_allclose(runner.run({"x": np.ones(2, "f4")})[0], np.tanh(1), rtol=1e-6)
+
+
+def wide(columns: int) -> Graph:
+    g = GraphMaker()
+    x = g("Tanh", g.input("x", 1, 64))
+    return g.graph(g("Tanh", g("MatMul", x, g.weight(64, columns))))
+
+
+@needs_compiler
+def test_long_segments_run_on_several_threads_without_spinning() -> None:
+    """By analytic times; the weights of the longer one are 400 MB, which nobody reads here."""
+    given: Any = {"backends": ("ort", "generated"), "sizes": {}, "threads": 2}
+    short = wide(8)
+    (only,) = drafts({"it": short}, tensors_of(short), **given)
+    assert only.placement == SESSION
+    parts = make_plan(short, tensors_of(short), lambda n: "ort" if n.op == "MatMul" else "numpy")
+    assert in_parallel(parts, 2) is None
+    body = replace(
+        parts.launches[1].body,
+        operands=(
+            parts.launches[1].body.operands[0],
+            replace(parts.launches[1].body.operands[1], type=TensorType("float32", (64, 1 << 20))),
+        ),
+    )
+    longer = replace(parts, launches=(replace(parts.launches[1], body=body),))
+    made = in_parallel(longer, 2)
+    assert made is not None
+    assert [one.algorithm for one in made.launches] == ["2 threads without spinning"]
+
+
+@pytest.mark.parametrize("algorithm", ["2 threads without spinning", "1 threads", "2 threads"])
+def test_sessions_of_several_threads(algorithm: str) -> None:
+    graph = wide(8)
+    plan = make_plan(graph, tensors_of(graph), lambda n: "ort", algorithm_of=lambda n: algorithm)
+    constants = make_constants(plan, tensors_of(graph))
+    runner = Executable(plan, constants, HostDevice(), {"ort": load_launcher("ort")})
+    feeds = values(plan)
+    (want,) = evaluate(graph, dict(feeds))
+    np.testing.assert_allclose(runner.run(feeds)[0], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", ["2 threads spinning", "0 threads", "² threads", "2 thread"])
+def test_numbers_of_threads_that_make_no_sense(algorithm: str) -> None:
+    graph = wide(8)
+    plan = make_plan(graph, tensors_of(graph), lambda n: "ort", algorithm_of=lambda n: algorithm)
+    constants = make_constants(plan, tensors_of(graph))
+    with pytest.raises(RuntimeFailed, match="ort has no algorithm"):
+        Executable(plan, constants, HostDevice(), {"ort": load_launcher("ort")})
 
 
 # ** optimize **

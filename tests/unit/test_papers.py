@@ -117,7 +117,12 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.ours, found.verdict, found.why) == ("2 → 1", "reproduced", "")
     found = papers._figure({**change, "paper": [4, 4]}, common, None)
     assert found.verdict == "not reproduced"
-    order = {**given, "metric": "cost", "methods": ["eqsat", "metaflow"], "must_end": ["metaflow"]}
+    order: dict[str, Any] = {
+        **given,
+        "metric": "cost",
+        "methods": ["eqsat", "metaflow"],
+        "must_end": ["metaflow"],
+    }
     order["paper"] = {"eqsat": 1.0, "metaflow": 1.0}
     assert papers._figure(order, common, None).verdict == "reproduced"
     found = papers._figure({**order, "budget": "1"}, common, None)

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat_opt.comparison.boards import OrtBoard
+from eqsat_opt.comparison.saturated import Saturated, saturated
 from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.egraph import Budget as Saturation
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.rules import families
@@ -355,6 +357,39 @@ def test_what_is_left_when_stages_are_spent(stages: int) -> None:
     assert len(found.outcome.kernels) == len(frame.outcome(frame.start).kernels)
     counted = Ios().run(frame, Budget(substitutions=2))
     assert (counted.tried, counted.stopped_by) == (2, "substitutions")
+
+
+# ** the e-graph **
+
+
+def extracted(frame: Frame) -> Saturated:
+    assert frame.profile is not None
+    return saturated(
+        frame.graph,
+        frame.rules,
+        frame.prices,
+        Saturation(),
+        level=frame.level,
+        profile=frame.profile,
+        backends=frame.backends,
+    )
+
+
+def test_the_e_graph_is_bounded_by_the_chain_and_by_the_work() -> None:
+    # One chain of two products becomes one product: nothing is faster than that.
+    one = extracted(framed(chains(1), ["matmul/assoc"]))
+    assert one.status == "optimal"
+    assert one.lower_bound == pytest.approx(one.outcome.value)
+    # Branches side by side: the longest of them, and an event.
+    some = extracted(framed(chains(3), ["matmul/assoc"]))
+    found = AutoGraph().run(framed(chains(3), ["matmul/assoc"]), AMPLE)
+    assert some.lower_bound <= some.outcome.value <= found.value
+    # So wide that they share the device: all their work.
+    g = GraphMaker()
+    x = g.input("x", 4096, 1024)
+    wide = g.graph(*(g("MatMul", x, g.weight(1024, 1024)) for _ in range(4)))
+    many = extracted(framed(wide, profile=device(launch_us=0.0)))
+    assert many.outcome.value * 0.9 < many.lower_bound <= many.outcome.value
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,25 @@ def test_waiting_that_costs_more_than_it_gains_is_left_out() -> None:
     assert single.start.value == pytest.approx(slow.start.value)
 
 
+def test_branches_are_not_put_in_a_row_by_a_fused_sum() -> None:
+    g = GraphMaker()
+    x, y = g.input("x", 1, 64, 14, 14), g.input("y", 1, 64, 14, 14)
+    left, right = (g.conv(one, g.weight(64, 64, 3, 3), pad=1) for one in (x, y))
+    graph = g.graph(g("Add", left, right))
+    alone, beside = framed(graph, device(), "kernels"), framed(graph, device())
+    kernels = alone.outcome(alone.start).kernels
+    assert len(kernels) == 2  # one convolution adds the other
+    found = beside.outcome(beside.start)
+    assert (len(found.kernels), found.streams) == (3, 2)
+    longest = max(one.metrics["time_us"] for one in kernels.values())
+    assert longest < found.value < alone.start.value
+    # With nothing to gain from the streams, the fused sum stays.
+    assert framed(graph, device(streams=1)).start.value == pytest.approx(alone.start.value)
+    # A chain matters to an objective that reads it, too.
+    guide = beside.guided(Objective({"time_us": 1.0}, critical_path=10.0))
+    assert len(guide.outcome(guide.start).kernels) == 3
+
+
 def test_the_time_stands_for_the_sum_in_other_objectives() -> None:
     graph, profile = branches(2), device(launch_us=2.0)
     pricer = ProfilePricer(profile)

@@ -234,6 +234,9 @@ def _mixed_kernels(seeder: Seeder) -> None:
             more = (0, 0, (height - kernel[0]) // 2, (width - kernel[1]) // 2) * 2
             padded.append(seeder.apply("Pad", [w], pads=more, value=0.0) if any(more) else w)
         seeder.runs(padded, 0)
+        for biases in _bias_groups(lowered, sorted(weights)):
+            if len(set(biases)) == len(biases):
+                seeder.runs(biases, 1)
 
 
 def sibling_seeds(lowered: Lowered) -> Seeds:

@@ -37,6 +37,11 @@ class Load:
         """Of the launch alone on the device."""
         return self.launch_us + self.busy_us
 
+    @property
+    def work_us(self) -> float:
+        """Time for which it would keep the whole device busy."""
+        return self.width * self.busy_us
+
 
 @dataclass(frozen=True, slots=True)
 class Simulation:

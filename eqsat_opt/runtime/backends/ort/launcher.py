@@ -24,7 +24,7 @@ from eqsat_opt.runtime.backends.ort.values import to_ort_value
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES, Buffer, Launch
 
-__all__ = ["OrtLauncher", "Segment", "segment_model"]
+__all__ = ["WITHOUT_SPINNING", "OrtLauncher", "Segment", "segment_model"]
 
 _OPTIONS = OrtOptions(threads=1, spinning=False)
 
@@ -70,18 +70,24 @@ class OrtLauncher:
 
 _MOST_THREADS = 1024
 
+WITHOUT_SPINNING = "without spinning"
+"""After the number of threads: of a session that is not the only one of its plan, so that its idle
+threads would take the cores of what runs next."""
+
 
 def _options(launch: Launch) -> OrtOptions:
     """What the algorithm of a launch says: ``default``, or how many threads it uses."""
     if launch.algorithm == "default":
         return _OPTIONS
-    count, _, unit = launch.algorithm.partition(" ")
-    if unit != "threads" or not count.isdecimal() or not 1 <= int(count) <= _MOST_THREADS:
+    count, _, rest = launch.algorithm.partition(" ")
+    unit, _, spinning = rest.partition(" ")
+    is_known = unit == "threads" and spinning in ("", WITHOUT_SPINNING)
+    if not is_known or not count.isdecimal() or not 1 <= int(count) <= _MOST_THREADS:
         raise RuntimeFailed(
             f"launch {launch.name!r}: ort has no algorithm {launch.algorithm!r}; it has 'default' "
-            "and '2 threads' and so on"
+            f"and '2 threads', '2 threads {WITHOUT_SPINNING}' and so on"
         )
-    return OrtOptions(threads=int(count))  # the one session of its plan
+    return OrtOptions(threads=int(count), spinning=not spinning)
 
 
 _MOST_BYTES = 2_000_000_000

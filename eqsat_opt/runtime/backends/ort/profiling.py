@@ -13,7 +13,7 @@ from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
-__all__ = ["node_times_us"]
+__all__ = ["node_events", "node_times_us"]
 
 _SUFFIX = "_kernel_time"
 
@@ -33,6 +33,18 @@ def node_times_us(
     Raises:
         RuntimeFailed: the model does not run, or the profile cannot be read.
     """
+    found = node_events(model, options, feeds, runs=runs, deadline=deadline)
+    times = {name: [float(event["dur"]) for event in events[1:]] for name, events in found.items()}
+    return {name: min(spent, default=math.inf) for name, spent in times.items()}
+
+
+def node_events(
+    model: ModelSource, options: OrtOptions, feeds: Feeds, *, runs: int, deadline: Deadline
+) -> dict[str, list[dict[str, Any]]]:
+    """What the profiler writes of each node, run after run: `dur` in µs, and `args` with shapes.
+
+    Args and errors as for :func:`node_times_us`.
+    """
     with Scratch() as folder:
         session = OrtSession(model, options, profile_prefix=str(Path(folder, "profile")))
         for run in range(runs):
@@ -44,13 +56,9 @@ def node_times_us(
             events = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise RuntimeFailed(f"cannot read the profile of a run: {error}") from error
-    return _least(events)
-
-
-def _least(events: list[dict[str, Any]]) -> dict[str, float]:
-    times: dict[str, list[float]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for event in events:
         name = event.get("name", "")
         if event.get("cat") == "Node" and name.endswith(_SUFFIX):
-            times.setdefault(name.removesuffix(_SUFFIX), []).append(float(event["dur"]))
-    return {name: min(found[1:], default=math.inf) for name, found in times.items()}
+            found.setdefault(name.removesuffix(_SUFFIX), []).append(event)
+    return found
