@@ -13,9 +13,9 @@ best of several runs in seconds of that process, since other processes may share
 says how much of the e-graph's time passes inside calls of egglog, and how much of that in copying
 its compiled rules: no answer can come sooner.
 
-`streams` simulates a device: what Nimble, TASO + Nimble, IOS, AutoGraph without and with its dynamic
-program, and the e-graph reach within a number of CPU seconds each, beside all kernels of the original on
-one stream.
+`streams` simulates a device: what Nimble, TASO + Nimble, IOS, AutoGraph without and with its
+dynamic program, and the e-graph reach within a number of CPU seconds each, beside all kernels of
+the original on one stream.
 
 MetaFlow proves nothing and ends when it has seen enough graphs. The e-graph has three times beside
 it: until it has a graph that is as cheap as MetaFlow's last, until it has its own last one, and

@@ -16,6 +16,8 @@ from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.search import Budget, Frame, Offered, Prices
 from eqsat_opt.search.autograph import AutoGraph
 from eqsat_opt.search.decoding import decoded
+from eqsat_opt.search.ios import Ios
+from eqsat_opt.search.nimble import Nimble
 from eqsat_opt.search.parts import part_of, running_values, whole_of
 from eqsat_opt.testing import GraphMaker, evaluate, random_inputs, typed_graphs
 
@@ -68,11 +70,14 @@ def test_parts_make_the_whole(graph: Graph, places: list[int], pick: int) -> Non
 
 
 @settings(max_examples=8)
-@given(typed_graphs())
-def test_what_is_found_computes_the_same(graph: Graph) -> None:
+@given(typed_graphs(), st.booleans())
+def test_what_is_found_computes_the_same(graph: Graph, is_staged: bool) -> None:
     frame = framed(graph)
-    found = AutoGraph(size_l=2, size_u=4, candidates=4, visits=5).run(frame, Budget(60))
-    assert found.value <= frame.start.value
+    if is_staged:
+        found = Ios(stages=100).run(frame, Budget())
+    else:
+        found = AutoGraph(size_l=2, size_u=4, candidates=4, visits=5).run(frame, Budget(60))
+        assert found.value <= frame.start.value
     found.graph.check()
     inputs = random_inputs(graph)
     for before, now in zip(evaluate(graph, inputs), evaluate(found.graph, inputs), strict=True):
@@ -90,3 +95,14 @@ def test_opaque_nodes_belong_to_parts() -> None:
     whole, parts = cut(own, [1, 2])
     assert [part.inputs for part in parts] == [("x",), ("v0",), ("v1_0", "x")]
     assert own.on(whole_of(whole, [(part, part) for part in parts])).start.key == own.start.key
+
+
+def test_graphs_of_nothing() -> None:
+    g = GraphMaker()
+    x = g.input("x", 2, 0)
+    for graph in (g.graph(x), g.graph(g.weight(3)), g.graph(g("Relu", x))):
+        frame = framed(graph)
+        for search in (AutoGraph(), Ios(), Nimble()):
+            found = search.run(frame, Budget(), 0)
+            assert found.value == frame.start.value
+            assert found.outcome.streams == 1
