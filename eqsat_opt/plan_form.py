@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_contest
 from eqsat_opt.cost.metrics import TIME
-from eqsat_opt.cost.recorded import load_recorded
+from eqsat_opt.cost.recorded import RecordedDevice, load_recorded
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError, OptionError
 from eqsat_opt.ir.forms import Form
@@ -36,7 +36,7 @@ from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.launched import LAUNCHED
 from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
 from eqsat_opt.runtime.backends.native.library import missing
-from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
+from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.files import write_plan
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import apart
@@ -218,6 +218,9 @@ def _for_device(
 
     What the search chose and what else it found are simulated, and the least time wins.
     """
+    recorded = load_recorded(options.target)
+    if recorded is not None:
+        return _for_recorded(outcome, given, options, sizes, device=recorded)
     profile = load_profile(options.target)
     graphs = _placed(outcome, AnalyticBackend(profile).interface)
     weights = stored_tensors(_weights(outcome, given))
@@ -231,8 +234,6 @@ def _for_device(
         launches = profile.launch_times_us(draft.plan.launches)
         times[draft.name] = simulated_us(draft.plan, launches, profile)
     name = min(times, key=times.__getitem__)
-    if load_recorded(options.target) is not None:
-        return _for_recorded(outcome, options, next(iter(plans.values())), profile)
     best = plans[name]
     return best.plan, Planned(
         output=str(options.plan),
@@ -248,20 +249,33 @@ def _for_device(
 
 
 def _for_recorded(
-    outcome: Outcome, options: Options, draft: Draft, profile: DeviceProfile
+    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes, *, device: RecordedDevice
 ) -> tuple[Plan, Planned]:
-    """The plan of the result; its kernels have prices within sessions, which are called besides."""
-    report = outcome.report
-    sessions_us = len(draft.plan.launches) * profile.session_us.value
-    return draft.plan, Planned(
+    """One session, in which the kernels of the result take as long as they were recorded to."""
+    name, graph = next(iter(_graphs(outcome).items()))
+    (draft,) = drafts(
+        {name: graph},
+        stored_tensors(_weights(outcome, given)),
+        ("ort",),
+        sizes=sizes.given,
+        threads=device.threads,
+        target=options.target,
+    )
+    report, plan, profile = outcome.report, draft.plan, device.profile
+    prices = sum(report.prices.values())
+    inside_us = report.metrics_after.get(TIME)
+    if inside_us is None:  # there was no time to price anything
+        inside_us = sum(profile.launch_times_us(plan.launches))
+        prices = len(plan.launches)
+    return plan, Planned(
         output=str(options.plan),
         target=options.target,
         graph=draft.graph,
         placement=draft.placement,
-        launches=_by_backend(draft.plan),
-        predicted_us=sessions_us + report.metrics_after[TIME],
-        bounds=report.kernels_unmeasured,
-        prices=sum(report.prices.values()),
+        launches=_by_backend(plan),
+        predicted_us=len(plan.launches) * profile.session_us.value + inside_us,
+        bounds=report.kernels_unmeasured if report.prices else prices,
+        prices=prices,
     )
 
 

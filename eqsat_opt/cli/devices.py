@@ -9,6 +9,7 @@ import typer
 
 from eqsat_opt.cli import arguments as a
 from eqsat_opt.cli.session import Session, check_writable, output_console, write_json
+from eqsat_opt.errors import OptionError
 
 __all__ = ["app"]
 
@@ -29,7 +30,10 @@ def _devices(
     debug: a.Debug = False,
 ) -> None:
     """Show what can run a model here, one line each, and what is missing for more."""
-    if context.invoked_subcommand is not None:
+    command = context.invoked_subcommand
+    if command is not None:
+        if store is not None or json is not None:
+            raise OptionError(f"options of devices {command} stand behind its name")
         return
     from eqsat_opt.api import inventory
 

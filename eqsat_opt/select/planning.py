@@ -138,6 +138,7 @@ def drafts(
     *,
     sizes: Mapping[str, int],
     threads: int = 1,
+    target: str = HOST,
 ) -> Iterator[Draft]:
     """All plans of some graphs, equal ones once.
 
@@ -147,6 +148,7 @@ def drafts(
         backends: that may be used.
         sizes: of symbolic dimensions.
         threads: of a session.
+        target: the processor here, or the profile of another one.
 
     Raises:
         OptionError: a size is not given.
@@ -162,6 +164,7 @@ def drafts(
                 placement.backend_of,
                 algorithm_of=lambda node, algorithm=algorithm: algorithm,  # type: ignore[misc]
                 sizes=sizes,
+                target=target,
             )
             is_mixed = threads > 1 and placement.name != SESSION
             plan = in_parallel(made, threads) if is_mixed else made

@@ -278,6 +278,7 @@ def test_a_file_that_is_no_device(
         (["show", "there.json"], "has the format"),
         (["show"], "Missing argument"),
         (["shelve"], "No such command"),
+        (["--json", "x.json", "list"], "options of devices list stand behind its name"),
         (["list", "--json", "none/x.json"], "does not exist"),
     ],
 )
