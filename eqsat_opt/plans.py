@@ -11,6 +11,7 @@ import numpy as np
 from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.numerics import Numerics
 from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.profile import load_profile
@@ -81,11 +82,12 @@ def plan_model(
             f"no backend {backend!r} runs plans; there are {', '.join(launcher_names())}"
         )
     from eqsat_opt.ir import import_model, load_model, model_proto
+    from eqsat_opt.ir.normalise import normalise
     from eqsat_opt.ir.sizes import size_sets
     from eqsat_opt.runtime.planning.planner import make_plan
 
     loaded = load_model(model)
-    graph = import_model(loaded)
+    graph = normalise(import_model(loaded), numerics=Numerics.BITEXACT)  # no Identity stays
     stored = model if isinstance(model, str | os.PathLike | bytes) else model_proto(loaded)
     (sizes,) = size_sets(graph, [shapes] if shapes else [])
     return make_plan(

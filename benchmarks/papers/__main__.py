@@ -38,6 +38,9 @@ REPRODUCED, NOT_REPRODUCED, NOT_COMPARABLE = "reproduced", "not reproduced", "no
 _TIE = 0.005
 """Relative difference of numbers that are taken for equal."""
 
+_BUDGETS = frozenset({"graphs", "substitutions", "cpu"})
+"""What ends a search that might have gone on."""
+
 _SETTINGS = ("device", "level", "objective", "methods", "budget", "set", "seeds", "limits")
 _OPTIONS = ("rules", "numerics", "check")
 
@@ -168,11 +171,16 @@ def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | 
                     return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=why)
             own = {name: _number(found, one, given["metric"]) for name, one in results.items()}
             why = order(paper, own)
+            cut = [name for name, one in results.items() if one.stopped_by in _BUDGETS]
+            if why and cut:
+                why += f"; {', '.join(cut)} ended by a limit of the budget"
         else:
             result = _result(found, given["method"])
             pair = _number(found, None, given["metric"]), _number(found, result, given["metric"])
             own = {"": pair[0], " ": pair[1]}
             why = change((paper[0], paper[1]), pair)
+            if why and result.stopped_by in _BUDGETS:
+                why += f"; {result.method} ended by a limit of the budget"
     except EqsatError as error:
         return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=str(error))
     ours = told.join(f"{name} {_text(x)}".strip() for name, x in own.items())

@@ -13,6 +13,7 @@ import typer
 
 from eqsat_opt.cli.compare_table import print_comparison
 from eqsat_opt.cli.session import (
+    Session,
     check_writable,
     make_folder,
     output_console,
@@ -63,6 +64,8 @@ def sweep_cells(
     folder = save or f"{os.path.splitext(file)[0]}.cells"
     with _executor(workers, cluster) as executor, stage_progress(quiet) as progress:
         make_folder(folder)
+        # What an interruption leaves is told as "... is complete".
+        context.ensure_object(Session).written = f"every cell in {folder}"
         progress("sweep", f"{len(sweep.cells)} cells")
 
         def told(cell: Cell, reply: Reply, known: int, of: int) -> None:

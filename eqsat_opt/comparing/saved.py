@@ -5,24 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eqsat_opt.comparison import CompareSettings, MethodResult, Original, Subject, priced
+from eqsat_opt.comparison import CompareSettings, MethodResult, Original, Subject, planned, priced
 from eqsat_opt.comparison.operators import fold_constants
 from eqsat_opt.contest.entrants import structure
-from eqsat_opt.errors import OptionError
+from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.onnx_save import save_model
 from eqsat_opt.ir.sizes import size_sets
+from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.numerics import Numerics
-from eqsat_opt.options import Options
+from eqsat_opt.options import HOST, Options
+from eqsat_opt.runtime.plan.files import write_plan
 
-__all__ = ["RECORD", "Verification", "save_found", "verify_saved"]
+__all__ = ["RECORD", "Verification", "save_found", "save_plan", "verify_saved"]
 
 RECORD = "eqsat_opt.compare"
 """Metadata of a saved model: how it was found, as JSON."""
@@ -57,6 +60,28 @@ def save_found(
     save_model(model, path)
     digest = hashlib.sha256(structure(graph).encode()).hexdigest()
     return replace(found, model=path, structure=digest)
+
+
+def save_plan(
+    found: MethodResult, model: ModelLike, subject: Subject, settings: CompareSettings
+) -> tuple[MethodResult, tuple[str, ...]]:
+    """Write the plan of a saved result beside its model, where there can be one.
+
+    Returns:
+        The same result, with the file; and a note that says why there is none.
+
+    Raises:
+        PlanError: the file cannot be written; nothing is left behind.
+    """
+    assert found.outcome is not None
+    target = HOST if settings.profile is None else settings.profile.name
+    try:
+        plan = planned(found.outcome, stored_tensors(model), sizes=subject.sizes.all, target=target)
+    except (OptionError, PlanError) as error:
+        return found, (f"{found.method} has no plan: {error}",)
+    path = f"{os.path.splitext(found.model)[0]}.plan.json"
+    write_plan(path, plan)
+    return replace(found, plan=path), ()
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,11 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from eqsat_opt import __version__
@@ -367,7 +368,12 @@ def _computed(
         for cell in cells:
             if cell not in replies:
                 waiting[executor.submit(run_cell, _sent(sweep.task(cell)))] = cell
-        for future in as_completed(waiting):
+        # Waiting for several futures by Python's own locks does not survive an interruption.
+        finished = SimpleQueue[Future[dict[str, Any]]]()
+        for future in waiting:
+            future.add_done_callback(finished.put)
+        for _ in waiting:
+            future = finished.get()
             cell = waiting[future]
             try:
                 reply = Reply.from_json(future.result())

@@ -18,7 +18,7 @@ import onnx
 import onnx_ir
 
 from eqsat_opt import errors, zoo
-from eqsat_opt.comparing.saved import save_found
+from eqsat_opt.comparing.saved import save_found, save_plan
 from eqsat_opt.comparison import (
     CompareSettings,
     Failure,
@@ -236,8 +236,10 @@ def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
             found = replace(found, peak_bytes=peak_memory_bytes())
             if work.options.check and not costs_only(work.options.rules):
                 found = _checked(found, work)
+            notes: tuple[str, ...] = ()
             if task.save:
                 found = save_found(found, original, task.save, task.record)
+                found, notes = save_plan(found, work.given, work.subject, work.settings)
         except MemoryError:
             return Reply(original, Failure(task.method, task.seed, "there is not enough memory"))
         except Exception as error:
@@ -245,7 +247,7 @@ def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
                 str(error) if isinstance(error, EqsatError) else f"{type(error).__name__}: {error}"
             )
             return Reply(original, Failure(task.method, task.seed, why), _notes(work))
-        return Reply(original, found, _notes(work))
+        return Reply(original, found, (*_notes(work), *notes))
 
 
 def _notes(work: _Loaded) -> tuple[str, ...]:

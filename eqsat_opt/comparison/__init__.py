@@ -13,6 +13,7 @@ from eqsat_opt.comparison.results import (
     gathered,
 )
 from eqsat_opt.comparison.settings import CompareSettings, method_names, parse_budget
+from eqsat_opt.search.planned import planned
 
 __all__ = [
     "CompareSettings",
@@ -27,6 +28,7 @@ __all__ = [
     "gathered",
     "method_names",
     "parse_budget",
+    "planned",
     "priced",
     "run_method",
     "warm_up",

@@ -180,7 +180,7 @@ def _on_egraph(
         time_s=clock.time_s,
         cpu_s=clock.cpu_s,
         trace=found.trace,
-        graph=found.outcome.graph,
+        outcome=found.outcome,
     )
 
 
@@ -214,7 +214,7 @@ def _searched(
         time_s=clock.time_s,
         cpu_s=clock.cpu_s,
         trace=trace,
-        graph=found.graph,
+        outcome=found.outcome,
     )
 
 

@@ -132,8 +132,9 @@ class MethodResult:
             output; ``None`` where nothing was compared.
         why: what is wrong with its outputs; empty if nothing is.
         model: file with its model; empty where none was written.
+        plan: file with its plan; empty where none was written.
         structure: equal where two graphs compute in the same way, whatever the names.
-        graph: the graph that it found.
+        outcome: the graph that it found, and its kernels.
     """
 
     method: str
@@ -158,8 +159,14 @@ class MethodResult:
     max_error: float | None = None
     why: str = ""
     model: str = ""
+    plan: str = ""
     structure: str = ""
-    graph: Graph | None = field(default=None, repr=False, compare=False)
+    outcome: Outcome | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def graph(self) -> Graph | None:
+        """The graph that it found."""
+        return None if self.outcome is None else self.outcome.graph
 
     @property
     def status(self) -> str:
@@ -177,8 +184,8 @@ class MethodResult:
         return next((moment.cpu_s for moment in self.trace if moment.cost <= most), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the graph, as plain values."""
-        value = {name: part for name, part in self.__dict__.items() if name != "graph"}
+        """Everything but the outcome, as plain values."""
+        value = {name: part for name, part in self.__dict__.items() if name != "outcome"}
         return {
             **value,
             "status": self.status,
@@ -190,8 +197,8 @@ class MethodResult:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> MethodResult:
-        """Inverse of `to_json`, without the graph."""
-        own = {one.name: value[one.name] for one in fields(cls) if one.name != "graph"}
+        """Inverse of `to_json`, without the outcome."""
+        own = {one.name: value[one.name] for one in fields(cls) if one.name != "outcome"}
         return cls(**{**own, "trace": tuple(Moment(**one) for one in value["trace"])})
 
 

@@ -42,6 +42,7 @@ from eqsat_opt.proving.selection import default_rules, load_rules
 from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.library import FAMILIES
 from eqsat_opt.runtime.devices.profile import profile_names
+from eqsat_opt.runtime.plan.files import read_plan
 from eqsat_opt.search import Budget, search_class
 from eqsat_opt.testing import GraphMaker
 
@@ -389,9 +390,10 @@ def test_a_wrong_result_is_noticed(
 
     def broken(method: str, *rest: Any) -> Any:
         original, found = run_method(method, *rest)
-        if method == "eqsat" and found.graph is not None:
-            graph = replace(found.graph, constants=_negated(found.graph))
-            found = replace(found, graph=graph)
+        if method == "eqsat" and found.outcome is not None:
+            own = found.outcome.graph
+            graph = replace(own, constants=_negated(own))
+            found = replace(found, outcome=replace(found.outcome, graph=graph))
         return original, found
 
     monkeypatch.setattr(worker, "run_method", broken)
@@ -617,8 +619,9 @@ def test_saved_models_say_what_they_cost(
     monkeypatch.setattr(whole, "_RACE_S", 0.05)
     given = ("--level", "kernels", "--device", "v100", "--rules", "matmul/assoc", "--run")
     value = numbers(MODEL, *given, "--save", "out", "--seeds", "2")
-    names = [f"{method}-{seed}.onnx" for method in ("eqsat", "metaflow") for seed in (0, 1)]
-    assert sorted(path.name for path in Path("out").iterdir()) == ["comparison.json", *names]
+    names = [f"{method}-{seed}" for method in ("eqsat", "metaflow") for seed in (0, 1)]
+    files = [f"{name}{ending}" for name in names for ending in (".onnx", ".plan.json")]
+    assert sorted(path.name for path in Path("out").iterdir()) == ["comparison.json", *files]
     saved = json.loads(Path("out/comparison.json").read_text(encoding="utf-8"))
     assert saved["results"] == value["results"]
     first, again = value["results"][:2]
@@ -627,6 +630,8 @@ def test_saved_models_say_what_they_cost(
     assert list(entries) == ["original", "eqsat", "metaflow"]
     assert all(entry["time_us"] > 0 for entry in entries.values())
     for result in value["results"]:
+        plan = read_plan(result["plan"])
+        assert (plan.target, len(plan.launches)) == ("v100", result["kernels"])
         assert main(["compare", result["model"], "--verify"]) == 0
         assert f"costs {result['cost']:.9g}, as it says" in capsys.readouterr().out
     model = onnx.load("out/eqsat-0.onnx")

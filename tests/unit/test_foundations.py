@@ -36,7 +36,7 @@ PACKAGE = Path(eqsat_opt.__file__).parent
 BOOK = {one.name: one for rules in families().values() for one in rules}
 OPS_MODULES = "eqsat_opt.ir.ops."
 VERIFY = "eqsat_opt.proving."
-READERS = {"admission", "describe", "selection"}
+READERS = {"admission", "describe", "rule_sets", "selection"}
 """What asks for verdicts, and makes none."""
 RECORDS = {
     "certificates.certificate",
@@ -210,7 +210,7 @@ def in_table(node: ast.AST, tree: ast.Module) -> bool:
     ("name", "old", "new", "levels"),
     [
         ("eqsat_opt.rules.bindings", "left <= right", "left < right", (True, True)),
-        ("eqsat_opt.rules.rule", "lhs=one.rhs", "lhs=one.lhs", (True, True)),
+        ("eqsat_opt.rules.rule", "lhs=self.rhs", "lhs=self.lhs", (True, True)),
         ("eqsat_opt.ir.dims", "//", "%", (True, True)),
         (f"{OPS_MODULES}domains", "a + b) % self.prime", "a - b) % self.prime", (True, True)),
         (f"{OPS_MODULES}domains", "keepdims=True", "keepdims=False", (True, True)),

@@ -16,7 +16,7 @@ import pytest
 
 import eqsat_opt
 from benchmarks.plans import tensors_of
-from eqsat_opt import zoo
+from eqsat_opt import plan_form, zoo
 from eqsat_opt.cli.app import run
 from eqsat_opt.contest import planned
 from eqsat_opt.errors import CheckFailed, OptionError, PlanError, RuntimeFailed
@@ -37,6 +37,7 @@ from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.plan import Computed, Plan, Stored
 from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.select.forms import MadeValue
 from eqsat_opt.select.planning import SESSION, drafts, in_parallel, placements
 from eqsat_opt.testing.graphs import GraphMaker, evaluate
 
@@ -357,6 +358,35 @@ def test_the_plan_of_a_result(here: Path) -> None:
     load_plan("p.json", "m.onnx").run(random_inputs("m.onnx", 0))
 
 
+@needs_compiler
+def test_kernels_of_all_backends_are_chosen_among(here: Path, monkeypatch: Any) -> None:
+    asked: list[Any] = []
+    chosen = plan_form._chosen
+
+    def watched(*given: Any) -> Any:
+        asked.extend(chosen(*given))
+        return asked
+
+    monkeypatch.setattr(plan_form, "_chosen", watched)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> n (float[2,3] x) => (float[2,3] y)'
+        " { a = Tanh(x) y = Softmax<axis=1>(a) }"
+    )
+    given = {"backends": ("ort", "generated"), "measure": True, "race": False, "report": True}
+    result = eqsat_opt.optimize(
+        model, plan="p.json", threads=1, effort="quick", store="", budget_s=6.0, **given
+    )
+    assert [name for name, _ in asked][:1] == ["the result"]
+    runs = [one.run for _, graph in asked for one in graph.placed if isinstance(one, MadeValue)]
+    # Which it is for the Tanh depends on what is measured.
+    assert "ort" in {run.backend for run in runs} <= {"", "ort", "launched:generated"}
+    told = result.report.planned
+    assert set(told.refused.values()) <= {"there was no time for it"}
+    feeds = random_inputs(model, 0)
+    (want,) = OrtSession(model, OrtOptions(threads=1)).run(feeds)
+    np.testing.assert_allclose(load_plan("p.json", model).run(feeds)[0], want, rtol=1e-5)
+
+
 def test_a_plan_for_a_device_is_not_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["optimize", "m.onnx", "--target", "h200", "--plan", "h.json", "--json", "r.json"]
     assert run([*command, *FAST]) == 0
@@ -368,6 +398,11 @@ def test_a_plan_for_a_device_is_not_run(here: Path, capsys: pytest.CaptureFixtur
     command = ["run", "h.json", "--model", "m.onnx", "--inputs", "x.npz", "--outputs", "y.npz"]
     assert run(command) == 1
     assert "for h200, which cannot run here" in capsys.readouterr().err
+    Path("h.json").write_text(Path("h.json").read_text().replace('"h200"', '"cpu"'))
+    assert run(command) == 1
+    error = capsys.readouterr().err.strip()
+    assert "is for a device that is not here; plan again with another backend" in error
+    assert len(error.splitlines()) == 1
 
 
 def test_streams_of_a_plan_for_a_device(here: Path) -> None:

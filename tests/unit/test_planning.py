@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +15,12 @@ from eqsat_opt.errors import OptionError, PlanError, RuntimeFailed
 from eqsat_opt.ir import sym
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.types import OtherType, TensorType
+from eqsat_opt.plans import load_plan, plan_model
 from eqsat_opt.runtime.backends.launching import Bound, load_launcher
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.recording import RecordingDevice
 from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import Tensors, make_constants
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.interpreter import interpret
@@ -388,3 +391,21 @@ def test_no_streams_and_no_such_backend_or_device() -> None:
     with pytest.raises(OptionError, match="unknown device 'cray'"):
         make_plan(graph, {}, numpy_only, target="cray")
     assert make_plan(graph, {}, numpy_only, target="h200").target == "h200"
+
+
+@pytest.mark.parametrize("shape", ["2,3", "", "0,3"])
+@pytest.mark.parametrize("backend", ["ort", "numpy"])
+def test_an_output_that_is_an_input_or_another_output(shape: str, backend: str) -> None:
+    """Export writes an Identity there, which nobody has a kernel for."""
+    type_ = f"float[{shape}]" if shape else "float"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> n ({type_} x) => ({type_} y, {type_} z, '
+        f"{type_} w)"
+        " { y = Identity(x) z = Relu(x) w = Identity(z) }"
+    )
+    runner = load_plan(plan_model(model, backend=backend), model)
+    feeds = random_inputs(model, 0)
+    y, z, w = runner.run(feeds)
+    np.testing.assert_array_equal(y, feeds["x"])
+    np.testing.assert_array_equal(z, np.maximum(feeds["x"], 0))
+    np.testing.assert_array_equal(w, z)

@@ -80,6 +80,20 @@ def test_a_plan_runs_like_its_model(here: Path, backend: str) -> None:
     call()
 
 
+@pytest.mark.parametrize("backend", ["numpy", "ort"])
+def test_what_does_nothing_stands_in_no_plan(backend: str) -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        net (float[3] x) => (float[3] y, float[3] z, float[3] v)
+        { a = Relu(x) b = Identity(a) y = Neg(b) z = Identity(b) v = Identity(x) }
+    """)
+    plan = eqsat_opt.plan_model(model, backend=backend)
+    x = np.array([1.0, -2.0, 3.0], np.float32)
+    found = eqsat_opt.load_plan(plan, model).run({"x": x})
+    for got, want in zip(found, expected(model, x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_outputs_are_fresh(here: Path) -> None:
     executable = eqsat_opt.load_plan("numpy.json", net())
     first = executable.run({"x": image()})

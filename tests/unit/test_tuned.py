@@ -120,6 +120,32 @@ def test_a_site_is_replaced_only_for_a_gain() -> None:
     assert chosen(choice(100, f2=99, f4=50).fastest(16)) == ""
 
 
+def test_small_sites_are_judged_by_the_whole_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The profiler is wrong about small ones: here only regions and one product gain."""
+    seconds = {"own": 10.0, "generated": 4.0, "packed-product": 13.0, "gains": 8.0}
+
+    def time_of(chosen: Sequence[tuning._Choice]) -> float:
+        named = ("own" if c.way is None else c.way.name for c in chosen)
+        gains = chosen[2].way is not None
+        return sum(map(seconds.__getitem__, named)) - (6.0 if gains else 0.0)
+
+    monkeypatch.setattr(tuning, "_built", lambda _, chosen: chosen)
+    monkeypatch.setattr(tuning, "_time_ratio", lambda a, b, *_, **__: time_of(a) / time_of(b))
+
+    def small(name: str, own: float, other: float) -> tuning._Choice:
+        site = Site((name,), (Way(name, (), 1),), is_small=name == "generated")
+        return tuning._Choice(site, own, {name: other}).tried()
+
+    choices = (
+        small("generated", 3, 9), small("generated", 3, 2), small("packed-product", 9, 2),
+        small("packed-product", 9, 5), small("packed-product", 9, 10), small("gains", 9, 12),
+    )  # fmt: skip
+    assert [chosen(one) for one in choices] == ["generated"] * 2 + ["packed-product"] * 3 + [""]
+    empty = onnx.ModelProto()
+    kept = tuning._paying(empty, choices, AS_IS, {}, Deadline.never())
+    assert [chosen(one) for one in kept] == ["generated"] * 2 + ["packed-product"] + [""] * 3
+
+
 def test_the_error_is_kept_by_giving_up_what_gains_least() -> None:
     errors = {"": 0.0, "f2": 1.0, "f4": 10.0}
 

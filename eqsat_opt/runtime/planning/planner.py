@@ -216,7 +216,7 @@ def make_plan(
 
 def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     """The graph with literal extents, and only what an output needs."""
-    nodes = tuple(part for node in graph.live_nodes() for part in apart(node))
+    nodes = tuple(_copying(graph, one) for node in graph.live_nodes() for one in apart(node))
     for node in nodes:
         if node.op == OPAQUE:
             what = node.payload.op_type if node.payload is not None else node.name
@@ -263,6 +263,17 @@ def apart(node: Node) -> Iterator[Node]:
         attrs = attributes(axis=node.attr("axis"), lo=begin, hi=begin + size)
         yield replace(node, op="Slice", outputs=(name,), attrs=attrs)
         begin += size
+
+
+def _copying(graph: Graph, node: Node) -> Node:
+    """An Identity, which gives a value a second name where both are outputs, as what copies it."""
+    if node.op != OPAQUE or node.payload is None or node.payload.op_type != "Identity":
+        return node
+    type_ = graph.tensor_type(node.inputs[0])
+    if type_ is None:
+        return node
+    stay = attributes(perm=tuple(range(type_.rank)))
+    return Node("Transpose", node.inputs, node.outputs, stay, name=node.name)
 
 
 def _output_names(graph: Graph) -> tuple[str, ...]:

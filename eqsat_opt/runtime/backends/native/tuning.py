@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +25,7 @@ from eqsat_opt.runtime.backends.native.library import with_kernels
 from eqsat_opt.runtime.backends.native.normalizations import normalizations
 from eqsat_opt.runtime.backends.native.products import products
 from eqsat_opt.runtime.backends.native.region_library import with_regions
-from eqsat_opt.runtime.backends.native.regions import region_sites
+from eqsat_opt.runtime.backends.native.regions import GENERATED, region_sites
 from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_ways
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
@@ -40,6 +40,10 @@ _GAIN = 0.97
 _SEEN = 0.5
 """Share of the bound that errors may reach on the inputs that are measured. On twenty others they
 were up to 1.6 times as large: `python -m benchmarks.native errors`."""
+
+_SMALL_US, _TICK_US = 20.0, 2.0
+"""A site of less is judged by the whole model, unless it seems to lose by more than a tick: the
+profiler counts whole microseconds, and makes nodes longer."""
 
 _PASS_S = 0.5
 """Seconds of runs for one pass, as far as `_RUNS` allow."""
@@ -102,14 +106,21 @@ class _Choice:
         return self.own_us - (self.own_us if self.way is None else self.times_us[self.way.name])
 
     @property
+    def is_small(self) -> bool:
+        return self.site.is_small or self.own_us < _SMALL_US
+
+    @property
     def roughness(self) -> int:
         return 0 if self.way is None else self.way.roughness
 
     def tried(self) -> _Choice:
-        """The fastest way; a small site's first one, since its time tells too little."""
-        if self.site.is_small and self.times_us:
-            return replace(self, way=self.site.ways[0])
-        return self.fastest(math.inf)
+        """The fastest way, for a small site as far as can be told."""
+        if not self.is_small or not self.times_us:
+            return self.fastest(math.inf)
+        known = (way for way in self.site.ways if way.name in self.times_us)
+        best = min(known, key=lambda way: self.times_us[way.name])
+        may_gain = self.site.is_small or self.times_us[best.name] <= self.own_us + _TICK_US
+        return replace(self, way=best if may_gain else None)
 
     def fastest(self, below: float) -> _Choice:
         """The fastest way of less roughness, or its own where none gains."""
@@ -259,23 +270,27 @@ def _paying(
 ) -> tuple[_Choice, ...]:
     """Small sites are replaced only where that makes the whole model faster.
 
-    All of them are tried, then the half that gains most by the profiler, and so on.
+    Those of one algorithm are tried together, then the half of them that gains most by the
+    profiler, and so on; regions come first, since what they leave is judged by what is left.
     """
-    small = sorted(
-        (i for i, one in enumerate(choices) if one.site.is_small and one.way is not None),
-        key=lambda i: -choices[i].gain_us,
-    )
-    without = tuple(replace(c, way=None) if c.site.is_small else c for c in choices)
-    while small and not deadline.expired:
-        kept = frozenset(small)
-        tried = tuple(c if i in kept else without[i] for i, c in enumerate(choices))
-        one, other = (_built(optimized, some) for some in (tried, without))
-        if _time_ratio(one, other, options, feeds, deadline=deadline) < _GAIN:
-            return tried
-        small = small[: len(small) // 2]
-    if all(choice.way is None for choice in without):
+    families: dict[str, list[int]] = defaultdict(list)
+    for i, one in enumerate(choices):
+        if one.is_small and one.way is not None:
+            families[one.way.name].append(i)
+    kept = tuple(replace(c, way=None) if c.is_small else c for c in choices)
+    for name in sorted(families, key=lambda name: (name != GENERATED, name)):
+        small = sorted(families[name], key=lambda i: -choices[i].gain_us)
+        while small and not deadline.expired:
+            some = frozenset(small)
+            tried = tuple(choices[i] if i in some else c for i, c in enumerate(kept))
+            one, other = (_built(optimized, chosen) for chosen in (tried, kept))
+            if _time_ratio(one, other, options, feeds, deadline=deadline) < _GAIN:
+                kept = tried
+                break
+            small = small[: len(small) // 2]
+    if all(choice.way is None for choice in kept):
         raise NotTuned("what could be computed otherwise is no faster in the whole model")
-    return without
+    return kept
 
 
 def _time_ratio(
