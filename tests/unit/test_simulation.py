@@ -19,7 +19,7 @@ from eqsat_opt.runtime.plan.simulation import Load, simulate
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule, serial
 from eqsat_opt.search import Frame, Offered, Prices
 from eqsat_opt.search.frame import Level
-from eqsat_opt.search.streaming import Streams
+from eqsat_opt.search.streaming import Streams, eager
 from eqsat_opt.testing import GraphMaker
 
 V100 = load_profile("v100")
@@ -96,6 +96,29 @@ def test_between_no_device_and_one_that_takes_turns(
         assert found.begin_us[second] >= found.end_us[first] - 1e-9
     if streams == 1:
         assert found.makespan_us == pytest.approx(sum(times))
+
+
+@given(dags(), st.integers(1, 4), st.integers(0, 2))
+def test_eager_kernels_keep_the_order(
+    graph: tuple[list[Load], list[tuple[int, int]]], most: int, event_us: int
+) -> None:
+    loads, edges = graph
+    loads = [replace(one, launch_us=one.launch_us + 1.0) for one in loads]
+    placed = eager([one.time_us for one in loads], edges, most, event_us)
+    assert sorted(placed.order) == list(range(len(loads)))
+    assert placed.streams <= most
+    found = simulate(placed, loads, event_us)
+    for first, second in edges:
+        assert found.begin_us[second] >= found.end_us[first] - 1e-9
+
+
+def test_an_event_that_costs_more_than_waiting_is_avoided() -> None:
+    # A long kernel beside two short ones, which stay in a row; then what reads all of them.
+    times, edges = [9.0, 2.0, 2.0, 1.0], [(0, 3), (1, 3), (2, 3)]
+    placed = eager(times, edges, 4, 3.0)
+    assert placed.stream[0] == placed.stream[3]
+    assert (placed.streams, placed.events) == (3, 2)
+    assert eager(times, edges, 2, 3.0).stream == (0, 1, 1, 0)
 
 
 # ** widths **
