@@ -109,7 +109,8 @@ def verify_saved(path: str) -> Verification:
 
     Raises:
         ModelError: the file is no model.
-        OptionError: it was not saved by a comparison, or prices were measured.
+        OptionError: it was not saved by a comparison, prices were measured, or the graph alone does
+            not say what the method's kernels cost.
     """
     loaded = load_model(path)
     text = loaded.metadata_props.get(RECORD)
@@ -127,4 +128,11 @@ def verify_saved(path: str) -> Verification:
     imported = import_model(loaded, exact=record["numerics"] == "bitexact")
     sizes = size_sets(imported, shapes)[0]
     subject = Subject(normalise(imported, numerics=numerics), (), sizes.given)
-    return Verification(record, said, priced(subject, settings).cost)
+    verification = Verification(record, said, priced(subject, settings).cost)
+    search = settings.searches.get(record.get("method"))
+    if not verification.agrees and getattr(search, "places", False):
+        raise OptionError(
+            f"{record['method']} places the kernels itself, so {path} alone does not tell their "
+            "cost; its plan does, where there is one beside it"
+        )
+    return verification

@@ -28,6 +28,7 @@ from eqsat_opt.ir.sizes import size_sets
 from eqsat_opt.optimising import AnyModel, Progress, session_options
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import costs_only
+from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.session import OrtSession
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
 from eqsat_opt.runtime.source import OpenRunner
@@ -72,6 +73,7 @@ def compare_apart(
             "leave out --save and --run"
         )
     path, blobs = _source(model)
+    _require_valid(model, options)
     name = os.fspath(model) if isinstance(model, str | os.PathLike) else "model"
     replies: list[Reply] = []
     with ExitStack() as stack:
@@ -120,6 +122,18 @@ def _source(model: AnyModel) -> tuple[str, list[bytes]]:
         raise ModelError(
             f"the model cannot be sent to another process ({error}); save it, and give its path"
         ) from error
+
+
+def _require_valid(model: AnyModel, options: Options) -> None:
+    """Refuse at once what every method would refuse.
+
+    Raises:
+        ModelError: the model is not valid.
+    """
+    if not _is_zoo(model):
+        loaded = load_model(model)
+        with Staging(loaded, model) as staging:
+            require_valid(staging.original, session_options(options))
 
 
 def _made(folder: str) -> str:

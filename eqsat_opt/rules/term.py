@@ -193,6 +193,11 @@ class Term:
     def __matmul__(self, other: Term) -> Term:
         return Apply("MatMul", (self, other), {})
 
+    def _meets(self, other: object) -> Term:
+        raise _no_operand(other)
+
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rmatmul__ = _meets
+
     def walk(self) -> Iterator[Term]:
         """This term and all below it, operands first."""
         yield self
@@ -253,6 +258,11 @@ class Apply(Term):
     args: tuple[Term, ...]
     attrs: Mapping[str, AttrPattern]
 
+    def __post_init__(self) -> None:
+        for arg in self.args:
+            if not isinstance(arg, Term):
+                raise _no_operand(arg)
+
     def walk(self) -> Iterator[Term]:
         """Operands first."""
         for arg in self.args:
@@ -267,6 +277,15 @@ class Apply(Term):
             return f"{self.attrs['f']}({self.args[0]})"
         attrs = [f"{k}={shown(v)}" for k, v in self.attrs.items()]
         return f"{self.op}({', '.join([*map(str, self.args), *attrs])})"
+
+
+def _no_operand(value: object) -> RuleError:
+    return RuleError(
+        f"{value} is no operand of a rule; a number beside a tensor x is "
+        f"ops.Scalar(value={value}, dtype=x.dtype)"
+        if isinstance(value, int | float)
+        else f"{value!r} is no operand of a rule; give tensors and operators on them"
+    )
 
 
 def shown(value: object) -> str:

@@ -43,6 +43,7 @@ class Collage:
 
     name: ClassVar[str] = "collage"
     exact: ClassVar[bool] = False
+    places: ClassVar[bool] = True
 
     library: str = ""
     switch_us: float = 0.0

@@ -44,6 +44,7 @@ class Energy:
 
     name: ClassVar[str] = "energy"
     exact: ClassVar[bool] = False
+    places: ClassVar[bool] = True
 
     goal: Literal["given", "linear", "product", "power"] = "given"
     weight: float = 0.5

@@ -43,6 +43,7 @@ class Ios:
 
     name: ClassVar[str] = "ios"
     exact: ClassVar[bool] = False
+    places: ClassVar[bool] = True
 
     groups: int = 8
     operators: int = 3

@@ -122,6 +122,8 @@ class Search(Protocol):
         name: as the command line calls it.
         exact: whether a search that ended as ``exhausted`` has found the cheapest graph that the
             rules reach.
+        places: may be left out; true where the search chooses kernels or streams otherwise than
+            the level does, so that a graph alone does not say what its outcome costs.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]

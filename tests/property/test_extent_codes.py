@@ -63,7 +63,9 @@ def test_no_code_is_decoded_wrongly(dims: list[Dim], number: int) -> None:
         for other in dims:
             a, b = codes.encode(one), codes.encode(other)
             assert codes.decode((a + b) % MODULUS) in (None, one + other)
-            assert codes.decode(a * b % MODULUS) in (None, one * other)
+            product = one * other
+            if isinstance(product, SymDim) or product < MODULUS:  # no tensor has more elements
+                assert codes.decode(a * b % MODULUS) in (None, product)
             difference = codes.decode((a - b) % MODULUS)
             assert difference in (None, one - other)
 

@@ -642,6 +642,12 @@ def test_saved_models_say_what_they_cost(
     onnx.save(model, "out/eqsat-0.onnx")
     assert main(["compare", "out/eqsat-0.onnx", "--verify"]) == 2
     assert "but costs" in capsys.readouterr().err
+    settings = {**told["settings"], "methods": ["ios"], "parameters": {}}
+    placed = {**told, "method": "ios", "settings": settings}
+    record.value = json.dumps({**placed, "cost": told["cost"] / 2})
+    onnx.save(model, "out/eqsat-0.onnx")
+    assert main(["compare", "out/eqsat-0.onnx", "--verify"]) == 1
+    assert "ios places the kernels itself" in capsys.readouterr().err
     record.value = "{}"
     onnx.save(model, "out/eqsat-0.onnx")
     assert main(["compare", "out/eqsat-0.onnx", "--verify"]) == 1

@@ -165,5 +165,5 @@ def test_what_it_cannot_read_is_refused() -> None:
     with pytest.raises(OptionError, match="reads totals only"):
         Energy().run(frame, Budget(), 0)
     plain = Frame(fire(), (), Prices.of())
-    with pytest.raises(OptionError, match="give a device whose profile has it"):
+    with pytest.raises(OptionError, match="nothing tells the energy of kernels here"):
         Energy(goal="linear").run(plain, Budget(), 0)
