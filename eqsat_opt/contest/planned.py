@@ -20,7 +20,7 @@ from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from eqsat_opt.runtime.devices.host import HostDevice, thread_us
+from eqsat_opt.runtime.devices.host import HostDevice, processor_us
 from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.executor import Executable
@@ -122,7 +122,7 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
     prices: dict[str, float] = {}
     drafts = {draft.name: draft for draft in job.drafts}
 
-    clock = thread_us if job.session.threads == 1 else None
+    clock = processor_us if job.session.threads == 1 else None
 
     def judge(draft: Draft) -> bool:
         """Compare and price a plan; whether it computes something else."""

@@ -219,10 +219,9 @@ def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     nodes = tuple(_copying(graph, one) for node in graph.live_nodes() for one in apart(node))
     for node in nodes:
         if node.op == OPAQUE:
-            what = node.payload.op_type if node.payload is not None else node.name
-            raise PlanError(
-                f"{what} {node.name!r} cannot stand in a plan: no backend of plans knows it"
-            )
+            what = node.payload.op_type if node.payload is not None else "a node"
+            named = f"{what} {node.name!r}" if node.name else what
+            raise PlanError(f"{named} cannot stand in a plan: no backend of plans knows it")
     names = dict.fromkeys(graph.inputs)
     names.update(dict.fromkeys(name for node in nodes for name in (*node.inputs, *node.outputs)))
     names.update(dict.fromkeys(graph.outputs))
