@@ -129,10 +129,11 @@ class CompareSettings:
             return
         known = [name for name in profile_names() if load_profile(name).energy is not None]
         where = f"the profile of {self.device}" if self.device else "this processor's roofline"
+        how = "--energy-model FILE" if self.device else "--device NAME with --energy-model FILE"
         raise OptionError(
-            f"{where} tells no energy; give --device "
+            f"{where} tells no energy; give {how}, or --device "
             + (f"one of {', '.join(known)}, or " if known else "")
-            + "a profile as a .json file that has a model of it, or a device and --energy-model"
+            + "a profile as a .json file that has a model of it"
         )
 
     @cached_property
