@@ -50,8 +50,12 @@ def resized(
     )
 
 
-NEAREST = {"mode": "nearest"}
-ASYMMETRIC = {**NEAREST, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+NEAREST: dict[str, Any] = {"mode": "nearest"}
+ASYMMETRIC: dict[str, Any] = {
+    **NEAREST,
+    "coordinate_transformation_mode": "asymmetric",
+    "nearest_mode": "floor",
+}
 REPEATS = {
     "half a pixel": resized([1, 1, 2, 3], **NEAREST),
     "half a pixel, to the right": resized([1, 1, 2, 2], nearest_mode="round_prefer_ceil"),
