@@ -201,6 +201,9 @@ def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | 
                 if results[name].stopped_by != "exhausted":
                     why = f"{name} ended by its limit ({results[name].stopped_by})"
                     return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=why)
+            if given["metric"] == "cpu_s" and not any(one.tried for one in results.values()):
+                why = "no rule applies here, so neither searches"
+                return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=why)
             own = {name: _number(found, one, given["metric"]) for name, one in results.items()}
             why = order(paper, own)
             cut = [name for name, one in results.items() if one.stopped_by in _BUDGETS]

@@ -142,3 +142,9 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     found = papers._figure({**order, "budget": "1"}, common, None)
     assert (found.verdict, found.ours) == ("not comparable", "")
     assert "metaflow ended by its limit" in found.why
+    idle = {**order, "metric": "cpu_s", "rules": "softmax", "methods": ["taso", "metaflow"]}
+    found = papers._figure({**idle, "paper": {"taso": 2.0, "metaflow": 1.0}}, common, None)
+    assert (found.verdict, found.why) == (
+        "not comparable",
+        "no rule applies here, so neither searches",
+    )
