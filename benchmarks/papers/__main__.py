@@ -4,11 +4,13 @@
 
 A table is a file beside this one: metaflow, ocggs, energy, autograph, collage. Each of its figures
 is one of three. A *change* is a number before and after a method: reproduced if ours goes the same
-way, and at least half and at most twice as far. An *order* is a number of several methods:
-reproduced if ours stand in the same order, where half a percent is a tie. Whatever needs what is
-not here, or compares with systems that are not here, is *not comparable*, with the reason. Costs
-are predicted by the profile of the paper's device, never measured on it; times of searches are CPU
-seconds of this machine. `--cpu` replaces the budgets of the files.
+way, and at least half and at most twice as far. An *order* is a number of several methods, or of
+one with several settings (`variants`): reproduced if ours stand in the same order, where half a
+percent is a tie; what never rises in the paper is, if ours never rise from one to the next.
+Whatever needs what is not here, or compares with systems that are not here, is *not comparable*,
+with the reason. Costs are predicted by the profile of the paper's device, never measured on it, or
+measured on this processor; times of searches are CPU seconds of this machine. `--cpu` replaces the
+budgets of the files.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,13 @@ _TIE = 0.005
 _BUDGETS = frozenset({"graphs", "substitutions", "cpu"})
 """What ends a search that might have gone on."""
 
-_SETTINGS = ("device", "level", "objective", "methods", "budget", "set", "seeds", "limits")
+_SETTINGS = (
+    "device", "level", "objective", "methods", "budget", "set", "seeds", "limits", "measure",
+    "backends",
+)  # fmt: skip
+_USES = "uses of "
+"""How a metric begins that counts the uses of a rule."""
+
 _OPTIONS = ("rules", "numerics", "check")
 
 
@@ -99,6 +107,14 @@ def order(paper: Mapping[str, float], ours: Mapping[str, float]) -> str:
     return ""
 
 
+def falling(ours: Mapping[str, float]) -> str:
+    """Why ours rise somewhere; empty if each is at most the one before."""
+    for one, other in pairwise(ours):
+        if _sign(ours[one], ours[other]) < 0:
+            return f"{other} is above {one}"
+    return ""
+
+
 def _ratio(before: float, after: float) -> float:
     return after / before if before else math.nan
 
@@ -120,8 +136,8 @@ def _way(ratio: float) -> str:
 def _compared(model: str, given: str) -> Comparison:
     value = json.loads(given)
     settings = {name: value[name] for name in _SETTINGS if name in value and name != "set"}
-    settings["methods"] = tuple(settings["methods"])
-    settings["limits"] = tuple(settings.get("limits", ()))
+    for name in ("methods", "limits", "backends"):
+        settings[name] = tuple(settings.get(name, ()))
     settings["budget"] = parse_budget([settings.get("budget", "1000")])
     options = {"check": 0, **{name: value[name] for name in _OPTIONS if name in value}}
     return api.compare(
@@ -132,6 +148,8 @@ def _compared(model: str, given: str) -> Comparison:
 def _number(found: Comparison, result: MethodResult | None, name: str) -> float:
     """A metric, or a number of the run, of a method or of the original."""
     one: Any = found.original if result is None else result
+    if name.startswith(_USES):
+        return float(one.rules.get(name.removeprefix(_USES), 0))
     if name in one.metrics:
         return float(one.metrics[name])
     return float(getattr(one, name))
@@ -150,31 +168,38 @@ def _text(number: float) -> str:
 
 def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | None) -> Figure:
     where, what, unit = given["where"], given["what"], given.get("unit", "")
-    paper = given["paper"]
-    if isinstance(paper, str):
+    paper, variants = given["paper"], given.get("variants", {})
+    if isinstance(paper, str) and not variants:
         return Figure(where, what, paper, ours="", verdict=NOT_COMPARABLE, why=given["why"])
     told = " → " if isinstance(paper, list) else ", "
-    values = paper.values() if isinstance(paper, dict) else paper
-    names = list(paper) if isinstance(paper, dict) else ["", ""]
-    their = told.join(f"{name} {_text(x)}".strip() for name, x in zip(names, values, strict=True))
-    their = f"{their} {unit}".strip()
+    their = paper
+    if not isinstance(paper, str):
+        values = paper.values() if isinstance(paper, dict) else paper
+        names = list(paper) if isinstance(paper, dict) else ["", ""]
+        pairs = zip(names, values, strict=True)
+        their = f"{told.join(f'{name} {_text(x)}'.strip() for name, x in pairs)} {unit}".strip()
     settings = {**common, **{k: v for k, v in given.items() if k in (*_SETTINGS, *_OPTIONS)}}
     if cpu_s is not None:
         settings["budget"] = f"graphs=0,cpu={cpu_s:g}"
     try:
-        found = _compared(given["model"], json.dumps(settings, sort_keys=True))
-        if isinstance(paper, dict):
-            results = {name: _result(found, name) for name in paper}
+        if not isinstance(paper, list):
+            sides = {}
+            for name in variants if isinstance(paper, str) else paper:
+                own = {**settings, **variants.get(name, {})}
+                found = _compared(given["model"], json.dumps(own, sort_keys=True))
+                sides[name] = found, _result(found, own["methods"][0] if name in variants else name)
+            results = {name: one for name, (_, one) in sides.items()}
             for name in given.get("must_end", ()):
                 if results[name].stopped_by != "exhausted":
                     why = f"{name} ended by its limit ({results[name].stopped_by})"
                     return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=why)
-            own = {name: _number(found, one, given["metric"]) for name, one in results.items()}
-            why = order(paper, own)
+            own = {name: _number(*side, given["metric"]) for name, side in sides.items()}
+            why = falling(own) if isinstance(paper, str) else order(paper, own)
             cut = [name for name, one in results.items() if one.stopped_by in _BUDGETS]
             if why and cut:
                 why += f"; {', '.join(cut)} ended by a limit of the budget"
         else:
+            found = _compared(given["model"], json.dumps(settings, sort_keys=True))
             result = _result(found, given["method"])
             pair = _number(found, None, given["metric"]), _number(found, result, given["metric"])
             own = {"": pair[0], " ": pair[1]}

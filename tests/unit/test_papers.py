@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -51,6 +50,11 @@ def test_an_order(ours: tuple[float, ...], said: str) -> None:
     assert papers.order(paper, dict(zip(paper, ours, strict=True))) == said
 
 
+def test_what_never_rises() -> None:
+    assert not papers.falling({"a": 3.0, "b": 2.0, "c": 2.001})
+    assert papers.falling({"a": 3.0, "b": 2.0, "c": 2.1}) == "c is above b"
+
+
 def figures() -> list[tuple[str, dict[str, Any]]]:
     found = []
     for table in papers.tables():
@@ -65,15 +69,31 @@ def test_every_figure_can_be_told() -> None:
     """Its model, metric and settings exist; one that is not run says why."""
     assert {table for table, _ in figures()} == set(papers.tables()) > {"metaflow", "ocggs"}
     keys = {"where", "what", "paper", "why", "model", "metric", "method", "unit", "our_unit"}
-    keys |= {"must_end", *papers._SETTINGS, *papers._OPTIONS}
+    keys |= {"must_end", "variants", *papers._SETTINGS, *papers._OPTIONS}
     for table, one in figures():
         assert one.keys() <= keys, table
         assert one["where"]
-        if isinstance(one["paper"], str):
+        variants = one.get("variants", {})
+        if isinstance(one["paper"], str) and not variants:
             assert one["why"]
             continue
+        for given in variants.values():
+            assert given.keys() <= {*papers._SETTINGS, *papers._OPTIONS}
+            (method,) = given.get("methods", one["methods"])
+            assert given.get("set", {}).keys() <= {method}
+            CompareSettings(
+                (method,),
+                given.get("set", {}),
+                device=given.get("device", one.get("device", "")),
+                level=given.get("level", one["level"]),
+            )
+        if isinstance(one["paper"], str):
+            assert one["metric"]
+            continue
         assert one["model"].removeprefix("zoo:") in zoo.names()
-        used = one["paper"] if isinstance(one["paper"], dict) else [one["method"]]
+        used = set(one["paper"]).difference(variants)
+        if not isinstance(one["paper"], dict):
+            used = {one["method"]}
         assert set(used) <= set(one["methods"])
         assert len(one["paper"]) >= 2
         settings: dict[str, Any] = {
@@ -90,19 +110,40 @@ def test_every_figure_can_be_told() -> None:
             CompareSettings(tuple(one["methods"]), parameters, **settings)
 
 
-def test_a_table_from_the_command_line(tmp_path: Path) -> None:
+def test_a_table_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'title = "Some paper"\nsource = "2022"\n[[figure]]\nwhere = "§1"\nwhat = "speed"\n'
+    (tmp_path / "some.toml").write_text(f'{text}paper = "twice"\nwhy = "no such device"\n')
+    monkeypatch.setattr(papers, "FOLDER", tmp_path)
     output = tmp_path / "out.json"
-    command = [sys.executable, "-m", "benchmarks.papers"]
-    done = subprocess.run(
-        [*command, "collage", "--json", str(output)], capture_output=True, text=True, check=True
-    )
-    assert "## Collage" in done.stdout
-    found = json.loads(output.read_text(encoding="utf-8"))["collage"]
-    assert {one["verdict"] for one in found} == {"not comparable"}
-    assert all(one["why"] for one in found)
-    done = subprocess.run([*command, "tables"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "choose from" in done.stderr
+    monkeypatch.setattr(sys, "argv", ["papers", "some", "--json", str(output)])
+    papers.main()
+    assert "## Some paper" in capsys.readouterr().out
+    (found,) = json.loads(output.read_text(encoding="utf-8"))["some"]
+    assert (found["verdict"], found["why"]) == ("not comparable", "no such device")
+    monkeypatch.setattr(sys, "argv", ["papers", "tables"])
+    with pytest.raises(SystemExit, match="there is no table 'tables'; choose from some"):
+        papers.main()
+
+
+def test_a_figure_of_one_method_with_several_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat_opt.comparing import whole, worker
+
+    monkeypatch.setattr(whole, "run_apart", worker.run_here)
+    common = {"methods": ["metaflow"], "rules": "matmul/assoc", "budget": "20", "device": "v100"}
+    given: dict[str, Any] = {
+        "where": "Figure 1",
+        "what": "chain",
+        "model": "zoo:weight_chain@tiny",
+        "metric": "uses of matmul/assoc",
+        "variants": {"without": {"rules": "concat/add"}, "with": {"budget": "20"}},
+    }
+    found = papers._figure({**given, "paper": {"without": 0, "with": 3}}, common, None)
+    assert found.verdict == "reproduced"
+    assert found.paper == "without 0, with 3"
+    found = papers._figure({**given, "paper": "falls", "metric": "cost"}, common, None)
+    assert (found.verdict, found.paper) == ("reproduced", "falls")
 
 
 def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
