@@ -5,12 +5,12 @@
 A table is a file beside this one: metaflow, ocggs, energy, autograph, collage. Each of its figures
 is one of three. A *change* is a number before and after a method: reproduced if ours goes the same
 way, and at least half and at most twice as far. An *order* is a number of several methods, or of
-one with several settings (`variants`): reproduced if ours stand in the same order, where half a
-percent is a tie; what never rises in the paper is, if ours never rise from one to the next.
-Whatever needs what is not here, or compares with systems that are not here, is *not comparable*,
-with the reason. Costs are predicted by the profile of the paper's device, never measured on it, or
-measured on this processor; times of searches are CPU seconds of this machine. `--cpu` replaces the
-budgets of the files.
+one method under several parameters (`variants`) or other settings (`sides`): reproduced if ours
+stand in the same order, where half a percent is a tie; what never rises in the paper is, if ours
+never rise from one to the next. Whatever needs what is not here, or compares with systems that are
+not here, is *not comparable*, with the reason. Costs are predicted by the profile of the paper's
+device, never measured on it, or measured on this processor; times of searches are CPU seconds of
+this machine. `--cpu` replaces the budgets of the files.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _BUDGETS = frozenset({"graphs", "substitutions", "cpu"})
 """What ends a search that might have gone on."""
 
 _SETTINGS = (
-    "device", "level", "objective", "methods", "budget", "set", "seeds", "limits", "measure",
-    "backends",
-)  # fmt: skip
+    *("device", "energy_model", "level", "objective", "methods", "budget", "set", "seeds"),
+    *("limits", "measure", "backends"),
+)
+_OPTIONS = ("rules", "numerics", "check")
+
 _USES = "uses of "
 """How a metric begins that counts the uses of a rule."""
-
-_OPTIONS = ("rules", "numerics", "check")
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,8 @@ def _compared(model: str, given: str) -> Comparison:
     settings = {name: value[name] for name in _SETTINGS if name in value and name != "set"}
     for name in ("methods", "limits", "backends"):
         settings[name] = tuple(settings.get(name, ()))
+    if "energy_model" in settings:
+        settings["energy_model"] = str(FOLDER / settings["energy_model"])
     settings["budget"] = parse_budget([settings.get("budget", "1000")])
     options = {"check": 0, **{name: value[name] for name in _OPTIONS if name in value}}
     return api.compare(
@@ -162,44 +164,69 @@ def _result(found: Comparison, method: str) -> MethodResult:
     return runs.median
 
 
+def _varied(
+    given: Mapping[str, Any], settings: Mapping[str, Any]
+) -> tuple[Mapping[str, float], str]:
+    """One comparison for each side, and why they are not as in the paper."""
+    paper, own, cut = given["paper"], {}, []
+    sides = given.get("sides") or {
+        name: {"methods": [given["method"]], "set": {given["method"]: parameters}}
+        for name, parameters in given["variants"].items()
+    }
+    for name in paper if isinstance(paper, dict) else sides:
+        one = {**settings, **sides.get(name, {"methods": [name]})}
+        found = _compared(given["model"], json.dumps(one, sort_keys=True))
+        result = _result(found, one["methods"][0])
+        own[name] = _number(found, result, given["metric"])
+        cut += [name] if result.stopped_by in _BUDGETS else []
+    if isinstance(paper, str):
+        why = falling(own)
+    elif isinstance(paper, dict):
+        why = order(paper, own)
+    else:
+        why = change((paper[0], paper[1]), (own["before"], own["after"]))
+    return own, f"{why}; {', '.join(cut)} ended by a limit of the budget" if why and cut else why
+
+
 def _text(number: float) -> str:
     return f"{number:.4g}"
 
 
 def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | None) -> Figure:
     where, what, unit = given["where"], given["what"], given.get("unit", "")
-    paper, variants = given["paper"], given.get("variants", {})
-    if isinstance(paper, str) and not variants:
+    paper = given["paper"]
+    if isinstance(paper, str) and "sides" not in given:
         return Figure(where, what, paper, ours="", verdict=NOT_COMPARABLE, why=given["why"])
     told = " → " if isinstance(paper, list) else ", "
     their = paper
     if not isinstance(paper, str):
-        values = paper.values() if isinstance(paper, dict) else paper
-        names = list(paper) if isinstance(paper, dict) else ["", ""]
-        pairs = zip(names, values, strict=True)
+        pairs = paper.items() if isinstance(paper, dict) else zip(["", ""], paper, strict=True)
         their = f"{told.join(f'{name} {_text(x)}'.strip() for name, x in pairs)} {unit}".strip()
     settings = {**common, **{k: v for k, v in given.items() if k in (*_SETTINGS, *_OPTIONS)}}
     if cpu_s is not None:
         settings["budget"] = f"graphs=0,cpu={cpu_s:g}"
     try:
-        if not isinstance(paper, list):
-            sides = {}
-            for name in variants if isinstance(paper, str) else paper:
-                own = {**settings, **variants.get(name, {})}
-                found = _compared(given["model"], json.dumps(own, sort_keys=True))
-                sides[name] = found, _result(found, own["methods"][0] if name in variants else name)
-            results = {name: one for name, (_, one) in sides.items()}
+        if "variants" in given or "sides" in given:
+            own, why = _varied(given, settings)
+            if isinstance(paper, list):
+                own = {"": own["before"], " ": own["after"]}
+            ours = told.join(f"{name} {_text(x)}".strip() for name, x in own.items())
+            ours = f"{ours} {given.get('our_unit', unit)}".strip()
+            verdict = NOT_REPRODUCED if why else REPRODUCED
+            return Figure(where, what, their, ours, verdict=verdict, why=why)
+        found = _compared(given["model"], json.dumps(settings, sort_keys=True))
+        if isinstance(paper, dict):
+            results = {name: _result(found, name) for name in paper}
             for name in given.get("must_end", ()):
                 if results[name].stopped_by != "exhausted":
                     why = f"{name} ended by its limit ({results[name].stopped_by})"
                     return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=why)
-            own = {name: _number(*side, given["metric"]) for name, side in sides.items()}
-            why = falling(own) if isinstance(paper, str) else order(paper, own)
+            own = {name: _number(found, one, given["metric"]) for name, one in results.items()}
+            why = order(paper, own)
             cut = [name for name, one in results.items() if one.stopped_by in _BUDGETS]
             if why and cut:
                 why += f"; {', '.join(cut)} ended by a limit of the budget"
         else:
-            found = _compared(given["model"], json.dumps(settings, sort_keys=True))
             result = _result(found, given["method"])
             pair = _number(found, None, given["metric"]), _number(found, result, given["metric"])
             own = {"": pair[0], " ": pair[1]}

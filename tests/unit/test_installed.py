@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from eqsat_opt.comparison import CompareSettings
-from eqsat_opt.comparison import installed as module
 from eqsat_opt.comparison.installed import Installed, chosen_backends, known_as
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Offer
+from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.search import Frame, Offered, Prices
 from eqsat_opt.search.collage import Collage
 from eqsat_opt.search.search import Budget
@@ -87,14 +87,12 @@ def test_names_of_backends() -> None:
 
 
 def test_a_backend_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    load = module.load_backend
-
     def loaded(name: str) -> Any:
         if name == "launched:openvino":
             raise PlanError("openvino is not installed; install it")
-        return load(name)
+        return load_backend(name)
 
-    monkeypatch.setattr(module, "load_backend", loaded)
+    monkeypatch.setattr("eqsat_opt.comparison.installed.load_backend", loaded)
     assert "openvino" not in chosen_backends(("all",))
     with pytest.raises(OptionError, match="openvino cannot be used here: openvino is not inst"):
         chosen_backends(("openvino",))

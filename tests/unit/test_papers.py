@@ -50,11 +50,6 @@ def test_an_order(ours: tuple[float, ...], said: str) -> None:
     assert papers.order(paper, dict(zip(paper, ours, strict=True))) == said
 
 
-def test_what_never_rises() -> None:
-    assert not papers.falling({"a": 3.0, "b": 2.0, "c": 2.001})
-    assert papers.falling({"a": 3.0, "b": 2.0, "c": 2.1}) == "c is above b"
-
-
 def figures() -> list[tuple[str, dict[str, Any]]]:
     found = []
     for table in papers.tables():
@@ -65,35 +60,46 @@ def figures() -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+def require_sides(one: dict[str, Any]) -> None:
+    """Each side is a comparison of one method; a figure that is a number names them."""
+    assert one["metric"]
+    assert one["model"].removeprefix("zoo:") in {*zoo.names(), "squeezenet@tiny"}
+    assert isinstance(one["paper"], str) or one["paper"].keys() >= one["sides"].keys()
+    for side in one["sides"].values():
+        assert side.keys() <= {*papers._SETTINGS, *papers._OPTIONS}
+        given = {**one, **side}
+        (method,) = given["methods"]
+        assert given.get("set", {}).keys() <= {method}
+        names = ("device", "level", "objective", "measure")
+        CompareSettings(
+            (method,),
+            given.get("set", {}),
+            **{name: given[name] for name in names if name in given},
+        )
+
+
+def test_what_never_rises() -> None:
+    assert not papers.falling({"a": 3.0, "b": 2.0, "c": 2.001})
+    assert papers.falling({"a": 3.0, "b": 2.0, "c": 2.1}) == "c is above b"
+
+
 def test_every_figure_can_be_told() -> None:
     """Its model, metric and settings exist; one that is not run says why."""
     assert {table for table, _ in figures()} == set(papers.tables()) > {"metaflow", "ocggs"}
     keys = {"where", "what", "paper", "why", "model", "metric", "method", "unit", "our_unit"}
-    keys |= {"must_end", "variants", *papers._SETTINGS, *papers._OPTIONS}
+    keys |= {"must_end", "variants", "sides", *papers._SETTINGS, *papers._OPTIONS}
     for table, one in figures():
         assert one.keys() <= keys, table
         assert one["where"]
-        variants = one.get("variants", {})
-        if isinstance(one["paper"], str) and not variants:
+        if "sides" in one:
+            require_sides(one)
+            continue
+        if isinstance(one["paper"], str):
             assert one["why"]
             continue
-        for given in variants.values():
-            assert given.keys() <= {*papers._SETTINGS, *papers._OPTIONS}
-            (method,) = given.get("methods", one["methods"])
-            assert given.get("set", {}).keys() <= {method}
-            CompareSettings(
-                (method,),
-                given.get("set", {}),
-                device=given.get("device", one.get("device", "")),
-                level=given.get("level", one["level"]),
-            )
-        if isinstance(one["paper"], str):
-            assert one["metric"]
-            continue
         assert one["model"].removeprefix("zoo:") in zoo.names()
-        used = set(one["paper"]).difference(variants)
-        if not isinstance(one["paper"], dict):
-            used = {one["method"]}
+        is_order = isinstance(one["paper"], dict)
+        used = one["paper"] if is_order and "variants" not in one else [one["method"]]
         assert set(used) <= set(one["methods"])
         assert len(one["paper"]) >= 2
         settings: dict[str, Any] = {
@@ -103,11 +109,16 @@ def test_every_figure_can_be_told() -> None:
         parameters = {k: v for k, v in one.get("set", {}).items() if k in one["methods"]}
         assert parameters == one.get("set", {})
         if one.get("objective") == "energy":
-            # No profile that ships has a model of it, which is told as not comparable.
+            # No profile that ships has a model of it: the table brings its own.
             with pytest.raises(OptionError, match="tells no energy"):
                 CompareSettings(tuple(one["methods"]), parameters, **settings)
-        else:
-            CompareSettings(tuple(one["methods"]), parameters, **settings)
+            settings["energy_model"] = str(papers.FOLDER / one["energy_model"])
+        variants = one.get("variants", {"": {}})
+        if "variants" in one:
+            assert list(variants) == (list(one["paper"]) if is_order else ["before", "after"])
+        for varied in variants.values():
+            every = {**parameters, one["method"]: varied} if varied else parameters
+            CompareSettings(tuple(one["methods"]), every, **settings)
 
 
 def test_a_table_from_the_command_line(
@@ -127,7 +138,7 @@ def test_a_table_from_the_command_line(
         papers.main()
 
 
-def test_a_figure_of_one_method_with_several_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_figure_of_several_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     from eqsat_opt.comparing import whole, worker
 
     monkeypatch.setattr(whole, "run_apart", worker.run_here)
@@ -137,11 +148,11 @@ def test_a_figure_of_one_method_with_several_settings(monkeypatch: pytest.Monkey
         "what": "chain",
         "model": "zoo:weight_chain@tiny",
         "metric": "uses of matmul/assoc",
-        "variants": {"without": {"rules": "concat/add"}, "with": {"budget": "20"}},
+        "sides": {"without": {"rules": "concat/add"}},
     }
-    found = papers._figure({**given, "paper": {"without": 0, "with": 3}}, common, None)
-    assert found.verdict == "reproduced"
-    assert found.paper == "without 0, with 3"
+    found = papers._figure({**given, "paper": {"without": 0, "metaflow": 3}}, common, None)
+    assert (found.verdict, found.paper) == ("reproduced", "without 0, metaflow 3")
+    given["sides"]["with"] = {"budget": "20"}
     found = papers._figure({**given, "paper": "falls", "metric": "cost"}, common, None)
     assert (found.verdict, found.paper) == ("reproduced", "falls")
 
@@ -158,6 +169,14 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.ours, found.verdict, found.why) == ("2 → 1", "reproduced", "")
     found = papers._figure({**change, "paper": [4, 4]}, common, None)
     assert found.verdict == "not reproduced"
+    variants = {"before": {"alpha": 1.0}, "after": {"alpha": 1.1}}
+    found = papers._figure({**change, "variants": variants, "paper": [2, 2]}, common, None)
+    assert (found.ours, found.verdict) == ("1 → 1", "reproduced")
+    found = papers._figure(
+        {**change, "variants": variants, "paper": {"before": 2, "after": 1}}, common, None
+    )
+    assert (found.ours, found.verdict) == ("before 1, after 1", "not reproduced")
+    assert "before is equal to after here" in found.why
     order: dict[str, Any] = {
         **given,
         "metric": "cost",

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.ir.graph import Graph, Node
-from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.ops.integers import (
     AllOf,
     AnyOf,
@@ -31,23 +30,8 @@ from eqsat_opt.ir.ops.integers import (
     quotient,
     substitute,
 )
-from eqsat_opt.ir.ops.scalars import (
-    MINUS_ONE,
-    Call,
-    Choice,
-    Constant,
-    IndexTensor,
-    Inverse,
-    Parameter,
-    Plus,
-    Premises,
-    Read,
-    Scalar,
-    Times,
-    Unindexed,
-)
+from eqsat_opt.ir.ops.scalars import Choice
 from eqsat_opt.runtime.backends.generated.kernel import (
-    FUNCTIONS,
     LOAD,
     NUMBER,
     Access,
@@ -55,17 +39,12 @@ from eqsat_opt.runtime.backends.generated.kernel import (
     Nest,
     Step,
 )
+from eqsat_opt.runtime.backends.generated.terms import Index, Terms, Unfit, rounded
 
 __all__ = ["Unfit", "fits", "lowered"]
 
 _MOST_STEPS = 2_000
 _MOST_PIECES = 200
-
-Index = tuple[Poly, ...]
-
-
-class Unfit(Exception):
-    """The region has no kernel, and the reason."""
 
 
 class _Cut(Exception):
@@ -244,7 +223,7 @@ def _variable(k: int) -> Atom:
     return Atom(f"loop{k}")
 
 
-class _Lowering:
+class _Lowering(Terms[_Building, int]):
     def __init__(
         self,
         graph: Graph,
@@ -252,44 +231,16 @@ class _Lowering:
         outputs: Sequence[str],
         strides: Mapping[str, Sequence[int]],
     ) -> None:
-        self.graph = graph
+        super().__init__(graph)
         self.strides = strides
         self.outputs = outputs
-        self.numbers: dict[str, float] = {}
-        self.tensors = {node.output: self._indexed(node) for node in nodes}
+        self.tensors = {node.output: self.indexed(node) for node in nodes}
         self.leaves: dict[str, int] = {}
-
-    def _indexed(self, node: Node) -> IndexTensor:
-        op = get_op(node.op)
-        operands = [IndexTensor(tuple(map(poly, self._shape(i))), _reader(i)) for i in node.inputs]
-        attrs: dict[str, Any] = {}
-        for name, value in node.attrs:
-            match op.attrs[name]:
-                case "int":
-                    attrs[name] = poly(value)  # type: ignore[arg-type]
-                case "ints":
-                    attrs[name] = tuple(map(poly, value))  # type: ignore[arg-type]
-                case "float":  # a name that no other node has
-                    attrs[name] = Parameter(f"{node.output} {name}")
-                    self.numbers[f"{node.output} {name}"] = float(value)  # type: ignore[arg-type]
-                case _:
-                    attrs[name] = value
-        if op.index_fn is None:
-            raise Unfit(f"{node.op} has no index function")
-        try:
-            return op.index_fn(operands, attrs, Premises())
-        except Unindexed as error:
-            raise Unfit(str(error)) from error
-
-    def _shape(self, name: str) -> tuple[int, ...]:
-        type_ = self.graph.tensor_type(name)
-        assert type_ is not None
-        return type_.static_shape()
 
     def run(self) -> tuple[Kernel, tuple[str, ...], tuple[int, ...]]:
         nests: dict[tuple[int, ...], _Building] = {}
         for number, name in enumerate(self.outputs):
-            shape = self._shape(name)
+            shape = self.shape(name)
             loops = [axis for axis, extent in enumerate(shape) if extent > 1]
             places = {axis: atom(_variable(k)) for k, axis in enumerate(loops)}
             index = tuple(places.get(axis, poly(0)) for axis in range(len(shape)))
@@ -300,7 +251,7 @@ class _Lowering:
                     raise Unfit("too many parts")
                 nest = nests.get(piece.extents) or _Building(piece.variables, piece.extents)
                 try:
-                    register = self._value(nest, name, piece.index)
+                    register = self.element(nest, name, piece.index)
                 except _Cut as cut:
                     pieces += piece.cut(cut.variable, cut.at)
                     continue
@@ -321,21 +272,21 @@ class _Lowering:
             tuple(_moved(nest, begins) for nest in made),
         )
         try:
-            kernel.check([math.prod(self._shape(name)) for name in self.outputs])
+            kernel.check([math.prod(self.shape(name)) for name in self.outputs])
         except ValueError as error:
             raise Unfit("it is too large for a kernel") from error
         return kernel, tuple(self.leaves), tuple(begins)
 
     def _extents(self, name: str) -> tuple[int, ...]:
         """The shape of a value, or that of the memory from its first to its last element."""
-        shape = self._shape(name)
+        shape = self.shape(name)
         if name not in self.strides:
             return shape
         steps = zip(shape, self.strides[name], strict=True)
         return (1 + sum((extent - 1) * stride for extent, stride in steps),)
 
     def _access(self, nest: _Building, buffer: int, name: str, index: Index) -> Access:
-        shape = self._shape(name)
+        shape = self.shape(name)
         dense = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         place = poly(0)
         for position, stride in zip(index, self.strides.get(name, dense), strict=True):
@@ -347,87 +298,34 @@ class _Lowering:
         offset = found.get(None, 0)
         return Access(buffer, offset, tuple(found.get(v, 0) for v in nest.variables))
 
-    def _value(self, nest: _Building, name: str, index: Index) -> int:
+    def element(self, place: _Building, name: str, index: Index) -> int:
         key = (name, index)
-        if key not in nest.known:
-            nest.known[key] = self._computed(nest, name, index)
-            if len(nest.steps) > _MOST_STEPS:
+        if key not in place.known:
+            place.known[key] = self._computed(place, name, index)
+            if len(place.steps) > _MOST_STEPS:
                 raise Unfit("the region is too large")
-        return nest.known[key]
+        return place.known[key]
 
     def _computed(self, nest: _Building, name: str, index: Index) -> int:
         if (tensor := self.tensors.get(name)) is not None:
-            return self._scalar(nest, tensor.at(index))
+            return self.scalar(nest, tensor.at(index))
         constant = self.graph.constants.get(name)
         if constant is not None and constant.type.static_size() == 1:
-            return _number(nest, float(np.asarray(constant.load()).reshape(())))
+            return self.number(nest, float(np.asarray(constant.load()).reshape(())))
         buffer = self.leaves.setdefault(name, len(self.leaves))
         access = self._access(nest, buffer, name, index)
         return nest.register(Step(LOAD, access=access))
 
-    def _scalar(self, nest: _Building, term: Scalar) -> int:
-        match term:
-            case Read(name, index):
-                return self._value(nest, name, index)
-            case Constant(value):
-                return _number(nest, float(value))
-            case Parameter(name):
-                return _number(nest, self.numbers[name])
-            case Plus((left, Times((sign, right)))) if sign == MINUS_ONE:
-                return self._step(nest, "Sub", (left, right))
-            case Plus((first, *others)):
-                return self._folded(nest, "Add", first, others)
-            case Times((sign, right)) if sign == MINUS_ONE:
-                return self._step(nest, "Neg", (right,))
-            case Times((first, *others)):
-                return self._folded(nest, "Mul", first, others)
-            case Inverse(operand):
-                one = _number(nest, 1.0)
-                return nest.register(Step("Div", (one, self._scalar(nest, operand))))
-            case Choice(condition, then, otherwise):
-                return self._scalar(nest, then if nest.holds(condition) else otherwise)
-            case Call(function, attrs, args):
-                return self._called(nest, function, dict(attrs), args)
-        raise Unfit(f"no kernel has a {type(term).__name__}")
+    def number(self, place: _Building, value: float) -> int:
+        return place.register(Step(NUMBER, numbers=(rounded(value),)))
 
-    def _folded(self, nest: _Building, name: str, first: Scalar, rest: Sequence[Scalar]) -> int:
-        result = self._scalar(nest, first)
-        for part in rest:
-            if name == "Mul" and isinstance(part, Inverse):
-                result = nest.register(Step("Div", (result, self._scalar(nest, part.operand))))
-            else:
-                result = nest.register(Step(name, (result, self._scalar(nest, part))))
-        return result
-
-    def _step(self, nest: _Building, name: str, operands: Sequence[Scalar]) -> int:
-        return nest.register(Step(name, tuple(self._scalar(nest, one) for one in operands)))
-
-    def _called(
-        self, nest: _Building, name: str, attrs: Mapping[str, Any], args: Sequence[Scalar]
+    def emit(
+        self, place: _Building, function: str, operands: tuple[int, ...], numbers: Any = ()
     ) -> int:
-        name += str(attrs.get("approximate", "")).capitalize()
-        if name not in FUNCTIONS:
-            raise Unfit(f"no kernel has the function {name}")
-        numbers = []
-        for attribute in FUNCTIONS[name].numbers:
-            value = attrs[attribute]
-            assert isinstance(value, Parameter)
-            numbers.append(_rounded(self.numbers[value.name]))
-        operands = tuple(self._scalar(nest, one) for one in args)
-        return nest.register(Step(name, operands, tuple(numbers)))
+        return place.register(Step(function, operands, numbers))
 
-
-def _reader(name: str) -> Any:
-    return lambda index: Read(name, tuple(map(poly, index)))
-
-
-def _rounded(value: float) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.float32(value))
-
-
-def _number(nest: _Building, value: float) -> int:
-    return nest.register(Step(NUMBER, numbers=(_rounded(value),)))
+    def choice(self, place: _Building, term: Choice) -> int:
+        return self.scalar(place, term.then if place.holds(term.condition) else term.otherwise)
 
 
 def _live(nest: _Building) -> Nest:
