@@ -6,7 +6,10 @@ All else is in pyproject.toml. Without a compiler the installation succeeds and 
 import sys
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, __version__, setup
+
+if int(__version__.partition(".")[0]) < 77:  # cannot read pyproject.toml; pip brings one that can
+    sys.exit(f"setuptools {__version__} is too old; run `pip install -e .` instead of setup.py")
 
 SOURCES = Path("eqsat_opt/runtime/backends/native/src")
 

@@ -7,17 +7,18 @@
     python -m benchmarks.native errors [NAME …] [--seeds 20] [--budget 90]
     python -m benchmarks.native sanitize [--cases 300]      # address and undefined behaviour
 
-A NAME is one of the zoo, `lstm:H` or `gru:H` for an unrolled layer of that width, `torch:NAME` for
-an export of benchmarks/torch_models.py (with the extra `bench`), or a file. `--batch 8` gives each
-model eight samples at once, where it does not hold the shape of one.
+A NAME is as in benchmarks/given.py: `bert`, `lstm:128`, `torch:resnet18`, `model.onnx`. With
+`--batch 8` each model computes eight samples at once, where it does not hold the shape of one.
+Every row is printed as soon as it is known, and a model that fails is a row with the reason.
 
 `layers` runs hot: the weights lie in the caches, which they do not inside a deep model. Its table
 says what an algorithm can do, and `models` what it does: the original, the portable result and the
 tuned form race as in `eqsat-opt optimize --tuned`. Times are relative to onnxruntime's own; in the
 column "of portable" the tuned form's is relative to the portable result's in the same race. The
-column A/A is the relative difference of two sessions of the original. `problem` chooses from one
-e-graph with onnxruntime's kernels alone and with ours beside them, all prices measured; seconds are
-those of the extraction. `errors` measures the tuned form on inputs that the guard has not seen.
+column A/A is the relative difference of two sessions of the original, in `layers` their ratio.
+`problem` chooses from one e-graph with onnxruntime's kernels alone and with ours beside them, all
+prices measured; seconds are those of the extraction. `errors` measures the tuned form on inputs
+that the guard has not seen.
 `sanitize` compiles the kernels anew, compares them with float64 on random shapes, as the tests do,
 and runs the tests of generated kernels.
 """
@@ -37,9 +38,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks import unrolled
+from benchmarks.given import given, title
+from benchmarks.rows import Rows, geometric_mean
 from eqsat_opt import api, zoo
 from eqsat_opt.contest.compare import Reference
 from eqsat_opt.deadline import Deadline
@@ -101,18 +102,9 @@ def _layer(channels: int, extent: int, kernel: tuple[int, int]) -> onnx.ModelPro
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _least_us(session: OrtSession, feeds: dict[str, Any], runs: int) -> float:
-    call, best = session.bind(feeds), float("inf")
-    for _ in range(runs):
-        start = time.process_time_ns()
-        call()
-        best = min(best, (time.process_time_ns() - start) / 1e3)
-    return best
-
-
 def layers(arguments: argparse.Namespace) -> None:
     """Each layer by each algorithm, relative to onnxruntime's kernel."""
-    table = Table("layer", "onnxruntime, µs", "GF/s", "A/A", "relative times", box=None)
+    rows = Rows("layer", "onnxruntime, µs", "GF/s", "A/A", "relative times")
     block = nchwc_block()
     as_is = OrtOptions(1, "disabled", custom_ops=(library_path(),))
     for channels, extent, kernel in LAYERS:
@@ -135,23 +127,22 @@ def layers(arguments: argparse.Namespace) -> None:
         again = times.pop("again") / own
         flops = 2 * channels * channels * kernel[0] * kernel[1] * extent * extent
         shown = ", ".join(f"{name} {spent / own:.2f}" for name, spent in times.items())
-        title = f"{kernel[0]}×{kernel[1]} {channels}@{extent}"
-        table.add_row(title, f"{own:.0f}", f"{flops / own / 1e3:.0f}", f"{again:.2f}", shown)
-    Console().print(table)
+        layer = f"{kernel[0]}×{kernel[1]} {channels}@{extent}"
+        rows.add(layer, f"{own:.0f}", f"{flops / own / 1e3:.0f}", f"{again:.2f}", shown)
+    rows.show()
 
 
-def _source(name: str, batch: int) -> onnx.ModelProto | str:
-    given = _given(name)
-    return given if batch == 1 else _batched(given, batch)
+def _source(name: str, batch: int) -> onnx.ModelProto:
+    model = given(name)
+    return model if batch == 1 else _batched(model, batch)
 
 
-def _batched(given: onnx.ModelProto | str, batch: int) -> onnx.ModelProto:
+def _batched(model: onnx.ModelProto, batch: int) -> onnx.ModelProto:
     """The model for several samples at once.
 
     Raises:
         EqsatError: it holds a shape of one sample.
     """
-    model = onnx.load_model(given) if isinstance(given, str) else given
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
     for value in inputs:
@@ -161,20 +152,6 @@ def _batched(given: onnx.ModelProto | str, batch: int) -> onnx.ModelProto:
     del model.graph.value_info[:]
     OrtSession(model, OrtOptions(1)).run(random_inputs(model, 0))
     return model
-
-
-def _given(name: str) -> onnx.ModelProto | str:
-    kind, _, what = name.partition(":")
-    if kind in ("lstm", "gru"):
-        return unrolled.build(kind, int(what or 128))
-    if kind == "torch":
-        from benchmarks.torch_exports import export
-
-        with tempfile.TemporaryDirectory() as folder:
-            path = str(Path(folder, "export.onnx"))
-            export(what, "dynamo", path)
-            return onnx.load_model(path)
-    return name if name.endswith(".onnx") else zoo.build(name)
 
 
 def _tuned(name: str, folder: str, arguments: argparse.Namespace, **changes: Any) -> Tuned:
@@ -193,78 +170,71 @@ def _tuned(name: str, folder: str, arguments: argparse.Namespace, **changes: Any
 
 def models(arguments: argparse.Namespace) -> None:
     """The race of each model."""
-    titles = ("model", "ms", "portable", "tuned", "of portable", "A/A", "replaced", "error", "s")
-    table = Table(*titles, box=None)
+    rows = Rows("model", "ms", "portable", "tuned", "of portable", "A/A", "replaced", "error", "s")
     ratios = []
     for name in arguments.names or MODELS:
         start = time.perf_counter()
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, rows.failure(title(name)):
             tuned = _tuned(name, folder, arguments)
-        seconds = time.perf_counter() - start
-        entries = tuned.race.get("entries", {})
-        if not entries:
-            table.add_row(Path(name).stem, "", "", "", "", "", tuned.why, "", f"{seconds:.0f}")
-            continue
-        ratio = 1 / tuned.speedup
-        ratios.append(min(ratio, 1.0))
-        portable = entries.get("portable", entries["original"])["ratio"]
-        row = (
-            Path(name).stem,
-            f"{entries['original']['median_us'] / 1e3:.2f}",
-            f"{portable:.2f}",
-            f"{ratio:.2f}" + ("" if tuned.won else f" ({tuned.why})"),
-            f"{ratio / portable:.2f}",
-            f"{tuned.race['noise']:.1%}",
-            f"{sum(tuned.algorithms.values())} of {tuned.n_sites}",
-            f"{tuned.error:.0e}",
-            f"{seconds:.0f}",
-        )
-        Console(width=160).print(*row, sep="  ")
-        table.add_row(*row)
-    Console(width=160).print(table)
+            seconds = time.perf_counter() - start
+            if not tuned.race:
+                rows.add(title(name), "", "", tuned.why, "", "", "", "", f"{seconds:.0f}")
+                continue
+            entries = tuned.race["entries"]
+            ratio = 1 / tuned.speedup
+            ratios.append(min(ratio, 1.0))
+            portable = entries.get("portable", entries["original"])["ratio"]
+            rows.add(
+                title(name),
+                f"{entries['original']['median_us'] / 1e3:.2f}",
+                f"{portable:.2f}",
+                f"{ratio:.2f}" + ("" if tuned.won else f" ({tuned.why})"),
+                f"{ratio / portable:.2f}",
+                f"{tuned.race['noise']:.1%}",
+                f"{sum(tuned.algorithms.values())} of {tuned.n_sites}",
+                f"{tuned.error:.0e}",
+                f"{seconds:.0f}",
+            )
+    rows.show()
     if ratios:
-        Console().print(f"geometric mean, capped at 1: {_mean(ratios):.3f}")
-
-
-def _mean(ratios: list[float]) -> float:
-    return float(np.exp(np.log(ratios).mean()))
+        Console().print(f"geometric mean, capped at 1: {geometric_mean(ratios):.3f}")
 
 
 def threads(arguments: argparse.Namespace) -> None:
     """The tuned form of each model at several numbers of threads, side by side."""
-    columns = [title for n in _THREADS for title in (f"tuned at {n}", "A/A", "replaced")]
-    table = Table("model", *columns, box=None)
+    columns = [text for n in _THREADS for text in (f"tuned at {n}", "A/A", "replaced")]
+    rows = Rows("model", *columns)
     ratios: dict[int, list[float]] = {n: [] for n in _THREADS}
     for name in arguments.names or MODELS:
-        row = [Path(name).stem]
-        for n in _THREADS:
-            with tempfile.TemporaryDirectory() as folder:
-                tuned = _tuned(name, folder, arguments, threads=n)
-            if not tuned.race:
-                row += ["", "", tuned.why]
-                continue
-            ratio = 1 / tuned.speedup
-            ratios[n].append(min(ratio, 1.0))
-            replaced = f"{sum(tuned.algorithms.values())} of {tuned.n_sites}"
-            row += [f"{ratio:.2f}", f"{tuned.race['noise']:.1%}", replaced]
-        Console(width=160).print(*row, sep="  ")
-        table.add_row(*row)
-    Console(width=160).print(table)
+        row = [title(name)]
+        with rows.failure(title(name)):
+            for n in _THREADS:
+                with tempfile.TemporaryDirectory() as folder:
+                    tuned = _tuned(name, folder, arguments, threads=n)
+                if not tuned.race:
+                    row += ["", "", tuned.why]
+                    continue
+                ratio = 1 / tuned.speedup
+                ratios[n].append(min(ratio, 1.0))
+                replaced = f"{sum(tuned.algorithms.values())} of {tuned.n_sites}"
+                row += [f"{ratio:.2f}", f"{tuned.race['noise']:.1%}", replaced]
+            rows.add(*row)
+    rows.show()
     for n, found in ratios.items():
         if found:
-            Console().print(f"geometric mean at {n}, capped at 1: {_mean(found):.3f}")
+            Console().print(f"geometric mean at {n}, capped at 1: {geometric_mean(found):.3f}")
 
 
 def errors(arguments: argparse.Namespace) -> None:
     """The largest error of each model's tuned form on inputs that the guard has not seen."""
-    table = Table("model", "replaced", "in the guard", "worst", "of seeds", box=None)
+    rows = Rows("model", "replaced", "in the guard", "worst", "of seeds")
     session = OrtOptions(arguments.threads)
     misses = []
     for name in arguments.names or zoo.names():
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, rows.failure(title(name)):
             tuned = _tuned(name, folder, arguments, race=False, measure=False)
             if not tuned.won:
-                table.add_row(Path(name).stem, tuned.why)
+                rows.add(title(name), tuned.why)
                 continue
             source = _source(name, arguments.batch)
             reference = Reference.of(source, session, range(_SEED, _SEED + arguments.seeds))
@@ -273,30 +243,27 @@ def errors(arguments: argparse.Namespace) -> None:
                 output_error(opened.run(feeds), outputs)
                 for feeds, outputs in zip(reference.feeds, reference.outputs, strict=True)
             ]
-        if max(found) > Options().max_error:
-            misses.append(name)
-        row = (
-            Path(name).stem,
-            f"{sum(tuned.algorithms.values())} of {tuned.n_sites}",
-            f"{tuned.error:.1e}",
-            f"{max(found):.1e}",
-            f"{len(found)}",
-        )
-        Console(width=160).print(*row, sep="  ")
-        table.add_row(*row)
-    Console(width=160).print(table)
+            if max(found) > Options().max_error:
+                misses.append(title(name))
+            rows.add(
+                title(name),
+                f"{sum(tuned.algorithms.values())} of {tuned.n_sites}",
+                f"{tuned.error:.1e}",
+                f"{max(found):.1e}",
+                f"{len(found)}",
+            )
+    rows.show()
     if misses:
         sys.exit(f"error above the bound: {', '.join(misses)}")
 
 
 def problem(arguments: argparse.Namespace) -> None:
     """What further implementations cost the extraction, and what they promise."""
-    titles = ("model", "rows", "cost, ms", "gap", "s", "rows", "cost, ms", "gap", "s", "ours")
-    table = Table(*titles, box=None)
+    rows = Rows("model", "rows", "cost, ms", "gap", "s", "rows", "cost, ms", "gap", "s", "ours")
     options = Options(threads=1, budget_s=arguments.budget)
     rules = load_rules("default", Numerics.parse(options.numerics))
     for name in arguments.names or CNNS:
-        graph = normalise(import_model(load_model(zoo.build(name))))
+        graph = normalise(import_model(load_model(given(name))))
 
         def search(measure: bool) -> SearchOptions:
             limit = Deadline.after(arguments.budget) if measure else Deadline.after(_PROOF_S)
@@ -314,19 +281,17 @@ def problem(arguments: argparse.Namespace) -> None:
             for pricer in (own, both):
                 start = time.perf_counter()
                 _, choice = repropose(proposal, pricer, search(False), max_error=1e-4)
-                found, rows = choice.extraction, len(choice.problem.problem.impl_cost)
+                found, n_rows = choice.extraction, len(choice.problem.problem.impl_cost)
                 seconds = time.perf_counter() - start
                 columns += [
-                    f"{rows}",
+                    f"{n_rows}",
                     f"{found.cost / 1e3:.2f}",
                     f"{found.gap:.2%}",
                     f"{seconds:.1f}",
                 ]
             ours = sum(one.backend == "native" for one in choice.best.values())
-        row = (name, *columns, f"{ours}, {choice.unmeasured} without a price")
-        Console(width=160).print(*row, sep="  ")
-        table.add_row(*row)
-    Console(width=160).print(table)
+        rows.add(title(name), *columns, f"{ours}, {choice.unmeasured} without a price")
+    rows.show()
 
 
 _PROGRAM = """

@@ -2,14 +2,16 @@
 
     python -m benchmarks.roofline squeezenet bert [--threads 1] [--runs 12] [--least 0.01]
 
-A NAME is one of the zoo or a file; a file with a form for this machine is run in it, all others as
-onnxruntime optimises them. Nodes of one kind and shape are one row, in the order of their time.
+A NAME is as in benchmarks/given.py: `bert`, `lstm:128`, `torch:resnet18`, `model.onnx`. A file with
+a form for this machine is run in it, all others as onnxruntime optimises them. Nodes of one kind
+and shape are one row, in the order of their time.
+
 GF/s counts the direct arithmetic of convolutions and products, whatever computes them; so
 Winograd's algorithm may be above the peak. The floor of a row is its arithmetic at the peak, or its
-data at the bandwidth, whichever takes longer; the bandwidth is that of the cache that all cores
-share, so data from memory take longer still. Peak and bandwidth are measured first: a product of
-large matrices, and a copy of 4 MB. Times are the least of some runs, by onnxruntime's profiler,
-which adds to small nodes.
+data at the bandwidth, whichever takes longer, and the column "bound" names that one; the bandwidth
+is that of the cache that all cores share, so data from memory take longer still. Peak and bandwidth
+are measured first: a product of large matrices, and a copy of 4 MB. Times are the least of some
+runs, by onnxruntime's profiler, which adds to small nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import math
 import time
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from onnx import TensorProto, helper
 from rich.console import Console
 from rich.table import Table
 
-from eqsat_opt import zoo
+from benchmarks.given import given, title
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.runtime.backends.native.library import missing, with_kernels
 from eqsat_opt.runtime.backends.native.region_library import with_regions
@@ -107,6 +108,9 @@ class Layer:
     def floor_us(self, here: Machine) -> float:
         return max(self.flops / here.peak, self.size / here.bandwidth) / 1e3
 
+    def bound(self, here: Machine) -> str:
+        return "peak" if self.flops / here.peak > self.size / here.bandwidth else "bandwidth"
+
 
 def _shapes(typed: list[dict[str, list[int]]]) -> list[tuple[int, ...]]:
     return [tuple(shape) for one in typed for shape in one.values()]
@@ -120,11 +124,11 @@ def _flops(op: str, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]
 
 def _opened(name: str, threads: int) -> tuple[onnx.ModelProto, OrtOptions]:
     """A graph to run as it is, and how."""
-    given = onnx.load_model(name) if name.endswith(".onnx") else zoo.build(name)
+    model = given(name)
     options = OrtOptions(threads)
-    if is_tuned(given):
-        return with_names(given), with_regions(with_kernels(options), given.graph.node)
-    return with_names(ort_optimized(given, options)), OrtOptions(threads, "disabled")
+    if is_tuned(model):
+        return with_names(model), with_regions(with_kernels(options), model.graph.node)
+    return with_names(ort_optimized(model, options)), OrtOptions(threads, "disabled")
 
 
 def show(name: str, here: Machine, arguments: argparse.Namespace) -> None:
@@ -138,9 +142,8 @@ def show(name: str, here: Machine, arguments: argparse.Namespace) -> None:
         rows[layer.kind, layer.flops, layer.size].append(layer)
     layers = [layer for row in rows.values() for layer in row]
     total = sum(layer.time_us for layer in layers)
-    table = Table(
-        "layer", "times", "µs", "share", "GF/s", "GB/s", "floor, µs", "of floor", box=None
-    )
+    titles = ("layer", "times", "µs", "share", "GF/s", "GB/s", "bound", "floor, µs", "of floor")
+    table = Table(*titles, box=None)
     rest = 0.0
     for row in sorted(rows.values(), key=lambda row: -sum(layer.time_us for layer in row)):
         spent, floor = sum(one.time_us for one in row), sum(one.floor_us(here) for one in row)
@@ -150,22 +153,31 @@ def show(name: str, here: Machine, arguments: argparse.Namespace) -> None:
         rate = f"{row[0].flops * len(row) / spent / 1e3:.0f}" if row[0].flops else "–"
         table.add_row(
             row[0].kind, str(len(row)), f"{spent:.0f}", f"{spent / total:.1%}", rate,
-            f"{row[0].size * len(row) / spent / 1e3:.1f}", f"{floor:.0f}", f"{spent / floor:.2f}",
+            f"{row[0].size * len(row) / spent / 1e3:.1f}", row[0].bound(here), f"{floor:.0f}",
+            f"{spent / floor:.2f}",
         )  # fmt: skip
     floor = sum(layer.floor_us(here) for layer in layers)
     table.add_row("others", "", f"{rest:.0f}", f"{rest / total:.1%}")
     table.add_row(
-        "all", str(len(layers)), f"{total:.0f}", "", "", "", f"{floor:.0f}", f"{total / floor:.2f}"
+        "all",
+        str(len(layers)),
+        f"{total:.0f}",
+        "",
+        "",
+        "",
+        "",
+        f"{floor:.0f}",
+        f"{total / floor:.2f}",
     )
     console = Console(width=140)
-    console.print(f"{Path(name).stem}: {here.peak:.0f} GF/s, {here.bandwidth:.0f} GB/s")
+    console.print(f"{title(name)}: {here.peak:.0f} GF/s, {here.bandwidth:.0f} GB/s")
     console.print(table)
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+", help="of the zoo, or files")
+    parser.add_argument("names", nargs="+", help="names, or files")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--least", type=float, default=0.01, help="share of a row of its own")

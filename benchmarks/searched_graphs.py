@@ -2,23 +2,32 @@
 
     python -m benchmarks.searched_graphs alphas [MODEL ...]       # MetaFlow, Table 3, Figure 10
     python -m benchmarks.searched_graphs represented [MODEL ...]  # share that the e-graph holds
+    python -m benchmarks.searched_graphs work [MODEL ...]         # OCGGS, Figures 4 and 5
+    python -m benchmarks.searched_graphs devices [MODEL ...]      # MetaFlow, Figure 7
 
 Graphs cost their fused kernels on a device by its profile (`--device`, v100), the rules are
 `--rules` (metaflow). `alphas` runs MetaFlow at rising α and then the exhaustive search, each for at
-most `--seconds` of CPU time. `represented` runs MetaFlow at `--alpha` until it has seen `--graphs`
+most `--seconds` of CPU time, on graphs of less than `--growth` times as many operators as the
+original. `represented` runs MetaFlow at `--alpha` until it has seen `--graphs`
 graphs, saturates the model under the same rules, and names the rules by which graphs were reached
-that the e-graph does not represent.
+that the e-graph does not represent. `work` counts what OCGGS's searches do on its ResNet and on
+InceptionE, by blocks and by K: graphs met and left sides compared, remembered ones too. `devices`
+says what the search makes of a model on each of several devices, for `--without winograd` on
+such as have no kernels for that algorithm.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from eqsat_opt.api import resolve
 from eqsat_opt.comparison.engines import EqSat
 from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.representation import covered_by, visited
+from eqsat_opt.comparison.results import totals
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.egraph import Budget as Saturation
 from eqsat_opt.egraph import lower
@@ -30,9 +39,13 @@ from eqsat_opt.numerics import Numerics
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.rules import Rule
 from eqsat_opt.rules.rule import Phase
-from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.search import Budget, Frame, MetaFlow, Offered, Prices, Search
+from eqsat_opt.search.dpp import Dpp
+from eqsat_opt.search.enumeration import Enumeration
 from eqsat_opt.search.exhaustive import Exhaustive
+from eqsat_opt.search.pruning import Pruning
+from eqsat_opt.search.sampling import Sampling
 
 _ALPHAS = (1.0, 1.02, 1.05, 1.08, 1.12)
 _MODELS = ("alexnet", "vgg16", "inception_e", "resnet18")
@@ -47,14 +60,20 @@ def _rules(given: argparse.Namespace) -> tuple[Rule, ...]:
     return tuple(rule for rule in found if rule.phase is not Phase.DERIVATION)
 
 
-def _frame(graph: Graph, given: argparse.Namespace) -> Frame:
-    profile = load_profile(given.device)
+def _profile(name: str, given: argparse.Namespace) -> DeviceProfile:
+    found = load_profile(name)
+    kept = {name: one for name, one in found.multipliers.items() if name not in given.without}
+    return replace(found, multipliers=kept)
+
+
+def _frame(graph: Graph, given: argparse.Namespace, device: str = "") -> Frame:
+    profile = _profile(device or given.device, given)
     pricer = ProfilePricer(profile)
     return Frame(
         operator_graph(lower(graph)),
         _rules(given),
         Prices.of(Offered(pricer)),
-        "kernels",
+        given.level,
         profile=profile,
         backends=pricer.backends,
     )
@@ -66,9 +85,9 @@ def _alphas(given: argparse.Namespace) -> Iterator[str]:
     budget = Budget(0, cpu_s=given.seconds)
     for name in given.models or _MODELS:
         searches: list[tuple[str, Search]] = [
-            (f"α = {alpha:g}", MetaFlow(alpha=alpha)) for alpha in _ALPHAS
+            (f"α = {alpha:g}", MetaFlow(alpha=alpha, growth=given.growth)) for alpha in _ALPHAS
         ]
-        for title, search in (*searches, ("exhaustive", Exhaustive())):
+        for title, search in (*searches, ("exhaustive", Exhaustive(growth=given.growth))):
             found = search.run(_frame(_graph(name), given), budget, 0)
             yield (
                 f"| {name} | {title} | {found.original.value:.2f} → {found.value:.2f} | "
@@ -89,18 +108,68 @@ def _represented(given: argparse.Namespace) -> Iterator[str]:
         yield f"| {name} | {found.graphs} | {share:.1%} | {left} |"
 
 
+_BLOCKS, _LENGTHS = (1, 2, 3, 4), (1, 2, 3, 4)
+_SEQUENCES = ("ocggs_resnet", "inception_e")
+
+
+def _work(given: argparse.Namespace) -> Iterator[str]:
+    yield "| model | blocks | K | search | cost, µs | graphs | tried | compared | CPU, s | ended |"
+    yield "|---|--:|--:|---|--:|--:|--:|--:|--:|---|"
+    budget = Budget(0, cpu_s=given.seconds)
+    for name in given.models or _SEQUENCES:
+        sizes = [(n, given.length) for n in _BLOCKS]
+        sizes += [(2, length) for length in _LENGTHS if length != given.length]
+        for blocks, length in sizes:
+            graph = _graph(f"{name}@n={blocks}")
+            for search in (Enumeration(length), Pruning(length), Dpp(length), Sampling(length)):
+                found = search.run(_frame(graph, given), budget, 0)
+                yield (
+                    f"| {name} | {blocks} | {length} | {search.name} | {found.value:.2f} | "
+                    f"{found.graphs} | {found.tried} | {found.compared} | {found.cpu_s:.2f} | "
+                    f"{found.stopped_by} |"
+                )
+
+
+_DEVICES = ("v100", "p100", "k80")
+
+
+def _devices(given: argparse.Namespace) -> Iterator[str]:
+    yield "| model | device | cost, µs | kernels | MB | GFLOP | substitutions |"
+    yield "|---|---|--:|--:|--:|--:|---|"
+    budget = Budget(given.graphs, cpu_s=given.seconds)
+    for name in given.models or ("inception_e",):
+        graph = _graph(name)
+        for device in _DEVICES:
+            found = MetaFlow(alpha=given.alpha).run(_frame(graph, given, device), budget, 0)
+            before, after = totals(found.original), totals(found.outcome)
+            steps = ", ".join(f"{rule} ({n})" for rule, n in Counter(found.steps).items())
+            yield (
+                f"| {name} | {device} | {found.original.value:.1f} → {found.value:.1f} | "
+                f"{len(found.original.kernels)} → {len(found.outcome.kernels)} | "
+                f"{before['bytes'] / 1e6:.1f} → {after['bytes'] / 1e6:.1f} | "
+                f"{before['flops'] / 1e9:.3f} → {after['flops'] / 1e9:.3f} | {steps or 'none'} |"
+            )
+
+
+_COMMANDS = {"alphas": _alphas, "represented": _represented, "work": _work, "devices": _devices}
+
+
 def main() -> None:
     """Run a benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("alphas", "represented"))
+    parser.add_argument("what", choices=tuple(_COMMANDS))
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--device", default="v100")
     parser.add_argument("--rules", default="metaflow")
     parser.add_argument("--alpha", type=float, default=1.12)
     parser.add_argument("--graphs", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--growth", type=float, default=2.0, help="of graphs that are followed")
+    parser.add_argument("--level", default="kernels", choices=("operators", "kernels"))
+    parser.add_argument("--length", type=int, default=3, help="OCGGS's K where blocks vary")
+    parser.add_argument("--without", action="append", default=[], help="algorithm of no kernel")
     given = parser.parse_args()
-    for line in (_alphas if given.what == "alphas" else _represented)(given):
+    for line in _COMMANDS[given.what](given):
         print(line, flush=True)
 
 

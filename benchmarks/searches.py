@@ -5,6 +5,7 @@
     python -m benchmarks.searches engine [MODEL ...]            # time inside the e-graph engine
     python -m benchmarks.searches kernels [MODEL ...]           # time of a trial with fused kernels
     python -m benchmarks.searches streams [MODEL ...]           # methods for several streams
+    python -m benchmarks.searches ranks [MODEL ...]             # predicted beside measured
 
 Both methods read the same rules, start from the same graph and price every operator as a kernel of
 its own by the roofline. Every run has a fresh process that is warmed up on a tiny model, so
@@ -17,6 +18,12 @@ its compiled rules: no answer can come sooner.
 dynamic program, and the e-graph reach within a number of CPU seconds each, beside all kernels of
 the original on one stream.
 
+`ranks` races the results of both methods against the original in onnxruntime, with its fused
+kernels predicted by the roofline, and tells by Spearman's coefficient how alike the predicted and
+the measured numbers rank: times of all models, and times relative to the original of all results
+that are another graph. `--json` keeps the rows, which `--add` takes up again, so that a zoo can be
+measured in pieces.
+
 MetaFlow proves nothing and ends when it has seen enough graphs. The e-graph has three times beside
 it: until it has a graph that is as cheap as MetaFlow's last, until it has its own last one, and
 until this one is proven to be the cheapest that it holds (or, marked by `>`, its time is up).
@@ -27,6 +34,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import subprocess
 import sys
 import time
@@ -265,6 +273,53 @@ def _row(row: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _ranks(arguments: argparse.Namespace) -> None:
+    rows: list[dict[str, Any]] = []
+    if arguments.add is not None:
+        rows = json.loads(Path(arguments.add).read_text(encoding="utf-8"))
+    print("| model | graph | predicted, µs | measured, µs | predicted, of original | measured |")
+    print("|---|---|--:|--:|--:|--:|")
+    for name in arguments.models:
+        command = [
+            "-m", "eqsat_opt", "compare", f"zoo:{name}", "--json", "-", "--threads", "1",
+            "--check", "0", "--level", "kernels", "--rules", arguments.rules, "--run",
+            "--budget", f"graphs={arguments.budget},cpu={arguments.time_limit}",
+        ]  # fmt: skip
+        found = json.loads(_python(*command))
+        entries = found["race"]["entries"]
+        known = {"original": found["original_cost"]}
+        known |= {result["method"]: result["cost"] for result in found["results"]}
+        for graph, predicted in known.items():
+            row = {"model": name, "graph": graph, "predicted_us": predicted}
+            row |= {"measured_us": entries[graph]["median_us"], "ratio": entries[graph]["ratio"]}
+            rows.append({**row, "predicted_ratio": predicted / known["original"]})
+    for row in rows:
+        print(
+            f"| {row['model']} | {row['graph']} | {row['predicted_us']:.1f} "
+            f"| {row['measured_us']:.1f} | {row['predicted_ratio']:.3f} | {row['ratio']:.3f} |"
+        )
+    if arguments.json is not None:
+        Path(arguments.json).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    times = [(row["predicted_us"], row["measured_us"]) for row in rows]
+    gains = [
+        (row["predicted_ratio"], row["ratio"])
+        for row in rows
+        if abs(row["predicted_ratio"] - 1) > _NOISE and row["graph"] != "original"
+    ]
+    print(f"\nrank correlation: times {_spearman(times)}, times of original's {_spearman(gains)}")
+
+
+def _spearman(pairs: Sequence[tuple[float, float]]) -> str:
+    """Of the ranks of two columns, equal numbers sharing the mean of theirs."""
+    ranks = [
+        [sum(y < x for y in column) + sum(y == x for y in column) / 2 for x in column]
+        for column in zip(*pairs, strict=True)
+    ]
+    if len(pairs) < 3 or any(len(set(column)) == 1 for column in ranks):
+        return f"– of {len(pairs)}"
+    return f"{statistics.correlation(*ranks):.2f} of {len(pairs)}"
+
+
 def _throughput(arguments: argparse.Namespace) -> None:
     print("| model | operators | graphs | substitutions | CPU s | wall s | per CPU second |")
     print("|---|--:|--:|--:|--:|--:|--:|")
@@ -314,6 +369,14 @@ def main() -> None:
     streams.add_argument("--numerics", default="reassociate")
     streams.add_argument("--cpu", type=float, default=30.0, help="seconds of each search")
     streams.set_defaults(run=_streams)
+    ranks = commands.add_parser("ranks", help="how alike predicted and measured times rank")
+    ranks.add_argument("models", nargs="*", help="names of the zoo")
+    ranks.add_argument("--budget", type=int, default=100, help="graphs")
+    ranks.add_argument("--time-limit", type=float, default=20.0, help="seconds of the search")
+    ranks.add_argument("--rules", default="default")
+    ranks.add_argument("--add", default=None, help="rows of an earlier run's --json")
+    ranks.add_argument("--json", default=None, help="write all numbers to a file")
+    ranks.set_defaults(run=_ranks)
     engine = commands.add_parser("engine", help="how much of the e-graph's time egglog takes")
     engine.add_argument("models", nargs="*", help="names of the zoo; the two smallest by default")
     engine.set_defaults(run=_engine)

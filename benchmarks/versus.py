@@ -2,12 +2,15 @@
 
     python -m benchmarks.versus squeezenet bert [--threads 1] [--budget 90] [--race 30]
 
-Models are names of the zoo or files. Peers are onnxruntime as it comes, onnxsim, onnxoptimizer and
-onnxscript (their results in onnxruntime), and OpenVINO; those that are not installed are named and
-left out (extras `bench` and `openvino`). Ours is the portable result and the form for this machine,
-as it is opened by `eqsat_opt.session`. Times are relative to onnxruntime's own in the same build of
-sessions, and A/A is the relative difference of its two sessions. Who computes something else, by
-more than 1e-4 of the maximum of an output, is `wrong` and does not run.
+Models are as in benchmarks/given.py: `bert`, `lstm:128`, `torch:resnet18`, `model.onnx`. Each row
+is printed as soon as it is measured, and a model that fails is a row with the reason.
+
+Peers are onnxruntime as it comes, onnxsim, onnxoptimizer and onnxscript (their results in
+onnxruntime), and OpenVINO; those that are not installed are named and left out (extras `bench` and
+`openvino`). Ours is the portable result and the form for this machine, as it is opened by
+`eqsat_opt.session`. Times are relative to onnxruntime's own in the same build of sessions, and A/A
+is the relative difference of its two sessions. Who computes something else, by more than 1e-4 of
+the maximum of an output, is `wrong` and does not run.
 """
 
 from __future__ import annotations
@@ -19,16 +22,16 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import onnx
 from rich.console import Console
-from rich.table import Table
 
+from benchmarks.given import given, title
 from benchmarks.isolated import attempt
+from benchmarks.rows import Rows, geometric_mean
 from benchmarks.torch_exports import OPTIMISERS
-from eqsat_opt import api, zoo
+from eqsat_opt import api
 from eqsat_opt.contest.race import race
-from eqsat_opt.errors import EqsatError
+from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
@@ -77,7 +80,7 @@ def _entrants(
     report = api.run(source, options, output=output).report
     found[PORTABLE] = partial(open_as_raced, output, session)
     assert report.tuned is not None
-    Console().print(f"{source.stem}, tuned: {report.tuned.text}", markup=False)
+    Console().print(f"tuned: {report.tuned.text}", markup=False, soft_wrap=True)
     if report.tuned.won:
         found[TUNED] = partial(open_as_raced, tuned, session)
     else:
@@ -85,22 +88,22 @@ def _entrants(
     return found, failed
 
 
-def _row(source: Path, arguments: argparse.Namespace) -> tuple[list[str], float]:
+def _row(name: str, source: Path, arguments: argparse.Namespace) -> tuple[list[str], float]:
     """A row of the table, and our time over that of the best other."""
     feeds = random_inputs(source, 0)
     with tempfile.TemporaryDirectory() as folder:
         entrants, cells = _entrants(source, Path(folder), arguments.threads, arguments.budget)
         expected = entrants[BASE]().run(feeds)
-        for name, opener in list(entrants.items()):
+        for peer, opener in list(entrants.items()):
             try:
                 wrong = output_error(opener().run(feeds), expected) > MOST_ERROR
             except EqsatError as error:
                 wrong = False
-                cells[name] = "failed"
-                Console().print(f"{source.stem}, {name}: {error}", markup=False)
-            if wrong or name in cells:
-                cells.setdefault(name, "wrong")
-                del entrants[name]
+                cells[peer] = "failed"
+                Console().print(f"{title(name)}, {peer}: {error}", markup=False)
+            if wrong or peer in cells:
+                cells.setdefault(peer, "wrong")
+                del entrants[peer]
         held = race(
             entrants,
             BASE,
@@ -109,25 +112,25 @@ def _row(source: Path, arguments: argparse.Namespace) -> tuple[list[str], float]
             time_limit_s=arguments.race,
             extension_s=arguments.race / 2,
         )
-    ratios = {name: entry.ratio for name, entry in held.entries.items() if not entry.note}
-    cells |= {name: f"{ratio:.2f}" for name, ratio in ratios.items()}
-    cells |= {name: entry.note for name, entry in held.entries.items() if entry.note}
-    others = {name: ratio for name, ratio in ratios.items() if name not in (PORTABLE, TUNED)}
+    ratios = {peer: entry.ratio for peer, entry in held.entries.items() if not entry.note}
+    cells |= {peer: f"{ratio:.2f}" for peer, ratio in ratios.items()}
+    cells |= {peer: entry.note for peer, entry in held.entries.items() if entry.note}
+    others = {peer: ratio for peer, ratio in ratios.items() if peer not in (PORTABLE, TUNED)}
     best = min(others, key=others.__getitem__)
-    # Who has no result of ours runs what was given.
-    gain = (
-        min([1.0, *(ratios[name] for name in (PORTABLE, TUNED) if name in ratios)]) / others[best]
-    )
+    ours = next((ratios[peer] for peer in (TUNED, PORTABLE) if peer in ratios), None)
+    if ours is None:
+        raise RuntimeFailed(f"no result of ours took part: {cells.get(PORTABLE, 'failed')}")
     columns = (*REWRITERS, RUNTIME, PORTABLE, TUNED)
     milliseconds = f"{held.entries[BASE].median_us / 1e3:.2f}"
-    texts = (cells.get(name, "failed") for name in columns)
-    return [source.stem, milliseconds, *texts, best, f"{gain:.2f}", f"{held.noise:.1%}"], gain
+    texts = (cells.get(peer, "failed") for peer in columns)
+    gain = ours / others[best]
+    return [title(name), milliseconds, *texts, best, f"{gain:.2f}", f"{held.noise:.1%}"], gain
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="+", help="names of the zoo, or files")
+    parser.add_argument("models", nargs="+", help="names, or files")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--budget", type=float, default=90.0, help="seconds for ours")
     parser.add_argument("--race", type=float, default=30.0, help="seconds for the race")
@@ -139,20 +142,18 @@ def main() -> None:
     if missing:
         Console().print(f"not installed, left out: {', '.join(missing)}")
     titles = ("model", "ms", *REWRITERS, RUNTIME, PORTABLE, TUNED, "best other", "ours/best", "A/A")
-    table, gains = Table(*titles, box=None), []
+    rows, gains = Rows(*titles), []
     for name in arguments.models:
-        with tempfile.TemporaryDirectory() as folder:
-            source = Path(name)
-            if source.suffix != ".onnx":
-                source = Path(folder, f"{name}.onnx")
-                onnx.save(zoo.build(name), source)
-            row, gain = _row(source, arguments)
-        gains.append(gain)
-        table.add_row(*row)
-    console = Console(width=160)
-    console.print(table)
-    mean = float(np.exp(np.log(gains).mean()))
-    console.print(f"{arguments.threads} thread(s); geometric mean of ours/best: {mean:.3f}")
+        with tempfile.TemporaryDirectory() as folder, rows.failure(title(name)):
+            source = Path(folder, "model.onnx")
+            onnx.save(given(name), source)
+            row, gain = _row(name, source, arguments)
+            gains.append(gain)
+            rows.add(*row)
+    rows.show()
+    if gains:
+        mean = geometric_mean(gains)
+        Console().print(f"{arguments.threads} thread(s); geometric mean of ours/best: {mean:.3f}")
 
 
 if __name__ == "__main__":

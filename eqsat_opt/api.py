@@ -23,7 +23,7 @@ from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
-from eqsat_opt.errors import ModelError, OptionError
+from eqsat_opt.errors import ModelError, OptionError, PlanError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.inventory import inventory
 from eqsat_opt.ir.external import files_read_by
@@ -217,7 +217,14 @@ def _run(
         )
     plan = None
     if options.plan is not None:
-        report, plan = with_plan(report, outcome, given, options, progress=progress, deadline=whole)
+        try:
+            report, plan = with_plan(
+                report, outcome, given, options, progress=progress, deadline=whole
+            )
+        except PlanError as error:
+            if not report.output:
+                raise
+            raise PlanError(f"{error}; {report.output} is written, {options.plan} not") from error
     return Result(result, report, outcome.proposal, plan)
 
 

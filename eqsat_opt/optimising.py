@@ -384,7 +384,8 @@ def optimise(
     """
     stages = Stages(progress)
     objective = objective_of(options)
-    rules = load_rules(options.rules, Numerics.parse(options.numerics))
+    with stages("rules"):
+        rules = load_rules(options.rules, Numerics.parse(options.numerics))
     with stages("load"):
         model = load_model(given)
         require_portable(model.metadata_props, name)

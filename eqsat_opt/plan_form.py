@@ -39,7 +39,7 @@ from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.files import write_plan
 from eqsat_opt.runtime.plan.plan import Plan
-from eqsat_opt.runtime.planning.planner import apart
+from eqsat_opt.runtime.planning.stand_ins import apart
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.assignment import PlacedGraph
 from eqsat_opt.select.planning import Draft, drafts, planned_for, planned_here, simulated_us

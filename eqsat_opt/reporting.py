@@ -20,6 +20,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
 from eqsat_opt.report import Latency, OutputError, Report
+from eqsat_opt.runtime.processor import crowd
 from eqsat_opt.select import rules_used
 
 __all__ = ["report_of", "rule_notes", "store_warning", "unsearched_report"]
@@ -43,7 +44,7 @@ def unsearched_report(
         kernels_unmeasured=0, errors=(), result_cost=0.0, **_aim(objective),
         stages_s={key: round(value, 4) for key, value in stages_s.items()},
         notes=(
-            f"loading left no time to search within a budget of {options.budget_s:g} s; "
+            f"loading left no time to search within a budget of {options.budget_s:g} s{crowd()}; "
             "allow more with --budget",
             *(("whether the original keeps the limits was not looked at",) * objective.is_limited),
         ),

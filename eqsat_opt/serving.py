@@ -14,7 +14,7 @@ from eqsat_opt.errors import ModelError, RuntimeFailed
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native.library import library_path
 from eqsat_opt.runtime.backends.native.region_library import region_library
-from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, require_custom_ops
 from eqsat_opt.runtime.backends.tuned_file import open_tuned, tuned_threads
 from eqsat_opt.runtime.source import Feeds, ModelSource, Runner, read_structure
 
@@ -73,6 +73,7 @@ def _opened(
         if wanted > (os.cpu_count() or 1):  # it is not of this machine
             wanted = 0
     options = Options(threads=wanted, custom_ops=custom_ops)
+    require_custom_ops(options.custom_ops)
     settings = OrtOptions(options.threads, custom_ops=options.custom_ops)
     runner, runtime = open_tuned(model, settings)
     if isinstance(runner, OrtSession):

@@ -5,7 +5,8 @@
 A table is a file beside this one: metaflow, ocggs, energy, autograph, collage. Each of its figures
 is one of three. A *change* is a number before and after a method: reproduced if ours goes the same
 way, and at least half and at most twice as far. An *order* is a number of several methods:
-reproduced if ours stand in the same order, where half a percent is a tie. Whatever needs what is
+reproduced if ours stand in the same order, where half a percent is a tie; so is a number of one
+method under several parameters (`variants` of the file). Whatever needs what is
 not here, or compares with systems that are not here, is *not comparable*, with the reason. Costs
 are predicted by the profile of the paper's device, never measured on it; times of searches are CPU
 seconds of this machine. `--cpu` replaces the budgets of the files.
@@ -41,7 +42,10 @@ _TIE = 0.005
 _BUDGETS = frozenset({"graphs", "substitutions", "cpu"})
 """What ends a search that might have gone on."""
 
-_SETTINGS = ("device", "level", "objective", "methods", "budget", "set", "seeds", "limits")
+_SETTINGS = (
+    *("device", "energy_model", "level", "objective", "methods", "budget", "set", "seeds"),
+    "limits",
+)
 _OPTIONS = ("rules", "numerics", "check")
 
 
@@ -122,6 +126,8 @@ def _compared(model: str, given: str) -> Comparison:
     settings = {name: value[name] for name in _SETTINGS if name in value and name != "set"}
     settings["methods"] = tuple(settings["methods"])
     settings["limits"] = tuple(settings.get("limits", ()))
+    if "energy_model" in settings:
+        settings["energy_model"] = str(FOLDER / settings["energy_model"])
     settings["budget"] = parse_budget([settings.get("budget", "1000")])
     options = {"check": 0, **{name: value[name] for name in _OPTIONS if name in value}}
     return api.compare(
@@ -144,6 +150,24 @@ def _result(found: Comparison, method: str) -> MethodResult:
     return runs.median
 
 
+def _varied(
+    given: Mapping[str, Any], settings: Mapping[str, Any]
+) -> tuple[Mapping[str, float], str]:
+    """One method under several parameters, and why they are not as in the paper."""
+    paper, own, cut = given["paper"], {}, []
+    for name, parameters in given["variants"].items():
+        one = {**settings, "methods": [given["method"]], "set": {given["method"]: parameters}}
+        found = _compared(given["model"], json.dumps(one, sort_keys=True))
+        result = _result(found, given["method"])
+        own[name] = _number(found, result, given["metric"])
+        cut += [name] if result.stopped_by in _BUDGETS else []
+    if isinstance(paper, dict):
+        why = order(paper, own)
+    else:
+        why = change((paper[0], paper[1]), (own["before"], own["after"]))
+    return own, f"{why}; {', '.join(cut)} ended by a limit of the budget" if why and cut else why
+
+
 def _text(number: float) -> str:
     return f"{number:.4g}"
 
@@ -162,6 +186,14 @@ def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | 
     if cpu_s is not None:
         settings["budget"] = f"graphs=0,cpu={cpu_s:g}"
     try:
+        if "variants" in given:
+            own, why = _varied(given, settings)
+            if isinstance(paper, list):
+                own = {"": own["before"], " ": own["after"]}
+            ours = told.join(f"{name} {_text(x)}".strip() for name, x in own.items())
+            ours = f"{ours} {given.get('our_unit', unit)}".strip()
+            verdict = NOT_REPRODUCED if why else REPRODUCED
+            return Figure(where, what, their, ours, verdict=verdict, why=why)
         found = _compared(given["model"], json.dumps(settings, sort_keys=True))
         if isinstance(paper, dict):
             results = {name: _result(found, name) for name in paper}

@@ -77,6 +77,7 @@ def compare_methods(
             show_default=False,
         ),
     ] = "",
+    energy_model: a.EnergyModel = None,
     level: Annotated[
         str,
         typer.Option(
@@ -209,6 +210,7 @@ def compare_methods(
 
     if save is not None:
         make_folder(save)
+    a.keep_inputs((json, plot), device, energy_model)
     for file in (json, plot):
         check_writable(file, api.files_of(model), noun="a file of the model")
     if plot is not None and json not in (None, "-"):
@@ -220,6 +222,7 @@ def compare_methods(
         nodes=nodes,
         seed=seed,
         device=device,
+        energy_model=energy_model or "",
         objective=objective,
         level=cast("Level", level),
         limits=tuple(limit or ()),

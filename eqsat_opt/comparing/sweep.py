@@ -47,7 +47,7 @@ __all__ = ["Cell", "Sweep", "read_sweep", "run_cell", "run_sweep"]
 _SWEEP, _CELL = "eqsat-opt sweep 1", "eqsat-opt cell 1"
 _SETTINGS = "sweep.json"
 
-_OWN = ("objective", "level", "limits", "nodes", "measure")
+_OWN = ("objective", "level", "limits", "nodes", "measure", "energy_model")
 _OPTIONS = ("rules", "numerics", "check", "threads", "shapes", "store", "custom_ops")
 _KEYS = ("models", "methods", "devices", "seeds", "seed", "budget", "set", *_OWN, *_OPTIONS)
 """What a file may say; ``set`` holds a table for each search."""
@@ -112,9 +112,12 @@ class Sweep:
     @property
     def fixed(self) -> dict[str, Any]:
         """What every cell depends on beside its own four names, as JSON."""
-        common = next(iter(self.settings.values())).to_json()
+        first = next(iter(self.settings.values()))
+        common = first.to_json()
         for name in ("device", "methods", "parameters", "seed", "seeds"):
             del common[name]
+        if first.energy_model and first.profile is not None:
+            common["energy_model"] = repr(first.profile.energy)  # its figures, not its file
         given = {name: _plain(getattr(self.options, name)) for name in _OPTIONS if name != "store"}
         return {"version": __version__, **common, **given}
 
@@ -167,6 +170,7 @@ def read_sweep(path: str) -> Sweep:
         options = Options(**{name: given[name] for name in _OPTIONS if name in given})
         common = {
             **{name: given[name] for name in _OWN if name in given},
+            "energy_model": _beside(path, given.get("energy_model", "")),
             "limits": tuple(given.get("limits", ())),
             "seed": given.get("seed", 0),
             "seeds": given.get("seeds", 1),
@@ -183,7 +187,7 @@ def read_sweep(path: str) -> Sweep:
     for name in models:
         paths[name] = name
         if not name.startswith("zoo:"):
-            paths[name] = os.path.abspath(os.path.join(os.path.dirname(path), name))
+            paths[name] = _beside(path, name)
             digests[name] = _digest(paths[name])
     return Sweep(models, paths, settings=settings, options=options, digests=digests)
 
@@ -195,6 +199,11 @@ def _names(path: str, given: Mapping[str, Any], name: str) -> tuple[str, ...]:
     if len(set(found)) < len(found):
         raise OptionError(f"{path} names one of the {name} twice; keep one")
     return tuple(found)
+
+
+def _beside(path: str, name: str) -> str:
+    """Where a file lies that another one names; empty where it names none."""
+    return os.path.abspath(os.path.join(os.path.dirname(path), name)) if name else ""
 
 
 def _digest(path: str) -> str:

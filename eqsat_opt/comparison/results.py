@@ -116,7 +116,7 @@ class MethodResult:
         extraction: status of the extraction, of which ``optimal`` is proven; ``None`` for a search.
         graphs: graphs visited, for a search.
         tried: substitutions tried, for a search.
-        compared: how often a left side was compared with an operator, for a search.
+        compared: how often a left side was to be compared with an operator, for a search.
         enodes: size of the e-graph, where there is one.
         operators: operators that run in its graph.
         kernels: that run it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import ENERGY, TIME, metric_name, peaks_capped, require_priced
 from eqsat_opt.errors import OptionError, or_nearest
 from eqsat_opt.extract import AnyObjective, Objective, parse_objective
+from eqsat_opt.runtime.devices.energy import load_energy_model
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile, profile_names
 from eqsat_opt.search import (
     LEVELS,
@@ -59,6 +60,7 @@ class CompareSettings:
         seed: of extraction and of searches, in the first run of each.
         seeds: runs of each method, with this seed and those that follow it.
         device: name or file of the profile that prices; empty for the processor at hand.
+        energy_model: file with a model of energy, in place of the one in the profile.
         objective: what is minimised, as `optimize` reads it.
         level: ``operators``, each a kernel of its own; ``kernels``, which may be fused; or
             ``streams``, on which these run side by side.
@@ -72,6 +74,7 @@ class CompareSettings:
     nodes: int = 20_000
     seed: int = 0
     device: str = ""
+    energy_model: str = ""
     objective: str = "time"
     level: Level = "operators"
     limits: tuple[str, ...] = ()
@@ -100,6 +103,11 @@ class CompareSettings:
             raise OptionError(
                 "a device that is not here cannot be measured; leave out --measure or --device"
             )
+        if self.energy_model and not self.device:
+            raise OptionError(
+                "a model of energy goes with the profile of a device; give one with --device, v100 "
+                "for instance"
+            )
         assert self.profile is not None or not self.device
         self._require_energy()
         require_priced(self.goal, self._priced)
@@ -121,16 +129,22 @@ class CompareSettings:
             return
         known = [name for name in profile_names() if load_profile(name).energy is not None]
         where = f"the profile of {self.device}" if self.device else "this processor's roofline"
+        how = "--energy-model FILE" if self.device else "--device NAME with --energy-model FILE"
         raise OptionError(
-            f"{where} tells no energy; give --device "
+            f"{where} tells no energy; give {how}, or --device "
             + (f"one of {', '.join(known)}, or " if known else "")
             + "a profile as a .json file that has a model of it"
         )
 
     @cached_property
     def profile(self) -> DeviceProfile | None:
-        """Of the device that is not here."""
-        return load_profile(self.device) if self.device else None
+        """Of the device that is not here, with the model of energy that is to be used."""
+        if not self.device:
+            return None
+        profile = load_profile(self.device)
+        if not self.energy_model:
+            return profile
+        return replace(profile, energy=load_energy_model(self.energy_model))
 
     @cached_property
     def goal(self) -> AnyObjective:

@@ -33,6 +33,7 @@ from eqsat_opt.runtime.inputs import (
     sizes_for,
     symbolic_sizes,
 )
+from eqsat_opt.runtime.processor import crowd
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
 __all__ = [
@@ -157,10 +158,12 @@ class Contest:
     obstacle: str = ""
 
 
-_NO_TIME = (
-    "the budget ended before anything could be compared and raced, so the original stays; "
-    "allow more with --budget"
-)
+def _no_time() -> str:
+    return (
+        "the budget ended before anything could be compared and raced, so the original stays"
+        f"{crowd()}; allow more with --budget"
+    )
+
 
 _SHORTEST_RACE = 3
 """Sessions that take part in a race of the original, its twin and one candidate."""
@@ -307,7 +310,7 @@ def examine(
         )
 
     if terms.deadline.expired or terms.deadline.left_s < terms.bulk_s:
-        return nothing(_NO_TIME)
+        return nothing(_no_time())
     session, sizes = terms.session(), [one.inputs for one in terms.sizes]
     specs = input_specs(original)
     named = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
@@ -326,7 +329,7 @@ def examine(
             deadline=terms.deadline,
         )
     except OutOfTime:
-        return nothing(_NO_TIME)
+        return nothing(_no_time())
     except RuntimeFailed as error:
         obstacle = f"the original does not run in onnxruntime, so it stays: {error}"
         if assumed := terms.sizes[0].assumed:
@@ -386,7 +389,7 @@ def hold_contest(
     try:
         races = _races(entrants, examined.reference, graph=graph, terms=terms, incumbent=incumbent)
     except OutOfTime:
-        return Contest(stays, obstacle=_NO_TIME)
+        return Contest(stays, obstacle=_no_time())
     except RuntimeFailed as error:
         obstacle = f"the race could not be held, so the original stays: {error}"
         return Contest(stays, obstacle=obstacle)

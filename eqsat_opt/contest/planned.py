@@ -20,12 +20,13 @@ from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from eqsat_opt.runtime.devices.host import HostDevice, thread_us
+from eqsat_opt.runtime.devices.host import HostDevice, processor_us
 from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.inputs import input_specs, sizes_for, symbolic_sizes
 from eqsat_opt.runtime.plan.constants import make_constants
+from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, read_structure
 from eqsat_opt.select.planning import Draft, simulated_us
 
@@ -122,7 +123,7 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
     prices: dict[str, float] = {}
     drafts = {draft.name: draft for draft in job.drafts}
 
-    clock = thread_us if job.session.threads == 1 else None
+    clock = processor_us if job.session.threads == 1 else None
 
     def judge(draft: Draft) -> bool:
         """Compare and price a plan; whether it computes something else."""
@@ -146,7 +147,10 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
             raise CheckFailed(
                 f"{name} computes something else: {refused[name]}; nothing is written"
             )
-    cheapest = [drafts[name] for name in _racers(prices, drafts)]
+    tunable = {
+        name: price for name, price in prices.items() if _has_session(drafts[name].plan)
+    }  # what has none, such as a plan of OpenVINO, would only take their places
+    cheapest = [drafts[name] for name in _racers(tunable, drafts)]
     for made in _tuned(job, reference, cheapest, tensors):
         drafts[made.name] = made
         judge(made)
@@ -178,6 +182,14 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
     ran = [name for name in ranked if not held.entries[name].note]
     winner = min(ran or ranked[:1], key=lambda name: held.entries[name].ratio)
     return replace(best, draft=drafts[winner], predicted_us=prices[winner], held=held)
+
+
+_SESSION = "ort"
+"""The backend of launches that kernels of our own may run inside."""
+
+
+def _has_session(plan: Plan) -> bool:
+    return any(launch.backend == _SESSION for launch in plan.launches)
 
 
 def _racers(prices: Mapping[str, float], drafts: Mapping[str, Draft]) -> list[str]:

@@ -14,7 +14,7 @@ from eqsat_opt.runtime.backends.native.segments import SegmentLauncher, algorith
 from eqsat_opt.runtime.backends.native.tuning import NotTuned, tune
 from eqsat_opt.runtime.backends.ort.launcher import segment_model
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
-from eqsat_opt.runtime.devices.host import thread_us
+from eqsat_opt.runtime.devices.host import processor_us
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.plan import Launch
 from eqsat_opt.runtime.source import Feeds
@@ -51,7 +51,7 @@ def with_own_kernels(
     if missing() or deadline.expired:
         return None
     executable = opened(draft)
-    spent = executable.launch_times_us(trials[0], rounds=3, clock=thread_us)
+    spent = executable.launch_times_us(trials[0], rounds=3, clock=processor_us)
     times = dict(zip(draft.plan.launches, spent, strict=True))
     least_us = _SHARE * sum(times.values())
     chosen = sorted(

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["DeviceFingerprint", "device_fingerprint", "fingerprint_of", "usable_cores"]
+__all__ = [
+    "DeviceFingerprint",
+    "crowd",
+    "device_fingerprint",
+    "fingerprint_of",
+    "usable_cores",
+]
 
 _CPUINFO = Path("/proc/cpuinfo")
 # A kernel is chosen by these flags; the rest of the list changes with kernel updates.
@@ -38,6 +44,22 @@ class DeviceFingerprint:
 def usable_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def crowd() -> str:
+    """That the machine is busy, to be put behind a reason; empty where it is not, or cannot tell.
+
+    It counts as busy where on the average of the last minute each core had to serve more than two
+    processes: what runs here took twice its time then.
+    """
+    try:
+        load = os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return ""
+    cores = usable_cores()
+    if load <= 2 * cores:
+        return ""
+    return f"; the machine is busy ({load:.0f} processes for {cores} core{'s' * (cores > 1)})"
 
 
 @lru_cache(maxsize=1)

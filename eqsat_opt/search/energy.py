@@ -115,8 +115,8 @@ class Energy:
         assert self.goal != "given"
         if ENERGY not in frame.prices.valuation.metrics:
             raise OptionError(
-                "nothing tells the energy of kernels here; give --device a profile as a .json "
-                "file that has a model of it"
+                "nothing tells the energy of kernels here; give --energy-model a file, or --device "
+                "a profile that has a model of it"
             )
         plain = own_goal("linear", 1.0, (1.0, 1.0))
         own = AssignedFrame(**given, goal=plain, inner="off")  # type: ignore[arg-type]

@@ -91,7 +91,9 @@ class Matching:
     """Finds the rewrites of one set of rules in graphs over one set of terms.
 
     Attributes:
-        compared: how often a left side was compared with a term.
+        compared: how often a left side was to be compared with a term that its top operators fit,
+            answers that were remembered too: the work of a search does not depend on what others
+            have asked before.
     """
 
     def __init__(self, terms: Terms, rules: Sequence[Rule]) -> None:
@@ -109,6 +111,7 @@ class Matching:
         self._fitting_roots: dict[_Look, list[tuple[int, int]]] = {}
         self._bound: dict[tuple[int, int, bytes], Binding[bytes] | None] = {}
         self._at: dict[bytes, tuple[Substitution, ...]] = {}
+        self._n_fitting: dict[bytes, int] = {}
         self._made: dict[tuple[int, tuple[bytes, ...]], Substitution | None] = {}
 
     def rewrites(self, graph: TermGraph) -> list[Substitution]:
@@ -169,6 +172,7 @@ class Matching:
             if not term.operands or term.const:
                 return None
             if term.key in self._at:
+                self.compared += 1
                 return next((one for one in self._at[term.key] if one.number == number), None)
             binding = self._bound_at(number, 0, term.key)
             return None if binding is None else self._rewrite(number, (binding,))
@@ -200,11 +204,11 @@ class Matching:
         if len(self._bound) + len(self._at) + len(self._made) > _REMEMBERED:
             self._bound.clear()
             self._at.clear()
+            self._n_fitting.clear()
             self._made.clear()
 
     def _bind(self, number: int, index: int, key: bytes) -> Binding[bytes] | None:
         """What a root of a rule binds at a term, which is computed in one way."""
-        self.compared += 1
         return next(iter(match(self._rules[number].lhs[index], self._terms, key)), None)
 
     # One root -------------------------------------------------------------------------------------
@@ -216,9 +220,11 @@ class Matching:
                 self._fitting[look] = [
                     root.number for root in self._meeting(look) if root.number in self._single
                 ]
+            self._n_fitting[term.key] = len(self._fitting[look])
             bound = ((n, self._bind(n, 0, term.key)) for n in self._fitting[look])
             made = (self._rewrite(n, (binding,)) for n, binding in bound if binding is not None)
             self._at[term.key] = tuple(rewrite for rewrite in made if rewrite is not None)
+        self.compared += self._n_fitting[term.key]
         return self._at[term.key]
 
     # Several roots --------------------------------------------------------------------------------
@@ -238,6 +244,7 @@ class Matching:
 
     def _bound_at(self, number: int, index: int, key: bytes) -> Binding[bytes] | None:
         where = (number, index, key)
+        self.compared += 1
         if where not in self._bound:
             self._bound[where] = self._bind(*where)
         return self._bound[where]

@@ -83,7 +83,7 @@ class SearchResult:
         tried: substitutions tried.
         duplicates: substitutions that led to a graph seen before.
         pruned: substitutions that led to a graph too expensive or too large.
-        compared: how often a left side was compared with an operator.
+        compared: how often a left side was to be compared with an operator, remembered or not.
         notes: what else there is to know, for people.
     """
 

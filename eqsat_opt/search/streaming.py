@@ -2,7 +2,8 @@
 
 Kernels are assigned to streams as Nimble does it (`eqsat_opt.runtime.plan.streams`), and the device
 is simulated (`eqsat_opt.runtime.plan.simulation`). Where waiting for one another costs more than
-the streams gain, they begin where they begin first, or stay on one stream.
+the streams gain, they begin where they begin first, on as many streams as end first, or stay on one
+stream.
 """
 
 from __future__ import annotations
@@ -99,10 +100,9 @@ class Streams:
         inner = [(place[first], place[second]) for first, second in edges]
         times = [load.time_us for load in own]
         best = alone
-        for found in (
-            schedule(times, inner, most, event_us),
-            eager(times, inner, most, event_us),
-        ):
+        widest = eager(times, inner, most, event_us)
+        fewer = (eager(times, inner, count, event_us) for count in range(2, widest.streams))
+        for found in (schedule(times, inner, most, event_us), widest, *fewer):
             makespan_us = simulate(found, own, event_us).makespan_us
             if makespan_us < best.makespan_us:
                 best = Placed(found, makespan_us)
@@ -116,8 +116,9 @@ def eager(
 ) -> Schedule:
     """Each kernel where it begins first, events and all: what has most behind it before others.
 
-    List scheduling by upward rank (HEFT: Topcuoglu et al., IEEE TPDS 2002) on streams that are all
-    alike. Unlike Nimble it leaves two kernels on one stream where an event would cost more.
+    List scheduling by upward rank (HEFT: Topcuoglu et al., IEEE TPDS 2002) on at most ``most``
+    streams that are all alike. Unlike Nimble it leaves two kernels on one stream where an event
+    would cost more.
     """
     n = len(times_us)
     before: list[list[int]] = [[] for _ in range(n)]
@@ -128,12 +129,13 @@ def eager(
     order = sorted(range(n), key=lambda one: (-urgency[one], one))
     free, end, stream = [0.0], [0.0] * n, [0] * n
     for number in order:
-        starts = [
-            max(own, *(end[b] + event_us * (stream[b] != one) for b in before[number]), 0.0)
-            for one, own in enumerate(free)
-        ]
+        told = max((end[b] + event_us for b in before[number]), default=0.0)
+        starts = [max(own, told) for own in free]
+        for one in {stream[b] for b in before[number]}:
+            ends = (end[b] + event_us * (stream[b] != one) for b in before[number])
+            starts[one] = max(free[one], *ends)
         if len(free) < most:
-            starts.append(max((end[b] + event_us for b in before[number]), default=0.0))
+            starts.append(told)
         place = min(range(len(starts)), key=lambda one: (starts[one], one))
         if place == len(free):
             free.append(0.0)

@@ -6,6 +6,7 @@ No test waits: deadlines have clocks that only the test moves, or have passed fr
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,6 +43,7 @@ from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.runtime import processor
 from eqsat_opt.runtime.backends.ort import backend
 from eqsat_opt.runtime.backends.ort.backend import OrtBackend
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -437,3 +439,24 @@ def test_writing_has_its_time_kept_back(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(optimising, "_bulk_s", lambda *_: 60.0)
     result = run(build("sums@5"), Options(budget_s=60.0, store="", race=False, check=0))
     assert "loading left no time" in result.report.notes[0]
+
+
+@pytest.mark.parametrize(("load", "is_told"), [(2.0, False), (25.3, True)])
+def test_a_busy_machine_is_named_where_time_was_short(
+    load: float, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "usable_cores", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0), raising=False)
+    expected = "; the machine is busy (25 processes for 2 cores)" if is_told else ""
+    assert processor.crowd() == expected
+    monkeypatch.setattr(optimising, "_bulk_s", lambda *_: 60.0)
+    result = run(build("sums@5"), Options(budget_s=60.0, store="", race=False, check=0))
+    assert result.report.notes[0].endswith(f"of 60 s{expected}; allow more with --budget")
+
+
+def test_a_machine_that_tells_no_load_is_not_called_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError
+
+    monkeypatch.setattr(os, "getloadavg", fail, raising=False)
+    assert processor.crowd() == ""

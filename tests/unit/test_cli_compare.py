@@ -321,6 +321,8 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--device", "v100", "--measure"], "cannot be measured; leave out --measure"),
         (["--objective", "energy"], "roofline tells no energy; give --device"),
         (["--device", "v100", "--limit", "energy=1"], "the profile of v100 tells no energy"),
+        (["--energy-model", "model.json"], "a model of energy goes with the profile of a device"),
+        (["--device", "v100", "--energy-model", "none.json"], "none.json"),
         (["--methods", "metaflw"], "choose from eqsat,"),
         (["--methods", "Metaflow"], "; did you mean metaflow?"),
         (["--set", "metaflow.alhpa=1"], "; did you mean alpha?"),

@@ -90,6 +90,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(target)
 
 
+@pytest.fixture(scope="module")
+def quintuple(library: str) -> str:
+    """Another library that has the same operator."""
+    target = Path(library).with_name("libquintuple.so")
+    source = target.with_suffix(".c")
+    source.write_text(SOURCE.replace("2 * x[i]", "5 * x[i]"))
+    subprocess.run([str(shutil.which("cc")), "-shared", "-fPIC", "-o", target, source], check=True)
+    return str(target)
+
+
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> onnx.ModelProto:
     """Two products of weights behind the operator; saved as well."""
@@ -140,6 +150,19 @@ def test_the_race_loads_it_too(library: str, model: onnx.ModelProto) -> None:
         api.bench(model, model, threads=1, budget=1)
 
 
+def test_a_plan_that_cannot_be_made_says_what_is_written(
+    library: str, model: onnx.ModelProto, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--threads", "1", "--no-measure", "--no-race", "--store", "", "-q"]
+    command = ["optimize", "model.onnx", "-o", "out.onnx", "--plan", "out.plan.json", *arguments]
+    assert main([*command, "--custom-ops", library]) == 1
+    told = capsys.readouterr().err
+    assert "Twice cannot stand in a plan" in told
+    assert "out.onnx is written, out.plan.json not" in " ".join(told.split())
+    assert Path("out.onnx").exists()
+    assert not Path("out.plan.json").exists()
+
+
 def test_on_the_command_line(library: str, model: onnx.ModelProto) -> None:
     arguments = ["--threads", "1", "--no-measure", "--no-race", "--store", "", "-q"]
     command = ["optimize", "model.onnx", "-o", "out.onnx", *arguments]
@@ -165,3 +188,15 @@ def test_a_library_that_cannot_be_loaded_is_an_error(
 ) -> None:
     with pytest.raises(OptionError, match=expected):
         run("model.onnx", eqsat_opt.Options(custom_ops=(make(),)))
+
+
+@pytest.mark.parametrize("run", [api.run, api.explain, lambda m, o: api.bench(m, m, o)])
+def test_libraries_with_one_operator_are_at_fault_not_the_model(
+    run: Callable[[str, eqsat_opt.Options], object],
+    library: str,
+    quintuple: str,
+    model: onnx.ModelProto,
+) -> None:
+    options = eqsat_opt.Options(custom_ops=(library, quintuple))
+    with pytest.raises(OptionError, match=r"libtwice\.so.*libquintuple\.so.*Conflicting"):
+        run("model.onnx", options)

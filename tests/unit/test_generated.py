@@ -353,6 +353,26 @@ def test_a_damaged_library_is_compiled_again(cache: Path) -> None:
     assert compiling._kept(path.stem) == str(path)
 
 
+def test_what_was_not_used_for_long_gives_way(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.mkdir(parents=True)
+    for age_s, name in enumerate(("new", "old", "older", "oldest")):
+        path = cache / f"{name}.so"
+        path.write_bytes(bytes(10))
+        os.utime(path, (1e9 - 1e4 * age_s,) * 2)
+    os.utime(cache / "new.so")
+    monkeypatch.setattr(compiling, "_MOST_BYTES", 25)
+    compiling._trim(cache)
+    assert sorted(path.name for path in cache.iterdir()) == ["new.so", "old.so"]
+    monkeypatch.setattr(compiling, "_MOST_BYTES", 0)
+    path = Path(compiled([SMALL], instructions()))
+    assert sorted(cache.iterdir()) == sorted([cache / "new.so", path])  # both in use
+    os.utime(path, (1e9, 1e9))
+    assert compiled([SMALL], instructions()) == str(path)
+    assert path.stat().st_mtime > 1e9
+
+
 def test_without_room_in_the_cache_it_lasts_as_long_as_the_process(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ def test_every_figure_can_be_told() -> None:
     """Its model, metric and settings exist; one that is not run says why."""
     assert {table for table, _ in figures()} == set(papers.tables()) > {"metaflow", "ocggs"}
     keys = {"where", "what", "paper", "why", "model", "metric", "method", "unit", "our_unit"}
-    keys |= {"must_end", *papers._SETTINGS, *papers._OPTIONS}
+    keys |= {"must_end", "variants", *papers._SETTINGS, *papers._OPTIONS}
     for table, one in figures():
         assert one.keys() <= keys, table
         assert one["where"]
@@ -73,7 +73,8 @@ def test_every_figure_can_be_told() -> None:
             assert one["why"]
             continue
         assert one["model"].removeprefix("zoo:") in zoo.names()
-        used = one["paper"] if isinstance(one["paper"], dict) else [one["method"]]
+        is_order = isinstance(one["paper"], dict)
+        used = one["paper"] if is_order and "variants" not in one else [one["method"]]
         assert set(used) <= set(one["methods"])
         assert len(one["paper"]) >= 2
         settings: dict[str, Any] = {
@@ -83,11 +84,16 @@ def test_every_figure_can_be_told() -> None:
         parameters = {k: v for k, v in one.get("set", {}).items() if k in one["methods"]}
         assert parameters == one.get("set", {})
         if one.get("objective") == "energy":
-            # No profile that ships has a model of it, which is told as not comparable.
+            # No profile that ships has a model of it: the table brings its own.
             with pytest.raises(OptionError, match="tells no energy"):
                 CompareSettings(tuple(one["methods"]), parameters, **settings)
-        else:
-            CompareSettings(tuple(one["methods"]), parameters, **settings)
+            settings["energy_model"] = str(papers.FOLDER / one["energy_model"])
+        variants = one.get("variants", {"": {}})
+        if "variants" in one:
+            assert list(variants) == (list(one["paper"]) if is_order else ["before", "after"])
+        for varied in variants.values():
+            every = {**parameters, one["method"]: varied} if varied else parameters
+            CompareSettings(tuple(one["methods"]), every, **settings)
 
 
 def test_a_table_from_the_command_line(tmp_path: Path) -> None:
@@ -117,6 +123,14 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.ours, found.verdict, found.why) == ("2 → 1", "reproduced", "")
     found = papers._figure({**change, "paper": [4, 4]}, common, None)
     assert found.verdict == "not reproduced"
+    variants = {"before": {"alpha": 1.0}, "after": {"alpha": 1.1}}
+    found = papers._figure({**change, "variants": variants, "paper": [2, 2]}, common, None)
+    assert (found.ours, found.verdict) == ("1 → 1", "reproduced")
+    found = papers._figure(
+        {**change, "variants": variants, "paper": {"before": 2, "after": 1}}, common, None
+    )
+    assert (found.ours, found.verdict) == ("before 1, after 1", "not reproduced")
+    assert "before is equal to after here" in found.why
     order: dict[str, Any] = {
         **given,
         "metric": "cost",

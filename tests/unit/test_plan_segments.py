@@ -10,16 +10,20 @@ import numpy as np
 import pytest
 
 from benchmarks.plans import tensors_of
+from eqsat_opt.contest import planned as plan_contest
 from eqsat_opt.contest import planned_kernels
 from eqsat_opt.contest.planned_kernels import with_own_kernels
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import PlanError, RuntimeFailed
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.ir.sizes import Sizes
 from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.native.segments import algorithm_of, ways_of
 from eqsat_opt.runtime.backends.native.tuning import NotTuned
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
+from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants
@@ -133,3 +137,38 @@ def test_segments_that_take_long_are_tuned(monkeypatch: pytest.MonkeyPatch) -> N
     assert with_own_kernels(draft, lambda one: opened(one.plan), [FEEDS], **given) is None
     given["deadline"] = Deadline.after(0.0)
     assert with_own_kernels(draft, lambda one: opened(one.plan), [FEEDS], **given) is None
+
+
+def test_plans_without_sessions_take_no_place_among_those_to_be_tuned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However cheap they are: those of OpenVINO once kept every session from its kernels."""
+    tensors = tensors_of(GRAPH)
+    session = Draft("it", "one session", make_plan(GRAPH, tensors, lambda node: "ort"))
+    others = tuple(
+        Draft(name, "numpy", make_plan(GRAPH, tensors, lambda node: "numpy")) for name in "abc"
+    )
+    asked: list[str] = []
+    monkeypatch.setattr(
+        plan_contest, "with_own_kernels", lambda one, *_, **__: asked.append(one.name)
+    )
+    prices = {id(session.plan): 1.0}
+    monkeypatch.setattr(plan_contest, "simulated_us", lambda plan, *_: prices.get(id(plan), 0.0))
+    model = model_proto(export_model(GRAPH)).SerializeToString()
+    held = plan_contest.hold_plan_contest(
+        plan_contest.PlanJob(
+            drafts=(session, *others),
+            weights={name: one.load() for name, one in GRAPH.constants.items()},
+            original=model,
+            portable=None,
+            session=OrtOptions(threads=1),
+            sizes=Sizes(),
+            seeds=(0,),
+            numerics="relaxed",
+            max_error=1e-4,
+            has_kernels=True,
+            is_raced=False,
+        )
+    )
+    assert asked == [session.name]
+    assert held.draft in others

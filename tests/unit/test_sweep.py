@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -293,3 +294,17 @@ def test_a_cluster_that_loses_a_worker(cluster: Any) -> None:
     assert lost
     assert sum(len(one.results) for one in found) == 8
     assert not any(one.failures for one in found)
+
+
+def test_a_sweep_may_bring_a_model_of_energy(folder: Path) -> None:
+    """It is looked for beside the file, and its figures may not change under cells."""
+    model = {"static_w": 50, "pj_per_flop": {"fp32": 10}, "pj_per_byte": 40, "source": "made up"}
+    Path("energy.json").write_text(json.dumps(model))
+    given = 'devices = ["v100"]\nobjective = "energy"\nenergy_model = "energy.json"\n'
+    text = re.sub(r"devices = .*\n", given, TEXT).replace("seeds = 2", "seeds = 1")
+    Path("paper.toml").write_text(text)
+    (found,) = run_sweep(read_sweep("paper.toml"), "cells", Here())
+    assert all(one.metrics["energy_uj"] == pytest.approx(one.cost) for one in found.results)
+    Path("energy.json").write_text(json.dumps({**model, "static_w": 60}))
+    with pytest.raises(OptionError, match="was begun with energy_model"):
+        run_sweep(read_sweep("paper.toml"), "cells", Here(), resume=True)

@@ -16,15 +16,15 @@ from eqsat_opt.runtime.devices.calls import joined
 from eqsat_opt.runtime.devices.protocol import Event, Launched, Memory, Stream
 from eqsat_opt.runtime.plan.places import Array, aligned_memory
 
-__all__ = ["HostDevice", "thread_us"]
+__all__ = ["HostDevice", "processor_us"]
 
 
-def thread_us() -> float:
-    """Time that the calling thread has run, µs: on a busy machine it says what work takes.
+def processor_us() -> float:
+    """Time that this process has run, µs: on a busy machine it says what work takes.
 
-    What other threads do for it does not count.
+    All its threads count, since a runtime of one thread may have that thread for itself (OpenVINO).
     """
-    return time.thread_time_ns() / 1e3
+    return time.process_time_ns() / 1e3
 
 
 class HostDevice:

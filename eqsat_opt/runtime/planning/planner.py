@@ -7,16 +7,15 @@ that was read from a file (`plan.hazards`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
 from eqsat_opt.ir.forms import PLAIN, Form
-from eqsat_opt.ir.graph import OPAQUE, Graph, Node, attributes
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.launching import Launcher, load_launcher
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
@@ -40,10 +39,11 @@ from eqsat_opt.runtime.plan.plan import (
 from eqsat_opt.runtime.plan.streams import Schedule, schedule, with_events
 from eqsat_opt.runtime.planning.recipes import Recipes
 from eqsat_opt.runtime.planning.segments import segments
+from eqsat_opt.runtime.planning.stand_ins import with_stand_ins
 from eqsat_opt.runtime.planning.units import GENERATED, Unit, find_units, session_of
 from eqsat_opt.runtime.planning.views import Layout, Views, find_views
 
-__all__ = ["HOST", "Seat", "apart", "make_plan"]
+__all__ = ["HOST", "Seat", "make_plan"]
 
 HOST = "cpu"
 """The target that runs here."""
@@ -216,27 +216,22 @@ def make_plan(
 
 def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     """The graph with literal extents, and only what an output needs."""
-    nodes = tuple(_copying(graph, one) for node in graph.live_nodes() for one in apart(node))
-    for node in nodes:
-        if node.op == OPAQUE:
-            what = node.payload.op_type if node.payload is not None else node.name
-            raise PlanError(
-                f"{what} {node.name!r} cannot stand in a plan: no backend of plans knows it"
-            )
+    graph = with_stand_ins(graph, sizes)
+    nodes = graph.nodes
     names = dict.fromkeys(graph.inputs)
     names.update(dict.fromkeys(name for node in nodes for name in (*node.inputs, *node.outputs)))
     names.update(dict.fromkeys(graph.outputs))
+    _require_sizes(graph, names, sizes)
+    for node in nodes:
+        if node.op == OPAQUE:
+            what = node.payload.op_type if node.payload is not None else "a node"
+            named = f"{what} {node.name!r}" if node.name else what
+            raise PlanError(f"{named} cannot stand in a plan: no backend of plans knows it")
     types = {}
     for name in names:
         type_ = graph.tensor_type(name)
         if type_ is None or type_.dtype == "string":
             raise PlanError(f"{name!r} is {graph.types[name]}, which cannot stand in a plan")
-        open_ = sorted({one for dim in type_.shape for one in dim_names(dim)} - sizes.keys())
-        if open_:
-            raise OptionError(
-                f"{name!r} is {type_}, and a plan is for fixed sizes; give {open_[0]!r} one with "
-                f"--input-shape {open_[0]}:SIZE"
-            )
         types[name] = TensorType(type_.dtype, tuple(evaluate_dim(d, sizes) for d in type_.shape))
     literal = tuple(
         replace(
@@ -253,27 +248,16 @@ def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
     return replace(graph, nodes=literal, constants=constants, types=types)
 
 
-def apart(node: Node) -> Iterator[Node]:
-    """A node of one result each: a Split is several Slices."""
-    if node.op != SPLIT:
-        yield node
-        return
-    begin = 0
-    for name, size in zip(node.outputs, node.attr("sizes"), strict=True):
-        attrs = attributes(axis=node.attr("axis"), lo=begin, hi=begin + size)
-        yield replace(node, op="Slice", outputs=(name,), attrs=attrs)
-        begin += size
-
-
-def _copying(graph: Graph, node: Node) -> Node:
-    """An Identity, which gives a value a second name where both are outputs, as what copies it."""
-    if node.op != OPAQUE or node.payload is None or node.payload.op_type != "Identity":
-        return node
-    type_ = graph.tensor_type(node.inputs[0])
-    if type_ is None:
-        return node
-    stay = attributes(perm=tuple(range(type_.rank)))
-    return Node("Transpose", node.inputs, node.outputs, stay, name=node.name)
+def _require_sizes(graph: Graph, names: Iterable[str], sizes: Mapping[str, int]) -> None:
+    for name in names:
+        type_ = graph.tensor_type(name)
+        shape = () if type_ is None else type_.shape
+        open_ = sorted({one for dim in shape for one in dim_names(dim)} - sizes.keys())
+        if open_:
+            raise OptionError(
+                f"{name!r} is {type_}, and a plan is for fixed sizes; give {open_[0]!r} one with "
+                f"--input-shape {open_[0]}:SIZE"
+            )
 
 
 def _output_names(graph: Graph) -> tuple[str, ...]:

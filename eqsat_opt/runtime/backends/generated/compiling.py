@@ -3,7 +3,8 @@
 A library's name there is the digest of all that it depends on: its source, the headers, the flags
 and the compiler. Behind its content stands the digest of that content, so a damaged file is known
 and made again. Files are written whole or not at all; processes that make one at the same time make
-the same.
+the same. The folder has a bound: when a library is added, those that were not used for the longest
+time are removed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -53,6 +55,13 @@ _INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
 }
 
 _LIMIT_S = 120.0
+
+_MOST_BYTES = 256 << 20
+"""Of all libraries in the folder; one takes about 0.1 MB."""
+
+_IN_USE_S = 3600.0
+"""What was asked for so lately may be about to be loaded, and stays. A loaded library may go."""
+
 _DIGEST_BYTES = 32
 
 
@@ -159,7 +168,28 @@ def _kept(key: str) -> str:
     except OSError:
         return ""
     content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    return str(path) if hashlib.sha256(content).digest() == digest else ""
+    if path is None or hashlib.sha256(content).digest() != digest:
+        return ""
+    with suppress(OSError):
+        os.utime(path)
+    return str(path)
+
+
+def _trim(folder: Path) -> None:
+    """Remove libraries that were not used for the longest time until the rest is in the bound."""
+    found = []
+    for path in folder.glob("*.so"):
+        with suppress(OSError):  # another process removes too
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
+    size = sum(bytes_ for _, bytes_, _ in found)
+    oldest = time.time() - _IN_USE_S
+    for used, bytes_, path in sorted(found):
+        if size <= _MOST_BYTES or used > oldest:
+            return
+        with suppress(OSError):
+            path.unlink()
+        size -= bytes_
 
 
 _unkept: dict[str, Scratch] = {}
@@ -191,6 +221,7 @@ def _made(key: str, text: str, command: Sequence[str], limit_s: float) -> str:
         with suppress(EqsatError, OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(path, content + hashlib.sha256(content).digest(), mode=0o700)
+            _trim(path.parent)
             return str(path)
     _unkept[key] = scratch
     return target

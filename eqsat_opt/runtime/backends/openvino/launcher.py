@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from eqsat_opt.errors import EqsatError, PlanError, RuntimeFailed
-from eqsat_opt.ir.graph import Constant
-from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.backends.openvino.runtime import OpenVinoRuntime, OpenVinoSession
+from eqsat_opt.runtime.backends.session_models import operand_names, session_model
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
@@ -66,21 +63,14 @@ class _Compiled:
 
     def __init__(self, launch: Launch, bound: Bound) -> None:
         self.name = launch.name
-        names = [f"x{number}" for number in range(len(launch.body.operands))]
         graph = launch.body.to_graph()
-        constants = {
-            name: Constant(constant.type, f"{launch.name} {name}", partial(np.asarray, value))
-            for name, value in zip(names, bound.reads, strict=True)
-            if (constant := graph.constants.get(name)) is not None
-        }
-        outputs = tuple(dict.fromkeys(graph.outputs))
-        model = model_proto(export_model(replace(graph, constants=constants, outputs=outputs)))
+        model = session_model(launch, bound.reads)
         session: OpenVinoSession = OpenVinoRuntime().open(model, 1, {})
         self._before: list[tuple[Array, Array]] = []
         self._after: list[tuple[Array, Array]] = []
         feeds: dict[str, Any] = {}
-        for name, array in zip(names, bound.reads, strict=True):
-            if name not in constants:
+        for name, array in zip(operand_names(launch), bound.reads, strict=True):
+            if name not in graph.constants:
                 feeds[name] = _dense(array)
                 if feeds[name] is not array:
                     self._before.append((feeds[name], array))
@@ -89,7 +79,9 @@ class _Compiled:
             known = results.setdefault(name, _dense(array))
             if known is not array:
                 self._after.append((array, known))
-        self._run = session.bind_all(feeds, [results[name] for name in outputs])
+        self._run = session.bind_all(
+            feeds, [results[name] for name in dict.fromkeys(graph.outputs)]
+        )
 
     def __call__(self) -> None:
         for target, source in self._before:

@@ -7,8 +7,7 @@ and unpacked from it afterwards; onnxruntime reads and writes dense tensors only
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -16,11 +15,10 @@ import numpy as np
 import onnx
 
 from eqsat_opt.errors import EqsatError, RuntimeFailed
-from eqsat_opt.ir.graph import Constant
-from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_version
 from eqsat_opt.runtime.backends.ort.values import to_ort_value
+from eqsat_opt.runtime.backends.session_models import operand_names, session_model
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES, Buffer, Launch
 
@@ -134,15 +132,7 @@ def segment_model(launch: Launch, reads: Sequence[Array]) -> onnx.ModelProto:
         RuntimeFailed: its weights are too large for one session.
     """
     _require_room(launch, reads)
-    graph = launch.body.to_graph()
-    constants = {
-        name: Constant(constant.type, f"{launch.name} {name}", partial(np.asarray, value))
-        for name, value in zip(_operand_names(launch), reads, strict=True)
-        if (constant := graph.constants.get(name)) is not None
-    }
-    # An output that several outputs of the body share is one output of the session.
-    outputs = tuple(dict.fromkeys(graph.outputs))
-    return model_proto(export_model(replace(graph, constants=constants, outputs=outputs)))
+    return session_model(launch, reads)
 
 
 class Segment:
@@ -170,7 +160,7 @@ class Segment:
         self._values: list[Any] = []  # a binding points into their memory without owning it
         self._binding = self._native.io_binding()
         types = {v.name: v.type for v in (*self._native.get_inputs(), *self._native.get_outputs())}
-        for name, array in zip(_operand_names(launch), bound.reads, strict=True):
+        for name, array in zip(operand_names(launch), bound.reads, strict=True):
             if name in types:  # constants are in the model
                 value = self._value(self._dense(array, self._before, reading=True), types[name])
                 self._binding.bind_ortvalue_input(name, value)
@@ -209,8 +199,3 @@ class Segment:
             raise RuntimeFailed(f"launch {self.name!r} failed in onnxruntime: {error}") from error
         for copy in self._after:
             copy()
-
-
-def _operand_names(launch: Launch) -> list[str]:
-    """As `Kernel.to_graph` calls them."""
-    return [f"x{number}" for number in range(len(launch.body.operands))]

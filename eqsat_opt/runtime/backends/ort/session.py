@@ -226,10 +226,35 @@ def ort_optimized(model: ModelSource, options: OrtOptions) -> onnx.ModelProto:
 def require_custom_ops(libraries: Iterable[str]) -> None:
     """Load libraries of operators once, so that a wrong one is known before any work is done.
 
+    Kernels are registered only where a session opens, so one is opened of a model of one node:
+    what it refuses is the libraries' fault.
+
     Raises:
-        OptionError: a file is missing, or no library of operators for this machine.
+        OptionError: a file is missing, is no library of operators for this machine, or has an
+            operator that another one has too.
     """
-    _register(libraries, onnxruntime.SessionOptions())
+    options = OrtOptions(threads=1, custom_ops=tuple(libraries))
+    if not options.custom_ops:
+        return
+    try:
+        _load(_smallest(), options, _session_options(options))
+    except RuntimeFailed as error:
+        names = ", ".join(map(repr, options.custom_ops))
+        reason = _detail(error.__cause__ or error)
+        raise OptionError(
+            f"onnxruntime refuses the custom operators of {names}: {reason}"
+        ) from error
+
+
+def _smallest() -> onnx.ModelProto:
+    value = onnx.TypeProto()
+    value.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    ends = [onnx.ValueInfoProto(name=name, type=value) for name in "xy"]
+    node = onnx.NodeProto(op_type="Identity", input=["x"], output=["y"])
+    graph = onnx.GraphProto(name="smallest", node=[node], input=ends[:1], output=ends[1:])
+    return onnx.ModelProto(
+        ir_version=8, graph=graph, opset_import=[onnx.OperatorSetIdProto(version=13)]
+    )
 
 
 def _register(libraries: Iterable[str], session_options: onnxruntime.SessionOptions) -> None:

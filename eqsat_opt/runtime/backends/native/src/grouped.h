@@ -7,7 +7,8 @@
 namespace EQSAT_INSTRUCTIONS {
 
 constexpr int kTapRows = 7;  // of a kernel, at most
-constexpr int kWide = EQSAT_TILES < 7 ? EQSAT_TILES : 7;  // outputs whose sums stay in registers
+template <int B>
+constexpr int kWide = EQSAT_PIXELS(B);  // outputs whose sums stay in registers
 
 template <int B>
 struct Indices {
@@ -77,7 +78,7 @@ struct GroupedRows {
   using Run = void (*)(const float*, int64_t, int64_t, const float*, const GroupedConvolution&,
                        const float*, const float*, float*);
 
-  template <int T = kWide>
+  template <int T = kWide<B>>
   static Run tile_of(int64_t outputs) {
     if (outputs == T) return GroupedTile<B, G, S, D, T>::run;
     if constexpr (T > 1) return tile_of<T - 1>(outputs);
@@ -106,8 +107,8 @@ struct GroupedRows {
     const float* from = rows ? plane + (top + first) * width * B : plane;
     const float* weights = sample.weights + (block * c.kernel[0] + first) * S * G * B;
     const float* bias = sample.bias ? sample.bias + block * B : nullptr;
-    const int64_t parts = ceil_div(out.width, kWide);
-    float border[kTapRows * ((kWide - 1) * D + S) * B];
+    const int64_t parts = ceil_div(out.width, kWide<B>);
+    float border[kTapRows * ((kWide<B> - 1) * D + S) * B];
     for (int64_t part = 0, x = 0; part < parts; part++) {
       const int64_t now = (out.width - x) / (parts - part);
       const int64_t left = x * D - c.pads[1], pixels = (now - 1) * D + S;

@@ -6,6 +6,7 @@
 #define EQSAT_LANES 4
 #define EQSAT_BLOCKS(use) use(8) use(16)
 #define EQSAT_TILES 3
+#define EQSAT_PIXELS(block) 6
 #define EQSAT_ROWS 12
 #define EQSAT_AHEAD 8
 namespace eqsat {

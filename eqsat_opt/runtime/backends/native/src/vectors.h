@@ -7,6 +7,7 @@
 //   EQSAT_LANES         floats per register
 //   EQSAT_BLOCKS        the lengths of blocks
 //   EQSAT_TILES         tiles whose sums stay in registers, for two blocks of outputs
+//   EQSAT_PIXELS        of a length of blocks: outputs of narrow groups whose sums stay in registers
 //   EQSAT_ROWS          rows whose sums stay in registers, for two registers of columns
 //   EQSAT_AHEAD         channels whose weights are fetched before they are used
 

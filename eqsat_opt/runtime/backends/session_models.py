@@ -1,0 +1,94 @@
+"""Bodies of launches as models for runtimes that take ONNX."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import onnx
+import onnx_ir
+
+from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
+from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.plan.places import Array
+from eqsat_opt.runtime.plan.plan import Launch
+
+__all__ = ["operand_names", "session_model"]
+
+
+def operand_names(launch: Launch) -> list[str]:
+    """Of the operands of the body in the model, whose constants are no inputs."""
+    return [f"x{number}" for number in range(len(launch.body.operands))]
+
+
+def session_model(launch: Launch, reads: Sequence[Array]) -> onnx.ModelProto:
+    """What a session of a launch computes.
+
+    An output that several outputs of the body share is one output of the session.
+
+    Args:
+        launch: the launch.
+        reads: its operands; of these the constants are in the model.
+    """
+    graph = launch.body.to_graph()
+    constants = {
+        name: Constant(constant.type, f"{launch.name} {name}", partial(np.asarray, value))
+        for name, value in zip(operand_names(launch), reads, strict=True)
+        if (constant := graph.constants.get(name)) is not None
+    }
+    outputs = tuple(dict.fromkeys(graph.outputs))
+    graph = replace(graph, constants=constants, outputs=outputs)
+    return model_proto(export_model(_with_resized_images(graph)))
+
+
+def _with_resized_images(graph: Graph) -> Graph:
+    """Repeated rows and columns of images as one Resize, which runtimes have a kernel for."""
+    reads = Counter(name for node in graph.nodes for name in node.inputs)
+    reads.update(graph.outputs)
+    producer = {node.output: node for node in graph.nodes}
+    inside: set[str] = set()
+    found: dict[str, tuple[Node, Constant]] = {}
+    for node in reversed(graph.nodes):
+        if node.output in inside or not _is_of_images(graph, node):
+            continue
+        scales, source = [1, 1, 1, 1], node
+        while True:
+            scales[source.attr("axis")] *= source.attr("repeats")
+            below = producer.get(source.inputs[0])
+            if below is None or reads[below.output] > 1 or not _is_of_images(graph, below):
+                break
+            source = below
+            inside.add(source.output)
+        name = f"{node.output} scales"
+        load = partial(np.array, scales, np.float32)
+        constant = Constant(TensorType("float32", (4,)), f"scales {scales}", load)
+        payload = onnx_ir.node(
+            "Resize",
+            [],
+            attributes={"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+        )
+        inputs = (source.inputs[0], "", name)
+        found[node.output] = Node(OPAQUE, inputs, (node.output,), payload=payload), constant
+    if not found:
+        return graph
+    nodes = (found[n.output][0] if n.output in found else n for n in graph.nodes)
+    made = {node.inputs[2]: constant for node, constant in found.values()}
+    return replace(
+        graph,
+        nodes=tuple(node for node in nodes if node.output not in inside),
+        constants={**graph.constants, **made},
+        types={**graph.types, **{name: one.type for name, one in made.items()}},
+    )
+
+
+_IMAGE_AXES = (2, 3)
+
+
+def _is_of_images(graph: Graph, node: Node) -> bool:
+    type_ = graph.tensor_type(node.output)
+    is_image = type_ is not None and type_.rank == 4 and type_.dtype == "float32"
+    return node.op == "Repeat" and is_image and node.attr("axis") in _IMAGE_AXES
