@@ -111,6 +111,10 @@ class LaunchedBackend:
         return measure(launcher.build(launch, bound), threads=threads, budget_s=budget_s)
 
 
+def _is_float(kernel: Kernel) -> bool:
+    return all(type_.dtype == "float32" for type_ in kernel.types)
+
+
 def _can_generate(kernel: Kernel) -> bool:
     graph = kernel.to_graph()
     return is_eligible(graph, graph.nodes, graph.outputs)
