@@ -25,7 +25,11 @@ FOLDER = Path(__file__).parent / "searches"
 
 DEVICES = ("v100", "p100", "k80", "rtx2080ti", "h200", "xeon")
 
-METHODS: dict[str, dict[str, float]] = {"eqsat": {}, "metaflow": {"alpha": 1.12}, "sampling": {"length": 5}}
+METHODS: dict[str, dict[str, float]] = {
+    "eqsat": {},
+    "metaflow": {"alpha": 1.12},
+    "sampling": {"length": 5},
+}
 """With parameters."""
 
 BUDGET = Budget(10)
