@@ -431,6 +431,9 @@ def normalisation(d: Draft) -> Value:
     if not x.shape:
         raise Impossible
     if op == "InstanceNormalization":
+        if 0 in x.shape:
+            raise Impossible
+        d.full = True  # onnxruntime dies of a plane without elements
         return d.op(op, x, *(d.beside(x, x.shape[1:2]) for _ in range(2)))
     parameters = [d.beside(x, x.shape[-1:]) for _ in range(1 + (op == "LayerNormalization"))]
     return d.op(op, x, *parameters, axis=-1)
