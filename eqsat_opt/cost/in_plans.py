@@ -10,6 +10,7 @@ from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.protocol import (
     DEFAULT,
     Backend,
@@ -30,6 +31,10 @@ _GENERATED, _NUMPY = "launched:generated", "launched:numpy"
 
 _NUMPY_US = 1.0
 """No operator of the registry is looked up, called and copied from in less."""
+
+_CALL_US = 0.01
+"""No function is called by its address in less; what is not known to be faster than a node of a
+session is not chosen before it."""
 
 
 class _InSession:
@@ -71,9 +76,9 @@ class _InSession:
 class PlanPricer:
     """What kernels cost in a plan: an `AnyPricer` on top of another one.
 
-    An operator in a generated kernel costs no more than its lower bound: which neighbours it is
-    compiled with is not known before the plan is made. What is not measured in NumPy costs what it
-    takes to get there at least.
+    An elementwise operator in a generated kernel costs no more than its lower bound: which
+    neighbours it is compiled with is not known before the plan is made. What is not measured in
+    NumPy, or as a generated kernel by itself, costs what it takes to get there at least.
 
     A value that comes from outside a session, or leaves it, costs nothing by itself: how many
     values share a call is not known before the plan is made. So no plan costs less than this says,
@@ -126,10 +131,15 @@ class PlanPricer:
         if not offer.kernel.steps:
             return Quote(dict.fromkeys(self.metrics, 0.0), "bound")
         quote = self._pricer.price(_plain(offer))
-        if offer.backend == _NUMPY and quote.is_bound:
-            metrics = {**quote.metrics, TIME: quote.time_us + _NUMPY_US * len(offer.kernel.steps)}
-            return Quote(metrics, "bound")
-        return quote
+        if not quote.is_bound:
+            return quote
+        if offer.backend == _NUMPY:
+            least_us = _NUMPY_US * len(offer.kernel.steps)
+        elif offer.backend == _GENERATED and _is_priced_alone(offer):
+            least_us = _CALL_US
+        else:
+            return quote
+        return Quote({**quote.metrics, TIME: quote.time_us + least_us}, "bound")
 
     def is_known(self, offer: Offer) -> bool:
         """Whether measuring would change nothing."""
@@ -152,7 +162,11 @@ class PlanPricer:
 
 
 def _is_priced_alone(offer: Offer) -> bool:
-    return bool(offer.kernel.steps) and offer.backend != _GENERATED
+    """Whether nothing else is compiled with it: all but elementwise operators and movements."""
+    kinds = {get_op(step.op).kind for step in offer.kernel.steps}
+    if offer.backend == _GENERATED:
+        return not kinds <= {"pointwise", "movement"}
+    return bool(kinds)
 
 
 def _plain(offer: Offer) -> Offer:

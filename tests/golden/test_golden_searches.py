@@ -25,7 +25,11 @@ FOLDER = Path(__file__).parent / "searches"
 
 DEVICES = ("v100", "p100", "k80", "rtx2080ti", "h200", "xeon")
 
-METHODS: dict[str, dict[str, float]] = {"eqsat": {}, "metaflow": {"alpha": 1.12}, "sampling": {"length": 5}}
+METHODS: dict[str, dict[str, float]] = {
+    "eqsat": {},
+    "metaflow": {"alpha": 1.12},
+    "sampling": {"length": 5},
+}
 """With parameters."""
 
 BUDGET = Budget(10)
@@ -46,7 +50,7 @@ def row(name: str, found: Original | MethodResult, ended: str = "") -> str:
 
 
 def table(device: str) -> str:
-    lines = []
+    lines: list[str] = []
     for method, parameters in METHODS.items():
         settings = CompareSettings(
             (method,), {method: parameters}, BUDGET, device=device, level="kernels"

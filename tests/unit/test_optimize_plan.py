@@ -111,8 +111,9 @@ def test_generated_kernels_write_into_parts_and_read_from_parts(axis: int) -> No
 def test_what_no_kernel_can_be_generated_of_runs_in_numpy() -> None:
     g = GraphMaker()
     x = g.input("x", 2, 3)
-    plan = checked(g.graph(g("Softmax", x, axis=1)), lambda node: "generated")
-    assert [launch.backend for launch in plan.launches] == ["numpy"]
+    cast = g("Cast", x, to="int32")
+    plan = checked(g.graph(cast, g("Softmax", x, axis=1)), lambda node: "generated")
+    assert [launch.backend for launch in plan.launches] == ["numpy", "generated"]
 
 
 @needs_compiler
@@ -211,11 +212,11 @@ def test_a_chain_says_which_launch_failed() -> None:
 def test_bodies_that_own_kernels_cannot_run_are_refused(backend: str) -> None:
     """A plan that somebody wrote by hand."""
     g = GraphMaker()
-    graph = g.graph(g("Softmax", g.input("x", 2, 3), axis=1))
+    graph = g.graph(g("Abs", g.input("x", 2, 3, dtype="complex64")))
     (launch,) = make_plan(graph, {}, lambda node: "numpy").launches
-    array = np.zeros((2, 3), np.float32)
+    array = np.zeros((2, 3), np.complex64)
     bound = Bound((array,), (array.copy(),), np.empty(0, np.uint8))
-    with pytest.raises(RuntimeFailed, match=r"Softmax|no kernel can be"):
+    with pytest.raises(RuntimeFailed, match=r"Abs|no kernel can be"):
         load_launcher(backend).build(launch, bound)
 
 
@@ -378,8 +379,8 @@ def test_kernels_of_all_backends_are_chosen_among(here: Path, monkeypatch: Any) 
     )
     assert [name for name, _ in asked][:1] == ["the result"]
     runs = [one.run for _, graph in asked for one in graph.placed if isinstance(one, MadeValue)]
-    # Which it is for the Tanh depends on what is measured.
-    assert "ort" in {run.backend for run in runs} <= {"", "ort", "launched:generated"}
+    # Which it is depends on what is measured.
+    assert {""} < {run.backend for run in runs} <= {"", "ort", "launched:generated"}
     told = result.report.planned
     assert set(told.refused.values()) <= {"there was no time for it"}
     feeds = random_inputs(model, 0)

@@ -121,8 +121,19 @@ def test_kernels_that_launches_do_not_have() -> None:
     for name in BESIDE:
         assert load_backend(name).implementations(blocked) == ()
     assert len(load_backend("launched:numpy").implementations(matmul("int32"))) == 1
-    assert load_backend("launched:generated").implementations(matmul()) == ()
+    assert load_backend("launched:generated").implementations(matmul("int32")) == ()
     assert load_backend("launched:native").implementations(matmul("float64")) == ()
+
+
+def test_a_reduction_is_not_generated_before_it_is_known_to_be_faster() -> None:
+    pricer = PlanPricer(Pricer(None, 1, ("ort", BESIDE[0])), ("ort",))
+    inside, alone = pricer.usual(matmul()), Offer(matmul(), BESIDE[0])
+    assert pricer.price(inside).time_us < pricer.price(alone).time_us
+    assert not pricer.is_known(alone)
+    operands = (Operand(TensorType("float32", (2, 3)), False),)
+    joined = Offer(Kernel(operands, (Step("Relu", (), (0,)),), (1,)), BESIDE[0])
+    assert pricer.price(joined).time_us == pricer.price(pricer.usual(joined.kernel)).time_us
+    assert pricer.is_known(joined)
 
 
 def test_users_do_not_ask_for_them() -> None:

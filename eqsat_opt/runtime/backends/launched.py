@@ -13,7 +13,7 @@ from eqsat_opt.ir.forms import PLAIN
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import numpy_dtype
-from eqsat_opt.runtime.backends.generated.lowering import fits
+from eqsat_opt.runtime.backends.generated.eligible import is_eligible
 from eqsat_opt.runtime.backends.launching import Bound, load_launcher
 from eqsat_opt.runtime.backends.native.launcher import can_run
 from eqsat_opt.runtime.backends.protocol import (
@@ -28,7 +28,14 @@ from eqsat_opt.runtime.plan.files import body_from_json, body_to_json
 from eqsat_opt.runtime.plan.places import aligned_memory
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides
 
-__all__ = ["LAUNCHED", "LaunchedBackend", "generated_launches", "native_launches", "numpy_launches"]
+__all__ = [
+    "LAUNCHED",
+    "LaunchedBackend",
+    "generated_launches",
+    "native_launches",
+    "numpy_launches",
+    "openvino_launches",
+]
 
 LAUNCHED = "launched:"
 """How the names of these backends begin; what follows is what plans call them."""
@@ -110,12 +117,7 @@ def _is_float(kernel: Kernel) -> bool:
 
 def _can_generate(kernel: Kernel) -> bool:
     graph = kernel.to_graph()
-    kinds = {get_op(step.op).kind for step in kernel.steps}
-    return (
-        _is_float(kernel)
-        and kinds <= {"pointwise", "movement"}
-        and fits(graph, graph.nodes, graph.outputs)
-    )
+    return is_eligible(graph, graph.nodes, graph.outputs)
 
 
 def _is_for_numpy(kernel: Kernel) -> bool:
@@ -127,7 +129,7 @@ def _is_for_numpy(kernel: Kernel) -> bool:
 
 
 def generated_launches() -> LaunchedBackend:
-    """Regions of elementwise operators and movements."""
+    """Elementwise operators, movements, reductions, windows and small products."""
     return LaunchedBackend("generated", _can_generate)
 
 
@@ -139,3 +141,8 @@ def native_launches() -> LaunchedBackend:
 def numpy_launches() -> LaunchedBackend:
     """Products, and what is small."""
     return LaunchedBackend("numpy", _is_for_numpy)
+
+
+def openvino_launches() -> LaunchedBackend:
+    """All kernels of ordinary numbers; what OpenVINO refuses has no price."""
+    return LaunchedBackend("openvino", _is_float)

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.runtime.backends.generated.lowering import fits
+from eqsat_opt.runtime.backends.generated.eligible import is_eligible
 from eqsat_opt.runtime.backends.generated.regions import regions
 from eqsat_opt.runtime.backends.native.launcher import can_run
 
@@ -141,7 +141,7 @@ def _regions(
 def _is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) -> bool:
     """Whether a backend of few operators has a kernel for a node."""
     if backend == GENERATED:
-        return fits(graph, (node,), (node.output,))
+        return is_eligible(graph, (node,), (node.output,))
     return backend != NATIVE or is_native(graph, node, constants)
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from eqsat_opt.errors import EqsatError, RuntimeFailed, printable
 from eqsat_opt.files import Scratch, write_whole
 from eqsat_opt.paths import cache_folder
+from eqsat_opt.runtime.backends.generated.host import HostKernel
 from eqsat_opt.runtime.backends.generated.kernel import Kernel
 from eqsat_opt.runtime.backends.generated.source import plan_source, source
 from eqsat_opt.runtime.processor import device_fingerprint
@@ -36,6 +37,7 @@ _HEADERS = (
     Path(__file__).parent / "src" / "calls.h",
     Path(__file__).parent / "src" / "functions.h",
     Path(__file__).parent / "src" / "region.h",
+    Path(__file__).parent / "src" / "typed.h",
     Path(__file__).parents[1] / "native" / "src" / "onnxruntime_abi.h",
 )
 
@@ -112,13 +114,17 @@ def compiled(kernels: Sequence[Kernel], instructions: str, limit_s: float = _LIM
     return _compiled(source(_distinct(kernels)), instructions, limit_s)
 
 
-def compiled_for_plans(kernels: Iterable[Kernel]) -> str:
+def compiled_for_plans(kernels: Iterable[Kernel | HostKernel]) -> str:
     """The library of some kernels as plans call them, for this processor.
 
     Raises:
         RuntimeFailed: there is no compiler, it failed, or there is no room.
     """
-    return _compiled(plan_source(_distinct(kernels)), instructions_here(), _LIMIT_S)
+    every = list(kernels)
+    loops = _distinct(one for one in every if isinstance(one, Kernel))
+    programs = {one.name: one for one in every if isinstance(one, HostKernel)}
+    text = plan_source(loops, [programs[name] for name in sorted(programs)])
+    return _compiled(text, instructions_here(), _LIMIT_S)
 
 
 def instructions_here() -> str:

@@ -1,4 +1,7 @@
-"""Launches of kernels that are generated for them: pointwise regions, on tensors of any strides.
+"""Launches of kernels that are generated for them, on tensors of any strides.
+
+What is pointwise and of float32 is a kernel of loops without anything else, as for models; all else
+is a program.
 
 The kernels of a plan are compiled together, once, and kept in the user's cache folder. They are
 called by address, on memory of the plan.
@@ -9,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +21,9 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph, attributes
 from eqsat_opt.ir.kernel import Kernel as Body
 from eqsat_opt.ir.kernel import Step
+from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.compiling import compiled_for_plans
+from eqsat_opt.runtime.backends.generated.host import HostKernel
 from eqsat_opt.runtime.backends.generated.kernel import Kernel
 from eqsat_opt.runtime.backends.generated.lowering import Unfit, fits, lowered
 from eqsat_opt.runtime.backends.launching import Bound
@@ -29,12 +35,12 @@ __all__ = ["GeneratedLauncher"]
 
 
 class GeneratedLauncher:
-    """Compiles bodies of elementwise operators and movements of float32."""
+    """Compiles bodies of operators that have an index function."""
 
     name = "generated"
 
     def __init__(self) -> None:
-        self._made: dict[Kernel, ctypes.CDLL] = {}
+        self._made: dict[Kernel | HostKernel, ctypes.CDLL] = {}
 
     def version(self) -> str:
         """Of what generates: another one may round otherwise."""
@@ -99,7 +105,7 @@ def _element_strides(array: Array) -> tuple[int, ...]:
 
 def _generated(
     launch: Launch, strides: tuple[tuple[int, ...], ...]
-) -> tuple[Kernel, tuple[int, ...], tuple[int, ...]]:
+) -> tuple[Kernel | HostKernel, tuple[int, ...], tuple[int, ...]]:
     """The kernel of a launch, the operands that it reads, and where in each it begins.
 
     Raises:
@@ -116,14 +122,17 @@ def _generated(
 @cache
 def _lowered(
     body: Body, strides: tuple[tuple[int, ...], ...]
-) -> tuple[Kernel, tuple[int, ...], tuple[int, ...]]:
+) -> tuple[Kernel | HostKernel, tuple[int, ...], tuple[int, ...]]:
     graph = _graph_of(body)
-    if not fits(graph, graph.nodes, graph.outputs):
-        raise Unfit("it has operators or element types that none has, or no elements")
     names = [f"x{i}" for i in range(len(body.operands))]
     of = dict(zip((*names, *graph.outputs), strides, strict=True))
-    kernel, reads, begins = lowered(graph, graph.nodes, graph.outputs, of)
-    return kernel, tuple(names.index(name) for name in reads), begins
+    if fits(graph, graph.nodes, graph.outputs):
+        with suppress(Unfit):  # in this form: addresses that fall, for one
+            kernel, reads, begins = lowered(graph, graph.nodes, graph.outputs, of)
+            return kernel, tuple(names.index(name) for name in reads), begins
+    program = built(graph, graph.nodes, graph.outputs, of, target="cpu")
+    numbers = tuple(names.index(memory.name) for memory in program.reads)
+    return HostKernel(program), numbers, (0,) * len(numbers)
 
 
 def _graph_of(body: Body) -> Graph:

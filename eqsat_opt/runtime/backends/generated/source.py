@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from eqsat_opt.runtime.backends.generated.host import HostKernel
 from eqsat_opt.runtime.backends.generated.kernel import LOAD, NUMBER, Access, Kernel, Nest, Step
+from eqsat_opt.runtime.backends.generated.printing import called, literal
 
 __all__ = ["DOMAIN", "plan_source", "source"]
 
@@ -48,19 +50,23 @@ def source(kernels: Sequence[Kernel]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plan_source(kernels: Sequence[Kernel]) -> str:
+def plan_source(kernels: Sequence[Kernel], programs: Sequence[HostKernel] = ()) -> str:
     """A translation unit in which each kernel is a function of its name on a list of pointers.
 
     The pointers are those to inputs and then to outputs.
 
     Args:
         kernels: distinct, each as :meth:`Kernel.check` demands.
+        programs: distinct.
     """
-    lines = ['#include "functions.h"', '#include "calls.h"', "", "namespace eqsat {"]
+    functions = "typed.h" if programs else "functions.h"
+    lines = [f'#include "{functions}"', '#include "calls.h"', "", "namespace eqsat {"]
     lines += ["namespace {", ""]
     for i, kernel in enumerate(kernels):
         for k, nest in enumerate(kernel.nests):
             lines += _nest(f"nest{i}_{k}", nest)
+    for program in programs:
+        lines += [f"void {program.name}(void* const* p) {{", program.body, "}"]
     lines += ["", "}  // namespace", "}  // namespace eqsat", ""]
     for i, kernel in enumerate(kernels):
         n_inputs = len(kernel.inputs)
@@ -69,6 +75,10 @@ def plan_source(kernels: Sequence[Kernel]) -> str:
         lines += [f"  float* const* out = static_cast<float* const*>(data) + {n_inputs};"]
         for k, nest in enumerate(kernel.nests):
             lines += [f"  eqsat::nest{i}_{k}(in, out, 0, {_outer(nest)});"]
+        lines += ["  return 0;", "}"]
+    for program in programs:
+        lines += [f"EQSAT_CALL int {program.name}(void* data) {{"]
+        lines += [f"  eqsat::{program.name}(static_cast<void* const*>(data));"]
         lines += ["  return 0;", "}"]
     return "\n".join(lines) + "\n"
 
@@ -136,9 +146,8 @@ def _expression(step: Step) -> str:
         assert step.access is not None
         return f"in{step.access.buffer}[{_address(step.access)}]"
     if step.function == NUMBER:
-        return _literal(step.numbers[0])
-    arguments = [f"v{operand}" for operand in step.operands] + [*map(_literal, step.numbers)]
-    return f"{step.function}({', '.join(arguments)})"
+        return literal(step.numbers[0])
+    return called(step.function, step.operands, step.numbers)
 
 
 def _address(access: Access) -> str:
@@ -150,11 +159,3 @@ def _address(access: Access) -> str:
     if access.offset or not terms:
         terms.append(str(access.offset))
     return " + ".join(terms)
-
-
-def _literal(value: float) -> str:
-    if math.isnan(value):
-        return '__builtin_nanf("")'
-    if math.isinf(value):
-        return f"{'-' if value < 0 else ''}__builtin_inff()"
-    return f"{value.hex()}f"

@@ -66,6 +66,10 @@ class Terms(ABC, Generic[P, R]):
     def choice(self, place: P, term: Choice) -> R:
         """One of two terms."""
 
+    def attribute(self, value: float) -> float:
+        """An attribute of a function as the kernel has it."""
+        return rounded(value)
+
     def other(self, place: P, term: Scalar) -> R:
         """What not every kernel has.
 
@@ -169,7 +173,7 @@ class Terms(ABC, Generic[P, R]):
         for attribute in FUNCTIONS[name].numbers:
             value = attrs[attribute]
             assert isinstance(value, Parameter)
-            numbers.append(rounded(self.numbers[value.name]))
+            numbers.append(self.attribute(self.numbers[value.name]))
         operands = tuple(self.scalar(place, one) for one in args)
         return self.emit(place, name, operands, tuple(numbers))
 

@@ -1,15 +1,26 @@
 // Functions of one element, written so that loops of them become vector instructions: no branch, no
 // call, no table. They are right for infinities, NaN, zeros of either sign and denormals, and none
-// relies on contraction or on flags that relax IEEE 754.
+// relies on contraction or on flags that relax IEEE 754. Of a GPU, whose compiler has no headers, too.
 #pragma once
 
+#ifdef __CUDACC__
+#define EQSAT_INLINE static __device__ __forceinline__
+#else
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-
 #define EQSAT_INLINE static inline __attribute__((always_inline))
+#endif
 
 namespace eqsat {
+
+#ifdef __CUDACC__
+typedef int int32_t;
+typedef unsigned int uint32_t;
+
+EQSAT_INLINE float from_bits(uint32_t bits) { return __uint_as_float(bits); }
+EQSAT_INLINE uint32_t to_bits(float value) { return __float_as_uint(value); }
+#else
 
 EQSAT_INLINE float from_bits(uint32_t bits) {
   float value;
@@ -22,8 +33,9 @@ EQSAT_INLINE uint32_t to_bits(float value) {
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
 }
+#endif
 
-EQSAT_INLINE float fma_(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+EQSAT_INLINE float fma_(float a, float b, float c) { return fmaf(a, b, c); }
 
 // e^x. x = k ln 2 + r with |r| <= ln 2 / 2, the two parts of ln 2 as in Cody and Waite (1980); a
 // polynomial of e^r, whose coefficients minimise the relative error; 2^k in two factors, so that
@@ -48,26 +60,26 @@ EQSAT_INLINE float Exp(float x) {
 
 // Neither end overflows, and small results keep their digits.
 EQSAT_INLINE float Sigmoid(float x) {
-  const float small = Exp(-std::fabs(x));
+  const float small = Exp(-fabsf(x));
   return (x < 0.0f ? small : 1.0f) / (1.0f + small);
 }
 
 // A polynomial of x^2 near 0 (Cephes, tanhf), 1 - 2 / (e^2|x| + 1) elsewhere.
 EQSAT_INLINE float Tanh(float x) {
-  const float a = std::fabs(x), z = x * x;
+  const float a = fabsf(x), z = x * x;
   float p = fma_(z, -5.70498872745e-3f, 2.06390887954e-2f);
   p = fma_(p, z, -5.37397155531e-2f);
   p = fma_(p, z, 1.33314422036e-1f);
   p = fma_(p, z, -3.33332819422e-1f);
   const float near = fma_(p * z, x, x);
   const float far = 1.0f - 2.0f / (Exp(a + a) + 1.0f);
-  return a < 0.625f ? near : std::copysign(far, x);
+  return a < 0.625f ? near : copysignf(far, x);
 }
 
 // x P(x^2) near 0, 1 - e^Q(|x|) elsewhere; the coefficients minimise the relative error of the
 // result, below 2e-8 before rounding. From 4 on it is 1 to the last bit.
 EQSAT_INLINE float Erf(float x) {
-  const float a = std::fabs(x), z = x * x;
+  const float a = fabsf(x), z = x * x;
   float p = fma_(z, -6.0903578e-4f, 5.0119623e-3f);
   p = fma_(p, z, -2.6778908e-2f);
   p = fma_(p, z, 1.1282141e-1f);
@@ -80,7 +92,7 @@ EQSAT_INLINE float Erf(float x) {
   q = fma_(q, b, -6.3697600e-1f);
   q = fma_(q, b, -1.1277972f);
   q = fma_(q, b, -1.6643909e-4f);
-  return a < 0.9f ? x * p : std::copysign(1.0f - Exp(q), x);
+  return a < 0.9f ? x * p : copysignf(1.0f - Exp(q), x);
 }
 
 EQSAT_INLINE float Add(float a, float b) { return a + b; }
@@ -88,11 +100,11 @@ EQSAT_INLINE float Sub(float a, float b) { return a - b; }
 EQSAT_INLINE float Mul(float a, float b) { return a * b; }
 EQSAT_INLINE float Div(float a, float b) { return a / b; }
 EQSAT_INLINE float Neg(float x) { return -x; }
-EQSAT_INLINE float Abs(float x) { return std::fabs(x); }
-EQSAT_INLINE float Sqrt(float x) { return std::sqrt(x); }
-EQSAT_INLINE float Floor(float x) { return std::floor(x); }
-EQSAT_INLINE float Ceil(float x) { return std::ceil(x); }
-EQSAT_INLINE float Round(float x) { return __builtin_rintf(x); }
+EQSAT_INLINE float Abs(float x) { return fabsf(x); }
+EQSAT_INLINE float Sqrt(float x) { return sqrtf(x); }
+EQSAT_INLINE float Floor(float x) { return floorf(x); }
+EQSAT_INLINE float Ceil(float x) { return ceilf(x); }
+EQSAT_INLINE float Round(float x) { return rintf(x); }
 EQSAT_INLINE float Sign(float x) { return x != x ? x : x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f; }
 
 // NaN of either operand is the result.
@@ -113,7 +125,7 @@ EQSAT_INLINE float HardSigmoid(float x, float alpha, float beta) {
   return Clip(alpha * x + beta, 1.0f, 0.0f);
 }
 EQSAT_INLINE float HardSwish(float x) { return x * (Clip(x + 3.0f, 6.0f, 0.0f) / 6.0f); }
-EQSAT_INLINE float Softsign(float x) { return x / (1.0f + std::fabs(x)); }
+EQSAT_INLINE float Softsign(float x) { return x / (1.0f + fabsf(x)); }
 EQSAT_INLINE float Swish(float x, float alpha) { return x * Sigmoid(alpha * x); }
 EQSAT_INLINE float GeluTanh(float x) {
   return x * Sigmoid(1.59576912f * fma_(x * x, 0.044715f * x, x));
@@ -123,20 +135,20 @@ EQSAT_INLINE float GeluNone(float x) {
 }
 
 // Calls of the system's library, which round well and take longer.
-EQSAT_INLINE float Log(float x) { return std::log(x); }
-EQSAT_INLINE float Sin(float x) { return std::sin(x); }
-EQSAT_INLINE float Cos(float x) { return std::cos(x); }
-EQSAT_INLINE float Pow(float a, float b) { return std::pow(a, b); }
+EQSAT_INLINE float Log(float x) { return logf(x); }
+EQSAT_INLINE float Sin(float x) { return sinf(x); }
+EQSAT_INLINE float Cos(float x) { return cosf(x); }
+EQSAT_INLINE float Pow(float a, float b) { return powf(a, b); }
 EQSAT_INLINE float Softplus(float x) {
-  return (x > 0.0f ? x : 0.0f * x) + std::log1p(Exp(-std::fabs(x)));
+  return (x > 0.0f ? x : 0.0f * x) + log1pf(Exp(-fabsf(x)));
 }
 EQSAT_INLINE float Mish(float x) { return x * Tanh(Softplus(x)); }
-EQSAT_INLINE float Elu(float x, float alpha) { return x < 0.0f ? alpha * std::expm1(x) : x; }
+EQSAT_INLINE float Elu(float x, float alpha) { return x < 0.0f ? alpha * expm1f(x) : x; }
 EQSAT_INLINE float Celu(float x, float alpha) {
-  return Max(x, 0.0f) + Min(alpha * std::expm1(x / alpha), 0.0f);
+  return Max(x, 0.0f) + Min(alpha * expm1f(x / alpha), 0.0f);
 }
 EQSAT_INLINE float Selu(float x, float alpha, float gamma) {
-  return gamma * (x > 0.0f ? x : alpha * std::expm1(x));
+  return gamma * (x > 0.0f ? x : alpha * expm1f(x));
 }
 
 }  // namespace eqsat

@@ -1,0 +1,68 @@
+"""Index functions of the operators that have none, or none that a loop should follow.
+
+That of `Gather` is a sum over all places in which one truth is 1; here the place is read.
+`ReduceProd` has none, because products of many factors are not what proofs are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat_opt.ir.ops.index_reduction import reduction
+from eqsat_opt.ir.ops.integers import TRUE, Atom, Poly, atom
+from eqsat_opt.ir.ops.scalars import IndexTensor, Premises, Reduce, Scalar, literal
+
+__all__ = ["BY_HAND", "Chosen", "Multiplied"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A term in which a variable is a whole number that a term is, modulo an extent."""
+
+    variable: Atom
+    number: Scalar
+    extent: int
+    term: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplied:
+    """The product over index variables with their extents."""
+
+    bound: tuple[tuple[Atom, Poly], ...]
+    body: Scalar
+
+
+def _product(
+    operands: Sequence[IndexTensor], attrs: Mapping[str, Any], premises: Premises
+) -> IndexTensor:
+    total = reduction("sum")(operands, attrs, premises)
+
+    def at(index: Sequence[Poly]) -> Any:
+        term = total.at(index)
+        assert isinstance(term, Reduce)
+        assert term.where == TRUE
+        return Multiplied(term.bound, term.body)
+
+    return IndexTensor(total.shape, at)
+
+
+def _gather(
+    operands: Sequence[IndexTensor], attrs: Mapping[str, Any], _premises: Premises
+) -> IndexTensor:
+    x, indices = operands
+    axis = literal(attrs["axis"])
+    after = axis + indices.rank
+
+    def at(index: Sequence[Poly]) -> Any:
+        here = Atom(f"chosen{axis} {index}")
+        element = x.at((*index[:axis], atom(here), *index[after:]))
+        return Chosen(here, indices.at(index[axis:after]), literal(x.shape[axis]), element)
+
+    return IndexTensor((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), at)
+
+
+BY_HAND: Mapping[str, Callable[..., IndexTensor]] = {"Gather": _gather, "ReduceProd": _product}
+"""By operator."""

@@ -1,0 +1,46 @@
+"""Which kernels are offered as generated launches: those whose loops are no longer than they need.
+
+Whether one is chosen is a matter of its measured price. What is left out here would be correct too,
+and is never worth the compiler's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.runtime.backends.generated.building import built
+from eqsat_opt.runtime.backends.generated.lowering import fits
+from eqsat_opt.runtime.backends.generated.terms import Unfit
+
+__all__ = ["LEFT_OUT", "is_eligible"]
+
+LEFT_OUT: Mapping[str, str] = {
+    "Attention": "each weight would be computed once for every column of the values",
+    "MaskedAttention": "each weight would be computed once for every column of the values",
+    "ConvTranspose": "each element would look at all elements and weights for those that meet it",
+    "Gather": "others copy whole slices",
+    "TopK": "each element would be compared with all others, once for each that is wanted",
+}
+"""Operators with a kernel that no processor should run, and why."""
+
+_MOST_WORK = 20_000_000
+"""Steps of one run: longer products and convolutions are the business of others."""
+
+
+def is_eligible(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> bool:
+    """Whether some nodes, of float32 and literal sizes, are offered as one generated kernel."""
+    if fits(graph, nodes, outputs):
+        return True
+    if any(node.op in LEFT_OUT for node in nodes):
+        return False
+    for name in {name for node in nodes for name in (*node.inputs, *node.outputs)}:
+        type_ = graph.tensor_type(name)
+        if type_ is None or type_.dtype != "float32" or not type_.is_static:
+            return False
+        if not type_.static_size():
+            return False
+    try:
+        return built(graph, nodes, outputs, target="cpu").work <= _MOST_WORK
+    except Unfit:
+        return False
