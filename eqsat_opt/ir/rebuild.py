@@ -27,8 +27,9 @@ class GraphWriter:
     def __init__(self, original: Graph, taken: Iterable[str] = ()) -> None:
         self.original = original
         self.types: dict[str, ValueType] = {name: original.types[name] for name in original.inputs}
-        inner = (one for node in original.nodes if node.payload for one in inner_names(node.payload))
-        self._taken = {*original.types, *inner, *taken}
+        opaque = (node.payload for node in original.nodes if node.payload is not None)
+        self._taken = {*original.types, *taken}
+        self._taken.update(*map(inner_names, opaque))
         self._numbers: dict[str, int] = {}
         self._constants: dict[str, Constant] = {}
         self._nodes: list[Node] = []

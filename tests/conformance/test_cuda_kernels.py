@@ -58,7 +58,7 @@ def trial(name: str, case: Case, form: str) -> Trial:
     arrays = {f"x{i}": x for i, x in enumerate(operands)} | {"y": result}
     strides = {k: [s // x.itemsize for s in x.strides] for k, x in arrays.items()}
     program = built(graph, graph.nodes, graph.outputs, strides)
-    return Trial(case, form, Kernel.of(name, program), operands, result)
+    return Trial(case, form, Kernel.of(name, program), operands, result=result)
 
 
 def of_float32() -> Iterator[tuple[Case, str]]:

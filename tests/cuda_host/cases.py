@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eqsat_opt.ir.ops import OPS, IllTyped, get_op
+from eqsat_opt.ir.ops.domains import FLOAT
 from eqsat_opt.ir.types import TensorType, numpy_dtype
 
 __all__ = ["DTYPES", "FORMS", "LAYOUTS", "Case", "cases", "formed", "operands_of", "with_dtype"]
@@ -168,7 +169,7 @@ def cases(op: str) -> Iterator[Case]:
 
 
 def with_dtype(case: Case, dtype: str) -> Case | None:
-    """The same on operands of another element type, if the operator takes it."""
+    """The same on operands of another element type, if the operator takes it and NumPy has it."""
     fixed = OPS[case.op].element_types
     types = tuple(
         t if fixed.get(i) else TensorType(dtype, t.shape) for i, t in enumerate(case.types)
@@ -177,7 +178,9 @@ def with_dtype(case: Case, dtype: str) -> Case | None:
     changed = replace(case, types=types, attrs=attrs)
     try:
         assert changed.result
-    except IllTyped:
+        with np.errstate(all="ignore"):
+            get_op(case.op).eval_fn(FLOAT, operands_of(changed), attrs)
+    except (IllTyped, TypeError, OverflowError):
         return None
     return changed
 

@@ -542,7 +542,8 @@ def test_new_values_have_no_name_of_a_graph_within() -> None:
     model = with_a_branch([f"inner_{i}" for i in range(4)])
     first = run(model, options).model
     tensors = (*first.graph.initializer, *model.graph.initializer)
-    made = {tensor.name for tensor in tensors} | {o for node in first.graph.node for o in node.output}
+    made = {name for node in first.graph.node for name in node.output}
+    made |= {tensor.name for tensor in tensors}
     made -= {value.name for value in (*model.graph.initializer, *model.graph.output)}
     made -= {name for node in model.graph.node for name in node.output}
     assert len(made) >= 2

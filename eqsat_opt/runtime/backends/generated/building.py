@@ -112,7 +112,7 @@ def built(
         Unfit: there is none.
     """
     try:
-        return _Building(graph, nodes, outputs, strides or {}, target).run()
+        return _Building(graph, nodes, outputs, strides or {}, target=target).run()
     except (IllTyped, EqsatError, OverflowError) as error:
         raise Unfit(str(error)) from error
 
@@ -213,14 +213,16 @@ class _Building(Terms[_Scope, Register]):
         if rows is None:
             tile = found_tile(whole, loops)
             schedule: Schedule = "tile" if tile else "element"
-            return LoopNest(schedule, (), (), tuple(loops), tuple(whole), tile)
+            return LoopNest(
+                schedule, rows=(), head=(), loops=tuple(loops), block=tuple(whole), tile=tile
+            )
         head, block = self._blocks(index, group, rows, frozenset(axes) - rows)
         return LoopNest(
             "row",
-            tuple(loop for loop in loops if loop.variable in rows),
-            tuple(head),
-            tuple(loop for loop in loops if loop.variable not in rows),
-            tuple(block),
+            rows=tuple(loop for loop in loops if loop.variable in rows),
+            head=tuple(head),
+            loops=tuple(loop for loop in loops if loop.variable not in rows),
+            block=tuple(block),
         )
 
     def _blocks(
@@ -311,7 +313,7 @@ class _Building(Terms[_Scope, Register]):
             number = _as_element(float(value), wanted)
             if wanted in HALVES:
                 number = float(np.asarray(number, numpy_dtype(wanted)))
-            return self._let(scope.home(frozenset()), wanted, NUMBER, (), (number,))
+            return self._let(scope.home(frozenset()), wanted, NUMBER, numbers=(number,))
         if not wanted or value.dtype == wanted or (not dtype and value.dtype != "index"):
             return value
         return self._let(self.scope_of[value.number], wanted, "Cast", (value,))
@@ -341,7 +343,9 @@ class _Building(Terms[_Scope, Register]):
         if dtype not in FLOATS and numbers:
             numbers = tuple(_as_element(n, dtype) for n in numbers)
         result = "bool" if function in TRUTHS else dtype
-        return self._let(self._deepest(place, registers), result, function, registers, numbers)
+        return self._let(
+            self._deepest(place, registers), result, function, registers, numbers=numbers
+        )
 
     def _weak(self, operands: Sequence[Register]) -> str:
         """The type of what has none: whole numbers count, others are what the operator computes."""
@@ -447,7 +451,14 @@ class _Building(Terms[_Scope, Register]):
         )
         result = self._value(scope, dtype)
         scope.block.append(
-            Branch(result, condition, tuple(arms[0].block), then, tuple(arms[1].block), otherwise)
+            Branch(
+                result,
+                condition,
+                then=tuple(arms[0].block),
+                then_value=then,
+                otherwise=tuple(arms[1].block),
+                otherwise_value=otherwise,
+            )
         )
         scope.known[term] = result
         return result
@@ -457,13 +468,13 @@ class _Building(Terms[_Scope, Register]):
             case WholeTerm(value):
                 return self._whole(place, value)
             case Reduce(kind, bound, where, body):
-                return self._reduced(place, kind, bound, where, body)
+                return self._reduced(place, kind, bound, where, body=body)
             case Multiplied(bound, body):
-                return self._reduced(place, "product", bound, TRUE, body)
+                return self._reduced(place, "product", bound, TRUE, body=body)
             case Chosen(variable, number, extent, chosen):
                 found = self._register(place, self.scalar(place, number), "int64")
                 scope = self.scope_of[found.number]
-                here = self._let(scope, "int64", "Modulo", (found,), (float(extent),))
+                here = self._let(scope, "int64", "Modulo", (found,), numbers=(float(extent),))
                 scope.variables.add(here.atom)
                 self.extents[here.atom] = extent
                 return self.scalar(place, _replaced(chosen, {variable: atom(here.atom)}))
@@ -516,7 +527,14 @@ class _Building(Terms[_Scope, Register]):
         self.extents.update({v: e for v, e in outside.items() if e is not None})
         result = self._value(scope, dtype)
         scope.block.append(
-            Fold(result, kind, tuple(loops), condition, tuple(inner.block), register)
+            Fold(
+                result,
+                kind,
+                tuple(loops),
+                condition,
+                block=tuple(inner.block),
+                value=register,
+            )
         )
         scope.known[key] = result
         return result

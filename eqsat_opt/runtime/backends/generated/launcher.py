@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -126,8 +127,9 @@ def _lowered(
     names = [f"x{i}" for i in range(len(body.operands))]
     of = dict(zip((*names, *graph.outputs), strides, strict=True))
     if fits(graph, graph.nodes, graph.outputs):
-        kernel, reads, begins = lowered(graph, graph.nodes, graph.outputs, of)
-        return kernel, tuple(names.index(name) for name in reads), begins
+        with suppress(Unfit):  # in this form: addresses that fall, for one
+            kernel, reads, begins = lowered(graph, graph.nodes, graph.outputs, of)
+            return kernel, tuple(names.index(name) for name in reads), begins
     program = built(graph, graph.nodes, graph.outputs, of, target="cpu")
     numbers = tuple(names.index(memory.name) for memory in program.reads)
     return HostKernel(program), numbers, (0,) * len(numbers)
