@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -104,6 +105,7 @@ class LaunchedBackend:
         return measure(launcher.build(launch, bound), threads=threads, budget_s=budget_s)
 
 
+@lru_cache(maxsize=1 << 12)
 def _can_generate(kernel: Kernel) -> bool:
     graph = kernel.to_graph()
     return is_eligible(graph, graph.nodes, graph.outputs)
