@@ -31,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -330,9 +331,17 @@ def sanitize(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         target = str(Path(folder, "kernels.so"))
         # Instrumented functions are too large for some of the inlining that is demanded.
-        flags = ["-std=c++17", "-O2", "-g", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC"]
-        sources = sorted(map(str, SOURCES.glob("*.cpp")))
-        subprocess.run([compiler, *flags, *checks, *sources, "-o", target], check=True)
+        flags = ["-std=c++17", "-O2", "-g", "-ffp-contract=fast", "-Wno-psabi", "-fPIC"]
+
+        def compiled(source: Path) -> str:
+            made = str(Path(folder, f"{source.stem}.o"))
+            subprocess.run([compiler, *flags, *checks, "-c", source, "-o", made], check=True)
+            return made
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
+        subprocess.run([compiler, "-shared", *checks, *objects, "-o", target], check=True)
+        Console().print("compiled")
         environment = {
             **os.environ,
             "CXX": f"env LD_PRELOAD= {compiler} {' '.join(checks)}",

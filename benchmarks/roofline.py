@@ -95,9 +95,12 @@ class Layer:
         inputs, outputs = (_shapes(args[f"{side}_type_shape"]) for side in ("input", "output"))
         shown = " · ".join("×".join(map(str, shape)) for shape in inputs[:2])
         op, names = args["op_name"], ("activation_size", "parameter_size", "output_size")
-        # Weights that onnxruntime packed are no inputs any more.
-        is_packed = op in _PRODUCTS and len(inputs) == 1
-        packed = 4 * inputs[0][-1] * outputs[0][-1] if is_packed else 0
+        # Weights that onnxruntime packed are no inputs any more; those of a sum are.
+        packed = 0
+        if op in _PRODUCTS:
+            size = inputs[0][-1] * outputs[0][-1]
+            if all(len(shape) < 2 or math.prod(shape[-2:]) != size for shape in inputs[1:]):
+                packed = 4 * size
         return Layer(
             f"{op} {shown} → {'×'.join(map(str, outputs[0])) if outputs else ''}",
             _flops(op, inputs, outputs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -53,10 +54,11 @@ class Destination:
 
         Raises:
             ModelError: the file cannot be written.
-            OptionError: it is the model itself.
+            OptionError: it is the model itself, or no binary stream.
         """
         if not isinstance(self.output, str | os.PathLike):
-            if not callable(getattr(self.output, "write", None)):
+            is_text = isinstance(self.output, io.TextIOBase)
+            if is_text or not callable(getattr(self.output, "write", None)):
                 raise OptionError(f"output is {self.output!r}; give a path, or a binary stream")
             return
         if why := obstacle(self.output):

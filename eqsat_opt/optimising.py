@@ -114,7 +114,7 @@ def open_pricer(options: Options, *further: str) -> Iterator[Pricer]:
         store = None if options.store == "" else ProfileStore(options.store)
     except StoreError as error:
         trouble = str(error)
-    names = (*options.portable_backends, *further)
+    names = tuple(dict.fromkeys((*options.portable_backends, *further)))
     pricer = Pricer(store, options.threads, names, energy=_energy(options))
     pricer.trouble = trouble
     try:

@@ -65,6 +65,8 @@ def obstacle(path: str | os.PathLike[str]) -> str:
     given = os.fspath(path)
     if not given:
         return "the file name is empty; give one"
+    if not os.path.basename(given):  # its real path would be that of a file
+        return f"{shown(given)} names a folder; give a file name"
     status = None
     try:
         target = real_path(path)

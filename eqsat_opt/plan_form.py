@@ -37,6 +37,7 @@ from eqsat_opt.runtime.backends.launched import LAUNCHED
 from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.plan.constants import Weights
 from eqsat_opt.runtime.plan.files import write_plan
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.stand_ins import apart
@@ -127,7 +128,7 @@ def _for_host(
     deadline: Deadline,
 ) -> tuple[Plan, Planned]:
     weights = _weights(outcome, given)
-    tensors = stored_tensors(weights)
+    tensors = Weights(stored_tensors(weights))  # of several hundred megabytes, perhaps
     chosen = dict(_chosen(outcome, options, stages, deadline))
     usual = tuple(
         drafts(
@@ -144,7 +145,7 @@ def _for_host(
     with Staging(outcome.loaded, given) as staging:
         job = PlanJob(
             drafts=made,
-            weights=weights,
+            weights=tensors,
             original=staging.original,
             portable=None if outcome.model is None else staging.of(outcome.model),
             session=session_options(options),
@@ -164,7 +165,7 @@ def _for_host(
 _BESIDE = ("generated", "native", "numpy")
 """Backends of launches beside sessions."""
 
-_CHOOSING = 0.3
+_CHOOSING = 0.15
 """Share of the time for plans in which kernels are chosen once more, among all backends; from the
 whole e-graph again the same share of what is left."""
 

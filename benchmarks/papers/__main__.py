@@ -4,12 +4,13 @@
 
 A table is a file beside this one: metaflow, ocggs, energy, autograph, collage. Each of its figures
 is one of three. A *change* is a number before and after a method: reproduced if ours goes the same
-way, and at least half and at most twice as far. An *order* is a number of several methods:
-reproduced if ours stand in the same order, where half a percent is a tie; so is a number of one
-method under several parameters (`variants` of the file). Whatever needs what is
-not here, or compares with systems that are not here, is *not comparable*, with the reason. Costs
-are predicted by the profile of the paper's device, never measured on it; times of searches are CPU
-seconds of this machine. `--cpu` replaces the budgets of the files.
+way, and at least half and at most twice as far. An *order* is a number of several methods, or of
+one method under several parameters (`variants`) or other settings (`sides`): reproduced if ours
+stand in the same order, where half a percent is a tie; what never rises in the paper is, if ours
+never rise from one to the next. Whatever needs what is not here, or compares with systems that are
+not here, is *not comparable*, with the reason. Costs are predicted by the profile of the paper's
+device, never measured on it, or measured on this processor; times of searches are CPU seconds of
+this machine. `--cpu` replaces the budgets of the files.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,12 @@ _BUDGETS = frozenset({"graphs", "substitutions", "cpu"})
 
 _SETTINGS = (
     *("device", "energy_model", "level", "objective", "methods", "budget", "set", "seeds"),
-    "limits",
+    *("limits", "measure", "backends"),
 )
 _OPTIONS = ("rules", "numerics", "check")
+
+_USES = "uses of "
+"""How a metric begins that counts the uses of a rule."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,14 @@ def order(paper: Mapping[str, float], ours: Mapping[str, float]) -> str:
     return ""
 
 
+def falling(ours: Mapping[str, float]) -> str:
+    """Why ours rise somewhere; empty if each is at most the one before."""
+    for one, other in pairwise(ours):
+        if _sign(ours[one], ours[other]) < 0:
+            return f"{other} is above {one}"
+    return ""
+
+
 def _ratio(before: float, after: float) -> float:
     return after / before if before else math.nan
 
@@ -124,8 +136,8 @@ def _way(ratio: float) -> str:
 def _compared(model: str, given: str) -> Comparison:
     value = json.loads(given)
     settings = {name: value[name] for name in _SETTINGS if name in value and name != "set"}
-    settings["methods"] = tuple(settings["methods"])
-    settings["limits"] = tuple(settings.get("limits", ()))
+    for name in ("methods", "limits", "backends"):
+        settings[name] = tuple(settings.get(name, ()))
     if "energy_model" in settings:
         settings["energy_model"] = str(FOLDER / settings["energy_model"])
     settings["budget"] = parse_budget([settings.get("budget", "1000")])
@@ -138,6 +150,8 @@ def _compared(model: str, given: str) -> Comparison:
 def _number(found: Comparison, result: MethodResult | None, name: str) -> float:
     """A metric, or a number of the run, of a method or of the original."""
     one: Any = found.original if result is None else result
+    if name.startswith(_USES):
+        return float(one.rules.get(name.removeprefix(_USES), 0))
     if name in one.metrics:
         return float(one.metrics[name])
     return float(getattr(one, name))
@@ -153,15 +167,21 @@ def _result(found: Comparison, method: str) -> MethodResult:
 def _varied(
     given: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> tuple[Mapping[str, float], str]:
-    """One method under several parameters, and why they are not as in the paper."""
+    """One comparison for each side, and why they are not as in the paper."""
     paper, own, cut = given["paper"], {}, []
-    for name, parameters in given["variants"].items():
-        one = {**settings, "methods": [given["method"]], "set": {given["method"]: parameters}}
+    sides = given.get("sides") or {
+        name: {"methods": [given["method"]], "set": {given["method"]: parameters}}
+        for name, parameters in given["variants"].items()
+    }
+    for name in paper if isinstance(paper, dict) else sides:
+        one = {**settings, **sides.get(name, {"methods": [name]})}
         found = _compared(given["model"], json.dumps(one, sort_keys=True))
-        result = _result(found, given["method"])
+        result = _result(found, one["methods"][0])
         own[name] = _number(found, result, given["metric"])
         cut += [name] if result.stopped_by in _BUDGETS else []
-    if isinstance(paper, dict):
+    if isinstance(paper, str):
+        why = falling(own)
+    elif isinstance(paper, dict):
         why = order(paper, own)
     else:
         why = change((paper[0], paper[1]), (own["before"], own["after"]))
@@ -175,18 +195,18 @@ def _text(number: float) -> str:
 def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | None) -> Figure:
     where, what, unit = given["where"], given["what"], given.get("unit", "")
     paper = given["paper"]
-    if isinstance(paper, str):
+    if isinstance(paper, str) and "sides" not in given:
         return Figure(where, what, paper, ours="", verdict=NOT_COMPARABLE, why=given["why"])
     told = " → " if isinstance(paper, list) else ", "
-    values = paper.values() if isinstance(paper, dict) else paper
-    names = list(paper) if isinstance(paper, dict) else ["", ""]
-    their = told.join(f"{name} {_text(x)}".strip() for name, x in zip(names, values, strict=True))
-    their = f"{their} {unit}".strip()
+    their = paper
+    if not isinstance(paper, str):
+        pairs = paper.items() if isinstance(paper, dict) else zip(["", ""], paper, strict=True)
+        their = f"{told.join(f'{name} {_text(x)}'.strip() for name, x in pairs)} {unit}".strip()
     settings = {**common, **{k: v for k, v in given.items() if k in (*_SETTINGS, *_OPTIONS)}}
     if cpu_s is not None:
         settings["budget"] = f"graphs=0,cpu={cpu_s:g}"
     try:
-        if "variants" in given:
+        if "variants" in given or "sides" in given:
             own, why = _varied(given, settings)
             if isinstance(paper, list):
                 own = {"": own["before"], " ": own["after"]}
@@ -201,6 +221,9 @@ def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | 
                 if results[name].stopped_by != "exhausted":
                     why = f"{name} ended by its limit ({results[name].stopped_by})"
                     return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=why)
+            if given["metric"] == "cpu_s" and not any(one.tried for one in results.values()):
+                why = "no rule applies here, so neither searches"
+                return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=why)
             own = {name: _number(found, one, given["metric"]) for name, one in results.items()}
             why = order(paper, own)
             cut = [name for name, one in results.items() if one.stopped_by in _BUDGETS]

@@ -72,8 +72,8 @@ def compare_methods(
         str,
         typer.Option(
             metavar="NAME|FILE",
-            help="Price kernels by the profile of a device, v100 for instance, instead of this "
-            "processor's roofline.",
+            help="Price kernels by the profile of a device, v100 for instance; local is this "
+            "processor: its roofline, or what --measure tells.",
             show_default=False,
         ),
     ] = "",
@@ -92,6 +92,16 @@ def compare_methods(
         bool,
         typer.Option("--measure", help="Measure every operator instead of using its bound."),
     ] = False,
+    placing: Annotated[
+        str,
+        typer.Option(
+            "--backends",
+            metavar="LIST",
+            help="Whose fused kernels are measured with --measure: ort, native, generated, numpy, "
+            "openvino, with commas, or all; by default ort, and all for collage.",
+            show_default=False,
+        ),
+    ] = "",
     seeds: Annotated[
         int,
         typer.Option(
@@ -216,7 +226,7 @@ def compare_methods(
     if plot is not None and json not in (None, "-"):
         check_writable(plot, [str(json)], noun="the JSON file of --json")
     settings = CompareSettings(
-        tuple(name.strip() for name in methods.split(",") if name.strip()),
+        _names(methods),
         _parameters(set_ or ()),
         budget=parse_budget(spend or ()),
         nodes=nodes,
@@ -227,6 +237,7 @@ def compare_methods(
         level=cast("Level", level),
         limits=tuple(limit or ()),
         measure=measure,
+        backends=_names(placing),
         seeds=seeds,
     )
     with stage_progress(quiet) as progress:
@@ -242,6 +253,10 @@ def compare_methods(
         print_comparison(output_console(), found)
     print_notes(found.notes, tables=tables)
     _require_all(found)
+
+
+def _names(given: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in given.split(",") if name.strip())
 
 
 def _require_all(found: Comparison) -> None:

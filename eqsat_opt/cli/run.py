@@ -72,6 +72,8 @@ def run_plan(
 
 
 def _read_arrays(path: str) -> dict[str, Any]:
+    import zipfile
+
     import numpy as np
 
     try:
@@ -85,7 +87,9 @@ def _read_arrays(path: str) -> dict[str, Any]:
     except Exception as error:  # zipfile and NumPy raise unrelated types
         if isinstance(error, OptionError):
             raise
-        raise OptionError(f"{shown(path)} is no .npz file of numbers: {reason(error)}") from error
+        # What is no archive NumPy takes for a pickle, and says how to load it unsafely.
+        why = f": {reason(error)}" if zipfile.is_zipfile(path) else ""
+        raise OptionError(f"{shown(path)} is no .npz file of numbers{why}") from error
 
 
 def _write_arrays(path: str, arrays: Mapping[str, Any]) -> None:

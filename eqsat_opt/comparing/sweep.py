@@ -20,7 +20,14 @@ from typing import Any
 
 from eqsat_opt import __version__
 from eqsat_opt.comparing.worker import Reply, Task, end_running, run_apart
-from eqsat_opt.comparison import CompareSettings, Comparison, Failure, gathered, parse_budget
+from eqsat_opt.comparison import (
+    LOCAL,
+    CompareSettings,
+    Comparison,
+    Failure,
+    gathered,
+    parse_budget,
+)
 from eqsat_opt.documents import (
     Entry,
     number_from_json,
@@ -47,16 +54,15 @@ __all__ = ["Cell", "Sweep", "read_sweep", "run_cell", "run_sweep"]
 _SWEEP, _CELL = "eqsat-opt sweep 1", "eqsat-opt cell 1"
 _SETTINGS = "sweep.json"
 
-_OWN = ("objective", "level", "limits", "nodes", "measure", "energy_model")
+_OWN = ("objective", "level", "nodes", "measure", "energy_model")
+_LISTS = ("limits", "backends")
 _OPTIONS = ("rules", "numerics", "check", "threads", "shapes", "store", "custom_ops")
-_KEYS = ("models", "methods", "devices", "seeds", "seed", "budget", "set", *_OWN, *_OPTIONS)
+_CELLS = ("models", "methods", "devices", "seeds", "seed", "budget", "set")
+_KEYS = (*_CELLS, *_LISTS, *_OWN, *_OPTIONS)
 """What a file may say; ``set`` holds a table for each search."""
 
 _WAIT_S = 3.0
 """For the lock of a folder: a sweep that was killed may have been starting a process."""
-
-LOCAL = "local"
-"""The device that is this machine's processor."""
 
 Told = Callable[["Cell", Reply, int, int], None]
 
@@ -171,16 +177,13 @@ def read_sweep(path: str) -> Sweep:
         common = {
             **{name: given[name] for name in _OWN if name in given},
             "energy_model": _beside(path, given.get("energy_model", "")),
-            "limits": tuple(given.get("limits", ())),
+            **{name: tuple(given.get(name, ())) for name in _LISTS},
             "seed": given.get("seed", 0),
             "seeds": given.get("seeds", 1),
             "budget": parse_budget([str(budget)]),
             "parameters": given.get("set", {}),
         }
-        settings = {
-            device: CompareSettings(methods, device="" if device == LOCAL else device, **common)
-            for device in devices
-        }
+        settings = {device: CompareSettings(methods, device=device, **common) for device in devices}
     except (TypeError, ValueError, AttributeError) as error:
         raise OptionError(f"{path} has a value of a wrong kind: {error}") from error
     paths, digests = {}, {}

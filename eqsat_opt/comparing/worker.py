@@ -27,6 +27,7 @@ from eqsat_opt.comparison import (
     Subject,
     checked,
     run_method,
+    sources_of,
     warm_up,
 )
 from eqsat_opt.errors import EqsatError
@@ -207,7 +208,8 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
     sizes = size_sets(imported, options.shape_sets)[0]
     clean = normalise(imported, numerics=numerics)
     closing = ExitStack()
-    pricer = closing.enter_context(open_pricer(options)) if settings.measure else None
+    further = [one for name in settings.placing for one in sources_of(name)]
+    pricer = closing.enter_context(open_pricer(options, *further)) if settings.measure else None
     return _Loaded(
         options=options,
         settings=settings,

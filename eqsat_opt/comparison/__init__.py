@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eqsat_opt.comparison.compare import Subject, checked, priced, run_method, warm_up
+from eqsat_opt.comparison.installed import sources_of
 from eqsat_opt.comparison.results import (
     Comparison,
     Failure,
@@ -12,10 +13,11 @@ from eqsat_opt.comparison.results import (
     Runs,
     gathered,
 )
-from eqsat_opt.comparison.settings import CompareSettings, method_names, parse_budget
+from eqsat_opt.comparison.settings import LOCAL, CompareSettings, method_names, parse_budget
 from eqsat_opt.search.planned import planned
 
 __all__ = [
+    "LOCAL",
     "CompareSettings",
     "Comparison",
     "Failure",
@@ -31,5 +33,6 @@ __all__ = [
     "planned",
     "priced",
     "run_method",
+    "sources_of",
     "warm_up",
 ]

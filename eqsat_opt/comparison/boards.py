@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from eqsat_opt.comparison.operators import fold_constants
 from eqsat_opt.ir.onnx_export import export_model, model_proto
@@ -20,13 +21,15 @@ _LEAST_NOISE = 0.02
 
 @dataclass(frozen=True)
 class OrtBoard:
-    """This machine: a graph runs in a session, which fuses and orders kernels by itself.
+    """This machine: a graph runs in a session, which fuses, orders and places kernels by itself.
 
     Attributes:
         threads: of the session.
         sizes: of symbolic dimensions.
         budget_s: of one measurement.
     """
+
+    tells_backends: ClassVar[bool] = False
 
     threads: int = 1
     sizes: Mapping[str, int] = field(default_factory=dict)

@@ -17,6 +17,7 @@ import onnx
 
 from eqsat_opt.comparison.boards import OrtBoard
 from eqsat_opt.comparison.engines import Engine
+from eqsat_opt.comparison.installed import Installed, known_as
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.comparison.results import MethodResult, Moment, Original, descent, totals
 from eqsat_opt.comparison.saturated import saturated
@@ -107,6 +108,10 @@ class _Clock:
         self.measuring_s += time.perf_counter() - start
         return self.pricer.price(offer)
 
+    def measured(self, seconds: float) -> None:
+        """Count time that passed while kernels were measured."""
+        self.measuring_s += seconds
+
     @contextmanager
     def seconds(self) -> Iterator[None]:
         """Takes the time of the block, without measuring, which another process does."""
@@ -125,17 +130,20 @@ def _framed(
 ) -> Frame:
     """A frame of its own for each method, so that none profits from what another has computed."""
     profile = settings.profile
-
-    def device() -> SearchPricer:
-        return Usual(clock.price) if profile is None else Offered(ProfilePricer(profile))
-
-    backends: Sequence[Backend] = () if profile is None else ProfilePricer(profile).backends
-    if settings.level != "operators" and profile is None:
+    device: SearchPricer = Usual(clock.price)
+    backends: Sequence[Backend] = ()
+    if profile is not None:
+        device = Offered(ProfilePricer(profile))
+        backends = ProfilePricer(profile).backends
+    elif subject.pricer is not None and len(settings.placing) > 1:
+        device = Installed(Offered(subject.pricer), clock.measured)
+        backends = known_as(subject.pricer.backends)
+    elif settings.level != "operators":
         backends = (load_backend("ort"),)
     return Frame(
         graph,
         subject.read if rules else (),
-        Prices.of(device(), settings.goal, subject.sizes.all),
+        Prices.of(device, settings.goal, subject.sizes.all),
         settings.level,
         profile=profile,
         backends=backends,

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from eqsat_opt.comparison.engines import ENGINES, Engine, EqSat
+from eqsat_opt.comparison.installed import ALL, chosen_backends
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import ENERGY, TIME, metric_name, peaks_capped, require_priced
 from eqsat_opt.errors import OptionError, or_nearest
@@ -27,6 +28,7 @@ from eqsat_opt.search import (
 __all__ = [
     "EQSAT",
     "EXTRACTION_S",
+    "LOCAL",
     "SATURATION_S",
     "CompareSettings",
     "method_names",
@@ -38,6 +40,10 @@ EQSAT = EqSat.name
 
 SATURATION_S, EXTRACTION_S = 30.0, 20.0
 """Seconds for the stages of the e-graph where no limit is given."""
+
+
+LOCAL = "local"
+"""The device that is this machine's processor."""
 
 
 def method_names() -> tuple[str, ...]:
@@ -59,13 +65,16 @@ class CompareSettings:
         nodes: e-nodes.
         seed: of extraction and of searches, in the first run of each.
         seeds: runs of each method, with this seed and those that follow it.
-        device: name or file of the profile that prices; empty for the processor at hand.
+        device: name or file of the profile that prices; empty, or `LOCAL`, for the processor at
+            hand.
         energy_model: file with a model of energy, in place of the one in the profile.
         objective: what is minimised, as `optimize` reads it.
         level: ``operators``, each a kernel of its own; ``kernels``, which may be fused; or
             ``streams``, on which these run side by side.
         limits: largest totals, longest chain, or largest values of one kernel, too.
         measure: price operators by measuring them, instead of by the roofline.
+        backends: whose kernels are measured, above level ``operators``; empty for onnxruntime's,
+            and for those of all that are installed where a method places kernels on backends.
     """
 
     methods: tuple[str, ...] = (EQSAT, "metaflow")
@@ -79,9 +88,12 @@ class CompareSettings:
     level: Level = "operators"
     limits: tuple[str, ...] = ()
     measure: bool = False
+    backends: tuple[str, ...] = ()
     seeds: int = 1
 
     def __post_init__(self) -> None:
+        if self.device == LOCAL:
+            object.__setattr__(self, "device", "")
         known = method_names()
         unknown = [name for name in self.methods if name not in known]
         if unknown:
@@ -103,6 +115,12 @@ class CompareSettings:
             raise OptionError(
                 "a device that is not here cannot be measured; leave out --measure or --device"
             )
+        if self.backends and not (self.measure and self.level == "kernels"):
+            raise OptionError(
+                "kernels of several backends are measured as they are fused; add --measure and "
+                "--level kernels, or leave out --backends"
+            )
+        assert self.placing
         if self.energy_model and not self.device:
             raise OptionError(
                 "a model of energy goes with the profile of a device; give one with --device, v100 "
@@ -147,6 +165,13 @@ class CompareSettings:
         return replace(profile, energy=load_energy_model(self.energy_model))
 
     @cached_property
+    def placing(self) -> tuple[str, ...]:
+        """The backends whose kernels are priced here; onnxruntime's first."""
+        places = any(getattr(one, "places", False) for one in self.searches.values())
+        is_all = places and self.measure and self.level == "kernels" and not self.backends
+        return chosen_backends((ALL,) if is_all else self.backends)
+
+    @cached_property
     def goal(self) -> AnyObjective:
         """What is minimised, with limits on peaks as caps of every kernel."""
         return peaks_capped(parse_objective(self.objective, self.limits, metric=metric_name))
@@ -188,6 +213,7 @@ class CompareSettings:
             **given,
             "methods": list(self.methods),
             "limits": list(self.limits),
+            "backends": list(self.backends),
             "parameters": parameters,
             "budget": asdict(self.budget),
         }
@@ -199,7 +225,8 @@ class CompareSettings:
         Raises:
             OptionError: a value has no meaning.
         """
-        lists = {name: tuple(value[name]) for name in ("methods", "limits")}
+        names = ("methods", "limits", "backends")
+        lists = {name: tuple(value[name]) for name in names if name in value}
         return cls(**{**value, **lists, "budget": Budget(**value["budget"])})
 
 

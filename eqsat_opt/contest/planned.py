@@ -17,7 +17,6 @@ from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.deadline import Deadline, OutOfTime
 from eqsat_opt.errors import CheckFailed, PlanError, RuntimeFailed
 from eqsat_opt.ir.sizes import Sizes
-from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.host import HostDevice, processor_us
@@ -25,7 +24,7 @@ from eqsat_opt.runtime.devices.meters import found_meter
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.inputs import input_specs, sizes_for, symbolic_sizes
-from eqsat_opt.runtime.plan.constants import make_constants
+from eqsat_opt.runtime.plan.constants import Tensors, Weights, make_constants
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.source import ModelSource, read_structure
 from eqsat_opt.select.planning import Draft, simulated_us
@@ -61,7 +60,7 @@ class PlanJob:
 
     Attributes:
         drafts: the plans.
-        weights: the model whose weights they name.
+        weights: what the model stores that their recipes name.
         original: the model as it came.
         portable: the result as a model; ``None`` where it is the original.
         session: how models run here.
@@ -77,7 +76,7 @@ class PlanJob:
     """
 
     drafts: tuple[Draft, ...]
-    weights: ModelLike
+    weights: Tensors
     original: ModelSource
     portable: ModelSource | None
     session: OrtOptions
@@ -117,7 +116,7 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
         PlanError: none of them runs here and computes what the original does.
         CheckFailed: one computes something else, and the job is strict.
     """
-    tensors = stored_tensors(job.weights)
+    tensors = Weights.of(job.weights)
     reference = _reference(job)
     refused: dict[str, str] = {}
     prices: dict[str, float] = {}

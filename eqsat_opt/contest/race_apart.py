@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.backends.runtimes import NATIVE, ORT
 from eqsat_opt.runtime.backends.sandbox import Sandbox, packed, unpacked
 from eqsat_opt.runtime.backends.tuned_file import Execution
+from eqsat_opt.runtime.devices.meters import found_meter, open_meter
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
 __all__ = ["Entrant", "hold_race", "race_here"]
@@ -83,7 +85,7 @@ def hold_race(
         if name not in foreign
     }
     terms["time_limit_s"] = min(terms["time_limit_s"], deadline.left_s)
-    return race(runners, original, feeds, **terms), why
+    return race(runners, original, feeds, meter=found_meter().meter, **terms), why
 
 
 def _apart(
@@ -94,6 +96,7 @@ def _apart(
     deadline: Deadline,
     terms: Mapping[str, Any],
 ) -> RaceResult:
+    meter = found_meter().meter
     with Scratch() as folder:
         files: dict[int, str] = {}  # a model that several run is written once
         try:
@@ -111,6 +114,7 @@ def _apart(
             "original": original,
             "feeds": {name: packed(fed, blobs) for name, fed in feeds.items()},
             "terms": dict(terms),
+            "meter": "" if meter is None else meter.place,
         }
         found = box.call("the race", f"{__name__}:race_here", value, blobs, deadline=deadline)
     return RaceResult.from_fields(found)
@@ -132,4 +136,8 @@ def race_here(value: Mapping[str, Any], blobs: Sequence[bytes]) -> dict[str, Any
         name: partial(Execution(**execution).open, path, tuple(custom_ops))
         for name, (path, execution, custom_ops) in value["entrants"].items()
     }
-    return asdict(race(entrants, value["original"], feeds, **value["terms"]))
+    meter = None
+    if value["meter"]:
+        with suppress(RuntimeFailed):  # then nothing is told of energy
+            meter = open_meter(value["meter"])
+    return asdict(race(entrants, value["original"], feeds, meter=meter, **value["terms"]))

@@ -14,7 +14,7 @@ from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.dims import Dim, SymDim
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.handles import Expression, Splat
-from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS
+from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS, inner_names
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType
 
@@ -63,11 +63,10 @@ class ExportContext:
             self._note_source(self.source)
 
     def _note_source(self, model: onnx_ir.Model) -> None:
-        for node in model.graph.all_nodes():
-            self._names.update(v.name or "" for v in node.outputs)
-            if node.name:
-                self._node_names.add(node.name)
+        self._node_names.update(node.name for node in model.graph.all_nodes() if node.name)
         for node in model.graph:
+            self._names.update(v.name or "" for v in node.outputs)
+            self._names.update(inner_names(node))
             if node.name:
                 self._originals[node.name] = node
             source = node.name or next((v.name or "" for v in node.outputs), "")

@@ -17,6 +17,7 @@ from eqsat_opt.ir.dims import Dim, SymDim, expand_target, reshape_target, unsque
 from eqsat_opt.ir.folding import evaluate, is_exact, shape_values
 from eqsat_opt.ir.graph import OPAQUE, Constant, Node, attributes
 from eqsat_opt.ir.handles import array_constant, splat_constant
+from eqsat_opt.ir.onnx_load import inner_names, node_reads
 from eqsat_opt.ir.onnx_mapping import Call, Untranslatable
 from eqsat_opt.ir.onnx_types import OpaqueTyper, plain_symbol
 from eqsat_opt.ir.ops import OUTPUT, get_op
@@ -255,9 +256,10 @@ class ImportContext:
 
 def _all_names(model: onnx_ir.Model) -> set[str]:
     names = {v.name or "" for v in model.graph.inputs} | set(model.graph.initializers)
-    for node in model.graph.all_nodes():
+    for node in model.graph:
         names.update(v.name or "" for v in node.outputs)
-        names.update(v.name or "" for v in node.inputs if v is not None)
+        names.update(node_reads(node))
+        names.update(inner_names(node))
     return names
 
 

@@ -7,7 +7,7 @@ Weights stay where they are: external tensors are checked by their file's size a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import onnx
@@ -329,6 +329,19 @@ def captured_values(node: onnx_ir.Node) -> list[str]:
     for graph in inner_graphs(node):
         _collect_captures(graph, set(), found)
     return list(found)
+
+
+def inner_names(node: onnx_ir.Node) -> Iterator[str]:
+    """Names of the values of the graphs within ``node``, at any depth.
+
+    No value around the node may have one of them: a graph in a graph is in its scope.
+    """
+    for graph in inner_graphs(node):
+        values = [*graph.inputs, *graph.initializers.values()]
+        for inner in graph:
+            values += inner.outputs
+            yield from inner_names(inner)
+        yield from (value.name for value in values if value.name)
 
 
 def _collect_captures(graph: onnx_ir.Graph, inner: set[Any], found: dict[str, None]) -> None:

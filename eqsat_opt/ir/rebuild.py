@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from eqsat_opt.ir.graph import Constant, Graph, Node
 from eqsat_opt.ir.import_context import identity_node
+from eqsat_opt.ir.onnx_load import inner_names
 from eqsat_opt.ir.types import ValueType
 
 __all__ = ["GraphWriter"]
@@ -26,7 +27,9 @@ class GraphWriter:
     def __init__(self, original: Graph, taken: Iterable[str] = ()) -> None:
         self.original = original
         self.types: dict[str, ValueType] = {name: original.types[name] for name in original.inputs}
+        opaque = (node.payload for node in original.nodes if node.payload is not None)
         self._taken = {*original.types, *taken}
+        self._taken.update(*map(inner_names, opaque))
         self._numbers: dict[str, int] = {}
         self._constants: dict[str, Constant] = {}
         self._nodes: list[Node] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from eqsat_opt.runtime.plan.simulation import simulate
 from eqsat_opt.search.outcome import Outcome
@@ -30,7 +30,13 @@ class Reading:
 
 
 class Board(Protocol):
-    """Runs outcomes, or pretends to."""
+    """Runs outcomes, or pretends to.
+
+    Attributes:
+        tells_backends: whether each kernel runs on the backend that the outcome names.
+    """
+
+    tells_backends: ClassVar[bool] = True
 
     def measure(self, outcome: Outcome) -> Reading:
         """How long one run takes.
@@ -47,6 +53,8 @@ class SimulatedBoard:
     Attributes:
         streams: of the device.
     """
+
+    tells_backends: ClassVar[bool] = True
 
     streams: Streams
 

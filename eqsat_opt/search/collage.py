@@ -35,7 +35,8 @@ class Collage:
     Attributes:
         library: the backend to which the second step offloads; empty for the one that is named
             first, if there are several.
-        switch_us: what passing from one backend to another adds, where no board measures it, µs.
+        switch_us: what passing from one backend to another adds, µs, where no board measures whole
+            placements.
         population: genomes of a round; 0 for the first step alone.
         tournament: of how many drawn genomes the best becomes a parent.
         rounds: of the evolutionary search.
@@ -150,8 +151,9 @@ class _Placement:
         self._run.tick()
         self._run.tried += 1
         outcome = self._frame.outcome(self._frame.start, cover)
-        if self._frame.board is not None:
-            cost = self._frame.board.measure(outcome).time_us
+        board = self._frame.board
+        if board is not None and board.tells_backends:
+            cost = board.measure(outcome).time_us
         else:
             backends = [one.backend for one in outcome.kernels.values()]
             switches = sum(one != other for one, other in pairwise(backends))

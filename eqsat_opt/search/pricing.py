@@ -114,7 +114,8 @@ class Usual:
 class Offered:
     """What backends offer: each algorithm once, in the layout in which it is named first.
 
-    What is moved by views costs nothing and is left out here, since a copy may be needed.
+    What is moved by views costs nothing and is left out here, since a copy may be needed; and so is
+    what could not be measured, where another way could.
 
     Attributes:
         pricer: tells what offers cost; what it does not know is measured when it is asked for.
@@ -139,11 +140,11 @@ class Offered:
         self.pricer.recall(unknown)
         self.pricer.measure(unknown)
         counts = counts_of(kernel)
+        told = [(offer, self.pricer.price(offer)) for offer in reversed(offers.values())]
+        told = [one for one in told if not one[1].is_bound] or told
         return tuple(
-            Quoted(
-                offer.backend, offer.implementation, {**counts, **self.pricer.price(offer).metrics}
-            )
-            for offer in reversed(offers.values())
+            Quoted(offer.backend, offer.implementation, {**counts, **quote.metrics})
+            for offer, quote in told
         )
 
 

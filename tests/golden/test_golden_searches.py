@@ -50,7 +50,7 @@ def row(name: str, found: Original | MethodResult, ended: str = "") -> str:
 
 
 def table(device: str) -> str:
-    lines = []
+    lines: list[str] = []
     for method, parameters in METHODS.items():
         settings = CompareSettings(
             (method,), {method: parameters}, BUDGET, device=device, level="kernels"

@@ -237,6 +237,7 @@ def test_symbolic_size_must_be_one_of_the_model(folder: Path, fails: Callable[..
     [
         ("missing/out.onnx", "does not exist"),
         (".", "is a folder"),
+        ("new/", "names a folder"),
         (os.devnull, "not an ordinary file"),
     ],
 )

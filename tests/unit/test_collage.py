@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, permutations, product
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import TIME
@@ -71,9 +74,14 @@ def chain() -> Graph:
     return g.graph(value)
 
 
-def framed(names: Sequence[str], graph: Graph | None = None, board: Any = None) -> Frame:
+def framed(
+    names: Sequence[str],
+    graph: Graph | None = None,
+    board: Any = None,
+    times: Mapping[str, Mapping[str, float]] = TIMES,
+) -> Frame:
     backends: Any = [SimpleNamespace(name=n, patterns=lambda n=n: PATTERNS[n]) for n in names]
-    table = Table({name: TIMES[name] for name in names})
+    table = Table({name: times[name] for name in names})
     return Frame(graph or chain(), (), Prices.of(table), "kernels", backends=backends, board=board)
 
 
@@ -176,6 +184,32 @@ def test_more_backends_never_cost_more(order: Sequence[str]) -> None:
     assert costs[0] > costs[-1]
 
 
+@given(st.data())
+def test_on_random_prices_more_backends_never_cost_more(data: st.DataObject) -> None:
+    """Whatever each backend runs and in which order they come; evolution never loses either."""
+    operators = ("MatMul", "Relu", "Tanh", "Sigmoid")
+    prices = st.dictionaries(st.sampled_from(operators), st.integers(1, 9).map(float))
+    times = {"plain": dict.fromkeys(operators, 9.0), "fast": data.draw(prices)}
+    times["wide"] = data.draw(prices)
+    names = ["plain", *data.draw(st.permutations(["fast", "wide"]))]
+    switch_us, before = float(data.draw(st.integers(0, 5))), math.inf
+    for count in range(1, 4):
+        frame = framed(names[:count], times=times)
+        by_operators = Collage(population=0, switch_us=switch_us).run(frame, Budget(), 0)
+        assert by_operators.value <= before
+        assert by_operators.value == frame.outcome(frame.start).value
+        before = by_operators.value
+        evolved = Collage(population=4, rounds=2, switch_us=switch_us).run(frame, Budget(), 0)
+        costs = [with_switches(one.outcome, switch_us) for one in (evolved, by_operators)]
+        assert costs[0] <= costs[1]
+
+
+def with_switches(outcome: Outcome, switch_us: float) -> float:
+    """What the second step compares."""
+    backends = [one.backend for one in outcome.kernels.values()]
+    return outcome.value + switch_us * sum(a != b for a, b in pairwise(backends))
+
+
 def test_the_first_step_is_the_cover_of_the_frame() -> None:
     frame = framed(["plain", "fast", "wide"])
     base = Registered(frame.terms, PatternRegistry.of(frame.backends), frame.start.graph)
@@ -208,6 +242,8 @@ class CountingBoard:
 
     backend: str
     measured: int = 0
+
+    tells_backends: ClassVar[bool] = True
 
     def measure(self, outcome: Outcome) -> Reading:
         self.measured += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -70,6 +71,12 @@ def test_a_stream_takes_the_model(folder: Path) -> None:
     assert operators(stream.getvalue()) == ["Relu", "MatMul"]
     with pytest.raises(ModelError, match="a stream cannot hold"):
         api.run("e.onnx", OPTIONS, output=io.BytesIO())
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), 3, ["o.onnx"]], ids=["text", "number", "list"])
+def test_what_takes_no_bytes_is_refused_at_once(stream: Any, folder: Path) -> None:
+    with pytest.raises(OptionError, match="give a path, or a binary stream"):
+        api.run("m.onnx", OPTIONS, output=stream)
 
 
 @pytest.mark.parametrize(

@@ -6,28 +6,35 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eqsat_opt.cli import main
 from eqsat_opt.comparison.compare import prices_text
 from eqsat_opt.comparison.settings import CompareSettings
+from eqsat_opt.contest.race_apart import Entrant, hold_race, race_here
 from eqsat_opt.cost.energy import MeteredEnergy, metered_energy
 from eqsat_opt.cost.metrics import ENERGY, LAUNCH_US
 from eqsat_opt.cost.pricing import Pricer
 from eqsat_opt.cost.profile import ProfileKey
 from eqsat_opt.cost.store import ProfileStore
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.runtime.backends.sandbox import packed
+from eqsat_opt.runtime.backends.tuned_file import Execution
 from eqsat_opt.runtime.devices import meters
 from eqsat_opt.runtime.devices.energy import EnergyModel, load_energy_model
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.meters import FoundMeter, RaplMeter
 from eqsat_opt.runtime.devices.profile import load_profile, profile_text
 from eqsat_opt.runtime.measure import Measurement, measure, metered
+from eqsat_opt.testing.graphs import GraphMaker
 from eqsat_opt.wording import amount_text
 from tests.unit.machines import Machine, race_prepared
 from tests.unit.test_analytic import conv
@@ -194,6 +201,30 @@ def test_a_race_tells_the_energy_of_a_run() -> None:
     assert held.meter == "fake, a desk lamp"
     energies = [entry.energy_uj for entry in held.entries.values()]
     assert energies == [pytest.approx(3000.0), pytest.approx(1500.0)]
+
+
+def test_races_of_tuned_forms_tell_it_too(tree: Path, tmp_path: Path) -> None:
+    """In this process and in another one, which opens the meter that was found here."""
+    g = GraphMaker()
+    graph = g.graph(g("Relu", g.input("x", 4)))
+    path = tmp_path / "relu.onnx"
+    path.write_bytes(model_proto(export_model(graph)).SerializeToString())
+    terms = {"threads": 1, "rounds": 1, "builds": 2, "time_limit_s": 0.1}
+    feeds = {"x": np.zeros(4, np.float32)}
+    one = Entrant(str(path), Execution("ort", 1))
+    held, _ = hold_race({"it": one}, "it", feeds, None, deadline=Deadline.never(), **terms)
+    assert held.meter.startswith("RAPL")
+    blobs: list[Any] = []
+    value = {
+        "entrants": {"it": [str(path), asdict(one.execution), ()]},
+        "original": "it",
+        "feeds": {name: packed(fed, blobs) for name, fed in feeds.items()},
+        "terms": terms,
+    }
+    place = f"powercap:{tree}"
+    assert race_here({**value, "meter": place}, blobs)["meter"] == held.meter
+    assert race_here({**value, "meter": f"{place}/none"}, blobs)["meter"] == ""
+    assert race_here({**value, "meter": ""}, blobs)["meter"] == ""
 
 
 @pytest.mark.parametrize("failing", [0, 1, 7])

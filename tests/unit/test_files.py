@@ -112,6 +112,8 @@ def test_short_names_differ_where_names_do() -> None:
         ("", "is empty"),
         ("missing/out", "does not exist"),
         ("folder", "is a folder"),
+        ("folder/", "names a folder"),
+        ("new/", "names a folder"),
         (os.devnull, "not an ordinary file"),
         ("pipe", "not an ordinary file"),
         ("x" * 256, "File name too long"),

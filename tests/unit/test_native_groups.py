@@ -52,10 +52,16 @@ def model_of(
         for name, shape in {**shapes, "b": (outer,)}.items()
     }
     results = ["y"] if ends != "read twice" else ["y", "r"]
+    if ends == "captured":
+        nodes.append(choice_of("a", "r"))
+        results.append("z")
     graph = helper.make_graph(
         nodes,
         "groups",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, inner, 10, 9])],
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, inner, 10, 9]),
+            helper.make_tensor_value_info("first", TensorProto.BOOL, []),
+        ],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in results],
         [
             numpy_helper.from_array(value, name)
@@ -64,6 +70,16 @@ def model_of(
         ],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def choice_of(first: str, second: str) -> onnx.NodeProto:
+    """An If that captures two values and returns one of them."""
+    branches = {}
+    for key, name in (("then_branch", first), ("else_branch", second)):
+        value = helper.make_tensor_value_info(f"{key}_result", TensorProto.FLOAT, None)
+        node = helper.make_node("Neg", [name], [value.name])
+        branches[key] = helper.make_graph([node], key, [], [value])
+    return helper.make_node("If", ["first"], ["z"], **branches)
 
 
 def found_in(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Site]]:
@@ -90,7 +106,7 @@ def test_how_many_groups_become_one(groups: int, weights: tuple[int, ...], n: in
 
 
 @needs_blocks
-@pytest.mark.parametrize("ends", ["both", "bare", "read twice"])
+@pytest.mark.parametrize("ends", ["both", "bare", "read twice", "captured"])
 @pytest.mark.parametrize(
     "case",
     [
@@ -104,7 +120,7 @@ def test_how_many_groups_become_one(groups: int, weights: tuple[int, ...], n: in
 def test_every_way_computes_the_same(case: dict[str, Any], ends: str) -> None:
     model = model_of(**case, ends=ends)
     x = np.random.default_rng(1).standard_normal((1, case["groups"] * case["per_group"], 10, 9))
-    feeds = {"x": x.astype(np.float32)}
+    feeds = {"x": x.astype(np.float32), "first": np.array(True)}
     expected = OrtSession(model, ONE).run(feeds)
     named, (site,) = found_in(model)
     is_ours = "outputs" not in case and "dilations" not in case
@@ -117,7 +133,7 @@ def test_every_way_computes_the_same(case: dict[str, Any], ends: str) -> None:
         before = [node.op_type for node in named.graph.node]
         reorders = kinds.count("ReorderInput") + kinds.count("ReorderOutput")
         # Those around it are gone; what others read is still made.
-        spared = {"both": 2, "bare": -2, "read twice": 1}[ends]
+        spared = {"both": 2, "bare": -2, "read twice": 1, "captured": 0}[ends]
         assert reorders == before.count("ReorderInput") + before.count("ReorderOutput") - spared
 
 

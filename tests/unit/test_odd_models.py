@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -483,3 +484,74 @@ def test_odd_models_are_optimised(make: Any) -> None:
     feeds = {"x": random(*shape)}
     expected, actual = outputs_of(model, feeds), outputs_of(result.model, feeds)
     np.testing.assert_allclose(actual[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
+def with_a_branch(inner: Sequence[str]) -> onnx.ModelProto:
+    """Two products of weights, a LogSoftmax and a branch whose values have these names.
+
+    One is an initializer, one the number of a round, all others are computed.
+    """
+    constant, trip, going, *steps = inner
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", [going], [f"{going}_still"]),
+            helper.make_node("Identity", [trip], [f"{trip}_counted"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info(trip, TensorProto.INT64, []),
+            helper.make_tensor_value_info(going, TensorProto.BOOL, []),
+        ],
+        [
+            helper.make_tensor_value_info(f"{going}_still", TensorProto.BOOL, []),
+            helper.make_tensor_value_info(f"{trip}_counted", TensorProto.INT64, []),
+        ],
+    )
+    chain = [constant, *steps]
+    branch = helper.make_graph(
+        [
+            *(helper.make_node("Neg", [a], [b]) for a, b in pairwise(chain)),
+            helper.make_node("Loop", ["rounds", "on"], ["turns"], body=body),
+        ],
+        "branch",
+        [],
+        [helper.make_tensor_value_info(chain[-1], FLOAT, [4])],
+        [numpy_helper.from_array(np.ones(4, np.float32), constant)],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Identity", ["v"], ["other"])],
+        "other",
+        [],
+        [helper.make_tensor_value_info("other", FLOAT, [4])],
+    )
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("MatMul", ["a", "w"], ["b"]),
+        helper.make_node("Mean", ["b", "x", "a"], ["c"]),
+        helper.make_node("If", ["on"], ["d"], then_branch=branch, else_branch=other),
+        helper.make_node("Add", ["c", "d"], ["y"]),
+    ]
+    weights = {"w": random(4, 4), "v": random(4), "rounds": np.int64(2)}
+    model = model_of(nodes, {"x": [3, 4]}, weights)
+    model.graph.input.append(helper.make_tensor_value_info("on", TensorProto.BOOL, []))
+    return model
+
+
+def test_new_values_have_no_name_of_a_graph_within() -> None:
+    options = Options(store="", measure=False, race=False, check=0, threads=1)
+    model = with_a_branch([f"inner_{i}" for i in range(4)])
+    first = run(model, options).model
+    tensors = (*first.graph.initializer, *model.graph.initializer)
+    made = {name for node in first.graph.node for name in node.output}
+    made |= {tensor.name for tensor in tensors}
+    made -= {value.name for value in (*model.graph.initializer, *model.graph.output)}
+    made -= {name for node in model.graph.node for name in node.output}
+    assert len(made) >= 2
+    for turn in range(3):  # each of them once as an initializer, and as an input
+        names = [*sorted(made), "inner_0", "inner_1", "inner_2"]
+        second = with_a_branch(names[turn:] + names[:turn])
+        feeds = {"x": random(3, 4), "on": np.array(True)}
+        found = run(second, options).model
+        np.testing.assert_allclose(
+            outputs_of(found, feeds)[0], outputs_of(second, feeds)[0], rtol=1e-4, atol=1e-5
+        )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -61,14 +60,40 @@ def figures() -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+def require_sides(one: dict[str, Any]) -> None:
+    """Each side is a comparison of one method; a figure that is a number names them."""
+    assert one["metric"]
+    assert one["model"].removeprefix("zoo:") in {*zoo.names(), "squeezenet@tiny"}
+    assert isinstance(one["paper"], str) or one["paper"].keys() >= one["sides"].keys()
+    for side in one["sides"].values():
+        assert side.keys() <= {*papers._SETTINGS, *papers._OPTIONS}
+        given = {**one, **side}
+        (method,) = given["methods"]
+        assert given.get("set", {}).keys() <= {method}
+        names = ("device", "level", "objective", "measure")
+        CompareSettings(
+            (method,),
+            given.get("set", {}),
+            **{name: given[name] for name in names if name in given},
+        )
+
+
+def test_what_never_rises() -> None:
+    assert not papers.falling({"a": 3.0, "b": 2.0, "c": 2.001})
+    assert papers.falling({"a": 3.0, "b": 2.0, "c": 2.1}) == "c is above b"
+
+
 def test_every_figure_can_be_told() -> None:
     """Its model, metric and settings exist; one that is not run says why."""
     assert {table for table, _ in figures()} == set(papers.tables()) > {"metaflow", "ocggs"}
     keys = {"where", "what", "paper", "why", "model", "metric", "method", "unit", "our_unit"}
-    keys |= {"must_end", "variants", *papers._SETTINGS, *papers._OPTIONS}
+    keys |= {"must_end", "variants", "sides", *papers._SETTINGS, *papers._OPTIONS}
     for table, one in figures():
         assert one.keys() <= keys, table
         assert one["where"]
+        if "sides" in one:
+            require_sides(one)
+            continue
         if isinstance(one["paper"], str):
             assert one["why"]
             continue
@@ -96,19 +121,40 @@ def test_every_figure_can_be_told() -> None:
             CompareSettings(tuple(one["methods"]), every, **settings)
 
 
-def test_a_table_from_the_command_line(tmp_path: Path) -> None:
+def test_a_table_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = 'title = "Some paper"\nsource = "2022"\n[[figure]]\nwhere = "§1"\nwhat = "speed"\n'
+    (tmp_path / "some.toml").write_text(f'{text}paper = "twice"\nwhy = "no such device"\n')
+    monkeypatch.setattr(papers, "FOLDER", tmp_path)
     output = tmp_path / "out.json"
-    command = [sys.executable, "-m", "benchmarks.papers"]
-    done = subprocess.run(
-        [*command, "collage", "--json", str(output)], capture_output=True, text=True, check=True
-    )
-    assert "## Collage" in done.stdout
-    found = json.loads(output.read_text(encoding="utf-8"))["collage"]
-    assert {one["verdict"] for one in found} == {"not comparable"}
-    assert all(one["why"] for one in found)
-    done = subprocess.run([*command, "tables"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "choose from" in done.stderr
+    monkeypatch.setattr(sys, "argv", ["papers", "some", "--json", str(output)])
+    papers.main()
+    assert "## Some paper" in capsys.readouterr().out
+    (found,) = json.loads(output.read_text(encoding="utf-8"))["some"]
+    assert (found["verdict"], found["why"]) == ("not comparable", "no such device")
+    monkeypatch.setattr(sys, "argv", ["papers", "tables"])
+    with pytest.raises(SystemExit, match="there is no table 'tables'; choose from some"):
+        papers.main()
+
+
+def test_a_figure_of_several_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eqsat_opt.comparing import whole, worker
+
+    monkeypatch.setattr(whole, "run_apart", worker.run_here)
+    common = {"methods": ["metaflow"], "rules": "matmul/assoc", "budget": "20", "device": "v100"}
+    given: dict[str, Any] = {
+        "where": "Figure 1",
+        "what": "chain",
+        "model": "zoo:weight_chain@tiny",
+        "metric": "uses of matmul/assoc",
+        "sides": {"without": {"rules": "concat/add"}},
+    }
+    found = papers._figure({**given, "paper": {"without": 0, "metaflow": 3}}, common, None)
+    assert (found.verdict, found.paper) == ("reproduced", "without 0, metaflow 3")
+    given["sides"]["with"] = {"budget": "20"}
+    found = papers._figure({**given, "paper": "falls", "metric": "cost"}, common, None)
+    assert (found.verdict, found.paper) == ("reproduced", "falls")
 
 
 def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,3 +188,9 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     found = papers._figure({**order, "budget": "1"}, common, None)
     assert (found.verdict, found.ours) == ("not comparable", "")
     assert "metaflow ended by its limit" in found.why
+    idle = {**order, "metric": "cpu_s", "rules": "softmax", "methods": ["taso", "metaflow"]}
+    found = papers._figure({**idle, "paper": {"taso": 2.0, "metaflow": 1.0}}, common, None)
+    assert (found.verdict, found.why) == (
+        "not comparable",
+        "no rule applies here, so neither searches",
+    )

@@ -186,7 +186,9 @@ def test_nothing_needs_no_arena() -> None:
     assert arrange([Value(5, (), True)], order_of(serial(0))).size_bytes == ALIGNMENT_BYTES
 
 
-@pytest.mark.parametrize("name", ["inception_v3", "nasnet_a", "bert", "nasrnn", "squeezenet"])
+@pytest.mark.parametrize(
+    "name", ["inception_v3", "nasnet_a", "bert", "nasrnn", "squeezenet", "cnn_training"]
+)
 def test_arenas_are_near_the_bound(name: str) -> None:
     plan = plan_model(zoo.build(name, scale="tiny"), backend="numpy")
     assert plan.arena_bytes <= 1.05 * plan.lower_bound_bytes

@@ -158,7 +158,7 @@ def test_plans_without_sessions_take_no_place_among_those_to_be_tuned(
     held = plan_contest.hold_plan_contest(
         plan_contest.PlanJob(
             drafts=(session, *others),
-            weights={name: one.load() for name, one in GRAPH.constants.items()},
+            weights=tensors,
             original=model,
             portable=None,
             session=OrtOptions(threads=1),

@@ -401,7 +401,10 @@ _BAD: dict[str, tuple[Callable[[], list[str]], str]] = {
     "no weights": (lambda: ["numpy.json", _saved("none.onnx", _bare()), "x.npz"], "no weight 'w'"),
     "no model": (lambda: ["numpy.json", "x.npz", "x.npz"], "not an ONNX model"),
     "no inputs": (lambda: ["numpy.json", "net.onnx", "none.npz"], "cannot read none.npz"),
-    "no archive": (lambda: ["numpy.json", "net.onnx", "net.onnx"], "is no .npz file"),
+    "no archive": (
+        lambda: ["numpy.json", "net.onnx", "net.onnx"],
+        "net.onnx is no .npz file of numbers\n",
+    ),
     "other sizes": (
         lambda: ["numpy.json", "net.onnx", _arrays("big.npz", x=image(3))],
         "a plan is made for fixed types and sizes",

@@ -16,6 +16,7 @@ import pytest
 import eqsat_opt
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.comparison.saturated import saturated
+from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import LAUNCH_US
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.egraph import Budget as Saturation
@@ -23,11 +24,13 @@ from eqsat_opt.egraph import lower
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.numerics import Numerics
+from eqsat_opt.proving.selection import default_rules, load_rules
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import ops
-from eqsat_opt.search import Budget, Frame, MetaFlow, Prices, Search, SearchResult
+from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.search import Budget, Frame, MetaFlow, Offered, Prices, Search, SearchResult
 from eqsat_opt.search.decoding import decode
 from eqsat_opt.search.exhaustive import Exhaustive
 from eqsat_opt.search.matching import Matching
@@ -124,6 +127,29 @@ def test_no_search_beats_the_exhaustive_one() -> None:
     assert Exhaustive().run(frame, Budget(1)).stopped_by == "graphs"
     with pytest.raises(OptionError, match="growth is 1; give more than 1"):
         Exhaustive(growth=1.0)
+
+
+def test_a_tenth_of_all_graphs_holds_the_cheapest() -> None:
+    """MetaFlow's Table 3 and Figure 10, on three convolutions of one input by V100's profile."""
+    g = GraphMaker()
+    x = g.input("x", 1, 64, 8, 8)
+    parts = [g.conv(x, g.weight(64, 64, size, size), pad=size // 2) for size in (1, 1, 3)]
+    graph = g.graph(g("Concat", *(g("Relu", one) for one in parts), axis=1))
+    rules = tuple(load_rules("metaflow", Numerics.REFACTOR))
+    prices = Prices.of(Offered(ProfilePricer(load_profile("v100"))))
+
+    def frame() -> Frame:
+        return Frame(operator_graph(lower(graph)), rules, prices)
+
+    every = Exhaustive().run(frame(), AMPLE)
+    assert (every.stopped_by, every.graphs) == ("exhausted", 259)
+    found = [MetaFlow(alpha=alpha).run(frame(), AMPLE) for alpha in (1.0, 1.12, 1.5, 2.0)]
+    costs, work = [one.value for one in found], [one.graphs for one in found]
+    assert costs == sorted(costs, reverse=True)
+    assert work == sorted(work)
+    # On so small a graph the paper's alpha does not pay for an enlarged kernel.
+    assert costs[1] > costs[2] == pytest.approx(every.value)
+    assert 10 * work[2] <= every.graphs
 
 
 # ** canonical keys **

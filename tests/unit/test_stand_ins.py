@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from onnx import TensorProto, helper
 from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.plans import load_plan, plan_model
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.backends.session_models import session_model
+from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.testing.graphs import GraphMaker
 
 
 def resized(
@@ -46,8 +50,12 @@ def resized(
     )
 
 
-NEAREST = {"mode": "nearest"}
-ASYMMETRIC = {**NEAREST, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+NEAREST: dict[str, Any] = {"mode": "nearest"}
+ASYMMETRIC: dict[str, Any] = {
+    **NEAREST,
+    "coordinate_transformation_mode": "asymmetric",
+    "nearest_mode": "floor",
+}
 REPEATS = {
     "half a pixel": resized([1, 1, 2, 3], **NEAREST),
     "half a pixel, to the right": resized([1, 1, 2, 2], nearest_mode="round_prefer_ceil"),
@@ -99,9 +107,28 @@ def test_sizes_that_are_not_given_are_asked_for_first() -> None:
 
 def test_rows_and_columns_are_repeated_by_one_node_of_a_session() -> None:
     """Two Gathers would take several times as long."""
-    from eqsat_opt.runtime.backends.session_models import session_model
-
     model = resized([1, 1, 2, 2], **ASYMMETRIC)
     (launch,) = plan_model(model).launches
     made = session_model(launch, [np.zeros((1, 2, 3, 5), np.float32)])
     assert [node.op_type for node in made.graph.node] == ["Resize", "Relu"]
+
+
+def test_parts_of_a_value_are_one_split_of_a_session() -> None:
+    """Where they are all of it, in any order; else they stay slices."""
+    g = GraphMaker()
+    x = g("Neg", g.input("x", 5, 6))
+    y = g("Neg", x)
+    wholes = [g("Slice", x, axis=1, lo=lo, hi=hi) for lo, hi in ((4, 6), (0, 1), (1, 4))]
+    others = [g("Slice", x, axis=0, lo=lo, hi=hi) for lo, hi in ((0, 2), (2, 4))]
+    twice = [g("Slice", y, axis=1, lo=lo, hi=hi) for lo, hi in ((0, 3), (3, 6), (3, 6))]
+    outputs = [g("Relu", part) for part in (*wholes, *others, *twice)]
+    graph = g.graph(*outputs)
+    plan = make_plan(graph, {}, lambda node: "ort")
+    (launch,) = plan.launches
+    model = session_model(launch, [np.zeros((5, 6), np.float32)])
+    counted = Counter(node.op_type for node in model.graph.node)
+    assert counted == {"Neg": 2, "Split": 1, "Slice": 5, "Relu": 8}
+    feeds = {"x": np.random.default_rng(0).standard_normal((5, 6), np.float32)}
+    executable = load_plan(plan, {})
+    for got, wanted in zip(executable.run(feeds), executable.reference(feeds), strict=True):
+        np.testing.assert_array_equal(got, wanted)

@@ -416,11 +416,21 @@ def test_activations_go_with_their_convolutions(activation: str) -> None:
     assert output_error(OrtSession(replaced, options).run(feeds()), expected) < 2e-5
 
 
+def branches_on(name: str) -> onnx.NodeProto:
+    """An If of which both branches read a value from outside."""
+    value = helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)
+    body = helper.make_graph([helper.make_node("Abs", [name], ["inner"])], "body", [], [value])
+    return helper.make_node("If", ["on"], ["z"], name="if", then_branch=body, else_branch=body)
+
+
 @needs_kernels
 def test_a_convolution_that_is_read_twice_keeps_its_output() -> None:
     named = with_names(ort_optimized(conv_net(2, activation="SiLU"), ONE))
     silu = next(node for node in named.graph.node if node.op_type == "QuickGelu")
-    read_twice, gelu = onnx.ModelProto(), onnx.ModelProto()
+    read_twice, captured, gelu = (onnx.ModelProto() for _ in range(3))
+    captured.CopyFrom(named)
+    captured.graph.node.append(branches_on(silu.input[0]))
+    assert [site.nodes[1:] for site in sites(captured, AS_IS)] == [(), ()]
     read_twice.CopyFrom(named)
     read_twice.graph.node.append(helper.make_node("Abs", [silu.input[0]], ["z"], name="abs"))
     assert [site.nodes[1:] for site in sites(read_twice, AS_IS)] == [(), ()]

@@ -29,7 +29,14 @@ from eqsat_opt.runtime.plan.files import body_from_json, body_to_json
 from eqsat_opt.runtime.plan.places import aligned_memory
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides
 
-__all__ = ["LAUNCHED", "LaunchedBackend", "generated_launches", "native_launches", "numpy_launches"]
+__all__ = [
+    "LAUNCHED",
+    "LaunchedBackend",
+    "generated_launches",
+    "native_launches",
+    "numpy_launches",
+    "openvino_launches",
+]
 
 LAUNCHED = "launched:"
 """How the names of these backends begin; what follows is what plans call them."""
@@ -105,6 +112,10 @@ class LaunchedBackend:
         return measure(launcher.build(launch, bound), threads=threads, budget_s=budget_s)
 
 
+def _is_float(kernel: Kernel) -> bool:
+    return all(type_.dtype == "float32" for type_ in kernel.types)
+
+
 @lru_cache(maxsize=1 << 12)
 def _can_generate(kernel: Kernel) -> bool:
     graph = kernel.to_graph()
@@ -132,3 +143,8 @@ def native_launches() -> LaunchedBackend:
 def numpy_launches() -> LaunchedBackend:
     """Products, and what is small."""
     return LaunchedBackend("numpy", _is_for_numpy)
+
+
+def openvino_launches() -> LaunchedBackend:
+    """All kernels of ordinary numbers; what OpenVINO refuses has no price."""
+    return LaunchedBackend("openvino", _is_float)

@@ -34,7 +34,7 @@ TUNED_ONLY = "native"
 
 _LAUNCHED = {
     f"launched:{name}": ("eqsat_opt.runtime.backends.launched", f"{name}_launches")
-    for name in ("generated", "native", "numpy")
+    for name in ("generated", "native", "numpy", "openvino")
 }
 """Launches of plans, beside sessions."""
 

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import onnx
 import onnx_ir
 
-from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node
-from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.ir.graph import OPAQUE, Constant, Graph, Node, attributes
+from eqsat_opt.ir.onnx_export import SPLIT, export_model, model_proto
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Launch
@@ -42,7 +43,33 @@ def session_model(launch: Launch, reads: Sequence[Array]) -> onnx.ModelProto:
     }
     outputs = tuple(dict.fromkeys(graph.outputs))
     graph = replace(graph, constants=constants, outputs=outputs)
-    return model_proto(export_model(_with_resized_images(graph)))
+    return model_proto(export_model(_with_splits(_with_resized_images(graph))))
+
+
+def _with_splits(graph: Graph) -> Graph:
+    """Slices that are all parts of one value as one Split, which plans do not have."""
+    parts: dict[tuple[str, int], list[Node]] = {}
+    for node in graph.nodes:
+        if node.op == "Slice":
+            parts.setdefault((node.inputs[0], node.attr("axis")), []).append(node)
+    splits: dict[str, Node] = {}
+    joined: set[str] = set()
+    for (name, axis), nodes in parts.items():
+        type_ = graph.tensor_type(name)
+        ordered = sorted(nodes, key=lambda node: int(node.attr("lo")))
+        borders = [0, *(int(node.attr("hi")) for node in ordered)]
+        begins = [int(node.attr("lo")) for node in ordered]
+        if len(nodes) < 2 or type_ is None or [*begins, type_.shape[axis]] != borders:
+            continue
+        sizes = tuple(end - begin for begin, end in pairwise(borders))
+        outputs = tuple(node.output for node in ordered)
+        attrs = attributes(axis=axis, sizes=sizes)
+        splits[nodes[0].output] = Node(SPLIT, (name,), outputs, attrs, name=nodes[0].name)
+        joined.update(outputs)
+    kept = (splits.get(node.outputs[0], node) for node in graph.nodes)
+    return replace(
+        graph, nodes=tuple(node for node in kept if node.op == SPLIT or node.output not in joined)
+    )
 
 
 def _with_resized_images(graph: Graph) -> Graph:

@@ -3,20 +3,65 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.evaluation import evaluate_kernel
+from eqsat_opt.ir.graph import Constant
 from eqsat_opt.ir.types import DTYPE_CODES, numpy_dtype
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Computed, Literal, Plan, Stored
 
-__all__ = ["Tensors", "digest_of", "dtype_name", "make_constants"]
+__all__ = ["Tensors", "Weights", "digest_of", "dtype_name", "make_constants"]
 
 Tensors = Mapping[str, Callable[[], Array]]
 """Name of a stored tensor to what loads it."""
+
+
+class Weights(Mapping[str, Callable[[], Array]]):
+    """Stored tensors whose digests are computed once, for all plans of one model.
+
+    Args:
+        tensors: they must not change.
+    """
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._tensors = tensors
+        self._digests: dict[str, str] = {}
+        self._constants: dict[tuple[str, str], str] = {}
+
+    @classmethod
+    def of(cls, tensors: Tensors) -> Weights:
+        """Themselves where they are some already."""
+        return tensors if isinstance(tensors, Weights) else cls(tensors)
+
+    def __getitem__(self, name: str) -> Callable[[], Array]:
+        """What loads a tensor."""
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Their names."""
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._tensors)
+
+    def digest(self, name: str) -> str:
+        """Of a tensor."""
+        if name not in self._digests:
+            self._digests[name] = digest_of(self._tensors[name]())
+        return self._digests[name]
+
+    def digest_of_constant(self, constant: Constant) -> str:
+        """Of what a constant of a graph holds; equal handles are read once."""
+        key = str(constant.type), constant.digest
+        if key not in self._constants:
+            self._constants[key] = digest_of(np.asarray(constant.load()))
+        return self._constants[key]
+
 
 _NAMES = {numpy_dtype(name): name for name in DTYPE_CODES if name != "string"}
 
@@ -40,11 +85,12 @@ def make_constants(plan: Plan, tensors: Tensors) -> dict[str, Array]:
         PlanError: the model has no such tensor, or another one.
     """
     made: dict[str, Array] = {}
+    weights = Weights.of(tensors)
     for name, recipe in plan.constants.items():
         buffer = plan.buffer_of[name]
         match recipe:
             case Stored():
-                array = _stored(buffer, recipe, tensors)
+                array = _stored(buffer, recipe, weights)
             case Literal(values):
                 filled = np.array(values, numpy_dtype(buffer.dtype))
                 array = (
@@ -61,7 +107,7 @@ def make_constants(plan: Plan, tensors: Tensors) -> dict[str, Array]:
     return made
 
 
-def _stored(buffer: Buffer, recipe: Stored, tensors: Tensors) -> Array:
+def _stored(buffer: Buffer, recipe: Stored, tensors: Weights) -> Array:
     if recipe.name not in tensors:
         raise PlanError(
             f"the model has no weight {recipe.name!r}; give the model that the plan was made of"
@@ -70,7 +116,7 @@ def _stored(buffer: Buffer, recipe: Stored, tensors: Tensors) -> Array:
     if (
         array.shape != buffer.dims
         or array.dtype != numpy_dtype(buffer.dtype)
-        or digest_of(array) != recipe.digest
+        or tensors.digest(recipe.name) != recipe.digest
     ):
         raise PlanError(
             f"the weight {recipe.name!r} of the model is another one than when the plan was made; "

@@ -11,7 +11,7 @@ from eqsat_opt.ir.graph import Constant
 from eqsat_opt.ir.handles import Expression, Splat
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.plan.constants import Tensors, digest_of
+from eqsat_opt.runtime.plan.constants import Tensors, Weights
 from eqsat_opt.runtime.plan.plan import Computed, Literal, Recipe, Stored
 
 __all__ = ["Recipes"]
@@ -31,10 +31,9 @@ class Recipes:
     def __init__(self, tensors: Tensors, taken: Mapping[str, object]) -> None:
         self.made: dict[str, Recipe] = {}
         self.types: dict[str, TensorType] = {}
-        self._tensors = tensors
+        self._tensors = Weights.of(tensors)
         self._taken = taken
         self._names: dict[str, str] = {}  # by the digest of what was made for another one
-        self._digests: dict[str, str] = {}
         self._count = 0
 
     def add(self, name: str, constant: Constant) -> None:
@@ -68,13 +67,8 @@ class Recipes:
             names = [one for one in dict.fromkeys(known) if one in self._tensors]
         if not names:
             return None
-        digest = digest_of(np.asarray(constant.load()))
-        return next((Stored(one, digest) for one in names if self._digest(one) == digest), None)
-
-    def _digest(self, name: str) -> str:
-        if name not in self._digests:
-            self._digests[name] = digest_of(self._tensors[name]())
-        return self._digests[name]
+        digest, of = self._tensors.digest_of_constant(constant), self._tensors.digest
+        return next((Stored(one, digest) for one in names if of(one) == digest), None)
 
     def _computed(self, constant: Constant) -> Computed | None:
         source = constant.source

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, SILU
+from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, SILU, reads
 
 __all__ = ["attributes", "epilogue", "is_known", "silus"]
 
@@ -44,7 +44,7 @@ def silus(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
     What follows an activation that is fused already is left out.
     """
     graph = model.graph
-    readers = Counter(name for node in graph.node for name in node.input)
+    readers = Counter(name for node in graph.node for name in reads(node))
     readers.update(value.name for value in graph.output)
     activated = {name for node in graph.node if _activation(node)[0] for name in node.output}
     return {

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from eqsat_opt.runtime.backends.native.epilogues import attributes, epilogue, is_known
-from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way
+from eqsat_opt.runtime.backends.native.sites import DOMAIN, Site, Way, reads
 from eqsat_opt.runtime.backends.ort.nchwc import NCHWC_DOMAIN
 
 __all__ = [
@@ -169,7 +169,7 @@ class _Values:
         given = {value.name for value in graph.input}
         readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
         for node in graph.node:
-            for name in node.input:
+            for name in reads(node):
                 readers[name].append(node)
         return _Values(
             {

@@ -18,7 +18,7 @@ from onnx import helper
 
 from eqsat_opt.runtime.backends.ort.nchwc import NCHWC_DOMAIN
 
-__all__ = ["ACTIVATIONS", "DOMAIN", "SILU", "Site", "Way", "with_names", "with_ways"]
+__all__ = ["ACTIVATIONS", "DOMAIN", "SILU", "Site", "Way", "reads", "with_names", "with_ways"]
 
 DOMAIN = "eqsat_opt"
 """Of the operators of our library; those of other libraries of ours begin so."""
@@ -123,7 +123,7 @@ def _ordered(
     region reads one after the other, and weights that take turns push each other out of the cache.
     """
     maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-    before = [{maker[name] for name in _reads(node) if name in maker} for node in nodes]
+    before = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
     needed: set[int] = set()
     left = [maker[name] for name in outputs if name in maker]
     while left:
@@ -162,11 +162,11 @@ def _ordered(
             current = readers[name]
 
 
-def _reads(node: onnx.NodeProto) -> Iterable[str]:
-    """What a node reads, its subgraphs too."""
+def reads(node: onnx.NodeProto) -> Iterable[str]:
+    """Names of what a node reads, its subgraphs too; each as often as it stands there."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
             for inner in graph.node:
-                yield from _reads(inner)
+                yield from reads(inner)
             yield from (value.name for value in graph.output)

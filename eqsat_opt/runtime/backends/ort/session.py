@@ -236,13 +236,15 @@ def require_custom_ops(libraries: Iterable[str]) -> None:
     options = OrtOptions(threads=1, custom_ops=tuple(libraries))
     if not options.custom_ops:
         return
+    session_options = _session_options(options)
     try:
-        _load(_smallest(), options, _session_options(options))
-    except RuntimeFailed as error:
+        onnxruntime.InferenceSession(
+            _smallest().SerializeToString(), session_options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
         names = ", ".join(map(repr, options.custom_ops))
-        reason = _detail(error.__cause__ or error)
         raise OptionError(
-            f"onnxruntime refuses the custom operators of {names}: {reason}"
+            f"onnxruntime refuses the custom operators of {names}: {_detail(error)}"
         ) from error
 
 
