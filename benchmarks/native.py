@@ -157,12 +157,9 @@ def _batched(model: onnx.ModelProto, batch: int) -> onnx.ModelProto:
 
 def _tuned(name: str, folder: str, arguments: argparse.Namespace, **changes: Any) -> Tuned:
     """What tuning one model gave; the tuned form is `tuned.onnx` in the folder."""
-    options = Options(
-        threads=changes.pop("threads", arguments.threads),
-        budget_s=arguments.budget,
-        tuned=str(Path(folder, "tuned.onnx")),
-        **changes,
-    )
+    if "threads" not in changes:
+        changes["threads"] = arguments.threads
+    options = Options(budget_s=arguments.budget, tuned=str(Path(folder, "tuned.onnx")), **changes)
     source = _source(name, arguments.batch)
     tuned = api.run(source, options, output=Path(folder, "out.onnx")).report.tuned
     assert tuned is not None

@@ -47,7 +47,7 @@ _SETTINGS = (
     *("device", "energy_model", "level", "objective", "methods", "budget", "set", "seeds"),
     *("limits", "measure", "backends"),
 )
-_OPTIONS = ("rules", "numerics", "check")
+_OPTIONS = ("rules", "numerics", "check", "threads")
 
 _USES = "uses of "
 """How a metric begins that counts the uses of a rule."""

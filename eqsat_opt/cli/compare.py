@@ -98,7 +98,8 @@ def compare_methods(
             "--backends",
             metavar="LIST",
             help="Whose fused kernels are measured with --measure: ort, native, generated, numpy, "
-            "openvino, with commas, or all; by default ort, and all for collage.",
+            "openvino, with commas, or all; by default ort, and all for collage. Most run on one "
+            "thread.",
             show_default=False,
         ),
     ] = "",

@@ -26,8 +26,8 @@ from eqsat_opt.comparison import (
     Original,
     Subject,
     checked,
+    priced_sources,
     run_method,
-    sources_of,
     warm_up,
 )
 from eqsat_opt.errors import EqsatError
@@ -208,14 +208,13 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
     sizes = size_sets(imported, options.shape_sets)[0]
     clean = normalise(imported, numerics=numerics)
     closing = ExitStack()
-    further = [one for name in settings.placing for one in sources_of(name)]
-    pricer = closing.enter_context(open_pricer(options, *further)) if settings.measure else None
+    pricer, threads = None, session_options(options).threads
+    if settings.measure:
+        pricer = closing.enter_context(open_pricer(options, *priced_sources(settings, threads)))
     return _Loaded(
         options=options,
         settings=settings,
-        subject=Subject(
-            clean, rules, sizes.given, pricer=pricer, threads=session_options(options).threads
-        ),
+        subject=Subject(clean, rules, sizes.given, pricer=pricer, threads=threads),
         model=loaded,
         given=given,
         sizes=sizes.inputs,

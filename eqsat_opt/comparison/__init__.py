@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqsat_opt.comparison.compare import Subject, checked, priced, run_method, warm_up
-from eqsat_opt.comparison.installed import sources_of
+from eqsat_opt.comparison.installed import priced_sources
 from eqsat_opt.comparison.results import (
     Comparison,
     Failure,
@@ -32,7 +32,7 @@ __all__ = [
     "parse_budget",
     "planned",
     "priced",
+    "priced_sources",
     "run_method",
-    "sources_of",
     "warm_up",
 ]

@@ -135,7 +135,7 @@ def _framed(
     if profile is not None:
         device = Offered(ProfilePricer(profile))
         backends = ProfilePricer(profile).backends
-    elif subject.pricer is not None and len(settings.placing) > 1:
+    elif subject.pricer is not None and len(subject.pricer.backends) > 1:
         device = Installed(Offered(subject.pricer), clock.measured)
         backends = known_as(subject.pricer.backends)
     elif settings.level != "operators":

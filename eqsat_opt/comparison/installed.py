@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from eqsat_opt.errors import EqsatError, OptionError, or_nearest
 from eqsat_opt.ir.kernel import Kernel
@@ -24,7 +25,15 @@ from eqsat_opt.runtime.backends.registry import load_backend, names
 from eqsat_opt.runtime.measure import Measurement
 from eqsat_opt.search import Offered, Quoted
 
-__all__ = ["ALL", "Installed", "chosen_backends", "known_as", "sources_of"]
+__all__ = [
+    "ALL",
+    "Installed",
+    "Placing",
+    "chosen_backends",
+    "known_as",
+    "priced_sources",
+    "sources_of",
+]
 
 ALL = "all"
 """Stands for every backend that is installed."""
@@ -38,9 +47,39 @@ _OWN = {
 }
 
 
+class Placing(Protocol):
+    """What settings say of backends."""
+
+    @property
+    def backends(self) -> Sequence[str]:
+        """Those that were asked for."""
+
+    @property
+    def placing(self) -> Sequence[str]:
+        """Those whose kernels are priced."""
+
+
 def sources_of(backend: str) -> tuple[str, ...]:
     """The names under which the kernels of a backend are priced."""
     return _OWN.get(backend, (backend,))
+
+
+def priced_sources(settings: Placing, threads: int) -> tuple[str, ...]:
+    """The sources of all kernels that are measured with a number of threads.
+
+    Raises:
+        OptionError: a backend that was asked for runs on one thread only.
+    """
+    every = tuple(one for name in settings.placing for one in sources_of(name))
+    if threads == 1:
+        return every
+    for name in settings.backends:
+        if name != ALL and all(one.startswith(LAUNCHED) for one in sources_of(name)):
+            raise OptionError(
+                f"kernels of {name} run beside sessions, on one thread; add --threads 1, or leave "
+                f"{name} out of --backends"
+            )
+    return tuple(one for one in every if not one.startswith(LAUNCHED))
 
 
 def chosen_backends(given: Sequence[str]) -> tuple[str, ...]:

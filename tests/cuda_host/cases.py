@@ -179,10 +179,12 @@ def with_dtype(case: Case, dtype: str) -> Case | None:
     try:
         assert changed.result
         with np.errstate(all="ignore"):
-            get_op(case.op).eval_fn(FLOAT, operands_of(changed), attrs)
+            found = get_op(case.op).eval_fn(FLOAT, operands_of(changed), attrs)
     except (IllTyped, TypeError, OverflowError):
         return None
-    return changed
+    # NumPy divides truths as if they were fractions.
+    kept = found.dtype == numpy_dtype(changed.result.dtype)
+    return changed if kept or dtype != "bool" else None
 
 
 def operands_of(case: Case, seed: int = 0) -> list[Array]:

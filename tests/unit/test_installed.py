@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from eqsat_opt.comparison import CompareSettings
-from eqsat_opt.comparison.installed import Installed, chosen_backends, known_as
+from eqsat_opt.comparison.installed import (
+    Installed,
+    chosen_backends,
+    known_as,
+    priced_sources,
+)
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.errors import OptionError, PlanError
@@ -74,6 +79,17 @@ def test_what_could_not_be_measured_is_not_taken_for_fast() -> None:
     assert len(spent) == 2  # each kernel once
     alone = framed({"ort": None}, [])
     assert {one.backend for one in alone.outcome(alone.start).kernels.values()} == {"ort"}
+
+
+def test_what_runs_beside_sessions_has_one_thread() -> None:
+    given = SimpleNamespace(backends=(), placing=("ort", "native", "numpy"))
+    assert priced_sources(given, 1) == ("ort", "native", "launched:native", "launched:numpy")
+    assert priced_sources(given, 2) == ("ort", "native")
+    given.backends = ("native",)
+    assert priced_sources(given, 2) == ("ort", "native")
+    given.backends = ("native", "numpy")
+    with pytest.raises(OptionError, match="numpy run beside sessions, on one thread; add --thre"):
+        priced_sources(given, 2)
 
 
 def test_names_of_backends() -> None:

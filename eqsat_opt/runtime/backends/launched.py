@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -115,6 +116,7 @@ def _is_float(kernel: Kernel) -> bool:
     return all(type_.dtype == "float32" for type_ in kernel.types)
 
 
+@lru_cache(maxsize=1 << 12)
 def _can_generate(kernel: Kernel) -> bool:
     graph = kernel.to_graph()
     return is_eligible(graph, graph.nodes, graph.outputs)
