@@ -15,9 +15,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -183,7 +183,7 @@ def _trim(folder: Path) -> None:
             status = path.stat()
             found.append((status.st_mtime, status.st_size, path))
     size = sum(bytes_ for _, bytes_, _ in found)
-    oldest = time.time() - _IN_USE_S  # noqa: TID251  (times of files are of this clock)
+    oldest = datetime.now(UTC).timestamp() - _IN_USE_S
     for used, bytes_, path in sorted(found):
         if size <= _MOST_BYTES or used > oldest:
             return
