@@ -76,8 +76,8 @@ from eqsat_opt.tuned_form import (
 )
 
 if TYPE_CHECKING:
-    from eqsat_opt.comparing import Cell, Reply, Sweep, Verification
     from eqsat_opt.comparison import CompareSettings, Comparison
+    from eqsat_opt.experiments import Cell, Reply, Sweep, Verification
 
 __all__ = [
     "PLANNING", "STAGES", "TUNING", "Difference", "RaceResult", "Result", "StageValue", "bench",
@@ -471,8 +471,8 @@ def compare(
         ModelError, OptionError, RuleError: see :func:`run`.
         RuntimeFailed: no process can be started.
     """
-    from eqsat_opt.comparing import compare_apart
     from eqsat_opt.comparison import CompareSettings
+    from eqsat_opt.experiments import compare_apart
 
     options = chosen_options(options, {})
     require_custom_ops(options.custom_ops)
@@ -493,9 +493,9 @@ def read_sweep(path: str) -> Sweep:
         OptionError: the file cannot be read, or says something that has no meaning.
         ModelError: a model is not there.
     """
-    from eqsat_opt import comparing
+    from eqsat_opt import experiments
 
-    return comparing.read_sweep(path)
+    return experiments.read_sweep(path)
 
 
 def run_sweep(
@@ -520,9 +520,9 @@ def run_sweep(
         StageError: a file of the folder is damaged, or cannot be written.
         RuntimeFailed: some cells did not come back; what did is stored.
     """
-    from eqsat_opt import comparing
+    from eqsat_opt import experiments
 
-    return comparing.run_sweep(sweep, folder, executor, resume=resume, told=told)
+    return experiments.run_sweep(sweep, folder, executor, resume=resume, told=told)
 
 
 def verify_saved(path: str) -> Verification:
@@ -532,6 +532,6 @@ def verify_saved(path: str) -> Verification:
         ModelError: the file is no model.
         OptionError: it was not saved by a comparison, or prices were measured.
     """
-    from eqsat_opt import comparing
+    from eqsat_opt import experiments
 
-    return comparing.verify_saved(path)
+    return experiments.verify_saved(path)

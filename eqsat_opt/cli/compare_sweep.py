@@ -24,8 +24,8 @@ from eqsat_opt.cli.session import (
 from eqsat_opt.errors import OptionError, printable
 
 if TYPE_CHECKING:
-    from eqsat_opt.comparing import Cell, Reply
     from eqsat_opt.comparison import Comparison
+    from eqsat_opt.experiments import Cell, Reply
 
 __all__ = ["sweep_cells"]
 

@@ -19,7 +19,6 @@ from eqsat_opt import api, comparison, reporting
 from eqsat_opt.cli import main
 from eqsat_opt.cli.compare_plot import front_of
 from eqsat_opt.cli.compare_table import print_comparison
-from eqsat_opt.comparing import whole, worker
 from eqsat_opt.comparison import (
     CompareSettings,
     Failure,
@@ -36,6 +35,7 @@ from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import OptionError
+from eqsat_opt.experiments import whole, worker
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import default_rules, load_rules

@@ -139,7 +139,7 @@ def test_a_table_from_the_command_line(
 
 
 def test_a_figure_of_several_sides(monkeypatch: pytest.MonkeyPatch) -> None:
-    from eqsat_opt.comparing import whole, worker
+    from eqsat_opt.experiments import whole, worker
 
     monkeypatch.setattr(whole, "run_apart", worker.run_here)
     common = {"methods": ["metaflow"], "rules": "matmul/assoc", "budget": "20", "device": "v100"}
@@ -159,7 +159,7 @@ def test_a_figure_of_several_sides(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours comes from a comparison with the settings of the table."""
-    from eqsat_opt.comparing import whole, worker
+    from eqsat_opt.experiments import whole, worker
 
     monkeypatch.setattr(whole, "run_apart", worker.run_here)
     common = {"methods": ["metaflow"], "rules": "matmul/assoc", "budget": "20", "device": "v100"}

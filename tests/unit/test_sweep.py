@@ -17,8 +17,8 @@ import onnx
 import pytest
 
 from eqsat_opt.cli import main
-from eqsat_opt.comparing import Cell, read_sweep, run_here, run_sweep, sweep, worker
 from eqsat_opt.errors import OptionError, RuntimeFailed
+from eqsat_opt.experiments import Cell, read_sweep, run_here, run_sweep, sweep, worker
 from eqsat_opt.files import folder_lock
 
 TEXT = """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eqsat_opt.comparing.saved import Verification, verify_saved
-from eqsat_opt.comparing.sweep import Cell, Sweep, read_sweep, run_sweep
-from eqsat_opt.comparing.whole import compare_apart
-from eqsat_opt.comparing.worker import Reply, Task, run_apart, run_here
+from eqsat_opt.experiments.saved import Verification, verify_saved
+from eqsat_opt.experiments.sweep import Cell, Sweep, read_sweep, run_sweep
+from eqsat_opt.experiments.whole import compare_apart
+from eqsat_opt.experiments.worker import Reply, Task, run_apart, run_here
 
 __all__ = [
     "Cell",

@@ -14,12 +14,12 @@ from urllib.parse import quote
 import onnx_ir
 
 from eqsat_opt import zoo
-from eqsat_opt.comparing.worker import Reply, Run, Task, run_apart
 from eqsat_opt.comparison import CompareSettings, Comparison, gathered
 from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.errors import ModelError, OptionError, reason
+from eqsat_opt.experiments.worker import Reply, Run, Task, run_apart
 from eqsat_opt.files import Scratch, write_whole
 from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_import import import_model

@@ -18,7 +18,6 @@ import onnx
 import onnx_ir
 
 from eqsat_opt import errors, zoo
-from eqsat_opt.comparing.saved import save_found, save_plan
 from eqsat_opt.comparison import (
     CompareSettings,
     Failure,
@@ -31,6 +30,7 @@ from eqsat_opt.comparison import (
     warm_up,
 )
 from eqsat_opt.errors import EqsatError
+from eqsat_opt.experiments.saved import save_found, save_plan
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model

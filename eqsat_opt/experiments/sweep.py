@@ -19,7 +19,6 @@ from queue import SimpleQueue
 from typing import Any
 
 from eqsat_opt import __version__
-from eqsat_opt.comparing.worker import Reply, Task, end_running, run_apart
 from eqsat_opt.comparison import (
     LOCAL,
     CompareSettings,
@@ -45,6 +44,7 @@ from eqsat_opt.errors import (
     printable,
     reason,
 )
+from eqsat_opt.experiments.worker import Reply, Task, end_running, run_apart
 from eqsat_opt.files import folder_lock
 from eqsat_opt.ir.external import files_read_by
 from eqsat_opt.options import Options
