@@ -25,6 +25,7 @@ from eqsat_opt.runtime.measure import (
     Clock,
     ClockKind,
     clock_kind,
+    rest,
     runs_per_sample,
     take_sample,
 )
@@ -233,6 +234,7 @@ class _Track:
         """A fresh warm executable; None, with a note in its lane, if it fails."""
         try:
             call = lane.prepare()
+            rest(self._threads, self._clock)
             call()
             if math.isinf(lane.run_us):
                 self._calibrate(lane, call)
@@ -267,6 +269,7 @@ class _Track:
     def _slot(self, lane: _Lane, call: Callable[[], object]) -> float:
         """Best time per run in one turn, µs."""
         assert self._kind is not None
+        rest(self._threads, self._clock)
         try:
             if lane.run_us < _WARM_UP_BELOW_US:
                 call()

@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.runtime.backends.ort.runtime import WITHOUT
 from eqsat_opt.runtime.backends.runtimes import ORT, load_runtime
-from eqsat_opt.runtime.measure import SYSTEM_CLOCK, Clock, clock_kind, runs_per_sample, take_sample
+from eqsat_opt.runtime.measure import (
+    SYSTEM_CLOCK,
+    Clock,
+    clock_kind,
+    rest,
+    runs_per_sample,
+    take_sample,
+)
 from eqsat_opt.runtime.source import Feeds, ModelSource, Setting
 
 __all__ = ["promising_settings"]
@@ -75,6 +82,7 @@ def promising_settings(
             if turn and deadline.expired:
                 break
             for i in (0, 1) if turn % 2 else (1, 0):
+                rest(threads, clock)
                 best[i] = min(best[i], take_sample(calls[i], runs, clock).time_us(kind))
         ratios.append(best[1] / best[0])
         build_s = time.perf_counter() - start

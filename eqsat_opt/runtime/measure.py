@@ -36,6 +36,7 @@ __all__ = [
     "clock_kind",
     "measure",
     "metered",
+    "rest",
     "runs_per_sample",
     "take_sample",
 ]
@@ -54,6 +55,10 @@ _BURST_SAMPLES = 7
 _BURSTS: dict[ClockKind, int] = {"cpu": 3, "wall": 5}
 _BURST_GAP_S: dict[ClockKind, float] = {"cpu": 0.002, "wall": 0.01}
 _WARM_UPS = 2
+# What threads use is counted at the scheduler's ticks, up to 4 ms apart.
+_REST_S = 0.01
+_LONGEST_REST_S = 0.1
+_AT_REST = 0.3
 _AGREEMENT = 0.02
 
 _METERED_S = 0.1
@@ -210,6 +215,7 @@ def measure(
         budget_s: time for sampling, after warming up.
         clock: source of times.
     """
+    rest(threads, clock)
     start = clock.wall_ns()
     for _ in range(_WARM_UPS):
         call()
@@ -248,6 +254,27 @@ def _power_w(call: Callable[[], object], clock: Clock) -> float | None:
     except RuntimeFailed:  # of the meter or of the call, whose time is known by now
         return None
     return power_w if power_w > 0 else None
+
+
+def rest(threads: int, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Wait until no thread of this process computes, for a tenth of a second at most.
+
+    For tens of milliseconds after a run the further threads of a session wait actively for the
+    next one, and take their cores from another session that runs now (two sessions of a BERT on
+    two cores: 61 ms each alone, 98 in turns). A session of one thread has none.
+
+    Args:
+        threads: most threads that any session of this process uses.
+        clock: source of times.
+    """
+    if threads == 1:
+        return
+    begin = clock.wall_ns()
+    while _seconds_since(begin, clock) < _LONGEST_REST_S:
+        wall, cpu = clock.wall_ns(), clock.cpu_ns()
+        clock.sleep(max(_REST_S, 2 * clock.cpu_step_ns() / 1e9))
+        if clock.cpu_ns() - cpu <= _AT_REST * (clock.wall_ns() - wall):
+            return
 
 
 def runs_per_sample(call: Callable[[], object], clock: Clock = SYSTEM_CLOCK) -> int:

@@ -14,6 +14,7 @@ from eqsat_opt.runtime.measure import (
     Measurement,
     clock_kind,
     measure,
+    rest,
     runs_per_sample,
 )
 
@@ -168,3 +169,17 @@ def test_json_round_trip() -> None:
 def test_malformed_json_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="measurement"):
         Measurement.from_json({**RESULT.to_json(), **change})
+
+
+@pytest.mark.parametrize(("spins_s", "waits_s"), [(0.0, 0.01), (0.045, 0.06), (9.0, 0.1)])
+def test_rest_outlasts_threads_that_wait_actively(spins_s: float, waits_s: float) -> None:
+    class Spinning(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            self.used_ns = min(self.now_ns, round(spins_s * 1e9))
+
+    clock = Spinning()
+    rest(2, clock)
+    assert clock.now_ns == round(waits_s * 1e9)
+    rest(1, clock)
+    assert clock.now_ns == round(waits_s * 1e9), "one thread has no further ones"
