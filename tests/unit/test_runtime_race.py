@@ -39,6 +39,32 @@ def test_faster_candidate_wins() -> None:
     assert result.clock == "cpu"
 
 
+@pytest.mark.parametrize("time_us", [1_000.0, 30_000.0, 80_000.0])
+def test_waiting_threads_of_one_session_do_not_slow_another(time_us: float) -> None:
+    """Threads of a session take cores for 40 ms after a run; its own next run profits from them."""
+    machine = Machine()
+    idle_from: dict[object, int] = {}
+
+    def prepare(time_us: float) -> Callable[[], object]:
+        key = object()
+
+        def call() -> None:
+            is_disturbed = any(
+                machine.now_ns < moment for one, moment in idle_from.items() if one is not key
+            )
+            machine.now_ns += round(time_us * 1e3 * (1.6 if is_disturbed else 1))
+            idle_from[key] = machine.now_ns + 40_000_000
+
+        return call
+
+    entrants = {"original": partial(prepare, time_us), "fast": partial(prepare, time_us / 1.2)}
+    result = race_prepared(entrants, "original", threads=2, clock=machine)
+    assert result.winner == "fast"
+    assert result.noise == pytest.approx(0, abs=1e-9)
+    assert result.entries["original"].time_us == pytest.approx(time_us)
+    assert result.entries["fast"].session_us == pytest.approx([time_us / 1.2] * 3)
+
+
 def test_original_wins_ties() -> None:
     result = Machine().race(original=1000, other=980)
     assert result.winner == "original"
