@@ -27,6 +27,7 @@ from eqsat_opt.runtime.measure import (
     clock_kind,
     rest,
     runs_per_sample,
+    settle,
     take_sample,
 )
 from eqsat_opt.runtime.source import Feeds, OpenRunner
@@ -41,8 +42,6 @@ _MAX_SLOT_SAMPLES = 40
 _CALIBRATION_NS = 50_000_000
 # Longer runs bring their own data into the caches; warming up would only double their cost.
 _WARM_UP_BELOW_US = 50_000.0
-# As long as idle threads of another session wait actively, and take the cores of this one.
-_SETTLING_NS = 50_000_000
 # A candidate so much slower in its first runs cannot win, and would eat the others' time.
 _HOPELESS = 3.0
 _LEAST_US = 0.01  # what a clock of coarse steps may show as nothing
@@ -272,7 +271,9 @@ class _Track:
         """Best time per run in one turn, µs."""
         assert self._kind is not None
         try:
-            self._warm_up(lane, call)
+            settle(call, lane.run_us, self._threads, self._clock)
+            if lane.run_us < _WARM_UP_BELOW_US:
+                call()
             begin_uj = self._energy_uj()
             samples = [take_sample(call, lane.runs, self._clock) for _ in range(lane.samples)]
             lane.energy_uj += self._energy_uj() - begin_uj
@@ -283,16 +284,6 @@ class _Track:
             return math.inf
         lane.n_samples += len(samples)
         return min(sample.time_us(self._kind) for sample in samples)
-
-    def _warm_up(self, lane: _Lane, call: Callable[[], object]) -> None:
-        """Afterwards whoever ran before is at rest, and threads of this one have their cores."""
-        if lane.run_us >= _WARM_UP_BELOW_US:
-            rest(self._threads, self._clock)
-            return
-        begin = self._clock.wall_ns()
-        call()
-        while self._threads > 1 and self._clock.wall_ns() - begin < _SETTLING_NS:
-            call()
 
     def _energy_uj(self) -> float:
         """What the meter shows, µJ; a meter that fails is given up."""

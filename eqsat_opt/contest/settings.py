@@ -16,8 +16,8 @@ from eqsat_opt.runtime.measure import (
     SYSTEM_CLOCK,
     Clock,
     clock_kind,
-    rest,
     runs_per_sample,
+    settle,
     take_sample,
 )
 from eqsat_opt.runtime.source import Feeds, ModelSource, Setting
@@ -69,7 +69,8 @@ def promising_settings(
     default = opened({})
     default()
     runs = runs_per_sample(default, clock)
-    kind = clock_kind(threads, take_sample(default, runs, clock).wall_us * runs, clock)
+    run_us = take_sample(default, runs, clock).wall_us
+    kind = clock_kind(threads, run_us * runs, clock)
     ratios: list[float] = []
     for setting in settings:
         if deadline.left_s < build_s:
@@ -82,7 +83,7 @@ def promising_settings(
             if turn and deadline.expired:
                 break
             for i in (0, 1) if turn % 2 else (1, 0):
-                rest(threads, clock)
+                settle(calls[i], run_us, threads, clock)
                 best[i] = min(best[i], take_sample(calls[i], runs, clock).time_us(kind))
         ratios.append(best[1] / best[0])
         build_s = time.perf_counter() - start

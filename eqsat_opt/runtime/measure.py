@@ -38,6 +38,7 @@ __all__ = [
     "metered",
     "rest",
     "runs_per_sample",
+    "settle",
     "take_sample",
 ]
 
@@ -59,6 +60,8 @@ _WARM_UPS = 2
 _REST_S = 0.01
 _LONGEST_REST_S = 0.1
 _AT_REST = 0.3
+# As long as idle threads of another session wait actively.
+_SETTLING_S = 0.05
 _AGREEMENT = 0.02
 
 _METERED_S = 0.1
@@ -275,6 +278,29 @@ def rest(threads: int, clock: Clock = SYSTEM_CLOCK) -> None:
         clock.sleep(max(_REST_S, 2 * clock.cpu_step_ns() / 1e9))
         if clock.cpu_ns() - cpu <= _AT_REST * (clock.wall_ns() - wall):
             return
+
+
+def settle(
+    call: Callable[[], object], run_us: float, threads: int, clock: Clock = SYSTEM_CLOCK
+) -> None:
+    """Before a session is timed in turn with others: their threads rest, its own have their cores.
+
+    Short runs pass the time themselves, since threads that wake up from a pause may share a core.
+
+    Args:
+        call: runs the session once.
+        run_us: how long that takes.
+        threads: most threads that any session of this process uses.
+        clock: source of times.
+    """
+    if threads == 1:
+        return
+    if run_us >= _SETTLING_S * 1e6:
+        rest(threads, clock)
+        return
+    begin = clock.wall_ns()
+    while _seconds_since(begin, clock) < _SETTLING_S:
+        call()
 
 
 def runs_per_sample(call: Callable[[], object], clock: Clock = SYSTEM_CLOCK) -> int:

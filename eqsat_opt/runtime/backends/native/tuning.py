@@ -30,7 +30,7 @@ from eqsat_opt.runtime.backends.native.sites import Site, Way, with_names, with_
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
 from eqsat_opt.runtime.backends.ort.profiling import node_times_us
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession, ort_optimized
-from eqsat_opt.runtime.measure import rest
+from eqsat_opt.runtime.measure import settle
 from eqsat_opt.runtime.source import Feeds, ModelSource
 
 __all__ = ["NotTuned", "Tuning", "output_error", "sites", "tune"]
@@ -312,7 +312,7 @@ def _time_ratio(
     for _ in range(_ROUNDS):
         spent = []
         for call in calls:
-            rest(options.threads)
+            settle(call, each_s * 1e6, options.threads)
             start = time.perf_counter()
             for _ in range(repeats):
                 call()
