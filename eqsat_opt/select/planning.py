@@ -283,6 +283,7 @@ def _as_chosen(
         tensors,
         one.backend_of,
         algorithm_of=one.algorithm_of,
+        is_strided=one.is_strided,
         unit_of=one.unit_of,
         form_of=one.form_of,
         sizes=sizes,

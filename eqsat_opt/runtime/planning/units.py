@@ -12,13 +12,18 @@ from functools import cached_property
 
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.generated.eligible import is_eligible
 from eqsat_opt.runtime.backends.generated.regions import regions
+from eqsat_opt.runtime.backends.launching import takes_views
 from eqsat_opt.runtime.backends.native.launcher import can_run
 
 __all__ = ["GENERATED", "NATIVE", "SESSION", "Unit", "find_units", "is_native", "session_of"]
 
 GENERATED, NATIVE = "generated", "native"
+
+_LOOSE = frozenset({"pointwise", "movement"})
+"""What is joined with any neighbours, whatever kernels were chosen."""
 
 SESSION = "session"
 """What a session of onnxruntime can hold."""
@@ -32,12 +37,14 @@ class Unit:
         parts: nodes, in order.
         outputs: values that others read.
         backend, algorithm: who runs it, and how.
+        is_strided: whether what it reads and writes may be views.
     """
 
     parts: tuple[Node, ...]
     outputs: tuple[str, ...]
     backend: str
     algorithm: str
+    is_strided: bool
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -64,6 +71,7 @@ def find_units(
     backends: Sequence[str],
     algorithms: Sequence[str],
     *,
+    strided: Sequence[bool],
     together: Sequence[int | None] = (),
     constants: Container[str] = (),
 ) -> list[Unit]:
@@ -74,6 +82,7 @@ def find_units(
         nodes: those that are not constant, in order.
         backends: by node.
         algorithms: by node.
+        strided: by node, whether what runs it takes views.
         together: by node, the number of its unit; ``None``, as for all by default, where it is one
             by itself, or part of whatever its backend makes of its neighbours.
         constants: values that are known when the plan is loaded.
@@ -81,21 +90,67 @@ def find_units(
     by_output = {node.output: i for i, node in enumerate(nodes)}
     in_region: set[int] = set()
     units: list[tuple[int, Unit]] = []  # with the number of the last node
+    fused = _fused(graph, nodes, backends, together)
     if GENERATED in backends:
-        for parts, views, outputs in _regions(graph, nodes, backends):
+        loose = ["" if i in fused else backend for i, backend in enumerate(backends)]
+        for parts, views, outputs in _regions(graph, nodes, loose):
             chosen = sorted(by_output[name] for name in {*parts, *views})
             in_region.update(by_output[name] for name in parts)
-            unit = Unit(tuple(nodes[i] for i in chosen), outputs, GENERATED, "default")
+            unit = Unit(
+                tuple(nodes[i] for i in chosen),
+                outputs,
+                GENERATED,
+                "default",
+                is_strided=all(strided[by_output[name]] for name in parts),
+            )
             units.append((chosen[-1], unit))
     left: list[tuple[int, Unit]] = []
     for i, node in enumerate(nodes):
         if i not in in_region:
-            backend, algorithm = backends[i], algorithms[i]
-            if not _is_able(graph, node, backend, constants):
-                backend, algorithm = "numpy", "default"
-            left.append((i, Unit((node,), (node.output,), backend, algorithm)))
-    units += _joined(left, together, nodes, graph.outputs) if together else left
+            backend, algorithm, is_strided = backends[i], algorithms[i], strided[i]
+            if i not in fused and not _is_able(graph, node, backend, constants):
+                backend, algorithm, is_strided = "numpy", "default", takes_views("numpy")
+            unit = Unit((node,), (node.output,), backend, algorithm, is_strided=is_strided)
+            left.append((i, unit))
+    if together:
+        number_of = [
+            one if backends[i] != GENERATED or i in fused else None
+            for i, one in enumerate(together)
+        ]
+        left = list(_joined(left, number_of, nodes, graph.outputs))
+    units += left
     return _needed([unit for _, unit in sorted(units, key=lambda one: one[0])], graph.outputs)
+
+
+def _fused(
+    graph: Graph,
+    nodes: Sequence[Node],
+    backends: Sequence[str],
+    together: Sequence[int | None],
+) -> frozenset[int]:
+    """Nodes that stand around a reduction or a window in one generated kernel, as was chosen."""
+    groups: dict[int, list[int]] = {}
+    for i, number in enumerate(together):
+        if number is not None and backends[i] == GENERATED:
+            groups.setdefault(number, []).append(i)
+    found: set[int] = set()
+    for group in groups.values():
+        parts = [nodes[i] for i in group]
+        if len(group) > 1 and not all(get_op(one.op).kind in _LOOSE for one in parts):
+            outputs = _read_outside(group, nodes, graph.outputs)
+            if outputs and is_eligible(graph, parts, outputs):
+                found.update(group)
+    return frozenset(found)
+
+
+def _read_outside(
+    group: Sequence[int], nodes: Sequence[Node], outputs: Sequence[str]
+) -> tuple[str, ...]:
+    """What others read of some nodes."""
+    inside = set(group)
+    read = {n for i, node in enumerate(nodes) if i not in inside for n in node.inputs}
+    read.update(outputs)
+    return tuple(nodes[i].output for i in group if nodes[i].output in read)
 
 
 def _joined(
@@ -113,13 +168,11 @@ def _joined(
         if len({(unit.backend, unit.algorithm) for _, unit in group}) > 1:
             yield from group
             continue
-        inside = {i for i, _ in group}
-        read = {n for i, node in enumerate(nodes) if i not in inside for n in node.inputs}
-        read.update(outputs)
+        made = _read_outside([i for i, _ in group], nodes, outputs)
         last, one = group[-1]
         parts = tuple(part for _, unit in group for part in unit.parts)
-        made = tuple(part.output for part in parts if part.output in read)
-        yield last, replace(one, parts=parts, outputs=made or one.outputs)
+        is_strided = all(unit.is_strided for _, unit in group)
+        yield last, replace(one, parts=parts, outputs=made or one.outputs, is_strided=is_strided)
 
 
 def _regions(
