@@ -63,7 +63,7 @@ Way = Callable[[Selected], tuple[str, str]]
 """The backend of plans and the algorithm of what runs a kernel."""
 
 
-def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
+def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Assigned:
     """Who runs what, as it was chosen.
 
     Of a value that was made in several layouts, each by a kernel of its own, the first is made and
@@ -85,7 +85,6 @@ def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
     }
     units: dict[str, int] = {}
     runs: dict[str, tuple[str, str]] = {}
-    unchosen = fallback, DEFAULT.algorithm
     nodes: list[Node] = []
     copies: dict[tuple[str, str], str] = {}
     types = dict(graph.types)
@@ -119,8 +118,8 @@ def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
     outputs = tuple(wanted(name, one.interface.layout) for name in graph.outputs)
     return Assigned(
         graph=replace(graph, nodes=tuple(nodes), types=types, outputs=outputs),
-        backend_of=lambda node: runs.get(node.output, unchosen)[0],
-        algorithm_of=lambda node: runs.get(node.output, unchosen)[1],
+        backend_of=lambda node: runs[node.output][0] if node.output in runs else fallback(node),
+        algorithm_of=lambda node: runs.get(node.output, ("", DEFAULT.algorithm))[1],
         unit_of=lambda node: units.get(node.output),
         form_of=lambda name: Form(one.interface.space, layouts.get(name, one.interface.layout)),
     )
