@@ -72,7 +72,7 @@ def test_cuda_kernels_of_a_plan_compute_what_it_says(name: str, tmp_path: Path) 
         assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("streams", (1, 2, 4))
+@pytest.mark.parametrize("streams", [1, 2, 4])
 def test_any_order_of_a_plan_gives_the_same(streams: int) -> None:
     graph = model("nasnet_cell")
     plan = gpu_plan(graph, {}, streams)

@@ -148,7 +148,7 @@ def test_profiles_are_canonical(name: str, tmp_path: Path) -> None:
     assert profile_text(load_profile(path)) == text
 
 
-@pytest.mark.parametrize("name", ("a100", "b200", "h200", "l4", "t4"))
+@pytest.mark.parametrize("name", ["a100", "b200", "h200", "l4", "t4"])
 def test_what_libraries_are_told_of_a_device(name: str) -> None:
     profile = load_profile(name)
     described = profile.description
