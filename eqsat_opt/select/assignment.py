@@ -66,7 +66,7 @@ Way = Callable[[Selected], tuple[str, str]]
 """The backend of plans and the algorithm of what runs a kernel."""
 
 
-def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
+def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Assigned:
     """Who runs what, as it was chosen.
 
     Of a value that was made in several layouts, each by a kernel of its own, the first is made and
@@ -88,7 +88,6 @@ def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
     }
     units: dict[str, int] = {}
     runs: dict[str, tuple[str, str, bool]] = {}
-    unchosen = fallback, DEFAULT.algorithm, takes_views(fallback)
     nodes: list[Node] = []
     copies: dict[tuple[str, str], str] = {}
     types = dict(graph.types)
@@ -121,11 +120,18 @@ def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
             if node.op != SPLIT:  # whose parts may be views, each by itself
                 units.update(dict.fromkeys(node.outputs, unit.cls))
     outputs = tuple(wanted(name, one.interface.layout) for name in graph.outputs)
+
+    def way_of(node: Node) -> tuple[str, str, bool]:
+        if node.output in runs:
+            return runs[node.output]
+        backend = fallback(node)
+        return backend, DEFAULT.algorithm, takes_views(backend)
+
     return Assigned(
         graph=replace(graph, nodes=tuple(nodes), types=types, outputs=outputs),
-        backend_of=lambda node: runs.get(node.output, unchosen)[0],
-        algorithm_of=lambda node: runs.get(node.output, unchosen)[1],
-        is_strided=lambda node: runs.get(node.output, unchosen)[2],
+        backend_of=lambda node: way_of(node)[0],
+        algorithm_of=lambda node: way_of(node)[1],
+        is_strided=lambda node: way_of(node)[2],
         unit_of=lambda node: units.get(node.output),
         form_of=lambda name: Form(one.interface.space, layouts.get(name, one.interface.layout)),
     )

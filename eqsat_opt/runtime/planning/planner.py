@@ -17,6 +17,7 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
 from eqsat_opt.runtime.backends.launching import Launcher, load_launcher, takes_views
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.constants import Tensors, digest_of
@@ -51,7 +52,7 @@ HOST = "cpu"
 _FOR_HOST = "xeon"
 """The profile by whose analytic times launches are ordered on streams of the host."""
 
-_COPIERS = frozenset({GENERATED, "analytic"})
+_COPIERS = frozenset({GENERATED, CUDA, "analytic"})
 
 _MOVING = frozenset({"Concat", "Reshape", "Slice"})
 
@@ -124,7 +125,7 @@ def make_plan(
     Args:
         graph: its nodes are operators of the registry.
         tensors: that the model stores, which constants are made of.
-        backend_of: who runs a node. What ``generated`` cannot run, ``numpy`` does.
+        backend_of: who runs a node. What ``generated`` or ``cuda`` cannot run, ``numpy`` does.
         algorithm_of: how, where there is a choice.
         is_strided: whether what runs a node takes views; otherwise what it reads and writes is
             packed, by launches that copy. As launches of its backend do by default.
