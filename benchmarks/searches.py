@@ -316,8 +316,8 @@ def _cells(arguments: argparse.Namespace) -> None:
         bound = "–" if eqsat["lower_bound"] is None else f"{eqsat['lower_bound']:.2f}"
         print(
             f"| {model.removeprefix('zoo:')} | {device} | {eqsat['cost']:.2f} | {bound} | "
-            f"{best['cost']:.2f} | {name} | {verdict} | {eqsat['cpu_s']:.2f} | {best['cpu_s']:.2f} | "
-            f"{share:.2f} |"
+            f"{best['cost']:.2f} | {name} | {verdict} | {eqsat['cpu_s']:.2f} | "
+            f"{best['cpu_s']:.2f} | {share:.2f} |"
         )
     print("\n" + ", ".join(f"{word}: {count}" for word, count in sorted(counts.items())))
 
