@@ -222,6 +222,7 @@ def _searched(
         time_s=clock.time_s,
         cpu_s=clock.cpu_s,
         trace=trace,
+        notes=found.notes,
         outcome=found.outcome,
     )
 

@@ -133,6 +133,7 @@ class MethodResult:
         why: what is wrong with its outputs; empty if nothing is.
         model: file with its model; empty where none was written.
         plan: file with its plan; empty where none was written.
+        notes: what else its search tells.
         structure: equal where two graphs compute in the same way, whatever the names.
         outcome: the graph that it found, and its kernels.
     """
@@ -160,6 +161,7 @@ class MethodResult:
     why: str = ""
     model: str = ""
     plan: str = ""
+    notes: tuple[str, ...] = ()
     structure: str = ""
     outcome: Outcome | None = field(default=None, repr=False, compare=False)
 
@@ -192,6 +194,7 @@ class MethodResult:
             "rules": dict(self.rules),
             "metrics": dict(self.metrics),
             "best_after_s": self.best_after_s,
+            "notes": list(self.notes),
             "trace": [asdict(moment) for moment in self.trace],
         }
 
@@ -199,7 +202,8 @@ class MethodResult:
     def from_json(cls, value: Mapping[str, Any]) -> MethodResult:
         """Inverse of `to_json`, without the outcome."""
         own = {one.name: value[one.name] for one in fields(cls) if one.name != "outcome"}
-        return cls(**{**own, "trace": tuple(Moment(**one) for one in value["trace"])})
+        trace = tuple(Moment(**one) for one in value["trace"])
+        return cls(**{**own, "trace": trace, "notes": tuple(value["notes"])})
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,7 @@ def run_here(task: Task, blobs: Sequence[bytes] = ()) -> Reply:
                 str(error) if isinstance(error, EqsatError) else f"{type(error).__name__}: {error}"
             )
             return Reply(original, Failure(task.method, task.seed, why), _notes(work))
-        return Reply(original, found, (*_notes(work), *notes))
+        return Reply(original, found, (*_notes(work), *found.notes, *notes))
 
 
 def _notes(work: _Loaded) -> tuple[str, ...]:

@@ -106,7 +106,7 @@ class AutoGraph:
             original=frame.outcome(frame.start),
             steps=steps,
             trace=tuple(trace),
-            notes=(f"measured {fastest.time_us:.4g} µs, the original {first.time_us:.4g} µs",),
+            notes=(f"autograph: {fastest.time_us:.4g} µs, the original {first.time_us:.4g} µs",),
         )
 
     def _improved(self, guide: Frame, run: Run, graph: Graph, length: int) -> list[_Whole]:

@@ -71,7 +71,7 @@ class Ios:
             original=original,
             steps=("ios/merge",) * merges,
             trace=trace if outcome.value < original.value else (),
-            notes=(f"{stages} stages, {merges} of them merged",),
+            notes=(f"ios: {stages} stages, {merges} of them merged",),
         )
 
     def _staged(self, frame: Frame, run: Run, *, joins: bool) -> tuple[Outcome, int, int]:

@@ -100,6 +100,16 @@ def test_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(line) <= 80 for line in output.splitlines()[2:15])
 
 
+def test_what_a_search_tells_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["compare", "zoo:weight_chain@tiny", "--methods", "taso", "--check", "0", "--json"]
+    assert main([*command, "o.json"]) == 0
+    note = "taso: by the published prices"
+    assert f"note: {note}" in capsys.readouterr().out
+    value = json.loads(Path("o.json").read_text())
+    assert note in value["notes"][0]
+    assert value["results"][0]["notes"] == value["notes"]
+
+
 @pytest.mark.parametrize("silence", [[], ["--quiet"], ["--json", "-"], ["-q", "--json", "o.json"]])
 @pytest.mark.parametrize("command", ["compare", "explain", "optimize"])
 def test_rules_that_are_left_out_are_named(

@@ -343,7 +343,7 @@ def test_stages_run_side_by_side() -> None:
     reading = SimulatedBoard(Streams(V100)).measure(found.outcome)
     assert reading.time_us == pytest.approx(found.value)
     # A stage holds chains of up to three kernels, so all products are in the first one.
-    assert found.notes == ("2 stages, 0 of them merged",)
+    assert found.notes == ("ios: 2 stages, 0 of them merged",)
     assert found.value == pytest.approx(frame.start.value, rel=0.2)
     single = Ios(groups=1).run(frame, AMPLE)
     assert single.value == pytest.approx(frame.guided(frame.objective).start.value)
