@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.analytic.backend import VIEW
+from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
 from eqsat_opt.runtime.backends.launched import LAUNCHED
 from eqsat_opt.runtime.backends.ort.launcher import WITHOUT_SPINNING
 from eqsat_opt.runtime.backends.protocol import DEFAULT
@@ -233,8 +234,10 @@ def planned_for(
         OptionError: a size is not given, or there is no such device.
         PlanError: a graph cannot stand in a plan.
     """
+    is_gpu = load_profile(target).description is not None
+    way, fallback = (_on_gpu, _gpu_fallback) if is_gpu else (_elsewhere, _nobody)
     for name, graph in graphs.items():
-        chosen = assigned(graph, _ANALYTIC, _elsewhere)
+        chosen = assigned(graph, fallback, way)
         plan = _as_chosen(chosen, tensors, sizes, target=target, streams=streams)
         yield Draft(name, AS_CHOSEN, plan)
 
@@ -254,7 +257,8 @@ def planned_here(
         PlanError: a graph cannot stand in a plan.
     """
     for name, graph in graphs.items():
-        yield Draft(name, AS_CHOSEN, _as_chosen(assigned(graph, "ort", _here), tensors, sizes))
+        chosen = assigned(graph, _session, _here)
+        yield Draft(name, AS_CHOSEN, _as_chosen(chosen, tensors, sizes))
 
 
 def _elsewhere(run: Selected) -> tuple[str, str]:
@@ -262,6 +266,29 @@ def _elsewhere(run: Selected) -> tuple[str, str]:
     algorithm = run.implementation.algorithm
     # What is no view after all is a copy.
     return _ANALYTIC, DEFAULT.algorithm if algorithm == VIEW.algorithm else algorithm
+
+
+_LIBRARIES = frozenset({"Conv", "MatMul"})
+"""What libraries compute on a GPU, with its epilogues; for all else kernels are generated."""
+
+
+def _on_gpu(run: Selected) -> tuple[str, str]:
+    """Generated kernels for all that is no convolution and no product."""
+    if any(step.op in _LIBRARIES for step in run.candidate.steps):
+        return _elsewhere(run)
+    return CUDA, DEFAULT.algorithm
+
+
+def _gpu_fallback(node: Node) -> str:
+    return _ANALYTIC if node.op in _LIBRARIES else CUDA
+
+
+def _nobody(node: Node) -> str:
+    return _ANALYTIC
+
+
+def _session(node: Node) -> str:
+    return "ort"
 
 
 def _here(run: Selected) -> tuple[str, str]:
@@ -283,6 +310,7 @@ def _as_chosen(
         tensors,
         one.backend_of,
         algorithm_of=one.algorithm_of,
+        is_strided=one.is_strided,
         unit_of=one.unit_of,
         form_of=one.form_of,
         sizes=sizes,

@@ -20,7 +20,7 @@ from eqsat_opt.runtime.devices.protocol import Launched
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
-__all__ = ["Bound", "Launcher", "launcher_names", "load_launcher"]
+__all__ = ["Bound", "Launcher", "launcher_names", "load_launcher", "takes_views"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +78,19 @@ _OWN = {
 _FURTHER = {
     "ort+native": ("eqsat_opt.runtime.backends.native.segments", "SegmentLauncher"),
     "analytic": ("eqsat_opt.runtime.backends.analytic.launcher", "AnalyticLauncher"),
+    "cuda": ("eqsat_opt.runtime.backends.generated.cuda_launcher", "CudaLauncher"),
 }
 """What plans may name but nobody asks for: it is made of others, or for a device elsewhere."""
+
+
+_STRIDED = frozenset({"numpy", "generated", "analytic"})
+"""Whose kernels read and write views with gaps where they lie. For the others values are packed: by
+launches that copy, so that the time of these is seen where plans are priced."""
+
+
+def takes_views(name: str) -> bool:
+    """Whether launches of a backend take views, where no implementation was chosen that says so."""
+    return name in _STRIDED
 
 
 def launcher_names() -> tuple[str, ...]:

@@ -12,13 +12,19 @@ from functools import cached_property
 
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA, has_cuda_kernel
 from eqsat_opt.runtime.backends.generated.eligible import is_eligible
 from eqsat_opt.runtime.backends.generated.regions import regions
+from eqsat_opt.runtime.backends.launching import takes_views
 from eqsat_opt.runtime.backends.native.launcher import can_run
 
 __all__ = ["GENERATED", "NATIVE", "SESSION", "Unit", "find_units", "is_native", "session_of"]
 
 GENERATED, NATIVE = "generated", "native"
+
+_LOOSE = frozenset({"pointwise", "movement"})
+"""What is joined with any neighbours, whatever kernels were chosen."""
 
 SESSION = "session"
 """What a session of onnxruntime can hold."""
@@ -32,12 +38,14 @@ class Unit:
         parts: nodes, in order.
         outputs: values that others read.
         backend, algorithm: who runs it, and how.
+        is_strided: whether what it reads and writes may be views.
     """
 
     parts: tuple[Node, ...]
     outputs: tuple[str, ...]
     backend: str
     algorithm: str
+    is_strided: bool
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -64,6 +72,7 @@ def find_units(
     backends: Sequence[str],
     algorithms: Sequence[str],
     *,
+    strided: Sequence[bool],
     together: Sequence[int | None] = (),
     constants: Container[str] = (),
 ) -> list[Unit]:
@@ -74,6 +83,7 @@ def find_units(
         nodes: those that are not constant, in order.
         backends: by node.
         algorithms: by node.
+        strided: by node, whether what runs it takes views.
         together: by node, the number of its unit; ``None``, as for all by default, where it is one
             by itself, or part of whatever its backend makes of its neighbours.
         constants: values that are known when the plan is loaded.
@@ -81,28 +91,76 @@ def find_units(
     by_output = {node.output: i for i, node in enumerate(nodes)}
     in_region: set[int] = set()
     units: list[tuple[int, Unit]] = []  # with the number of the last node
-    if GENERATED in backends:
-        for parts, views, outputs in _regions(graph, nodes, backends):
+    fused = _fused(graph, nodes, backends, together)
+    loose = ["" if i in fused else backend for i, backend in enumerate(backends)]
+    for backend, allowed in _generators(nodes, loose):
+        for parts, views, outputs in _regions(graph, nodes, allowed):
             chosen = sorted(by_output[name] for name in {*parts, *views})
+            unit = Unit(
+                tuple(nodes[i] for i in chosen),
+                outputs,
+                backend,
+                "default",
+                is_strided=all(strided[by_output[name]] for name in parts),
+            )
+            if backend == CUDA and not has_cuda_kernel(graph, unit.parts, outputs):
+                continue
             in_region.update(by_output[name] for name in parts)
-            unit = Unit(tuple(nodes[i] for i in chosen), outputs, GENERATED, "default")
             units.append((chosen[-1], unit))
     left: list[tuple[int, Unit]] = []
     for i, node in enumerate(nodes):
         if i not in in_region:
-            backend, algorithm = backends[i], algorithms[i]
-            if not _is_able(graph, node, backend, constants):
-                backend, algorithm = "numpy", "default"
-            left.append((i, Unit((node,), (node.output,), backend, algorithm)))
-    units += _joined(left, together, nodes, graph.outputs) if together else left
+            backend, algorithm, is_strided = backends[i], algorithms[i], strided[i]
+            if i not in fused and not _is_able(graph, node, backend, constants):
+                backend, algorithm, is_strided = "numpy", "default", takes_views("numpy")
+            unit = Unit((node,), (node.output,), backend, algorithm, is_strided=is_strided)
+            left.append((i, unit))
+    if together:
+        number_of = [
+            one if backends[i] != GENERATED or i in fused else None
+            for i, one in enumerate(together)
+        ]
+        left = list(_joined(graph, left, number_of, nodes))
+    units += left
     return _needed([unit for _, unit in sorted(units, key=lambda one: one[0])], graph.outputs)
 
 
+def _fused(
+    graph: Graph,
+    nodes: Sequence[Node],
+    backends: Sequence[str],
+    together: Sequence[int | None],
+) -> frozenset[int]:
+    """Nodes that stand around a reduction or a window in one generated kernel, as was chosen."""
+    groups: dict[int, list[int]] = {}
+    for i, number in enumerate(together):
+        if number is not None and backends[i] == GENERATED:
+            groups.setdefault(number, []).append(i)
+    found: set[int] = set()
+    for group in groups.values():
+        parts = [nodes[i] for i in group]
+        if len(group) > 1 and not all(get_op(one.op).kind in _LOOSE for one in parts):
+            outputs = _read_outside(group, nodes, graph.outputs)
+            if outputs and is_eligible(graph, parts, outputs):
+                found.update(group)
+    return frozenset(found)
+
+
+def _read_outside(
+    group: Sequence[int], nodes: Sequence[Node], outputs: Sequence[str]
+) -> tuple[str, ...]:
+    """What others read of some nodes."""
+    inside = set(group)
+    read = {n for i, node in enumerate(nodes) if i not in inside for n in node.inputs}
+    read.update(outputs)
+    return tuple(nodes[i].output for i in group if nodes[i].output in read)
+
+
 def _joined(
+    graph: Graph,
     units: Sequence[tuple[int, Unit]],
     together: Sequence[int | None],
     nodes: Sequence[Node],
-    outputs: Sequence[str],
 ) -> Iterator[tuple[int, Unit]]:
     """Units of one node, with those that one backend runs together as one."""
     groups: dict[object, list[tuple[int, Unit]]] = {}
@@ -113,17 +171,41 @@ def _joined(
         if len({(unit.backend, unit.algorithm) for _, unit in group}) > 1:
             yield from group
             continue
-        inside = {i for i, _ in group}
-        read = {n for i, node in enumerate(nodes) if i not in inside for n in node.inputs}
-        read.update(outputs)
+        made = _read_outside([i for i, _ in group], nodes, graph.outputs) or group[-1][1].outputs
         last, one = group[-1]
         parts = tuple(part for _, unit in group for part in unit.parts)
-        made = tuple(part.output for part in parts if part.output in read)
-        yield last, replace(one, parts=parts, outputs=made or one.outputs)
+        if one.backend == CUDA and not has_cuda_kernel(graph, parts, made):
+            yield from group
+            continue
+        is_strided = all(unit.is_strided for _, unit in group)
+        yield last, replace(one, parts=parts, outputs=made, is_strided=is_strided)
+
+
+def _generators(
+    nodes: Sequence[Node], backends: Sequence[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Backends that generate kernels of regions, and the outputs of the nodes that may be in one.
+
+    On a GPU a Concat of what kernels of other kinds compute stays outside: they write where it
+    belongs from the beginning, and nothing is copied.
+    """
+    of = {n.output: (n, backend) for n, backend in zip(nodes, backends, strict=True)}
+    for backend in (GENERATED, CUDA):
+        own = frozenset(name for name, (_, by) in of.items() if by == backend)
+        if backend == CUDA:
+            other = {name for name, (node, by) in of.items() if by != CUDA or not _is_chain(node)}
+            own -= {n for n in own if of[n][0].op == "Concat" and other & set(of[n][0].inputs)}
+        if own:
+            yield backend, own
+
+
+def _is_chain(node: Node) -> bool:
+    """Whether regions take the operator of a node in."""
+    return get_op(node.op).kind in ("pointwise", "movement")
 
 
 def _regions(
-    graph: Graph, nodes: Sequence[Node], backends: Sequence[str]
+    graph: Graph, nodes: Sequence[Node], allowed: Container[str]
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
     """Nodes of regions, those that they read through, and what others read of them."""
     made = {node.output for node in nodes}
@@ -133,13 +215,14 @@ def _regions(
     bare = replace(
         graph, inputs=tuple(leaves), nodes=named, constants={}, parameters=frozenset(), model=None
     )
-    allowed = {n.output for n, backend in zip(nodes, backends, strict=True) if backend == GENERATED}
     for region in regions(bare, allowed=allowed, fewest=1):
         yield region.nodes, region.views, region.outputs
 
 
 def _is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) -> bool:
     """Whether a backend of few operators has a kernel for a node."""
+    if backend == CUDA:
+        return has_cuda_kernel(graph, (node,), (node.output,))
     if backend == GENERATED:
         return is_eligible(graph, (node,), (node.output,))
     return backend != NATIVE or is_native(graph, node, constants)

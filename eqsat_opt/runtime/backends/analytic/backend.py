@@ -31,6 +31,8 @@ __all__ = ["VIEW", "AnalyticBackend", "workspace_bytes"]
 VIEW = Implementation("view", strided=True)
 """Nothing runs: the kernels beside it read and write views."""
 
+_STRIDED = replace(DEFAULT, strided=True)
+
 _MOVING = frozenset({"Concat", "Slice"})
 
 _IMAGES = "nhwc"
@@ -44,6 +46,10 @@ _DEFINITION = "direct"
 """What computes every convolution, whatever a profile says of it."""
 
 _IMAGE_RANK = 4
+
+_VIEWED_CLASSES = frozenset({"pointwise", "movement", "window"})
+"""What addresses its elements by strides; libraries and generated kernels for products, reductions
+and all else are fast on packed operands."""
 
 _COMPLEX = 2
 """A number of a spectrum holds two of a tensor."""
@@ -95,14 +101,15 @@ class AnalyticBackend:
         """
         if not kernel.steps:
             known = {self.interface, self._images}
-            return (DEFAULT,) if {kernel.operands[0].form, kernel.writes} <= known else ()
+            return (_STRIDED,) if {kernel.operands[0].form, kernel.writes} <= known else ()
+        is_strided = _takes_views(kernel)
         if kernel.steps[0].op == "Conv":
             algorithms = tuple(
                 Implementation(
                     algorithm,
                     arithmetic=share.value if share else 1.0,
                     workspace_bytes=workspace_bytes,
-                    strided=True,
+                    strided=is_strided,
                 )
                 for algorithm, workspace_bytes in _ways_to_convolve(kernel).items()
                 for share in (self.profile.multipliers.get(algorithm),)
@@ -110,7 +117,8 @@ class AnalyticBackend:
             )
             return tuple(self._formed(kernel, how) for how in algorithms)
         is_moved = all(step.op in _MOVING for step in kernel.steps)
-        found = (DEFAULT, VIEW) if is_moved else (DEFAULT,)
+        default = _STRIDED if is_strided else DEFAULT
+        found = (default, VIEW) if is_moved else (default,)
         if not all(_is_free(step.op) for step in kernel.steps):
             return found
         formed = (self._formed(kernel, how) for how in found)
@@ -144,6 +152,19 @@ class AnalyticBackend:
             PlanError: always.
         """
         raise PlanError(f"{self.profile.name} is not here: its kernels cannot be measured")
+
+
+def _takes_views(kernel: Kernel) -> bool:
+    """Whether operands and results may be views.
+
+    cuDNN 9.19 keeps all of its plans for convolutions of strided images (35 of 35 in float32), and
+    few of them (5) beside a residual.
+    """
+    first, *rest = kernel.steps
+    if first.op != "Conv":
+        return all(get_op(step.op).kind in _VIEWED_CLASSES for step in kernel.steps)
+    images = [one for one in kernel.operands if not one.const]
+    return len(images) == 1 and all(get_op(step.op).kind == "pointwise" for step in rest)
 
 
 def _is_free(op: str) -> bool:
