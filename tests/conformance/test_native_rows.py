@@ -391,9 +391,10 @@ def test_large_products_may_be_halved() -> None:
     model.graph.node[0].CopyFrom(helper.make_node("MatMul", ["x", "w"], ["y"], name="product"))
     (site,) = products(model)
     assert [way.name for way in site.ways] == [PRODUCT, HALVED]
-    found = [opened(with_ways(model, [(site, w)]), library_path()).run({"x": x}) for w in site.ways]
-    assert not np.array_equal(*found)
-    for (y,) in found:
+    opening = [opened(with_ways(model, [(site, way)]), library_path()) for way in site.ways]
+    plain, halved = (one.run({"x": x})[0] for one in opening)
+    assert not np.array_equal(plain, halved)
+    for y in (plain, halved):
         np.testing.assert_allclose(y, x @ w, atol=1e-4)
 
 

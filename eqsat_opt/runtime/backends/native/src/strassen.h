@@ -8,7 +8,7 @@
 namespace EQSAT_INSTRUCTIONS {
 
 constexpr int kProducts = 7;
-constexpr int64_t kMostSums = 3 << 16;      // floats of the data that are packed at a time
+constexpr int64_t kMostSums = 5 << 16;  // floats of the data that are packed at a time
 constexpr int64_t kLeastHalvedTasks = 8;
 
 // Which quarters of the weights make a factor, and to which of the output its product is added; the
