@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.files import read_plan, write_plan
+from eqsat_opt.runtime.plan.joins import concatenations
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.plan.streams import begins_us, makespan_us, schedule_of
 
@@ -169,6 +171,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "events": sum(len(launch.records) for launch in plan.launches),
         "buffers": len(plan.buffers),
         "views": views,
+        "concatenations": asdict(concatenations(plan)),
         "constants": len(plan.constants),
         "arena_bytes": plan.arena_bytes,
         "lower_bound_bytes": plan.lower_bound_bytes,

@@ -13,7 +13,7 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import Graph, Node, attributes
 from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.backends.protocol import DEFAULT
+from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
 from eqsat_opt.select.candidates import Selected
 from eqsat_opt.select.forms import MadeValue, Placed
 from eqsat_opt.select.raising import Raised
@@ -48,6 +48,7 @@ class Assigned:
     Attributes:
         graph: with a copy of each value for each layout in which it is wanted and was not made.
         backend_of, algorithm_of: by node.
+        workspace_of: by node, bytes that the kernel needs beside operands and results.
         unit_of: nodes of one number are one launch.
         form_of: the form of a value.
     """
@@ -55,6 +56,7 @@ class Assigned:
     graph: Graph
     backend_of: Callable[[Node], str]
     algorithm_of: Callable[[Node], str]
+    workspace_of: Callable[[Node], int]
     unit_of: Callable[[Node], int | None]
     form_of: Callable[[str], Form]
 
@@ -85,6 +87,7 @@ def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Ass
     }
     units: dict[str, int] = {}
     runs: dict[str, tuple[str, str]] = {}
+    chosen: dict[str, Implementation] = {}
     nodes: list[Node] = []
     copies: dict[tuple[str, str], str] = {}
     types = dict(graph.types)
@@ -113,6 +116,7 @@ def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Ass
         nodes.append(replace(node, inputs=inputs))
         if unit is not None and unit.run.backend:
             runs.update(dict.fromkeys(node.outputs, way(unit.run)))
+            chosen.update(dict.fromkeys(node.outputs, unit.run.implementation))
             if node.op != SPLIT:  # whose parts may be views, each by itself
                 units.update(dict.fromkeys(node.outputs, unit.cls))
     outputs = tuple(wanted(name, one.interface.layout) for name in graph.outputs)
@@ -120,6 +124,7 @@ def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Ass
         graph=replace(graph, nodes=tuple(nodes), types=types, outputs=outputs),
         backend_of=lambda node: runs[node.output][0] if node.output in runs else fallback(node),
         algorithm_of=lambda node: runs.get(node.output, ("", DEFAULT.algorithm))[1],
+        workspace_of=lambda node: chosen.get(node.output, DEFAULT).workspace_bytes,
         unit_of=lambda node: units.get(node.output),
         form_of=lambda name: Form(one.interface.space, layouts.get(name, one.interface.layout)),
     )

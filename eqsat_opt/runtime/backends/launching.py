@@ -78,6 +78,8 @@ _OWN = {
 _FURTHER = {
     "ort+native": ("eqsat_opt.runtime.backends.native.segments", "SegmentLauncher"),
     "analytic": ("eqsat_opt.runtime.backends.analytic.launcher", "AnalyticLauncher"),
+    "cudnn": ("eqsat_opt.runtime.backends.cudnn.launcher", "CudnnLauncher"),
+    "cublaslt": ("eqsat_opt.runtime.backends.cublaslt.launcher", "CublasLtLauncher"),
     "cuda": ("eqsat_opt.runtime.backends.generated.cuda_launcher", "CudaLauncher"),
 }
 """What plans may name but nobody asks for: it is made of others, or for a device elsewhere."""
