@@ -16,7 +16,9 @@ from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.analytic.backend import VIEW
 from eqsat_opt.runtime.backends.cublaslt.backend import CUBLASLT
 from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
+from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC
+from eqsat_opt.runtime.backends.cudnn.spec import site_of
 from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
 from eqsat_opt.runtime.backends.gpu import runner_of
 from eqsat_opt.runtime.backends.launched import LAUNCHED
@@ -250,7 +252,22 @@ def planned_for(
         while is_gpu and (refused := _refused(plan)):
             chosen = _without(chosen, refused)
             plan = _as_chosen(chosen, tensors, sizes, target=target, streams=streams)
-        yield Draft(name, AS_CHOSEN, plan)
+        yield Draft(name, AS_CHOSEN, _on_views(plan) if is_gpu else plan)
+
+
+def _on_views(plan: Plan) -> Plan:
+    """The plan without engines that were chosen for dense images and shall run on parts of others.
+
+    Some architectures have other engines there (9.19 on compute capability 7.5).
+    """
+    launches = []
+    for launch in plan.launches:
+        if launch.backend == CUDNN:
+            dense = site_of(launch.body)
+            if dense != site_of_launch(launch, plan.buffer_of):
+                launch = replace(launch, algorithm=HEURISTIC)
+        launches.append(launch)
+    return replace(plan, launches=tuple(launches))
 
 
 def _refused(plan: Plan) -> frozenset[str]:
