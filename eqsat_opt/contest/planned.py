@@ -38,6 +38,9 @@ _RACERS = 2
 """Plans that race, the cheapest as simulated. Beside them races the cheapest of one launch, which
 owes nothing to how launches are timed."""
 
+_PRICE_S = 0.1
+"""For which the launches of a plan run to be priced, at least."""
+
 _RACE_S = 10.0
 
 _CHECK = 0.4
@@ -131,7 +134,7 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
             if job.seeds and (why := _difference(job, reference, executable)):
                 refused[draft.name] = why
                 return True
-            times = executable.launch_times_us(reference.feeds[0], clock=clock)
+            times = executable.launch_times_us(reference.feeds[0], clock=clock, span_s=_PRICE_S)
             prices[draft.name] = simulated_us(draft.plan, times, load_profile(_PROFILE))
         except RuntimeFailed as error:
             refused[draft.name] = str(error)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.quotes import AnyPricer, Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.ir.forms import PLAIN, Form
-from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.kernel import Kernel, Operand
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.protocol import (
     DEFAULT,
@@ -133,13 +133,23 @@ class PlanPricer:
         quote = self._pricer.price(_plain(offer))
         if not quote.is_bound:
             return quote
+        least_us = quote.time_us
         if offer.backend == _NUMPY:
-            least_us = _NUMPY_US * len(offer.kernel.steps)
+            least_us += _NUMPY_US * len(offer.kernel.steps)
         elif offer.backend == _GENERATED and _is_priced_alone(offer):
-            least_us = _CALL_US
-        else:
-            return quote
-        return Quote({**quote.metrics, TIME: quote.time_us + least_us}, "bound")
+            least_us = max(least_us + _CALL_US, self._inner_us(offer))
+        return Quote({**quote.metrics, TIME: least_us}, "bound")
+
+    def _inner_us(self, offer: Offer) -> float:
+        """What the longest operator of a kernel takes by itself, as far as that is measured.
+
+        The kernel takes hardly less, so where that is too much it need not be compiled.
+        """
+        if len(offer.kernel.steps) < 2:
+            return 0.0
+        alone = (replace(_plain(offer), kernel=one) for one in _operators(offer.kernel))
+        quotes = [self._pricer.price(one) for one in alone if _is_priced_alone(one)]
+        return max((quote.time_us for quote in quotes if not quote.is_bound), default=0.0)
 
     def is_known(self, offer: Offer) -> bool:
         """Whether measuring would change nothing."""
@@ -167,6 +177,17 @@ def _is_priced_alone(offer: Offer) -> bool:
     if offer.backend == _GENERATED:
         return not kinds <= {"pointwise", "movement"}
     return bool(kinds)
+
+
+def _operators(kernel: Kernel) -> Iterator[Kernel]:
+    """Each operator of a kernel as one by itself."""
+    types, given = kernel.types, kernel.operands
+    for step in kernel.steps:
+        operands = tuple(
+            given[i] if i < len(given) else Operand(types[i], const=False) for i in step.operands
+        )
+        inside = replace(step, operands=tuple(range(len(operands))))
+        yield Kernel(operands, (inside,), (len(operands),))
 
 
 def _plain(offer: Offer) -> Offer:

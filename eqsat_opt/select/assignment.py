@@ -13,6 +13,7 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import Graph, Node, attributes
 from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.backends.launching import takes_views
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
 from eqsat_opt.select.candidates import Selected
 from eqsat_opt.select.forms import MadeValue, Placed
@@ -49,6 +50,7 @@ class Assigned:
         graph: with a copy of each value for each layout in which it is wanted and was not made.
         backend_of, algorithm_of: by node.
         workspace_of: by node, bytes that the kernel needs beside operands and results.
+        is_strided: by node, whether what runs it takes views.
         unit_of: nodes of one number are one launch.
         form_of: the form of a value.
     """
@@ -57,6 +59,7 @@ class Assigned:
     backend_of: Callable[[Node], str]
     algorithm_of: Callable[[Node], str]
     workspace_of: Callable[[Node], int]
+    is_strided: Callable[[Node], bool]
     unit_of: Callable[[Node], int | None]
     form_of: Callable[[str], Form]
 
@@ -86,7 +89,7 @@ def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Ass
         name: first[cls].form.layout for name, cls in one.raised.class_of.items() if cls in first
     }
     units: dict[str, int] = {}
-    runs: dict[str, tuple[str, str]] = {}
+    runs: dict[str, tuple[str, str, bool]] = {}
     chosen: dict[str, Implementation] = {}
     nodes: list[Node] = []
     copies: dict[tuple[str, str], str] = {}
@@ -115,15 +118,24 @@ def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Ass
         )
         nodes.append(replace(node, inputs=inputs))
         if unit is not None and unit.run.backend:
-            runs.update(dict.fromkeys(node.outputs, way(unit.run)))
+            how = *way(unit.run), unit.run.implementation.strided
+            runs.update(dict.fromkeys(node.outputs, how))
             chosen.update(dict.fromkeys(node.outputs, unit.run.implementation))
             if node.op != SPLIT:  # whose parts may be views, each by itself
                 units.update(dict.fromkeys(node.outputs, unit.cls))
     outputs = tuple(wanted(name, one.interface.layout) for name in graph.outputs)
+
+    def way_of(node: Node) -> tuple[str, str, bool]:
+        if node.output in runs:
+            return runs[node.output]
+        backend = fallback(node)
+        return backend, DEFAULT.algorithm, takes_views(backend)
+
     return Assigned(
         graph=replace(graph, nodes=tuple(nodes), types=types, outputs=outputs),
-        backend_of=lambda node: runs[node.output][0] if node.output in runs else fallback(node),
-        algorithm_of=lambda node: runs.get(node.output, ("", DEFAULT.algorithm))[1],
+        backend_of=lambda node: way_of(node)[0],
+        algorithm_of=lambda node: way_of(node)[1],
+        is_strided=lambda node: way_of(node)[2],
         workspace_of=lambda node: chosen.get(node.output, DEFAULT).workspace_bytes,
         unit_of=lambda node: units.get(node.output),
         form_of=lambda name: Form(one.interface.space, layouts.get(name, one.interface.layout)),

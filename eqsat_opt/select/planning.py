@@ -385,6 +385,7 @@ def _as_chosen(
         one.backend_of,
         algorithm_of=one.algorithm_of,
         workspace_of=one.workspace_of,
+        is_strided=one.is_strided,
         unit_of=one.unit_of,
         form_of=one.form_of,
         sizes=sizes,

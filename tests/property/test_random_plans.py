@@ -20,7 +20,7 @@ from eqsat_opt.ir import import_model, load_model
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.stored_tensors import stored_tensors
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
-from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.launching import load_launcher, takes_views
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.host import HostDevice
@@ -46,6 +46,9 @@ def check(graph: Graph, seed: int, streams: int, orders: int, choose: Choose = m
     tensors = tensors_of(graph)
     plan = make_plan(graph, tensors, choose(seed), streams=streams)
     assert plan_from_json(json.loads(plan_text(plan))) == plan
+    for launch in plan.launches:
+        if not takes_views(launch.backend):
+            assert all(plan.buffer_of[name].is_dense for name in (*launch.reads, *launch.writes))
     constants = make_constants(plan, tensors)
     draw = np.random.default_rng(seed)
     feeds = {
@@ -125,7 +128,13 @@ def test_mutants_are_noticed() -> None:
     found: Counter[tuple[str, str]] = Counter()
     for seed in range(6):
         graph = branching_graph(seed)
-        plan = make_plan(graph, tensors_of(graph), mixed(seed), streams=1 + seed % 4)
+        plan = make_plan(
+            graph,
+            tensors_of(graph),
+            mixed(seed),
+            is_strided=lambda node: True,  # so that much can go wrong
+            streams=1 + seed % 4,
+        )
         constants = make_constants(plan, tensors_of(graph))
         draw = np.random.default_rng(seed)
         feeds = [

@@ -33,6 +33,8 @@ from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.files import plan_from_json, plan_text
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.select import proposal as proposal_module
+from eqsat_opt.select.assignment import PlacedGraph
+from eqsat_opt.select.candidates import Candidate
 from eqsat_opt.select.forms import ConvertedValue, MadeValue
 from eqsat_opt.select.planning import planned_for
 from eqsat_opt.select.proposal import Proposal, SearchOptions, propose
@@ -265,6 +267,59 @@ def test_the_plan_of_a_choice_has_its_kernels_algorithms_and_layouts() -> None:
         assert plan_from_json(json.loads(plan_text(plan))) == plan
     times = V100.launch_times_us(drafts[0].plan.launches)
     assert sum(times) == pytest.approx(proposal.choice.extraction.cost)
+
+
+def test_what_takes_no_views_gets_copies_which_have_a_price() -> None:
+    g = GraphMaker()
+    x = g.conv(g.input("x", 1, 32, 28, 28), g.weight(64, 32, 3, 3), pad=1)
+    parts = [g("Relu", g.conv(x, g.weight(64, 64, 3, 3), pad=1)) for _ in range(2)]
+    graph = g.graph(g.conv(g("Concat", *parts, axis=1), g.weight(64, 128, 3, 3)))
+    options = SearchOptions(Objective({TIME: 1.0}), Budget(nodes=500), {}, gap=1e-3)
+    best = propose(graph, (), ProfilePricer(V100), options).placed[0]
+    weights = {name: constant.load for name, constant in best.graph.constants.items()}
+
+    def without(makes: Callable[[Candidate], bool]) -> PlacedGraph:
+        placed = []
+        for one in best.placed:
+            if isinstance(one, MadeValue) and makes(one.run.candidate):
+                how = replace(one.run.implementation, strided=False)
+                one = replace(one, run=replace(one.run, implementation=how))
+            placed.append(one)
+        return replace(best, placed=tuple(placed))
+
+    makers = [
+        one.cls
+        for one in best.placed
+        if isinstance(one, MadeValue) and "Relu" in (step.op for step in one.run.candidate.steps)
+    ]
+    graphs = {
+        "all": best,
+        "one": without(lambda item: item.cls == makers[0]),
+        "makers": without(lambda item: item.cls in makers),
+        "all of them": without(lambda item: True),
+    }
+    plans = [draft.plan for draft in planned_for("v100", graphs, weights, sizes={})]
+    copied = [sum(not launch.body.steps for launch in plan.launches) for plan in plans]
+    assert [number - copied[0] for number in copied] == [0, 1, 0, 0]
+    joined = [sum(launch.body.name == "Concat" for launch in plan.launches) for plan in plans]
+    assert joined == [0, 0, 1, 1]
+    times = [sum(V100.launch_times_us(plan.launches)) for plan in plans]
+    assert times[0] < times[1] <= times[2] == times[3]
+
+
+def test_which_kernels_of_a_device_take_views() -> None:
+    backend = AnalyticBackend(V100)
+    kernel = conv((1, 8, 6, 6), (8, 8, 3, 3))
+    assert all(how.strided for how in backend.implementations(kernel))
+    image = Operand(TensorType("float32", (1, 8, 6, 6)), False)
+    residual = Kernel(
+        (*kernel.operands, image), (*kernel.steps, Step("Add", (), (2, 3))), (4,)
+    )  # fmt: skip
+    assert not any(how.strided for how in backend.implementations(residual))
+    rows = Kernel((image,), (Step("Softmax", attributes(axis=3), (0,)),), (1,))
+    assert not any(how.strided for how in backend.implementations(rows))
+    relu = Kernel((image,), (Step("Relu", (), (0,)),), (1,))
+    assert all(how.strided for how in backend.implementations(relu))
 
 
 class Later(ProfilePricer):

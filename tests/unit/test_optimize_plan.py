@@ -61,10 +61,10 @@ def values(plan: Plan, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def checked(graph: Graph, backend_of: Callable[[Any], str]) -> Plan:
+def checked(graph: Graph, backend_of: Callable[[Any], str], **options: Any) -> Plan:
     """The plan of a graph, run and compared."""
     tensors = tensors_of(graph)
-    plan = make_plan(graph, tensors, backend_of)
+    plan = make_plan(graph, tensors, backend_of, **options)
     feeds = values(plan)
     launchers = {launch.backend: load_launcher(launch.backend) for launch in plan.launches}
     runner = Executable(plan, make_constants(plan, tensors), HostDevice(), launchers)
@@ -144,7 +144,15 @@ def test_own_kernels_between_copies_of_what_has_gaps() -> None:
     part = g("Slice", x, axis=1, lo=4, hi=12)
     outputs = (g("MatMul", part, g.weight(8, 4)), g("MatMul", part, g.weight(8, 6)))
     joint = g("Concat", *outputs, axis=1)
-    plan = checked(g.graph(joint), lambda node: "native" if node.op == "MatMul" else "numpy")
+
+    def backend_of(node: Any) -> str:
+        return "native" if node.op == "MatMul" else "numpy"
+
+    graph = g.graph(joint)
+    names = [launch.body.name for launch in checked(graph, backend_of).launches]
+    assert sorted(names) == ["Concat", "MatMul", "MatMul", "Slice"]
+    # So they are packed by launches of the plan, and by themselves in one that gives them views.
+    plan = checked(graph, backend_of, is_strided=lambda node: True)
     assert [launch.backend for launch in plan.launches] == ["native", "native"]
 
 
@@ -157,7 +165,9 @@ def test_a_segment_in_openvino() -> None:
     value = g("Relu", g.conv(part, g.weight(4, 3, 1, 1)))
     joint = g("Concat", value, g("Tanh", part), axis=1)
     views = {"Slice": "numpy", "Concat": "numpy", "Tanh": "numpy"}
-    plan = checked(g.graph(joint), lambda node: views.get(node.op, "openvino"))
+    plan = checked(
+        g.graph(joint), lambda node: views.get(node.op, "openvino"), is_strided=lambda node: True
+    )
     assert [launch.backend for launch in plan.launches].count("openvino") == 1
 
 
@@ -375,7 +385,7 @@ def test_kernels_of_all_backends_are_chosen_among(here: Path, monkeypatch: Any) 
     )
     given = {"backends": ("ort", "generated"), "measure": True, "race": False, "report": True}
     result = eqsat_opt.optimize(
-        model, plan="p.json", threads=1, effort="quick", store="", budget_s=6.0, **given
+        model, plan="p.json", threads=1, effort="quick", store="", budget_s=60.0, **given
     )
     assert [name for name, _ in asked][:1] == ["the result"]
     runs = [one.run for _, graph in asked for one in graph.placed if isinstance(one, MadeValue)]

@@ -8,6 +8,7 @@ import pytest
 from eqsat_opt.cost.in_plans import IN_SESSION, PlanPricer
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.pricing import Pricer
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.extract import Objective
@@ -134,6 +135,87 @@ def test_a_reduction_is_not_generated_before_it_is_known_to_be_faster() -> None:
     joined = Offer(Kernel(operands, (Step("Relu", (), (0,)),), (1,)), BESIDE[0])
     assert pricer.price(joined).time_us == pricer.price(pricer.usual(joined.kernel)).time_us
     assert pricer.is_known(joined)
+
+
+def around(op: str) -> Graph:
+    """A reduction or a window with elementwise operators before and behind it."""
+    g = GraphMaker()
+    x = g.input("x", 2, 3, 8, 8)
+    before = g("Mul", x, x) if "Pool" in op else g("Add", x, g.weight(8))
+    table: dict[str, dict[str, object]] = {
+        "ReduceMean": {"axes": (3,), "keepdims": 1},
+        "Softmax": {"axis": 3},
+        "LayerNormalization": {"axis": 3, "epsilon": 1e-5},
+        "AveragePool": {
+            "kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1),
+            "ceil": 0, "count_include_pad": 0,
+        },
+    }  # fmt: skip
+    weights = [g.weight(8), g.weight(8)] if op == "LayerNormalization" else []
+    middle = g(op, before, *weights, **table[op])
+    return g.graph(g("Sub", x, middle) if op == "ReduceMean" else g("Tanh", middle))
+
+
+class Cheap(Pricer):
+    """Where a generated kernel of several operators is what everybody wants."""
+
+    def price(self, offer: Offer) -> Quote:
+        quote = super().price(offer)
+        time_us = {"ort": 100.0, BESIDE[0]: 1.0}[offer.backend]
+        return Quote({**quote.metrics, TIME: time_us}, "measured")
+
+    def is_known(self, offer: Offer) -> bool:
+        return True
+
+
+@pytest.mark.skipif(bool(compiler_missing()), reason="no compiler")
+@pytest.mark.parametrize("op", ["ReduceMean", "Softmax", "LayerNormalization", "AveragePool"])
+def test_a_reduction_and_what_stands_around_it_are_one_launch(op: str) -> None:
+    graph = around(op)
+    pricer = PlanPricer(Cheap(None, 1, ("ort", BESIDE[0])), ("ort",))
+    options = SearchOptions(Objective({TIME: 1.0}), Budget(nodes=200), {}, measure=False)
+    best = propose(graph, (), pricer, options).placed[0]
+    (run,) = (
+        one.run
+        for one in best.placed
+        if not isinstance(one, ConvertedValue) and len(one.run.candidate.steps) > 1
+    )
+    assert run.backend == BESIDE[0]
+    assert op in {step.op for step in run.candidate.steps}
+    weights = {name: one.load for name, one in best.graph.constants.items()}
+    (draft,) = planned_here({"it": best}, weights, sizes={})
+    backends = {launch.backend for launch in draft.plan.launches}
+    assert backends == {"generated"}
+    # What has them on one side alone leaves one operator over.
+    assert len(draft.plan.launches) == (2 if op == "AveragePool" else 1)
+    launchers = {one: load_launcher(one) for one in backends}
+    constants = make_constants(draft.plan, weights)
+    runner = Executable(draft.plan, constants, HostDevice(), launchers)
+    feeds = {"x": np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)}
+    for got, want in zip(runner.run(feeds), evaluate(graph, feeds), strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+
+
+def test_a_kernel_takes_no_less_than_its_longest_operator() -> None:
+    class Slow(Pricer):
+        """Knows what a Softmax takes by itself."""
+
+        def price(self, offer: Offer) -> Quote:
+            if offer.kernel.name == "Softmax":
+                return Quote({TIME: 77.0}, "measured")
+            return super().price(offer)
+
+    operands = (Operand(TensorType("float32", (4, 32)), False),)
+    attrs = (("axis", 1),)
+    for steps in (
+        (Step("Relu", (), (0,)), Step("Softmax", attrs, (1,))),
+        (Step("Softmax", attrs, (0,)), Step("Relu", (), (1,))),
+    ):
+        offer = Offer(Kernel(operands, steps, (2,)), BESIDE[0])
+        for made, least in ((Pricer, 0.0), (Slow, 77.0)):
+            quote = PlanPricer(made(None, 1, ("ort", BESIDE[0])), ("ort",)).price(offer)
+            assert quote.is_bound
+            assert quote.time_us == 77.0 if least else 0.0 < quote.time_us < 77.0
 
 
 def test_users_do_not_ask_for_them() -> None:

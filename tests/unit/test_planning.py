@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from eqsat_opt.errors import OptionError, PlanError, RuntimeFailed
 from eqsat_opt.ir import sym
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import OtherType, TensorType
 from eqsat_opt.plans import load_plan, plan_model
-from eqsat_opt.runtime.backends.launching import Bound, load_launcher
+from eqsat_opt.runtime.backends.launching import Bound, load_launcher, takes_views
+from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.recording import RecordingDevice
 from eqsat_opt.runtime.executor import Executable
@@ -154,18 +156,25 @@ def test_an_inception_block_moves_nothing() -> None:
 
 
 def test_a_concat_copies_what_has_another_place() -> None:
-    g = GraphMaker()
-    x = g.input("x", 2, 3)
-    y = g("Relu", x)
-    inner = g("Concat", y, g("Tanh", x), axis=1)
-    outer = g("Concat", x, inner, y, y, g.weight(2, 1), axis=1)
-    plan = planned(g.graph(outer, y))
+    def of(rows: int) -> tuple[Plan, str, str, str]:
+        g = GraphMaker()
+        x = g.input("x", rows, 30)
+        y = g("Relu", x)
+        inner = g("Concat", y, g("Tanh", x), axis=1)
+        outer = g("Concat", x, inner, y, y, g.weight(rows, 1), axis=1)
+        return planned(g.graph(outer, y)), y, inner, outer
+
+    plan, y, inner, outer = of(4000)
     copies = [launch for launch in plan.launches if not launch.body.steps]
     # The input, the constant, and y for two of its three places.
     assert len(copies) == 4
     assert plan.buffer_of[y].base == outer
     assert plan.buffer_of[f"{inner}[0]"].base == outer
     assert len(plan.launches) == 6
+    # Of what is small, three further launches take longer than to copy all at once.
+    plan, y, inner, outer = of(2)
+    assert sorted(launch.body.name for launch in plan.launches) == ["Concat", "Relu", "Tanh"]
+    assert {b.base for b in plan.buffers if b.base} == {inner}
 
 
 def test_a_concat_of_given_values_is_a_kernel() -> None:
@@ -260,10 +269,87 @@ def test_strided_operands_of_sessions_are_packed_in_a_workspace() -> None:
     left, right = g("Relu", part), g("Tanh", part)
     whole = g("Concat", left, right, axis=1)
     ort = {left, right}
-    plan = planned(g.graph(whole), lambda node: "ort" if node.output in ort else "numpy")
-    (launch, other) = plan.launches
+
+    def choose(node: Any) -> str:
+        return "ort" if node.output in ort else "numpy"
+
+    # Sessions know no gaps: what is read and written there is copied, once and as launches.
+    plan = planned(g.graph(whole), choose)
+    assert sorted((one.backend, one.body.name) for one in plan.launches) == [
+        ("numpy", "Concat"), ("numpy", "Slice"), ("ort", "Relu"), ("ort", "Tanh"),
+    ]  # fmt: skip
+    assert not any(one.workspace.size_bytes for one in plan.launches)
+    # A plan that gives them views all the same runs, with copies that nobody has priced.
+    (launch, other) = planned(g.graph(whole), choose, is_strided=lambda node: True).launches
     assert launch.workspace.size_bytes == 2 * 256
     assert other.workspace.size_bytes == 2 * 256
+
+
+def launched(plan: Plan) -> list[str]:
+    return sorted(launch.body.name or "copy" for launch in plan.launches)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_views_stand_only_between_kernels_that_take_them(axis: int) -> None:
+    g = GraphMaker()
+    x = g.input("x", 40, 40)
+    left, right = g("Relu", x), g("Tanh", x)
+    whole = g("Concat", left, right, axis=axis)
+    low = g("Slice", whole, axis=axis, lo=0, hi=40)
+    high = g("Slice", whole, axis=axis, lo=40, hi=80)
+    graph = g.graph(g("Sigmoid", low), g("Exp", high))
+
+    def without(*outputs: str) -> list[str]:
+        plan = planned(graph, is_strided=lambda node: node.output not in outputs)
+        for launch in plan.launches:
+            if set(launch.writes) & set(outputs):
+                names = (*launch.reads, *launch.writes)
+                assert all(plan.buffer_of[name].is_dense for name in names)
+        return launched(plan)
+
+    computed = ["Exp", "Relu", "Sigmoid", "Tanh"]
+    assert without() == computed
+    if not axis:  # parts of the outermost axis have no gaps
+        assert without(left, right, *graph.outputs) == computed
+        return
+    assert without(graph.outputs[0]) == sorted([*computed, "Slice"])
+    assert without(graph.outputs[1]) == sorted([*computed, "Slice"])
+    assert without(left) == sorted([*computed, "copy"])
+    assert without(left, right) == sorted([*computed, "Concat"])
+    assert without(whole) == sorted([*computed, "Concat"])
+    assert without(low) == sorted([*computed, "Slice"])
+    assert without(left, *graph.outputs) == sorted([*computed, "Slice", "Slice", "copy"])
+
+
+def test_views_of_views_are_packed_for_those_that_take_none() -> None:
+    g = GraphMaker()
+    x = g.input("x", 6, 40)
+    inner = g("Concat", g("Relu", x), g("Tanh", x), axis=0)  # without gaps by itself
+    outer = g("Concat", inner, g("Exp", g("Slice", inner, axis=0, lo=0, hi=12)), axis=1)
+    middle = g("Slice", outer, axis=1, lo=10, hi=50)
+    last = g("Sigmoid", g("Reshape", middle, shape=(3, 4, 40)))
+    graph = g.graph(last)
+    assert launched(planned(graph)) == ["Exp", "Relu", "Sigmoid", "Tanh"]
+    plan = planned(graph, is_strided=lambda node: node.op != "Sigmoid")
+    assert launched(plan) == ["Exp", "Relu", "Reshape", "Sigmoid", "Tanh"]
+    plan = planned(graph, is_strided=lambda node: node.op != "Exp")
+    (exp,) = (launch for launch in plan.launches if launch.body.name == "Exp")
+    assert all(plan.buffer_of[name].is_dense for name in (*exp.reads, *exp.writes))
+
+
+def test_what_takes_views_is_said_once() -> None:
+    for name in ("generated", "numpy", "native", "openvino"):
+        backend = load_backend(f"launched:{name}")
+        operands = (
+            Operand(TensorType("float32", (2, 3)), False),
+            Operand(TensorType("float32", (3, 4)), True),
+        )
+        (how,) = backend.implementations(Kernel(operands, (Step("MatMul", (), (0, 1)),), (2,)))
+        assert how.strided == takes_views(name) == (name in ("generated", "numpy"))
+    relu = Kernel((Operand(TensorType("float32", (2,)), False),), (Step("Relu", (), (0,)),), (1,))
+    assert not any(how.strided for how in load_backend("ort").implementations(relu))
+    assert not takes_views("ort")
+    assert not takes_views("ort+native")
 
 
 def test_an_unknown_algorithm_is_refused() -> None:

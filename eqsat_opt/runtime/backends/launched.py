@@ -15,7 +15,8 @@ from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import numpy_dtype
 from eqsat_opt.runtime.backends.generated.eligible import is_eligible
-from eqsat_opt.runtime.backends.launching import Bound, load_launcher
+from eqsat_opt.runtime.backends.generated.patterns import generated_patterns
+from eqsat_opt.runtime.backends.launching import Bound, load_launcher, takes_views
 from eqsat_opt.runtime.backends.native.launcher import can_run
 from eqsat_opt.runtime.backends.protocol import (
     DEFAULT,
@@ -51,19 +52,25 @@ class LaunchedBackend:
     Args:
         launcher: its name.
         can: whether it has a kernel.
+        patterns: what it runs as one kernel beyond single operators.
     """
 
-    def __init__(self, launcher: str, can: Callable[[Kernel], bool]) -> None:
+    def __init__(
+        self,
+        launcher: str,
+        can: Callable[[Kernel], bool],
+        patterns: Callable[[], Sequence[KernelPattern]] = tuple,
+    ) -> None:
         self.name = LAUNCHED + launcher
-        self._launcher, self._can = launcher, can
+        self._launcher, self._can, self._patterns = launcher, can, patterns
 
     def version(self) -> str:
         """That of the launcher."""
         return f"{load_launcher(self._launcher).version()}, launched"
 
     def patterns(self) -> Sequence[KernelPattern]:
-        """None: neighbours that one kernel can compute are joined when the plan is made."""
-        return ()
+        """What stands around one operator; elementwise neighbours are joined in the plan itself."""
+        return self._patterns()
 
     def carried(self) -> Sequence[CarriedForm]:
         """None."""
@@ -74,7 +81,8 @@ class LaunchedBackend:
         forms = {kernel.writes, *(operand.form for operand in kernel.operands)}
         if not kernel.steps or forms != {PLAIN} or not kernel.is_static:
             return ()
-        return (DEFAULT,) if self._can(kernel) else ()
+        how = replace(DEFAULT, strided=takes_views(self._launcher))
+        return (how,) if self._can(kernel) else ()
 
     def request(self, offer: Offer) -> bytes:
         """The kernel as a plan has it."""
@@ -132,7 +140,7 @@ def _is_for_numpy(kernel: Kernel) -> bool:
 
 def generated_launches() -> LaunchedBackend:
     """Elementwise operators, movements, reductions, windows and small products."""
-    return LaunchedBackend("generated", _can_generate)
+    return LaunchedBackend("generated", _can_generate, generated_patterns)
 
 
 def native_launches() -> LaunchedBackend:

@@ -23,7 +23,7 @@ from eqsat_opt.runtime.plan.plan import Buffer, Launch
 if TYPE_CHECKING:
     from eqsat_opt.runtime.devices.cuda import CudaDevice
 
-__all__ = ["Bound", "Launcher", "launcher_names", "load_launcher", "load_runner"]
+__all__ = ["Bound", "Launcher", "launcher_names", "load_launcher", "load_runner", "takes_views"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +107,16 @@ def load_runner(name: str, device: CudaDevice) -> Launcher:
     module, attribute = _ON_GPU[name]
     runner: Launcher = getattr(import_module(module), attribute)(device)
     return runner
+
+
+_STRIDED = frozenset({"numpy", "generated", "analytic", "cuda"})
+"""Whose kernels read and write views with gaps where they lie. For the others values are packed: by
+launches that copy, so that the time of these is seen where plans are priced."""
+
+
+def takes_views(name: str) -> bool:
+    """Whether launches of a backend take views, where no implementation was chosen that says so."""
+    return name in _STRIDED
 
 
 def launcher_names() -> tuple[str, ...]:

@@ -101,7 +101,8 @@ class Implementation:
         writes: the form in which it leaves each output; empty if all as the kernel says.
         workspace_bytes: memory that it needs beside operands and outputs while it runs.
         strided: whether operands and outputs may be views into larger buffers, so that a
-            concatenation, a slice or a split beside it moves nothing.
+            concatenation, a slice or a split beside it moves nothing. Otherwise a plan packs them,
+            by copies that it launches and prices.
     """
 
     algorithm: str

@@ -18,7 +18,7 @@ from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
-from eqsat_opt.runtime.backends.launching import Launcher, load_launcher
+from eqsat_opt.runtime.backends.launching import Launcher, load_launcher, takes_views
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.constants import Tensors, digest_of
 from eqsat_opt.runtime.plan.hazards import check_plan
@@ -117,6 +117,7 @@ def make_plan(
     *,
     algorithm_of: Callable[[Node], str] = _default,
     workspace_of: Callable[[Node], int] = _none,
+    is_strided: Callable[[Node], bool] | None = None,
     unit_of: Callable[[Node], int | None] = _alone,
     form_of: Callable[[str], Form] = _plain,
     seats: Mapping[str, Seat] | None = None,
@@ -134,6 +135,8 @@ def make_plan(
         algorithm_of: how, where there is a choice.
         workspace_of: bytes that a node needs beside operands and results, where its launcher does
             not know.
+        is_strided: whether what runs a node takes views; otherwise what it reads and writes is
+            packed, by launches that copy. As launches of its backend do by default.
         unit_of: nodes of one number are one launch.
         form_of: the space and layout of a value; a view has the layout of what it is a part of.
         seats: where the launches run that write values; by default they are assigned.
@@ -156,20 +159,37 @@ def make_plan(
     for name in dict.fromkeys(backends):
         load_launcher(name)
     algorithms = [algorithm_of(node) for node in nodes]
-    together = [unit_of(node) for node in nodes]
-    units = find_units(graph, nodes, backends, algorithms, together=together, constants=recipes)
+    units = find_units(
+        graph,
+        nodes,
+        backends,
+        algorithms,
+        strided=list(map(is_strided, nodes) if is_strided else map(takes_views, backends)),
+        together=[unit_of(node) for node in nodes],
+        constants=recipes,
+    )
     nodes = _of_units(nodes, units)
     dims = {name: _type(graph, name).static_shape() for name in _values(graph, nodes, recipes)}
     movable = {
         unit.parts[0].output
         for unit in units
-        if not session_of(unit) and unit.parts[0].op in _MOVING and len(unit.parts) == 1
+        if unit.is_strided and unit.parts[0].op in _MOVING and len(unit.parts) == 1
     }
+    packed = {n for one in units if not one.is_strided for n in (*one.reads, *one.outputs)}
     given = {*graph.inputs, *recipes} & dims.keys()
     strides = {
         name: layout_strides(dims[name], form_of(name).layout) for name in dims if name not in given
     }
-    views = find_views(nodes, dims, movable, given, strides=strides)
+
+    def is_cheaper(node: Node, copied: Sequence[int]) -> bool:
+        """Whether copies of some operands take less than to write the whole result at once."""
+        whole, _ = _kernel(graph, (node,), (node.output,), recipes)
+        parts = (_copy_of(graph, node.inputs[number], recipes) for number in copied)
+        return sum(map(profile.kernel_us, parts)) <= profile.kernel_us(whole)
+
+    views = find_views(
+        nodes, dims, movable, given, strides=strides, packed=packed, is_cheaper=is_cheaper
+    )
     tasks = _tasks(graph, units, views, recipes, workspace_of=workspace_of)
     launchers = {t.backend: load_launcher(t.backend) for t in tasks}
     used = _used_constants(graph, tasks, recipes)
@@ -355,9 +375,8 @@ def _tasks(
             (node,) = first.parts
             for number in copied.get(node.output, ()):
                 source = node.inputs[number]
-                operand = Operand(_type(graph, source), source in recipes)
                 name = views.copies[node.output, number]
-                body = Kernel((operand,), (), (0,))
+                body = _copy_of(graph, source, recipes)
                 tasks.append(_Task(name, _copier(first), body, (source,), writes=(name,)))
             continue
         outputs = tuple(
@@ -374,6 +393,10 @@ def _tasks(
         made = _Task(outputs[0], way[0], body, reads, writes=outputs, algorithm=way[1])
         tasks.append(replace(made, workspace_bytes=max(map(workspace_of, parts))))
     return tasks
+
+
+def _copy_of(graph: Graph, name: str, recipes: Mapping[str, Recipe]) -> Kernel:
+    return Kernel((Operand(_type(graph, name), name in recipes),), (), (0,))
 
 
 def _copier(unit: Unit) -> str:

@@ -16,11 +16,15 @@ from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA, has_cuda_kernel
 from eqsat_opt.runtime.backends.generated.eligible import is_eligible
 from eqsat_opt.runtime.backends.generated.regions import regions
+from eqsat_opt.runtime.backends.launching import takes_views
 from eqsat_opt.runtime.backends.native.launcher import can_run
 
 __all__ = ["GENERATED", "NATIVE", "SESSION", "Unit", "find_units", "is_native", "session_of"]
 
 GENERATED, NATIVE = "generated", "native"
+
+_LOOSE = frozenset({"pointwise", "movement"})
+"""What is joined with any neighbours, whatever kernels were chosen."""
 
 SESSION = "session"
 """What a session of onnxruntime can hold."""
@@ -34,12 +38,14 @@ class Unit:
         parts: nodes, in order.
         outputs: values that others read.
         backend, algorithm: who runs it, and how.
+        is_strided: whether what it reads and writes may be views.
     """
 
     parts: tuple[Node, ...]
     outputs: tuple[str, ...]
     backend: str
     algorithm: str
+    is_strided: bool
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
@@ -66,6 +72,7 @@ def find_units(
     backends: Sequence[str],
     algorithms: Sequence[str],
     *,
+    strided: Sequence[bool],
     together: Sequence[int | None] = (),
     constants: Container[str] = (),
 ) -> list[Unit]:
@@ -76,6 +83,7 @@ def find_units(
         nodes: those that are not constant, in order.
         backends: by node.
         algorithms: by node.
+        strided: by node, whether what runs it takes views.
         together: by node, the number of its unit; ``None``, as for all by default, where it is one
             by itself, or part of whatever its backend makes of its neighbours.
         constants: values that are known when the plan is loaded.
@@ -83,10 +91,18 @@ def find_units(
     by_output = {node.output: i for i, node in enumerate(nodes)}
     in_region: set[int] = set()
     units: list[tuple[int, Unit]] = []  # with the number of the last node
-    for backend, allowed in _generators(nodes, backends):
+    fused = _fused(graph, nodes, backends, together)
+    loose = ["" if i in fused else backend for i, backend in enumerate(backends)]
+    for backend, allowed in _generators(nodes, loose):
         for parts, views, outputs in _regions(graph, nodes, allowed):
             chosen = sorted(by_output[name] for name in {*parts, *views})
-            unit = Unit(tuple(nodes[i] for i in chosen), outputs, backend, "default")
+            unit = Unit(
+                tuple(nodes[i] for i in chosen),
+                outputs,
+                backend,
+                "default",
+                is_strided=all(strided[by_output[name]] for name in parts),
+            )
             if backend == CUDA and not has_cuda_kernel(graph, unit.parts, outputs):
                 continue
             in_region.update(by_output[name] for name in parts)
@@ -94,12 +110,50 @@ def find_units(
     left: list[tuple[int, Unit]] = []
     for i, node in enumerate(nodes):
         if i not in in_region:
-            backend, algorithm = backends[i], algorithms[i]
-            if not _is_able(graph, node, backend, constants):
-                backend, algorithm = "numpy", "default"
-            left.append((i, Unit((node,), (node.output,), backend, algorithm)))
-    units += _joined(graph, left, together, nodes) if together else left
+            backend, algorithm, is_strided = backends[i], algorithms[i], strided[i]
+            if i not in fused and not _is_able(graph, node, backend, constants):
+                backend, algorithm, is_strided = "numpy", "default", takes_views("numpy")
+            unit = Unit((node,), (node.output,), backend, algorithm, is_strided=is_strided)
+            left.append((i, unit))
+    if together:
+        number_of = [
+            one if backends[i] != GENERATED or i in fused else None
+            for i, one in enumerate(together)
+        ]
+        left = list(_joined(graph, left, number_of, nodes))
+    units += left
     return _needed([unit for _, unit in sorted(units, key=lambda one: one[0])], graph.outputs)
+
+
+def _fused(
+    graph: Graph,
+    nodes: Sequence[Node],
+    backends: Sequence[str],
+    together: Sequence[int | None],
+) -> frozenset[int]:
+    """Nodes that stand around a reduction or a window in one generated kernel, as was chosen."""
+    groups: dict[int, list[int]] = {}
+    for i, number in enumerate(together):
+        if number is not None and backends[i] == GENERATED:
+            groups.setdefault(number, []).append(i)
+    found: set[int] = set()
+    for group in groups.values():
+        parts = [nodes[i] for i in group]
+        if len(group) > 1 and not all(get_op(one.op).kind in _LOOSE for one in parts):
+            outputs = _read_outside(group, nodes, graph.outputs)
+            if outputs and is_eligible(graph, parts, outputs):
+                found.update(group)
+    return frozenset(found)
+
+
+def _read_outside(
+    group: Sequence[int], nodes: Sequence[Node], outputs: Sequence[str]
+) -> tuple[str, ...]:
+    """What others read of some nodes."""
+    inside = set(group)
+    read = {n for i, node in enumerate(nodes) if i not in inside for n in node.inputs}
+    read.update(outputs)
+    return tuple(nodes[i].output for i in group if nodes[i].output in read)
 
 
 def _joined(
@@ -117,16 +171,14 @@ def _joined(
         if len({(unit.backend, unit.algorithm) for _, unit in group}) > 1:
             yield from group
             continue
-        inside = {i for i, _ in group}
-        read = {n for i, node in enumerate(nodes) if i not in inside for n in node.inputs}
-        read.update(graph.outputs)
+        made = _read_outside([i for i, _ in group], nodes, graph.outputs) or group[-1][1].outputs
         last, one = group[-1]
         parts = tuple(part for _, unit in group for part in unit.parts)
-        made = tuple(part.output for part in parts if part.output in read) or one.outputs
         if one.backend == CUDA and not has_cuda_kernel(graph, parts, made):
             yield from group
             continue
-        yield last, replace(one, parts=parts, outputs=made)
+        is_strided = all(unit.is_strided for _, unit in group)
+        yield last, replace(one, parts=parts, outputs=made, is_strided=is_strided)
 
 
 def _generators(

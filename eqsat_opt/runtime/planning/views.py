@@ -8,7 +8,7 @@ is several Slices.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -81,6 +81,10 @@ def reshaped_strides(dims: Dims, strides: Dims, new: Dims) -> Dims | None:
     return tuple(result)
 
 
+def _always(_node: Node, _copied: Sequence[int]) -> bool:
+    return True
+
+
 def find_views(
     nodes: Sequence[Node],
     dims: Mapping[str, Dims],
@@ -88,6 +92,8 @@ def find_views(
     given: Collection[str],
     *,
     strides: Mapping[str, Dims] = MappingProxyType({}),
+    packed: Collection[str] = (),
+    is_cheaper: Callable[[Node, Sequence[int]], bool] = _always,
 ) -> Views:
     """The views of a graph.
 
@@ -97,7 +103,28 @@ def find_views(
         movable: outputs of the nodes that may become views.
         given: values that are not computed by these nodes: inputs and constants.
         strides: of values that have memory of their own; dense ones by default.
+        packed: values that lie as if they had memory of their own, without gaps, because what
+            computes or reads them knows no other way.
+        is_cheaper: whether to copy some operands of a Concat, which are named by their numbers, is
+            cheaper than to compute all of it.
     """
+
+    def own(value: str) -> Layout:
+        return Layout(value, 0, strides.get(value) or dense_strides(dims[value]))
+
+    def may_lie(value: str, found: Dims) -> bool:
+        """Whether a value may have some strides."""
+        if value not in packed or 0 in dims[value]:
+            return True
+        wanted = zip(dims[value], own(value).strides, found, strict=True)
+        return all(dim == 1 or one == other for dim, one, other in wanted)
+
+    def root_strides(value: str) -> Dims:
+        """Of what a Concat is written into, or of itself."""
+        while value in place:
+            value, _ = place[value]
+        return own(value).strides
+
     producer = {node.output: node for node in nodes}
     place: dict[str, tuple[str, int]] = {}  # value to the Concat that it is written into, and where
     joined: dict[str, list[int]] = {}  # a Concat that is a view to the operands that are copied
@@ -108,19 +135,21 @@ def find_views(
         for number, value in enumerate(node.inputs):
             source = producer.get(value)
             is_free = value not in given and value not in place and value not in placed
-            if is_free and source is not None and not _is_part(source, movable):
+            if (
+                is_free
+                and source is not None
+                and not _is_part(source, movable)
+                and may_lie(value, root_strides(node.output))
+            ):
                 placed[value] = begin
             else:
                 copied.append(number)
             begin += dims[value][node.attr("axis")]
-        if placed:
+        if placed and is_cheaper(node, copied):
             joined[node.output] = copied
             place.update({value: (node.output, at) for value, at in placed.items()})
     layouts: dict[str, Layout] = {}
     views = set(joined)
-
-    def own(value: str) -> Layout:
-        return Layout(value, 0, strides.get(value) or dense_strides(dims[value]))
 
     def placed_layout(value: str) -> Layout:
         """Of what is no part of something that is computed before; a Concat comes after."""
@@ -143,7 +172,7 @@ def find_views(
             continue
         if value not in place and _is_part(node, movable):
             part = _part_of(node, layouts[node.inputs[0]], dims)
-            if part is not None:
+            if part is not None and may_lie(value, part.strides):
                 layouts[value] = part
                 views.add(value)
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.ir.ops import get_op
@@ -25,6 +26,8 @@ __all__ = ["VIEW", "AnalyticBackend", "conversions", "in_all_forms", "workspace_
 VIEW = Implementation("view", strided=True)
 """Nothing runs: the kernels beside it read and write views."""
 
+_STRIDED = replace(DEFAULT, strided=True)
+
 _MOVING = frozenset({"Concat", "Slice"})
 
 _FREE_CLASSES = frozenset({"pointwise", "window"})
@@ -33,6 +36,10 @@ _FREE = _MOVING | {"GlobalAveragePool", "GlobalMaxPool", "Pad"}
 
 _DEFINITION = "direct"
 """What computes every convolution, whatever a profile says of it."""
+
+_VIEWED_CLASSES = frozenset({"pointwise", "movement", "window"})
+"""What addresses its elements by strides; libraries and generated kernels for products, reductions
+and all else are fast on packed operands."""
 
 _COMPLEX = 2
 """A number of a spectrum holds two of a tensor."""
@@ -74,26 +81,30 @@ class AnalyticBackend(Elsewhere):
         """
         if not kernel.steps:
             return conversions(self, kernel)
+        is_strided = _takes_views(kernel)
         if kernel.steps[0].op == "Conv":
             algorithms = tuple(
                 Implementation(
                     algorithm,
                     arithmetic=share.value if share else 1.0,
                     workspace_bytes=workspace_bytes,
-                    strided=True,
+                    strided=is_strided,
                 )
                 for algorithm, workspace_bytes in _ways_to_convolve(kernel).items()
                 for share in (self.profile.multipliers.get(algorithm),)
                 if share or algorithm == _DEFINITION
             )
             return tuple(self.formed(kernel, how) for how in algorithms)
-        return in_all_forms(self, kernel)
+        return in_all_forms(self, kernel, is_strided=is_strided)
 
 
-def in_all_forms(backend: Elsewhere, kernel: Kernel) -> Sequence[Implementation]:
+def in_all_forms(
+    backend: Elsewhere, kernel: Kernel, *, is_strided: bool
+) -> Sequence[Implementation]:
     """The one way of a kernel, or a copy and a view, in the forms that it does not mind."""
     is_moved = all(step.op in _MOVING for step in kernel.steps)
-    found = (DEFAULT, VIEW) if is_moved else (DEFAULT,)
+    default = _STRIDED if is_strided else DEFAULT
+    found = (default, VIEW) if is_moved else (default,)
     if not all(_is_free(step.op) for step in kernel.steps):
         return found
     formed = (backend.formed(kernel, how) for how in found)
@@ -103,7 +114,20 @@ def in_all_forms(backend: Elsewhere, kernel: Kernel) -> Sequence[Implementation]
 def conversions(backend: Elsewhere, kernel: Kernel) -> Sequence[Implementation]:
     """Of a kernel without steps: a copy between the forms of a device."""
     known = {backend.interface, backend.images}
-    return (DEFAULT,) if {kernel.operands[0].form, kernel.writes} <= known else ()
+    return (_STRIDED,) if {kernel.operands[0].form, kernel.writes} <= known else ()
+
+
+def _takes_views(kernel: Kernel) -> bool:
+    """Whether operands and results may be views.
+
+    cuDNN 9.19 keeps all of its plans for convolutions of strided images (35 of 35 in float32), and
+    few of them (5) beside a residual.
+    """
+    first, *rest = kernel.steps
+    if first.op != "Conv":
+        return all(get_op(step.op).kind in _VIEWED_CLASSES for step in kernel.steps)
+    images = [one for one in kernel.operands if not one.const]
+    return len(images) == 1 and all(get_op(step.op).kind == "pointwise" for step in rest)
 
 
 def _is_free(op: str) -> bool:

@@ -53,4 +53,4 @@ class CudaBackend(Elsewhere):
             return ()
         if any(one.implementations(kernel) for one in self._libraries):
             return ()
-        return in_all_forms(self, kernel)
+        return in_all_forms(self, kernel, is_strided=True)

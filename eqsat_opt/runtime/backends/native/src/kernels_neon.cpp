@@ -8,6 +8,7 @@
 #define EQSAT_TILES 3
 #define EQSAT_PIXELS(block) 6
 #define EQSAT_ROWS 12
+#define EQSAT_VECTORS 2
 #define EQSAT_AHEAD 8
 namespace eqsat {
 #include "vectors.h"
