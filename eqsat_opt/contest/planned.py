@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,6 +47,18 @@ for those that are made of the cheapest."""
 
 _TUNING = 0.5
 """Share of what is left then in which the cheapest get our kernels inside their sessions."""
+
+_REFERENCE = 0.3
+"""Share of the time in which the original runs on random inputs beyond the first."""
+
+_ROUNDS = 2, 7
+"""How often the launches of a plan are timed, at least and at most."""
+
+_TIMING = 0.1
+"""Share of the time left that they may take beyond the least."""
+
+_BUILDS, _RUNS = 2, 7
+"""How often the shortest race opens a plan, and how often it runs it."""
 
 _DRAFTS = 0.1
 """Share of the time left in which the original runs on further inputs."""
@@ -120,52 +133,81 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
     reference = _reference(job)
     refused: dict[str, str] = {}
     prices: dict[str, float] = {}
+    opened_s: dict[str, float] = {}  # seconds to open each
+    judged_s: dict[str, float] = {}  # seconds to judge each, that included
     drafts = {draft.name: draft for draft in job.drafts}
 
     clock = processor_us if job.session.threads == 1 else None
 
     def judge(draft: Draft) -> bool:
         """Compare and price a plan; whether it computes something else."""
+        begin = time.perf_counter()
         try:
             executable = _opened(draft, tensors)
+            opened_s[draft.name] = time.perf_counter() - begin
             if job.seeds and (why := _difference(job, reference, executable)):
                 refused[draft.name] = why
                 return True
-            times = executable.launch_times_us(reference.feeds[0], clock=clock)
+            times = executable.launch_times_us(
+                reference.feeds[0], rounds=_rounds(reference, job.deadline), clock=clock
+            )
             prices[draft.name] = simulated_us(draft.plan, times, load_profile(_PROFILE))
         except RuntimeFailed as error:
             refused[draft.name] = str(error)
+        finally:
+            judged_s[draft.name] = time.perf_counter() - begin
         return False
 
+    def race_s(names: Sequence[str]) -> float:
+        """Seconds of the shortest race of some plans with the original, its twin and the result."""
+        models = 2 + (job.portable is not None)
+        opening_s = sum(opened_s[name] for name in names)
+        runs_s = _RUNS * reference.run_s * len(names)
+        return models * reference.entrant_s + _BUILDS * opening_s + runs_s
+
+    def tune(names: Sequence[str], deadline: Deadline) -> None:
+        """Judge some plans once more, with our kernels inside their sessions."""
+        seen.update(names)
+        # To tune one takes no less than to judge it, and what comes of it is judged as well.
+        some = [drafts[name] for name in names if 2 * judged_s[name] < deadline.left_s]
+        for made in _tuned(job, reference, some, tensors, deadline=deadline):
+            drafts[made.name] = made
+            judge(made)
+
     deadline = job.deadline.share(_CHECK)
-    for name, draft in drafts.items():
-        if prices and deadline.expired:
+    seen: set[str] = set()  # what was tuned, as far as there is anything to tune
+    for number, (name, draft) in enumerate(tuple(drafts.items())):
+        # Others take about as long as the first.
+        if prices and deadline.left_s < next(iter(judged_s.values())):
             refused[name] = "there was no time for it"
             continue
         if judge(draft) and job.strict:
             raise CheckFailed(
                 f"{name} computes something else: {refused[name]}; nothing is written"
             )
+        late_s = judged_s[name] * (len(drafts) - number - 1)
+        if name in prices and not seen and late_s > deadline.left_s and _has_session(draft.plan):
+            tune([name], job.deadline.before(race_s([name])).share(_TUNING))
     tunable = {
-        name: price for name, price in prices.items() if _has_session(drafts[name].plan)
+        name: price
+        for name, price in prices.items()
+        if _has_session(drafts[name].plan) and name not in seen
     }  # what has none, such as a plan of OpenVINO, would only take their places
-    cheapest = [drafts[name] for name in _racers(tunable, drafts)]
-    for made in _tuned(job, reference, cheapest, tensors):
-        drafts[made.name] = made
-        judge(made)
+    tune(_racers(tunable, drafts), job.deadline.share(_TUNING))
     if not prices:
         why = next(iter(refused.values()), "there is none")
         raise PlanError(f"no plan of this model runs here: {why}")
     ranked = _racers(prices, drafts)
     best = PlanContest(drafts[ranked[0]], prices[ranked[0]], prices, refused)
-    if not job.is_raced:
+    racing = next((some for some in _ever_fewer(ranked) if race_s(some) <= job.deadline.left_s), [])
+    if not job.is_raced or not racing:
         return best
     entrants: dict[str, Callable[[], Any]] = {
         ORIGINAL: partial(OrtSession, job.original, job.session)
     }
     if job.portable is not None:
         entrants[PORTABLE] = partial(OrtSession, job.portable, job.session)
-    for name in ranked:
+    for name in racing:
         entrants[name] = partial(_opened, drafts[name], tensors)
     left_s = job.deadline.left_s
     held = race(
@@ -178,9 +220,20 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
         extension_s=min(_RACE_S, max(0.2 * left_s, 0.0)),
         meter=found_meter().meter,
     )
-    ran = [name for name in ranked if not held.entries[name].note]
-    winner = min(ran or ranked[:1], key=lambda name: held.entries[name].ratio)
+    ran = [name for name in racing if not held.entries[name].note]
+    winner = min(ran or racing[:1], key=lambda name: held.entries[name].ratio)
     return replace(best, draft=drafts[winner], predicted_us=prices[winner], held=held)
+
+
+def _ever_fewer(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """All of them, then without the last, down to the first alone."""
+    return (names[:count] for count in range(len(names), 0, -1))
+
+
+def _rounds(reference: Reference, deadline: Deadline) -> int:
+    """How often launches are timed, in the time left."""
+    least, most = _ROUNDS
+    return int(max(least, min(most, _TIMING * deadline.left_s / max(reference.run_s, 1e-9))))
 
 
 _SESSION = "ort"
@@ -203,11 +256,11 @@ def _tuned(
     reference: Reference,
     cheapest: Sequence[Draft],
     tensors: Mapping[str, Callable[[], Any]],
+    deadline: Deadline,
 ) -> Iterator[Draft]:
     """Some plans with our kernels inside their sessions, where these gain."""
     if not job.has_kernels or not job.seeds:
         return
-    deadline = job.deadline.share(_TUNING)
     for number, draft in enumerate(cheapest):
         try:
             made = with_own_kernels(
@@ -243,6 +296,7 @@ def _reference(job: PlanJob) -> Reference:
     return of(
         drafts=value_drafts(graph, specs, sizes, job.numerics),  # other sizes are for other plans
         drafts_s=_DRAFTS * job.deadline.left_s,
+        deadline=job.deadline.share(_REFERENCE),
     )
 
 
