@@ -41,6 +41,9 @@ owes nothing to how launches are timed."""
 
 _RACE_S = 10.0
 
+_LEAST_RACE_S = 1.5
+"""A race that may take no longer is held in any case: without one nobody knows which is faster."""
+
 _CHECK = 0.4
 """Share of the time in which plans are built, compared and priced; the rest is for the race, and
 for those that are made of the cheapest."""
@@ -199,7 +202,8 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
         raise PlanError(f"no plan of this model runs here: {why}")
     ranked = _racers(prices, drafts)
     best = PlanContest(drafts[ranked[0]], prices[ranked[0]], prices, refused)
-    racing = next((some for some in _ever_fewer(ranked) if race_s(some) <= job.deadline.left_s), [])
+    given_s = max(job.deadline.left_s, _LEAST_RACE_S)
+    racing = next((some for some in _ever_fewer(ranked) if race_s(some) <= given_s), [])
     if not job.is_raced or not racing:
         return best
     entrants: dict[str, Callable[[], Any]] = {
