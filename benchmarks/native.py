@@ -15,7 +15,8 @@ Every row is printed as soon as it is known, and a model that fails is a row wit
 says what an algorithm can do, and `models` what it does: the original, the portable result and the
 tuned form race as in `eqsat-opt optimize --tuned`. Times are relative to onnxruntime's own; in the
 column "of portable" the tuned form's is relative to the portable result's in the same race. The
-column A/A is the relative difference of two sessions of the original, in `layers` their ratio.
+column A/A is the relative difference of two sessions of the original, 15 % where there was time for
+one of each only; in `layers` it is their ratio.
 `problem` chooses from one e-graph with onnxruntime's kernels alone and with ours beside them, all
 prices measured; seconds are those of the extraction. `errors` measures the tuned form on inputs
 that the guard has not seen.

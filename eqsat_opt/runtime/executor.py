@@ -12,7 +12,7 @@ from eqsat_opt.runtime.devices.protocol import Device
 from eqsat_opt.runtime.plan.feeds import checked_feeds
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.interpreter import interpret
-from eqsat_opt.runtime.plan.places import Array, array_of
+from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Plan
 
 __all__ = ["Executable"]
@@ -46,7 +46,7 @@ class Executable:
         self._device = device
         self._constants = dict(constants)
         arena = device.alloc(plan.arena_bytes)
-        self._buffers = {b.name: array_of(plan, b.name, arena, constants) for b in plan.buffers}
+        self._buffers = device.views(plan, arena, constants)
         self._works = []
         for name in dict.fromkeys(launch.backend for launch in plan.launches):
             launcher = launchers[name]

@@ -50,6 +50,10 @@ class DeviceDescription:
         """Freeze the mapping."""
         object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
 
+    def __hash__(self) -> int:
+        """By what libraries read."""
+        return hash(self.text)
+
     @property
     def architecture(self) -> str:
         """As compilers call it: ``sm_90``."""
