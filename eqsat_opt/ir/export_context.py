@@ -38,10 +38,10 @@ Array = npt.NDArray[Any]
 class ExportContext:
     """What writers know and make while a model is exported."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, opset: int = DEFAULT_OPSET) -> None:
         self.graph = graph
         self.source: onnx_ir.Model | None = graph.model
-        imports = self.source.graph.opset_imports if self.source else {"": DEFAULT_OPSET}
+        imports = self.source.graph.opset_imports if self.source else {"": opset}
         self.opset = imports.get("", 1)
         self.ir_version = self.source.ir_version if self.source else DEFAULT_IR_VERSION
         self._imports = dict(imports)

@@ -11,6 +11,7 @@ import onnx_ir
 import eqsat_opt.ir.mappings  # noqa: F401  (fills the tables)
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.export_context import (
+    DEFAULT_OPSET,
     RULES_KEY,
     SOURCES_KEY,
     ExportContext,
@@ -33,17 +34,21 @@ SPLIT = "Split"
 _GRAPHS = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
 
 
-def export_model(graph: Graph) -> onnx_ir.Model:
+def export_model(graph: Graph, opset: int = DEFAULT_OPSET) -> onnx_ir.Model:
     """The ONNX model of a graph.
 
     The interface (names, order, types, symbolic dimensions), opset, IR version, metadata, functions
     and opaque nodes are those of ``graph.model``. Weights are referred to, never copied; computed
     ones stay lazy.
 
+    Args:
+        graph: the graph.
+        opset: of one that comes of no model.
+
     Raises:
         ModelError: the opset of the model cannot express an operator.
     """
-    return _Exporter(graph).run()
+    return _Exporter(graph, opset).run()
 
 
 def model_proto(model: onnx_ir.Model) -> onnx.ModelProto:

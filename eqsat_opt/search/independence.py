@@ -151,7 +151,7 @@ def search_parts(run: Run, growth: float) -> list[PartGraphs]:
             searched[operators] = part
             parts.append(part)
         else:
-            classes = _Classes(run.frame, parts)
+            classes = _Classes(run, parts)
             joined = [groups.join(one) for one in classes.couplings(groups)]
             if any(joined):
                 continue
@@ -247,9 +247,9 @@ class _Classes:
     by its operator and the classes of its operands.
     """
 
-    def __init__(self, frame: Frame, parts: Sequence[PartGraphs]) -> None:
-        self._frame, self._parts = frame, parts
-        self._known = frame.terms.known
+    def __init__(self, run: Run, parts: Sequence[PartGraphs]) -> None:
+        self._frame, self._parts, self._tick = run.frame, parts, run.tick
+        self._known = run.frame.terms.known
         self._number: dict[bytes | _Way, int] = {}
         self._parent: list[int] = []
         self._term: list[Term] = []  # one of each class
@@ -287,6 +287,7 @@ class _Classes:
 
     def _classes(self, one: _Met, owner: bytes) -> dict[bytes, int]:
         """The class of each term of a graph, new ones among them."""
+        self._tick()
         found: dict[bytes, int] = {}
         for key in one.order:
             term, value = self._known[key], one.origin.get(key)
@@ -410,6 +411,7 @@ class _Classes:
                 yield before
                 return
             for number in places[index]:
+                self._tick()
                 for one in self._meet([(rule.lhs[index], number)], before):
                     yield from bindings(index + 1, one)
 

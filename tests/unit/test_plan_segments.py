@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from benchmarks.plans import tensors_of
 from eqsat_opt.contest import planned as plan_contest
 from eqsat_opt.contest import planned_kernels
+from eqsat_opt.contest.compare import Reference
 from eqsat_opt.contest.planned_kernels import with_own_kernels
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import PlanError, RuntimeFailed
@@ -23,6 +25,7 @@ from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.native.segments import algorithm_of, ways_of
 from eqsat_opt.runtime.backends.native.tuning import NotTuned
 from eqsat_opt.runtime.backends.ort.block import nchwc_block
+from eqsat_opt.runtime.backends.ort.launcher import segment_model
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.executor import Executable
@@ -30,7 +33,7 @@ from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import make_plan
 from eqsat_opt.select.planning import Draft
-from eqsat_opt.testing.graphs import GraphMaker
+from eqsat_opt.testing.graphs import GraphMaker, evaluate
 
 needs_blocks = pytest.mark.skipif(
     bool(missing()) or nchwc_block() < 2, reason="no compiled kernels for blocked layouts"
@@ -143,32 +146,100 @@ def test_plans_without_sessions_take_no_place_among_those_to_be_tuned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However cheap they are: those of OpenVINO once kept every session from its kernels."""
-    tensors = tensors_of(GRAPH)
-    session = Draft("it", "one session", make_plan(GRAPH, tensors, lambda node: "ort"))
-    others = tuple(
-        Draft(name, "numpy", make_plan(GRAPH, tensors, lambda node: "numpy")) for name in "abc"
-    )
+    session, *others = contest_drafts()
     asked: list[str] = []
     monkeypatch.setattr(
         plan_contest, "with_own_kernels", lambda one, *_, **__: asked.append(one.name)
     )
     prices = {id(session.plan): 1.0}
     monkeypatch.setattr(plan_contest, "simulated_us", lambda plan, *_: prices.get(id(plan), 0.0))
-    model = model_proto(export_model(GRAPH)).SerializeToString()
-    held = plan_contest.hold_plan_contest(
-        plan_contest.PlanJob(
-            drafts=(session, *others),
-            weights=tensors,
-            original=model,
-            portable=None,
-            session=OrtOptions(threads=1),
-            sizes=Sizes(),
-            seeds=(0,),
-            numerics="relaxed",
-            max_error=1e-4,
-            has_kernels=True,
-            is_raced=False,
-        )
-    )
+    given = replace(job(), drafts=(session, *others), is_raced=False)
+    held = plan_contest.hold_plan_contest(given)
     assert asked == [session.name]
     assert held.draft in others
+
+
+def contest_drafts() -> list[Draft]:
+    """A session, and three plans in NumPy."""
+    tensors = tensors_of(GRAPH)
+    session = Draft("it", "one session", make_plan(GRAPH, tensors, lambda node: "ort"))
+    plan = make_plan(GRAPH, tensors, lambda node: "numpy")
+    return [session, *(Draft(name, "numpy", plan) for name in "abc")]
+
+
+def job(left_s: float = np.inf) -> plan_contest.PlanJob:
+    """A contest for which there is so much time, whatever it takes."""
+    return plan_contest.PlanJob(
+        drafts=tuple(contest_drafts()),
+        weights=tensors_of(GRAPH),
+        original=model_proto(export_model(GRAPH)).SerializeToString(),
+        portable=None,
+        session=OrtOptions(threads=1),
+        sizes=Sizes(),
+        seeds=(0,),
+        numerics="relaxed",
+        max_error=1e-4,
+        has_kernels=True,
+        deadline=Deadline(left_s, lambda: 0.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("left_s", "judged", "tuned", "raced"),
+    [
+        # Each plan takes a second to open and one to compare and to time.
+        (0.5, 1, 0, 0),  # the first is made in any case
+        (3.5, 1, 0, 1),
+        (8.0, 4, 0, 2),
+        (12.0, 4, 1, 2),  # before the others are judged
+        (20.0, 4, 1, 2),
+    ],
+)
+def test_plans_keep_to_the_time_that_is_left(
+    left_s: float, judged: int, tuned: int, raced: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = count()
+    monkeypatch.setattr(Reference, "entrant_s", 0.0)
+    monkeypatch.setattr(
+        plan_contest, "simulated_us", lambda plan, *_: float(plan.launches[0].backend == "numpy")
+    )
+    monkeypatch.setattr(plan_contest, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    asked: list[str] = []
+    monkeypatch.setattr(
+        plan_contest, "with_own_kernels", lambda one, *_, **__: asked.append(one.name)
+    )
+    entered: list[str] = []
+
+    def race(entrants: Any, *_: Any, **__: Any) -> Any:
+        entered.extend(entrants)
+        entry = SimpleNamespace(note="", ratio=1.0)
+        return SimpleNamespace(entries=dict.fromkeys(entrants, entry))
+
+    monkeypatch.setattr(plan_contest, "race", race)
+    held = plan_contest.hold_plan_contest(job(left_s))
+    assert len(held.considered) == judged
+    assert len(held.refused) == 4 - judged
+    assert asked == [held.draft.name] * tuned
+    assert len(entered) == (raced + 1 if raced else 0)
+    assert (held.held is not None) == bool(raced)
+
+
+@pytest.mark.parametrize(("ceil", "dilation", "opset"), [(0, 1, 18), (1, 1, 21), (0, 2, 21)])
+def test_average_pools_are_of_the_operator_set_that_is_quick(
+    ceil: int, dilation: int, opset: int
+) -> None:
+    g = GraphMaker()
+    pool = g(
+        "AveragePool",
+        g.input("x", 1, 2, 7, 7),
+        kernel=(2, 2), strides=(2, 2), pads=(0, 0, 0, 0), dilations=(dilation,) * 2, ceil=ceil,
+        count_include_pad=0,
+    )  # fmt: skip
+    graph = g.graph(g("Gelu", pool, approximate="none"))
+    plan = make_plan(graph, {}, lambda node: "ort")
+    (launch,) = plan.launches
+    x = np.random.default_rng(0).standard_normal((1, 2, 7, 7)).astype(np.float32)
+    model = segment_model(launch, [x])
+    assert [one.version for one in model.opset_import if not one.domain] == [opset]
+    (got,), (want,) = opened(plan).run({"x": x}), evaluate(graph, {"x": x})
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)

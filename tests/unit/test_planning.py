@@ -17,6 +17,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import OtherType, TensorType
 from eqsat_opt.plans import load_plan, plan_model
+from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.launching import Bound, load_launcher, takes_views
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.devices.host import HostDevice
@@ -29,6 +30,7 @@ from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.plan import Computed, Literal, Plan, Stored
 from eqsat_opt.runtime.planning.planner import make_plan
 from eqsat_opt.runtime.planning.segments import segments
+from eqsat_opt.runtime.planning.units import is_native
 from eqsat_opt.runtime.planning.views import reshaped_strides
 from eqsat_opt.testing.graphs import GraphMaker, evaluate
 
@@ -58,7 +60,7 @@ def planned(graph: Graph, choose: Choose = numpy_only, **options: Any) -> Plan:
         for port in plan.inputs
     }
     wanted = evaluate(graph, {name: value.astype(np.float64) for name, value in feeds.items()})
-    launchers = {name: load_launcher(name) for name in ("numpy", "ort")}
+    launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
     found = Executable(plan, constants, HostDevice(), launchers).run(feeds)
     meant = interpret(plan, constants, feeds, seed=1)
     for port, want, got in zip(plan.outputs, wanted, found, strict=True):
@@ -335,6 +337,51 @@ def test_views_of_views_are_packed_for_those_that_take_none() -> None:
     plan = planned(graph, is_strided=lambda node: node.op != "Exp")
     (exp,) = (launch for launch in plan.launches if launch.body.name == "Exp")
     assert all(plan.buffer_of[name].is_dense for name in (*exp.reads, *exp.writes))
+
+
+def generated_only(node: object) -> str:
+    return "generated"
+
+
+needs_compiler = pytest.mark.skipif(bool(compiler_missing()), reason="no C++ compiler")
+
+
+@needs_compiler
+def test_long_chains_are_several_kernels() -> None:
+    """Terms of one kernel would be nested deeper than Python can follow."""
+    g = GraphMaker()
+    value = x = g.input("x", 2, 3)
+    for _ in range(100):
+        value = g("Neg", g("Add", g("Tanh", value), x))
+    plan = planned(g.graph(value), generated_only)
+    assert {launch.backend for launch in plan.launches} == {"generated"}
+    assert 4 <= len(plan.launches) <= 8
+    for _ in range(120):
+        value = g("Transpose", g("Reshape", value, shape=(3, 2)), perm=(1, 0))
+    plan = planned(g.graph(g("Neg", value)), generated_only)
+    assert len(plan.launches) > 8
+
+
+@needs_compiler
+def test_a_concat_of_many_parts_is_no_kernel() -> None:
+    g = GraphMaker()
+    x = g.input("x", 2, 3)
+    parts = [g(("Tanh", "Neg")[i % 2], x) for i in range(200)]
+    whole = g("Concat", *parts, axis=1)
+    plan = planned(g.graph(whole), generated_only)
+    assert {launch.backend for launch in plan.launches} == {"generated"}
+    assert len(plan.launches) == 200
+    plan = planned(g.graph(g("Concat", *[x] * 200, axis=0)), generated_only)
+    assert [launch.backend for launch in plan.launches] == ["numpy"]
+
+
+def test_weights_that_are_one_are_read_once() -> None:
+    g = GraphMaker()
+    x, w = g.input("x", 2, 6), g.weight(6)
+    graph = g.graph(g("LayerNormalization", x, w, w, axis=1, epsilon=1e-5))
+    assert not is_native(graph, graph.nodes[0], graph.constants)
+    plan = planned(graph, lambda node: "native")
+    assert [launch.backend for launch in plan.launches] == ["numpy"]
 
 
 def test_what_takes_views_is_said_once() -> None:

@@ -230,16 +230,17 @@ def _is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) 
 
 def is_native(graph: Graph, node: Node, constants: Container[str]) -> bool:
     """Whether one of our own kernels computes a node."""
-    types = [graph.tensor_type(name) for name in node.inputs]
+    names = tuple(dict.fromkeys(node.inputs))  # a launch reads each value once
+    types = [graph.tensor_type(name) for name in names]
     if None in types:
         return False
     operands = tuple(
         Operand(type_, name in constants)
-        for name, type_ in zip(node.inputs, types, strict=True)
+        for name, type_ in zip(names, types, strict=True)
         if type_ is not None
     )
-    count = len(operands)
-    return can_run(Kernel(operands, (Step(node.op, node.attrs, tuple(range(count))),), (count,)))
+    step = Step(node.op, node.attrs, tuple(map(names.index, node.inputs)))
+    return can_run(Kernel(operands, (step,), (len(operands),)))
 
 
 def _needed(units: Sequence[Unit], outputs: Sequence[str]) -> list[Unit]:

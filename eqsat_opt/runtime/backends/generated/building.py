@@ -115,6 +115,8 @@ def built(
         return _Building(graph, nodes, outputs, strides or {}, target=target).run()
     except (IllTyped, EqsatError, OverflowError) as error:
         raise Unfit(str(error)) from error
+    except RecursionError as error:
+        raise Unfit("its operators stand too deep within one another") from error
 
 
 @dataclass(eq=False)

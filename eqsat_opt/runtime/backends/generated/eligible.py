@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.lowering import fits
+from eqsat_opt.runtime.backends.generated.regions import MOST_PARTS
 from eqsat_opt.runtime.backends.generated.terms import Unfit
 
 __all__ = ["LEFT_OUT", "is_eligible"]
@@ -30,10 +31,10 @@ _MOST_WORK = 20_000_000
 
 def is_eligible(graph: Graph, nodes: Sequence[Node], outputs: Sequence[str]) -> bool:
     """Whether some nodes, of float32 and literal sizes, are offered as one generated kernel."""
+    if any(node.op in LEFT_OUT or len(node.inputs) > MOST_PARTS for node in nodes):
+        return False
     if fits(graph, nodes, outputs):
         return True
-    if any(node.op in LEFT_OUT for node in nodes):
-        return False
     for name in {name for node in nodes for name in (*node.inputs, *node.outputs)}:
         type_ = graph.tensor_type(name)
         if type_ is None or type_.dtype != "float32" or not type_.is_static:

@@ -96,7 +96,10 @@ def lowered(
     Raises:
         Unfit: there is none.
     """
-    return _Lowering(graph, nodes, outputs, strides or {}).run()
+    try:
+        return _Lowering(graph, nodes, outputs, strides or {}).run()
+    except RecursionError as error:
+        raise Unfit("its operators stand too deep within one another") from error
 
 
 @dataclass

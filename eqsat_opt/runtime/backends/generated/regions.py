@@ -13,14 +13,14 @@ only regions read are gone in the end.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.runtime.backends.generated.kernel import FUNCTIONS, Kernel
 from eqsat_opt.runtime.backends.generated.lowering import Unfit, lowered
 
-__all__ = ["Region", "regions"]
+__all__ = ["MOST_PARTS", "Region", "regions"]
 
 _VIEWS = frozenset({"Slice", "Reshape", "Transpose", "Expand", "Repeat"})
 _JOINS = frozenset({"Concat", "Pad"})
@@ -37,6 +37,13 @@ _FEWEST = 2
 
 _REPEATED = 2.0
 """How much more than once elements may be computed: each output computes what it needs itself."""
+
+MOST_PARTS = 64
+"""Operands of a Concat within a kernel: each is a condition in all loops over the result."""
+
+_DEEPEST = 50
+"""Nodes of a chain in one kernel, with those that it reads through. Terms of a longer one would be
+nested deeper than Python can follow; nothing is gained by more either."""
 
 _LOADS = 2
 """Work of an element beside that of its function."""
@@ -108,7 +115,7 @@ class _Finder:
                 self.readers[name].append(source)
 
     def found(self, fewest: int) -> Iterator[Region]:
-        for group in self._connected(self._levels()):
+        for group in self._shallow(self._connected(self._levels())):
             if len(group) >= fewest:
                 try:
                     yield self._region(group)
@@ -167,7 +174,7 @@ class _Finder:
             if is_allowed and all(map(self._is_float, (*made, *reads))):
                 if all(part.op in _VIEWS for part in parts):
                     kind = "view"
-                elif all(part.op in _COMPUTED for part in parts):
+                elif all(part.op in _COMPUTED and len(part.inputs) <= MOST_PARTS for part in parts):
                     kind = "region"
             yield _Source(name, tuple(reads), tuple(sorted(made)), tuple(parts), kind=kind)
 
@@ -246,14 +253,33 @@ class _Finder:
             computed = [one for one in members if one.kind == "region"]
             yield sorted(computed, key=lambda one: order[one.name])
 
+    def _shallow(self, groups: Iterable[Sequence[_Source]]) -> Iterator[list[_Source]]:
+        """The groups, those of long chains in parts that come after one another."""
+        depth: dict[str, int] = {}
+        for source in self.sources:
+            above = (self.producer.get(name) for name in source.reads)
+            known = (depth[one.name] for one in above if one is not None and one.kind != "other")
+            depth[source.name] = 1 + max(known, default=0)
+        for group in groups:
+            first = min((depth[one.name] for one in group), default=0)
+            bands: dict[int, list[_Source]] = defaultdict(list)
+            for source in group:
+                bands[(depth[source.name] - first) // _DEEPEST].append(source)
+            yield from bands.values()
+
     def _is_needed(self, name: str, names: frozenset[str]) -> bool:
         """Whether a value is read elsewhere than in a region, through views or not."""
-        return name in self.graph.pinned or any(
-            any(self._is_needed(output, names) for output in reader.outputs)
-            if reader.kind == "view"
-            else reader.name not in names
-            for reader in self.readers[name]
-        )
+        left = [name]
+        while left:
+            one = left.pop()
+            if one in self.graph.pinned:
+                return True
+            for reader in self.readers[one]:
+                if reader.kind == "view":
+                    left += reader.outputs
+                elif reader.name not in names:
+                    return True
+        return False
 
     def _views(self, group: Sequence[_Source]) -> list[_Source]:
         """Nodes that move data before those of a group."""

@@ -21,6 +21,7 @@ namespace eqsat {
 #include "grouped.h"
 #include "normalize.h"
 #include "multiply.h"
+#include "strassen.h"
 
 #pragma GCC pop_options
 

@@ -16,6 +16,7 @@ namespace eqsat {
 #include "grouped.h"
 #include "normalize.h"
 #include "multiply.h"
+#include "strassen.h"
 
 const Kernels kNeon{"neon", neon::supports, neon::transform, neon::run, neon::normalize, neon::packed_floats,
                       neon::pack_weights, neon::multiply_rows,

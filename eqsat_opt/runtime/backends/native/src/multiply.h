@@ -9,7 +9,7 @@ constexpr int kRows = EQSAT_ROWS;
 constexpr int kVectors = EQSAT_VECTORS;
 constexpr int64_t kPanel = kVectors * kLanes;  // columns
 constexpr int64_t kMostRows = 32 * kRows;  // that are packed at a time
-constexpr int64_t kMostPacked = 1 << 17;   // floats that are packed at a time
+constexpr int64_t kMostPacked = 1 << 18;   // floats that are packed at a time
 constexpr int64_t kDepth = 384;            // to sum before what comes next, where there are more
 constexpr int64_t kSerial = 1 << 17;       // products for which no other thread is woken
 constexpr int64_t kLeastTasks = 16;
@@ -22,19 +22,12 @@ struct Tile {
   int64_t blocks, ahead_step, step;  // of the depth; floats to fetch per block; between rows
 };
 
-// Adds to what the output holds, unless `is_first`.
 template <int T, int O>
-static void multiply_tile(const Tile& tile, bool is_first) {
+using Sums = Vec<kLanes>[T][O];
+
+template <int T, int O>
+EQSAT_INLINE void add_products(const Tile& tile, Sums<T, O>& sums) {
   constexpr int B = kLanes;
-  Vec<B> sums[T][O];
-#pragma GCC unroll 16
-  for (int t = 0; t < T; t++) {
-#pragma GCC unroll 4
-    for (int o = 0; o < O; o++) {
-      sums[t][o] = !is_first ? load<B>(tile.output + t * tile.step + o * B)
-                   : tile.bias ? load<B>(tile.bias + o * B) : Vec<B>{};
-    }
-  }
   const float *data = tile.data, *weights = tile.weights, *ahead = tile.ahead;
   for (int64_t block = 0; block < tile.blocks; block++, data += T * B) {
     for (const float* end = ahead + tile.ahead_step; ahead < end; ahead += 16) {
@@ -55,6 +48,22 @@ static void multiply_tile(const Tile& tile, bool is_first) {
       }
     }
   }
+}
+
+// Adds to what the output holds, unless `is_first`.
+template <int T, int O>
+static void multiply_tile(const Tile& tile, bool is_first) {
+  constexpr int B = kLanes;
+  Sums<T, O> sums;
+#pragma GCC unroll 16
+  for (int t = 0; t < T; t++) {
+#pragma GCC unroll 4
+    for (int o = 0; o < O; o++) {
+      sums[t][o] = !is_first ? load<B>(tile.output + t * tile.step + o * B)
+                   : tile.bias ? load<B>(tile.bias + o * B) : Vec<B>{};
+    }
+  }
+  add_products<T, O>(tile, sums);
 #pragma GCC unroll 16
   for (int t = 0; t < T; t++) {
 #pragma GCC unroll 4
@@ -166,7 +175,7 @@ static void in_turn(const void*, void (*task)(void*, size_t), size_t n, void* da
   for (size_t i = 0; i < n; i++) task(data, i);
 }
 
-static bool multiply_rows(const Product& p, const Factors& f, const Parallel& given) {
+static bool multiply_plainly(const Product& p, const Factors& f, const Parallel& given) {
   if (f.rows < 1) return true;
   const int64_t all_depth = padded(p.depth);
   const Parallel parallel = f.rows * all_depth * p.columns < kSerial ? Parallel{in_turn, nullptr} : given;
@@ -190,9 +199,7 @@ static bool multiply_rows(const Product& p, const Factors& f, const Parallel& gi
   return true;
 }
 
-static int64_t packed_floats(const Product& p) { return padded(p.depth) * padded(p.columns); }
-
-static void pack_weights(const Product& p, const Weights& w, float* packed) {
+static void pack_plainly(const Product& p, const Weights& w, float* packed) {
   const int64_t depth = padded(p.depth);
   for (int64_t column = 0; column < p.columns; column += kPanel) {
     const int64_t left = padded(p.columns - column), width = left < kPanel ? left : kPanel;
