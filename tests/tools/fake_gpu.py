@@ -155,6 +155,7 @@ class FakeGpu:
 
         runtime = SimpleNamespace(
             CUDARuntimeError=CUDARuntimeError,
+            deviceSynchronize=lambda: self.note("deviceSynchronize"),
             getDeviceCount=lambda: 1,
             getDeviceProperties=lambda _: {"major": major, "minor": minor, "name": b"Fake"},
             memGetInfo=lambda: (self.free_bytes, self.free_bytes),

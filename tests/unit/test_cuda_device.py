@@ -91,6 +91,9 @@ def test_a_plan_runs_on_a_gpu(gpu: FakeGpu, streams: int) -> None:
     told = list(gpu.log)
     begin = told.index(("begin_capture", 0))
     end = told.index(("end_capture", 0))
+    # What was uploaded is there before the first launch.
+    first = next(i for i, one in enumerate(told) if one[0] == "launch")
+    assert ("deviceSynchronize",) in told[:first]
     # All ran once before, on the same streams and in the same order.
     launches = [one[:2] for one in told if one[0] == "launch"]
     captured = [one[:2] for one in told[begin:end] if one[0] == "launch"]

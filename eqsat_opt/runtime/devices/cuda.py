@@ -28,8 +28,8 @@ NEEDED = {
     ),
     "cuda.Graph": ("launch",),
     "cuda.runtime": (
-        "CUDARuntimeError", "getDeviceCount", "getDeviceProperties", "memGetInfo",
-        "streamCaptureModeThreadLocal",
+        "CUDARuntimeError", "deviceSynchronize", "getDeviceCount", "getDeviceProperties",
+        "memGetInfo", "streamCaptureModeThreadLocal",
     ),
     "cuda.memory": ("OutOfMemoryError",),
 }  # fmt: skip
@@ -155,6 +155,8 @@ class CudaDevice:
 
     def capture(self, queue: Callable[[], None]) -> Any:
         """Run all once, so that libraries have allocated what they need; then record it."""
+        # Constants and zeros came by the default stream, for which the others do not wait.
+        self._runtime.deviceSynchronize()
         queue()
         self.synchronize()
         first = self._streams[0]
