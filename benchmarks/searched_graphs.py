@@ -91,7 +91,8 @@ def _alphas(given: argparse.Namespace) -> Iterator[str]:
             found = search.run(_frame(_graph(name), given), budget, 0)
             yield (
                 f"| {name} | {title} | {found.original.value:.2f} → {found.value:.2f} | "
-                f"{found.graphs} | {found.tried} | {found.cpu_s:.2f} | {found.stopped_by} |"
+                f"{found.graphs} | {found.tried} | {found.cpu_s:.2f} | "
+                f"{'; '.join((found.stopped_by, *found.notes))} |"
             )
 
 

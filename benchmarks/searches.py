@@ -72,8 +72,8 @@ _TURNS = 30
 _TICK_S = 1e-3
 """No shorter time is told apart."""
 
-_NOISE = 1e-9
-"""Relative difference of costs that is a rounding of sums."""
+_NOISE, _ROUNDING = 1e-9, 1e-6
+"""Difference of costs that is a rounding: relative, of sums; and of the prices of each kernel."""
 
 
 def _python(*arguments: str) -> str:
@@ -260,9 +260,14 @@ def _verdict(row: dict[str, Any]) -> str:
 
 def _beside(eqsat: dict[str, Any], search: dict[str, Any]) -> str:
     difference = eqsat["cost"] / search["cost"] - 1 if search["cost"] else 0.0
-    if abs(difference) <= _NOISE:
+    if _is_equal(eqsat, search):
         return "equal"
     return "dearer" if difference > 0 else f"{-difference:.2%} cheaper"
+
+
+def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    rounding = _ROUNDING * max(one["kernels"], other["kernels"])
+    return math.isclose(one["cost"], other["cost"], rel_tol=_NOISE, abs_tol=rounding)
 
 
 def _row(row: dict[str, Any]) -> str:
@@ -300,10 +305,10 @@ def _cells(arguments: argparse.Namespace) -> None:
         eqsat = results.pop("eqsat", None)
         if eqsat is None or not results:
             continue
-        least = min(one["cost"] for one in results.values())
-        cheap = {n: one for n, one in results.items() if one["cost"] <= least * (1 + _NOISE)}
+        least = min(results.values(), key=lambda one: one["cost"])
+        cheap = {n: one for n, one in results.items() if _is_equal(one, least)}
         name = min(cheap, key=lambda one: (cheap[one]["cpu_s"], one))
-        best = {**cheap[name], "cost": least}
+        best = cheap[name]
         verdict, share = _beside(eqsat, best), eqsat["cpu_s"] / max(best["cpu_s"], _TICK_S)
         word = verdict.split()[-1]
         counts[word] = counts.get(word, 0) + 1
@@ -311,8 +316,8 @@ def _cells(arguments: argparse.Namespace) -> None:
         bound = "–" if eqsat["lower_bound"] is None else f"{eqsat['lower_bound']:.2f}"
         print(
             f"| {model.removeprefix('zoo:')} | {device} | {eqsat['cost']:.2f} | {bound} | "
-            f"{least:.2f} | {name} | {verdict} | {eqsat['cpu_s']:.2f} | {best['cpu_s']:.2f} | "
-            f"{share:.2f} |"
+            f"{best['cost']:.2f} | {name} | {verdict} | {eqsat['cpu_s']:.2f} | "
+            f"{best['cpu_s']:.2f} | {share:.2f} |"
         )
     print("\n" + ", ".join(f"{word}: {count}" for word, count in sorted(counts.items())))
 

@@ -52,6 +52,7 @@ from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
+from eqsat_opt.runtime.backends.gpu import device_backend
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.config import ORT_CONFIG, with_level
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
@@ -176,7 +177,8 @@ def _pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
     recorded = load_recorded(options.target)
     if recorded is not None:
         return RecordedPricer(recorded, energy)
-    return ProfilePricer(load_profile(options.target), energy=energy)
+    profile = load_profile(options.target)
+    return ProfilePricer(profile, energy=energy, backend=device_backend(profile))
 
 
 def _require_possible(objective: AnyObjective, options: Options) -> None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from eqsat_opt.errors import OptionError, PlanError
+from eqsat_opt.errors import OptionError, PlanError, RuntimeFailed
 from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.numerics import Numerics
-from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher
+from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher, load_runner
+from eqsat_opt.runtime.devices.cuda import CudaDevice
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.files import read_plan, write_plan
+from eqsat_opt.runtime.plan.joins import concatenations
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.plan.streams import begins_us, makespan_us, schedule_of
 
@@ -45,13 +48,30 @@ def load_plan(plan: str | os.PathLike[str] | Plan, model: ModelLike) -> Executab
     if not isinstance(plan, Plan):
         plan = read_plan(plan)
     if plan.target != _HOST:
-        raise PlanError(
-            f"the plan is for {plan.target}, which cannot run here; plan again with "
-            f"--target {_HOST}"
-        )
+        return _on_gpu(plan, model)
     launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
     constants = make_constants(plan, stored_tensors(model))
     return Executable(plan, constants, HostDevice(), launchers)
+
+
+def _on_gpu(plan: Plan, model: ModelLike) -> Executable:
+    """A plan for a GPU, where it is the one of this machine.
+
+    Raises:
+        PlanError: it is not, or something is missing; what.
+    """
+    profile = load_profile(plan.target)
+    try:
+        if profile.description is None:
+            raise RuntimeFailed(f"nothing runs plans on {profile.title}")
+        device = CudaDevice(profile)
+        runners = {name: load_runner(name, device) for name in plan.versions}
+    except RuntimeFailed as error:
+        raise PlanError(
+            f"the plan is for {plan.target}, which cannot run here: {error}; or plan again with "
+            f"--target {_HOST}"
+        ) from error
+    return Executable(plan, make_constants(plan, stored_tensors(model)), device, runners)
 
 
 def plan_model(
@@ -169,6 +189,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "events": sum(len(launch.records) for launch in plan.launches),
         "buffers": len(plan.buffers),
         "views": views,
+        "concatenations": asdict(concatenations(plan)),
         "constants": len(plan.constants),
         "arena_bytes": plan.arena_bytes,
         "lower_bound_bytes": plan.lower_bound_bytes,

@@ -118,10 +118,13 @@ def _show(
     console, analytic = output_console(), facts["analytic"]
     console.print(_launch_table(facts))
     used, least = facts["arena_bytes"], facts["lower_bound_bytes"]
+    joined = facts["concatenations"]
     lines = (
         f"for {facts['target']}, {', '.join(facts['versions'].values())}",
         f"{counted(len(facts['launches']), 'kernel')} on {counted(facts['streams'], 'stream')}, "
         f"{counted(facts['events'], 'event')}, {counted(facts['views'], 'view')}",
+        f"{counted(joined['views'], 'concatenation')} in place: {joined['in_place']} parts written "
+        f"where they belong, {joined['copied']} copied; {joined['computed']} computed by kernels",
         f"arena {bytes_text(used)}, at least {bytes_text(least)}; largest workspace "
         f"{bytes_text(facts['workspace_bytes'])}",
         f"analytic, by the profile {analytic['profile']}, not measured: "

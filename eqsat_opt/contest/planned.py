@@ -39,6 +39,9 @@ _RACERS = 2
 """Plans that race, the cheapest as simulated. Beside them races the cheapest of one launch, which
 owes nothing to how launches are timed."""
 
+_PRICE_S = 0.1
+"""For which the launches of a plan run to be priced, at least."""
+
 _RACE_S = 10.0
 
 _LEAST_RACE_S = 1.5
@@ -132,101 +135,165 @@ def hold_plan_contest(job: PlanJob) -> PlanContest:
         PlanError: none of them runs here and computes what the original does.
         CheckFailed: one computes something else, and the job is strict.
     """
-    tensors = Weights.of(job.weights)
-    reference = _reference(job)
-    refused: dict[str, str] = {}
-    prices: dict[str, float] = {}
-    opened_s: dict[str, float] = {}  # seconds to open each
-    judged_s: dict[str, float] = {}  # seconds to judge each, that included
-    drafts = {draft.name: draft for draft in job.drafts}
-
-    clock = processor_us if job.session.threads == 1 else None
-
-    def judge(draft: Draft) -> bool:
-        """Compare and price a plan; whether it computes something else."""
-        begin = time.perf_counter()
-        try:
-            executable = _opened(draft, tensors)
-            opened_s[draft.name] = time.perf_counter() - begin
-            if job.seeds and (why := _difference(job, reference, executable)):
-                refused[draft.name] = why
-                return True
-            times = executable.launch_times_us(
-                reference.feeds[0], rounds=_rounds(reference, job.deadline), clock=clock
-            )
-            prices[draft.name] = simulated_us(draft.plan, times, load_profile(_PROFILE))
-        except RuntimeFailed as error:
-            refused[draft.name] = str(error)
-        finally:
-            judged_s[draft.name] = time.perf_counter() - begin
-        return False
-
-    def race_s(names: Sequence[str]) -> float:
-        """Seconds of the shortest race of some plans with the original, its twin and the result."""
-        models = 2 + (job.portable is not None)
-        opening_s = sum(opened_s[name] for name in names)
-        runs_s = _RUNS * reference.run_s * len(names)
-        return models * reference.entrant_s + _BUILDS * opening_s + runs_s
-
-    def tune(names: Sequence[str], deadline: Deadline) -> None:
-        """Judge some plans once more, with our kernels inside their sessions."""
-        seen.update(names)
-        # To tune one takes no less than to judge it, and what comes of it is judged as well.
-        some = [drafts[name] for name in names if 2 * judged_s[name] < deadline.left_s]
-        for made in _tuned(job, reference, some, tensors, deadline=deadline):
-            drafts[made.name] = made
-            judge(made)
-
-    deadline = job.deadline.share(_CHECK)
-    seen: set[str] = set()  # what was tuned, as far as there is anything to tune
-    for number, (name, draft) in enumerate(tuple(drafts.items())):
-        # Others take about as long as the first.
-        if prices and deadline.left_s < next(iter(judged_s.values())):
-            refused[name] = "there was no time for it"
-            continue
-        if judge(draft) and job.strict:
-            raise CheckFailed(
-                f"{name} computes something else: {refused[name]}; nothing is written"
-            )
-        late_s = judged_s[name] * (len(drafts) - number - 1)
-        if name in prices and not seen and late_s > deadline.left_s and _has_session(draft.plan):
-            tune([name], job.deadline.before(race_s([name])).share(_TUNING))
+    judge = _Judge(job)
+    tuned = _judge_all(judge)
     tunable = {
         name: price
-        for name, price in prices.items()
-        if _has_session(drafts[name].plan) and name not in seen
+        for name, price in judge.prices.items()
+        if name not in tuned and _has_session(judge.drafts[name].plan)
     }  # what has none, such as a plan of OpenVINO, would only take their places
-    tune(_racers(tunable, drafts), job.deadline.share(_TUNING))
-    if not prices:
-        why = next(iter(refused.values()), "there is none")
+    judge.tune(_racers(tunable, judge.drafts), job.deadline.share(_TUNING))
+    if not judge.prices:
+        why = next(iter(judge.refused.values()), "there is none")
         raise PlanError(f"no plan of this model runs here: {why}")
-    ranked = _racers(prices, drafts)
-    best = PlanContest(drafts[ranked[0]], prices[ranked[0]], prices, refused)
+    ranked = _racers(judge.prices, judge.drafts)
+    best = PlanContest(
+        judge.drafts[ranked[0]], judge.prices[ranked[0]], judge.prices, judge.refused
+    )
     given_s = max(job.deadline.left_s, _LEAST_RACE_S)
-    racing = next((some for some in _ever_fewer(ranked) if race_s(some) <= given_s), [])
+    racing = next((some for some in _ever_fewer(ranked) if judge.race_s(some) <= given_s), [])
     if not job.is_raced or not racing:
         return best
+    held = _race(judge, racing)
+    ran = [name for name in racing if not held.entries[name].note]
+    winner = min(ran or racing[:1], key=lambda name: held.entries[name].ratio)
+    return replace(best, draft=judge.drafts[winner], predicted_us=judge.prices[winner], held=held)
+
+
+class _Judge:
+    """What is known of the plans of a job, and how long it took to know it.
+
+    Attributes:
+        drafts: name to plan; those that are made on the way come in.
+        prices: name to simulated time, µs, of those that compute the same.
+        refused: name of each other to the reason.
+        judged_s: name to the seconds that it took, opening included.
+    """
+
+    def __init__(self, job: PlanJob) -> None:
+        self.job = job
+        self.reference = _reference(job)
+        self.drafts = {draft.name: draft for draft in job.drafts}
+        self.prices: dict[str, float] = {}
+        self.refused: dict[str, str] = {}
+        self.judged_s: dict[str, float] = {}
+        self._opened_s: dict[str, float] = {}
+        self._tensors = Weights.of(job.weights)
+        self._clock = processor_us if job.session.threads == 1 else None
+
+    def open(self, draft: Draft) -> Executable:
+        """A plan that can run.
+
+        Raises:
+            RuntimeFailed: it cannot, here.
+        """
+        plan = draft.plan
+        launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
+        try:
+            return Executable(plan, make_constants(plan, self._tensors), HostDevice(), launchers)
+        except PlanError as error:
+            raise RuntimeFailed(str(error)) from error
+
+    def judge(self, draft: Draft) -> bool:
+        """Compare and price a plan; whether it computes something else."""
+        begin, job = time.perf_counter(), self.job
+        try:
+            executable = self.open(draft)
+            self._opened_s[draft.name] = time.perf_counter() - begin
+            if job.seeds and (why := _difference(job, self.reference, executable)):
+                self.refused[draft.name] = why
+                return True
+            times = executable.launch_times_us(
+                self.reference.feeds[0],
+                rounds=_rounds(self.reference, job.deadline),
+                clock=self._clock,
+                span_s=min(_PRICE_S, _TIMING * job.deadline.left_s),
+            )
+            self.prices[draft.name] = simulated_us(draft.plan, times, load_profile(_PROFILE))
+        except RuntimeFailed as error:
+            self.refused[draft.name] = str(error)
+        finally:
+            self.judged_s[draft.name] = time.perf_counter() - begin
+        return False
+
+    def tune(self, names: Sequence[str], deadline: Deadline) -> None:
+        """Judge some plans once more, with our kernels inside their sessions, where these gain."""
+        if not self.job.has_kernels or not self.job.seeds:
+            return
+        # To tune one takes no less than to judge it, and what comes of it is judged as well.
+        some = [name for name in names if 2 * self.judged_s[name] < deadline.left_s]
+        for number, name in enumerate(some):
+            try:
+                made = with_own_kernels(
+                    self.drafts[name],
+                    self.open,
+                    self.reference.feeds,
+                    max_error=self.job.max_error,
+                    deadline=deadline.share(1 / (len(some) - number)),
+                )
+            except (RuntimeFailed, OutOfTime):
+                continue
+            if made is not None:
+                self.drafts[made.name] = made
+                self.judge(made)
+
+    def race_s(self, names: Sequence[str]) -> float:
+        """Seconds of the shortest race of some plans with the original, its twin and the result."""
+        models = 2 + (self.job.portable is not None)
+        opening_s = sum(self._opened_s[name] for name in names)
+        runs_s = _RUNS * self.reference.run_s * len(names)
+        return models * self.reference.entrant_s + _BUILDS * opening_s + runs_s
+
+
+def _judge_all(judge: _Judge) -> set[str]:
+    """Judge the plans as they came, as time allows; names of those that were tuned already.
+
+    Where the time will not do for all, the first with a session is tuned before the others.
+
+    Raises:
+        CheckFailed: one computes something else, and the job is strict.
+    """
+    job, tuned = judge.job, set[str]()
+    deadline = job.deadline.share(_CHECK)
+    for number, draft in enumerate(job.drafts):
+        name = draft.name
+        # Others take about as long as the first.
+        if judge.prices and deadline.left_s < next(iter(judge.judged_s.values())):
+            judge.refused[name] = "there was no time for it"
+            continue
+        if judge.judge(draft) and job.strict:
+            raise CheckFailed(
+                f"{name} computes something else: {judge.refused[name]}; nothing is written"
+            )
+        late_s = judge.judged_s[name] * (len(job.drafts) - number - 1)
+        is_tunable = name in judge.prices and _has_session(draft.plan)
+        if is_tunable and not tuned and late_s > deadline.left_s:
+            tuned.add(name)
+            judge.tune([name], job.deadline.before(judge.race_s([name])).share(_TUNING))
+    return tuned
+
+
+def _race(judge: _Judge, names: Sequence[str]) -> RaceResult:
+    """Some plans beside the original, and the result as a model."""
+    job = judge.job
     entrants: dict[str, Callable[[], Any]] = {
         ORIGINAL: partial(OrtSession, job.original, job.session)
     }
     if job.portable is not None:
         entrants[PORTABLE] = partial(OrtSession, job.portable, job.session)
-    for name in racing:
-        entrants[name] = partial(_opened, drafts[name], tensors)
+    for name in names:
+        entrants[name] = partial(judge.open, judge.drafts[name])
     left_s = job.deadline.left_s
-    held = race(
+    return race(
         entrants,
         ORIGINAL,
-        reference.feeds[0],
+        judge.reference.feeds[0],
         threads=job.session.threads,
         seed=job.seeds[0] if job.seeds else 0,
         time_limit_s=min(_RACE_S, max(0.7 * left_s, 0.1)),
         extension_s=min(_RACE_S, max(0.2 * left_s, 0.0)),
         meter=found_meter().meter,
     )
-    ran = [name for name in racing if not held.entries[name].note]
-    winner = min(ran or racing[:1], key=lambda name: held.entries[name].ratio)
-    return replace(best, draft=drafts[winner], predicted_us=prices[winner], held=held)
 
 
 def _ever_fewer(names: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -253,40 +320,6 @@ def _racers(prices: Mapping[str, float], drafts: Mapping[str, Draft]) -> list[st
     ranked = sorted(prices, key=prices.__getitem__)
     whole = (name for name in ranked if len(drafts[name].plan.launches) == 1)
     return list(dict.fromkeys((*ranked[:_RACERS], *islice(whole, 1))))
-
-
-def _tuned(
-    job: PlanJob,
-    reference: Reference,
-    cheapest: Sequence[Draft],
-    tensors: Mapping[str, Callable[[], Any]],
-    deadline: Deadline,
-) -> Iterator[Draft]:
-    """Some plans with our kernels inside their sessions, where these gain."""
-    if not job.has_kernels or not job.seeds:
-        return
-    for number, draft in enumerate(cheapest):
-        try:
-            made = with_own_kernels(
-                draft,
-                partial(_opened, tensors=tensors),
-                reference.feeds,
-                max_error=job.max_error,
-                deadline=deadline.share(1 / (len(cheapest) - number)),
-            )
-        except (RuntimeFailed, OutOfTime):
-            continue
-        if made is not None:
-            yield made
-
-
-def _opened(draft: Draft, tensors: Mapping[str, Callable[[], Any]]) -> Executable:
-    plan = draft.plan
-    launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
-    try:
-        return Executable(plan, make_constants(plan, tensors), HostDevice(), launchers)
-    except PlanError as error:
-        raise RuntimeFailed(str(error)) from error
 
 
 def _reference(job: PlanJob) -> Reference:

@@ -11,6 +11,7 @@ from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.analytic.backend import VIEW, AnalyticBackend
+from eqsat_opt.runtime.backends.elsewhere import Elsewhere
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.devices.energy import EnergyModel
 from eqsat_opt.runtime.devices.profile import DeviceProfile
@@ -32,6 +33,7 @@ class ProfilePricer:
         profile: of the device.
         precision: in which contractions compute: ``fp32``, or another one of the profile.
         energy: what energy follows from time, operations and bytes, in place of the profile's.
+        backend: what the device offers; by default what any could run, by the figures alone.
 
     Attributes:
         backends: what the device offers.
@@ -46,12 +48,17 @@ class ProfilePricer:
     """
 
     def __init__(
-        self, profile: DeviceProfile, precision: str = "fp32", energy: EnergyModel | None = None
+        self,
+        profile: DeviceProfile,
+        precision: str = "fp32",
+        energy: EnergyModel | None = None,
+        backend: Elsewhere | None = None,
     ) -> None:
         self.profile = profile
         self.precision = precision
-        self.backends: tuple[AnalyticBackend, ...] = (AnalyticBackend(profile),)
-        self.interface = self.backends[0].interface
+        offered = backend or AnalyticBackend(profile)
+        self.backends: tuple[Elsewhere, ...] = (offered,)
+        self.interface = offered.interface
         self._energy = energy or profile.energy
         self.metrics = (TIME, WORKSPACE) if self._energy is None else (TIME, ENERGY, WORKSPACE)
         self.energy_text = energy_text(self._energy)

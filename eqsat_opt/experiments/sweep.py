@@ -61,6 +61,18 @@ _CELLS = ("models", "methods", "devices", "seeds", "seed", "budget", "set")
 _KEYS = (*_CELLS, *_LISTS, *_OWN, *_OPTIONS)
 """What a file may say; ``set`` holds a table for each search."""
 
+_KINDS: Mapping[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(("seeds", "seed", "nodes", "check", "threads"), ((int,), "a whole number")),
+    **dict.fromkeys(
+        ("objective", "level", "energy_model", "rules", "numerics"), ((str,), "a text")
+    ),
+    **dict.fromkeys(_LISTS, ((list,), "a list of texts")),
+    "measure": ((bool,), "true or false"),
+    "budget": ((int, str, dict), "graphs, a text, or a table as { cpu = 60 }"),
+    "set": ((dict,), "a table for each search, as set.metaflow.alpha = 1.1"),
+}
+"""What a value may be, where it is not said by what reads it."""
+
 _WAIT_S = 3.0
 """For the lock of a folder: a sweep that was killed may have been starting a process."""
 
@@ -164,6 +176,7 @@ def read_sweep(path: str) -> Sweep:
     for name in given:
         if name not in _KEYS:
             raise OptionError(f"{path} says {name!r}; {or_nearest(name, _KEYS)}")
+        _check_kind(path, name, given[name])
     models = _names(path, given, "models")
     methods, devices = (
         _names(path, {name: default, **given}, name)
@@ -193,6 +206,17 @@ def read_sweep(path: str) -> Sweep:
             paths[name] = _beside(path, name)
             digests[name] = _digest(paths[name])
     return Sweep(models, paths, settings=settings, options=options, digests=digests)
+
+
+def _check_kind(path: str, name: str, value: Any) -> None:
+    kinds, words = _KINDS.get(name, ((object,), ""))
+    fits = type(value) in kinds or object in kinds  # a flag is a number, too, for isinstance
+    if name in _LISTS and fits:
+        fits = all(isinstance(one, str) for one in value)
+    if name == "set" and fits:
+        fits = all(isinstance(one, dict) for one in value.values())
+    if not fits:
+        raise OptionError(f"{path} has {name} = {printable(repr(value))}; give {words}")
 
 
 def _names(path: str, given: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -262,7 +286,10 @@ def _stored(folder: str, cell: Cell, sweep: Sweep) -> Reply | None:
     path = os.path.join(folder, cell.file)
     if not os.path.exists(path):
         return None
-    document = read_document(path)
+    try:
+        document = read_document(path)
+    except StageError as error:
+        raise StageError(f"{error}; remove it to compute it again") from error
     entry = Entry(document, path)
     entry.require_format(_CELL)
     entry.require_all("format", "cell", "digest", "parameters", "reply")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import PlanError
 from eqsat_opt.runtime.backends.launching import Bound, Launcher
 from eqsat_opt.runtime.devices.protocol import Device
 from eqsat_opt.runtime.plan.feeds import checked_feeds
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.interpreter import interpret
-from eqsat_opt.runtime.plan.places import Array, array_of
+from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Plan
 
 __all__ = ["Executable"]
@@ -45,7 +46,7 @@ class Executable:
         self._device = device
         self._constants = dict(constants)
         arena = device.alloc(plan.arena_bytes)
-        self._buffers = {b.name: array_of(plan, b.name, arena, constants) for b in plan.buffers}
+        self._buffers = device.views(plan, arena, constants)
         self._works = []
         for name in dict.fromkeys(launch.backend for launch in plan.launches):
             launcher = launchers[name]
@@ -122,13 +123,15 @@ class Executable:
         feeds: Mapping[str, Any],
         rounds: int = 7,
         clock: Callable[[], float] | None = None,
+        span_s: float = 0.0,
     ) -> list[float]:
         """The least time of each launch in its place among the others, µs, by turns.
 
         Args:
             feeds: inputs of the model.
-            rounds: how often each runs.
+            rounds: how often each runs, at least.
             clock: in µs; that of the device by default.
+            span_s: how long to go on, at least: few runs of a short plan are all slow ones.
 
         Raises:
             RuntimeFailed: an input is missing or does not fit, or a kernel failed.
@@ -136,7 +139,9 @@ class Executable:
         values = checked_feeds(self.plan, feeds)
         clock, times = clock or self._device.clock, [float("inf")] * len(self._works)
         call_us = min(-(clock() - clock()) for _ in range(_CALLS))
-        for _ in range(rounds):
+        deadline, ran = Deadline.after(span_s), 0
+        while ran < rounds or not deadline.expired:
+            ran += 1
             for name, buffer in self._inputs:
                 self._device.upload(buffer, values[name])
             for number, work in enumerate(self._works):

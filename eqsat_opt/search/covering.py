@@ -44,7 +44,7 @@ from eqsat_opt.select.concatenations import (
 from eqsat_opt.select.matching import Tiled
 from eqsat_opt.select.tiling import kernels_at, patterns_of
 
-__all__ = ["Cover", "Covering", "Way"]
+__all__ = ["Cover", "Covering", "Way", "has_siblings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ def _joins(kernel: Kernel) -> bool:
     return bool(own) and not running <= own
 
 
-def _has_siblings(term: Term) -> bool:
+def has_siblings(term: Term) -> bool:
     """Whether one kernel may compute it and others on the same operands."""
     return term.op == "Slice" or application(term.op, term.attrs, term.operands) is not None
 
@@ -339,7 +339,7 @@ class Cover:
             origin[reader]
             for key in touched
             for reader in self._readers.get(key, ())
-            if reader in origin and _has_siblings(known[reader])
+            if reader in origin and has_siblings(known[reader])
         }
         spoilt = {id(old.regions[key]) for key in stale if key in old.regions}
         kept = set()
@@ -403,11 +403,11 @@ class Cover:
     def _splits(self, keys: Sequence[bytes]) -> list[tuple[bytes, Way, list[bytes]]]:
         """Neighbouring Slices of one value as one kernel, and what they are."""
         known, covering = self._covering.terms.known, self._covering
-        sources = {known[key].operands[0] for key in keys if _has_siblings(known[key])}
+        sources = {known[key].operands[0] for key in keys if has_siblings(known[key])}
         found = []
         for source in sources:
             slices = [
-                k for k in self._readers[source] if _has_siblings(known[k]) and k in self._ways
+                k for k in self._readers[source] if has_siblings(known[k]) and k in self._ways
             ]
             if len(slices) > 1:
                 ways = covering.splits(source, tuple(sorted(slices)))

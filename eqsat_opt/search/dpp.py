@@ -25,14 +25,36 @@ class Dpp(SequenceSearch):
 
     def states(self, walk: Walk) -> Iterator[State]:
         """The ordered sequences."""
-        return ordered(walk, self.length, _reused)
+        return ordered(walk, self.length, _Reused().sites)
 
 
 def dependent(walk: Walk, state: State) -> list[Site]:
     """What meets the last substitution, looked for around it; all that applies to the original."""
-    found = walk.substitutions(state, after=state)
-    return [(one.number, one.site) for one in found]
+    return [(one.number, one.site) for one in walk.substitutions(state, after=state)]
 
 
-def _reused(walk: Walk, state: State, before: Mapping[Site, Child]) -> Iterable[Site]:
-    return dict.fromkeys((*before, *dependent(walk, state)))
+class _Reused:
+    """The substitutions of a graph: new ones, and those from before that are not disturbed."""
+
+    def __init__(self) -> None:
+        self._matched: dict[tuple[bytes, Site], frozenset[bytes]] = {}
+
+    def sites(self, walk: Walk, state: State, before: Mapping[Site, Child]) -> Iterable[Site]:
+        """Where they are.
+
+        What matched a term that the last step has replaced is new if it still applies.
+        """
+        found = dict[Site, None]()
+        if state.parent is not None and state.step is not None:
+            replaced, moved = set(state.step.consumed), state.moved
+            for site, child in before.items():
+                matched = self._matched[state.parent.key, child.site]
+                if matched.isdisjoint(replaced):
+                    found[site] = None
+                    now = frozenset([moved.get(key, key) for key in matched])
+                    self._matched[state.key, site] = now
+        for one in walk.substitutions(state, after=state):
+            site = one.number, one.site
+            found[site] = None
+            self._matched[state.key, site] = one.matched
+        return found

@@ -151,10 +151,7 @@ class Matching:
             for rewrite in self._at_term(term)
         ]
         if self._joint:
-            place = self._place(graph)
-            numbers = {number for term in live for number, _ in self._fitting_at(term)}
-            whole = [known[key] for key in graph.order] if numbers else []
-            found += self._at_several(whole, place, numbers)
+            found += self._at_several_near(graph, live)
         found.sort(key=lambda one: one.number)
         return [
             one
@@ -249,27 +246,77 @@ class Matching:
             self._bound[where] = self._bind(*where)
         return self._bound[where]
 
-    def _at_several(
-        self, live: Sequence[Term], place: Mapping[bytes, int], numbers: Set[int] | None = None
-    ) -> list[Substitution]:
-        """Rewrites at terms of ``live``, of the rules ``numbers`` if these are given."""
+    def _at_several(self, live: Sequence[Term], place: Mapping[bytes, int]) -> list[Substitution]:
+        """Rewrites at terms of ``live``."""
         found: dict[int, list[list[Binding[bytes]]]] = {
-            number: [[] for _ in self._rules[number].lhs]
-            for number in self._joint
-            if numbers is None or number in numbers
+            number: [[] for _ in self._rules[number].lhs] for number in self._joint
         }
         for term in live:
             for number, index in self._fitting_at(term):
-                if number in found:
-                    binding = self._bound_at(number, index, term.key)
-                    if binding is not None:
-                        found[number][index].append(binding)
+                binding = self._bound_at(number, index, term.key)
+                if binding is not None:
+                    found[number][index].append(binding)
         return [
             rewrite
             for number, bindings in found.items()
             if all(bindings)
             for rewrite in self._joined(number, bindings, place)
         ]
+
+    def _at_several_near(self, graph: TermGraph, near: Sequence[Term]) -> list[Substitution]:
+        """Rewrites with a root among some terms of a graph.
+
+        Another root that shares a variable is looked for above its value alone.
+        """
+        pivots: dict[int, dict[int, list[Binding[bytes]]]] = defaultdict(lambda: defaultdict(list))
+        for term in near:
+            for number, index in self._fitting_at(term):
+                binding = self._bound_at(number, index, term.key)
+                if binding is not None:
+                    pivots[number][index].append(binding)
+        if not pivots:
+            return []
+        place, readers = self._place(graph), dict[bytes, list[bytes]]()
+        for key in graph.order:
+            for operand in dict.fromkeys(self._terms.known[key].operands):
+                readers.setdefault(operand, []).append(key)
+        return [
+            rewrite
+            for number in sorted(pivots)
+            for rewrite in self._joined(
+                number, self._others(number, pivots[number], graph, readers), place
+            )
+        ]
+
+    def _others(
+        self,
+        number: int,
+        pivots: Mapping[int, Sequence[Binding[bytes]]],
+        graph: TermGraph,
+        readers: Mapping[bytes, Sequence[bytes]],
+    ) -> list[list[Binding[bytes]]]:
+        """For each root of a rule the bindings that may go with some of other roots, and these."""
+        lhs, found = self._rules[number].lhs, []
+        for index, root in enumerate(lhs):
+            own = {one.root: one for one in pivots.get(index, ())}
+            places = dict[bytes, None]()
+            for other, bindings in pivots.items():
+                anchor = next(_anchored(root, lhs[other]), None) if other != index else None
+                if anchor is not None:
+                    name, depth = anchor
+                    front = dict.fromkeys(one.values[name] for one in bindings)
+                    for _ in range(depth):
+                        front = dict.fromkeys(r for key in front for r in readers.get(key, ()))
+                    places |= front
+                elif other != index:
+                    places |= dict.fromkeys(graph.order)
+            for key in places:
+                if key not in own and (number, index) in self._fitting_at(self._terms.known[key]):
+                    binding = self._bound_at(number, index, key)
+                    if binding is not None:
+                        own[key] = binding
+            found.append(list(own.values()))
+        return found
 
     def _joined(
         self,
@@ -386,6 +433,18 @@ class _Builder:
 def _depth(pattern: Pattern) -> int:
     """How many operators lie between the root of a pattern and a variable, the root included."""
     return 1 + max(map(_depth, pattern.args), default=0) if isinstance(pattern, Apply) else 0
+
+
+def _anchored(root: Pattern, other: Pattern) -> Iterator[tuple[str, int]]:
+    """Variables of another root, and how far below this one they are."""
+    shared = other.variables()
+    front, depth = [root], 0
+    while front:
+        for one in front:
+            if isinstance(one, Var) and one.name in shared:
+                yield one.name, depth
+        front = [arg for one in front if isinstance(one, Apply) for arg in one.args]
+        depth += 1
 
 
 def _follows(

@@ -231,6 +231,11 @@ class Valuation:
         return tuple(own.weights.get(name, 0.0) / MILLIONTHS for name in self.columns)
 
     @property
+    def is_sum(self) -> bool:
+        """Whether the value of a whole is the sum of what its parts have."""
+        return self._weights is not None and not self.objective.caps
+
+    @property
     def needs_path(self) -> bool:
         """Whether the longest chain matters."""
         return self.objective.needs_path

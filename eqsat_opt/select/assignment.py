@@ -14,7 +14,7 @@ from eqsat_opt.ir.graph import Graph, Node, attributes
 from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.launching import takes_views
-from eqsat_opt.runtime.backends.protocol import DEFAULT
+from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
 from eqsat_opt.select.candidates import Selected
 from eqsat_opt.select.forms import MadeValue, Placed
 from eqsat_opt.select.raising import Raised
@@ -49,6 +49,7 @@ class Assigned:
     Attributes:
         graph: with a copy of each value for each layout in which it is wanted and was not made.
         backend_of, algorithm_of: by node.
+        workspace_of: by node, bytes that the kernel needs beside operands and results.
         is_strided: by node, whether what runs it takes views.
         unit_of: nodes of one number are one launch.
         form_of: the form of a value.
@@ -57,6 +58,7 @@ class Assigned:
     graph: Graph
     backend_of: Callable[[Node], str]
     algorithm_of: Callable[[Node], str]
+    workspace_of: Callable[[Node], int]
     is_strided: Callable[[Node], bool]
     unit_of: Callable[[Node], int | None]
     form_of: Callable[[str], Form]
@@ -66,7 +68,7 @@ Way = Callable[[Selected], tuple[str, str]]
 """The backend of plans and the algorithm of what runs a kernel."""
 
 
-def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
+def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Assigned:
     """Who runs what, as it was chosen.
 
     Of a value that was made in several layouts, each by a kernel of its own, the first is made and
@@ -88,7 +90,7 @@ def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
     }
     units: dict[str, int] = {}
     runs: dict[str, tuple[str, str, bool]] = {}
-    unchosen = fallback, DEFAULT.algorithm, takes_views(fallback)
+    chosen: dict[str, Implementation] = {}
     nodes: list[Node] = []
     copies: dict[tuple[str, str], str] = {}
     types = dict(graph.types)
@@ -118,14 +120,23 @@ def assigned(one: PlacedGraph, fallback: str, way: Way) -> Assigned:
         if unit is not None and unit.run.backend:
             how = *way(unit.run), unit.run.implementation.strided
             runs.update(dict.fromkeys(node.outputs, how))
+            chosen.update(dict.fromkeys(node.outputs, unit.run.implementation))
             if node.op != SPLIT:  # whose parts may be views, each by itself
                 units.update(dict.fromkeys(node.outputs, unit.cls))
     outputs = tuple(wanted(name, one.interface.layout) for name in graph.outputs)
+
+    def way_of(node: Node) -> tuple[str, str, bool]:
+        if node.output in runs:
+            return runs[node.output]
+        backend = fallback(node)
+        return backend, DEFAULT.algorithm, takes_views(backend)
+
     return Assigned(
         graph=replace(graph, nodes=tuple(nodes), types=types, outputs=outputs),
-        backend_of=lambda node: runs.get(node.output, unchosen)[0],
-        algorithm_of=lambda node: runs.get(node.output, unchosen)[1],
-        is_strided=lambda node: runs.get(node.output, unchosen)[2],
+        backend_of=lambda node: way_of(node)[0],
+        algorithm_of=lambda node: way_of(node)[1],
+        is_strided=lambda node: way_of(node)[2],
+        workspace_of=lambda node: chosen.get(node.output, DEFAULT).workspace_bytes,
         unit_of=lambda node: units.get(node.output),
         form_of=lambda name: Form(one.interface.space, layouts.get(name, one.interface.layout)),
     )

@@ -10,10 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.runtime.backends.analytic.backend import VIEW
+from eqsat_opt.runtime.backends.cublaslt.backend import CUBLASLT
+from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
+from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
+from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC
+from eqsat_opt.runtime.backends.cudnn.spec import site_of
+from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
+from eqsat_opt.runtime.backends.gpu import runner_of
 from eqsat_opt.runtime.backends.launched import LAUNCHED
+from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.ort.launcher import WITHOUT_SPINNING
 from eqsat_opt.runtime.backends.protocol import DEFAULT
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
@@ -212,6 +221,8 @@ AS_CHOSEN = "as chosen"
 
 _ANALYTIC = "analytic"
 
+_LIBRARIES = frozenset({CUDNN, CUBLASLT})
+
 
 def planned_for(
     target: str,
@@ -234,10 +245,82 @@ def planned_for(
         OptionError: a size is not given, or there is no such device.
         PlanError: a graph cannot stand in a plan.
     """
+    is_gpu = load_profile(target).description is not None
+    way, fallback = (_on_gpu, _generated) if is_gpu else (_elsewhere, _nobody)
     for name, graph in graphs.items():
-        chosen = assigned(graph, _ANALYTIC, _elsewhere)
+        chosen = assigned(graph, fallback, way)
         plan = _as_chosen(chosen, tensors, sizes, target=target, streams=streams)
-        yield Draft(name, AS_CHOSEN, plan)
+        while is_gpu and (refused := _refused(plan)):
+            chosen = _without(chosen, refused)
+            plan = _as_chosen(chosen, tensors, sizes, target=target, streams=streams)
+        yield Draft(name, AS_CHOSEN, _on_views(plan) if is_gpu else plan)
+
+
+def _on_views(plan: Plan) -> Plan:
+    """The plan without engines that were chosen for dense images and shall run on parts of others.
+
+    Some architectures have other engines there (9.19 on compute capability 7.5).
+    """
+    launches = []
+    for launch in plan.launches:
+        if launch.backend == CUDNN:
+            dense = site_of(launch.body)
+            if dense != site_of_launch(launch, plan.buffer_of):
+                launch = replace(launch, algorithm=HEURISTIC)
+        launches.append(launch)
+    return replace(plan, launches=tuple(launches))
+
+
+def _refused(plan: Plan) -> frozenset[str]:
+    """What launches compute that their library does not take on the memory of the plan."""
+    found: set[str] = set()
+    for launch in plan.launches:
+        if launch.backend in _LIBRARIES:
+            try:
+                load_launcher(launch.backend).prepare([launch], plan.buffer_of)
+            except RuntimeFailed:
+                found.update(launch.writes)
+    return frozenset(found)
+
+
+def _without(one: Assigned, refused: Collection[str]) -> Assigned:
+    """The same, but kernels are generated for what libraries refuse.
+
+    Of a convolution with its epilogue that is the epilogue alone: the convolution by itself stays,
+    and what it computes lies as the result of both.
+    """
+    nodes = one.graph.nodes
+    result_of = {
+        unit: node.output
+        for node in nodes
+        if node.output in refused and (unit := one.unit_of(node)) is not None
+    }
+    changed = {name: name for name in refused}
+    for node in nodes:
+        unit = one.unit_of(node)
+        if unit is not None and unit in result_of:
+            changed[node.output] = result_of[unit]
+    kept = {
+        node.output
+        for node in nodes
+        if changed.get(node.output, node.output) != node.output
+        and (node.op, one.backend_of(node)) == ("Conv", CUDNN)
+    }
+
+    def runner(node: Node) -> tuple[str, str]:
+        if node.output in kept:
+            return CUDNN, HEURISTIC
+        if node.output in changed:
+            return CUDA, DEFAULT.algorithm
+        return one.backend_of(node), one.algorithm_of(node)
+
+    return replace(
+        one,
+        backend_of=lambda node: runner(node)[0],
+        algorithm_of=lambda node: runner(node)[1],
+        unit_of=lambda node: None if node.output in changed else one.unit_of(node),
+        form_of=lambda name: one.form_of(changed.get(name, name)),
+    )
 
 
 def planned_here(
@@ -255,7 +338,8 @@ def planned_here(
         PlanError: a graph cannot stand in a plan.
     """
     for name, graph in graphs.items():
-        yield Draft(name, AS_CHOSEN, _as_chosen(assigned(graph, "ort", _here), tensors, sizes))
+        chosen = assigned(graph, _session, _here)
+        yield Draft(name, AS_CHOSEN, _as_chosen(chosen, tensors, sizes))
 
 
 def _elsewhere(run: Selected) -> tuple[str, str]:
@@ -263,6 +347,23 @@ def _elsewhere(run: Selected) -> tuple[str, str]:
     algorithm = run.implementation.algorithm
     # What is no view after all is a copy.
     return _ANALYTIC, DEFAULT.algorithm if algorithm == VIEW.algorithm else algorithm
+
+
+def _on_gpu(run: Selected) -> tuple[str, str]:
+    """Kernel by kernel, by the backend that offered it."""
+    return runner_of(_elsewhere(run)[1])
+
+
+def _generated(node: Node) -> str:
+    return CUDA
+
+
+def _nobody(node: Node) -> str:
+    return _ANALYTIC
+
+
+def _session(node: Node) -> str:
+    return "ort"
 
 
 def _here(run: Selected) -> tuple[str, str]:
@@ -284,6 +385,7 @@ def _as_chosen(
         tensors,
         one.backend_of,
         algorithm_of=one.algorithm_of,
+        workspace_of=one.workspace_of,
         is_strided=one.is_strided,
         unit_of=one.unit_of,
         form_of=one.form_of,

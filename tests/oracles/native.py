@@ -108,7 +108,7 @@ def product_model(
     What a sum adds is the input z.
     """
     values = {
-        "transposed": 0, "factor": 1.0, "bias_factor": 1.0,
+        "transposed": 0, "halved": 0, "factor": 1.0, "bias_factor": 1.0,
         "activation": 0, "alpha": 0.0, "beta": 0.0, **attrs,
     }  # fmt: skip
     constants = ({"w": weights} if is_constant else {}) | ({} if bias is None else {"b": bias})

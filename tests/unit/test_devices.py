@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.devices.description import PROPERTIES
 from eqsat_opt.runtime.devices.energy import EnergyModel
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.host import HostDevice
@@ -143,6 +146,44 @@ def test_profiles_are_canonical(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
     path.write_text(text)
     assert profile_text(load_profile(path)) == text
+
+
+@pytest.mark.parametrize("name", ["a100", "b200", "h200", "l4", "t4"])
+def test_what_libraries_are_told_of_a_device(name: str) -> None:
+    profile = load_profile(name)
+    described = profile.description
+    assert described is not None
+    told = json.loads(described.text)
+    assert told.keys() == {*PROPERTIES, "deviceName"}
+    assert told["multiProcessorCount"] == told["smCountOrigin"] == profile.units.value
+    assert told["totalGlobalMem"] == profile.memory_bytes.value
+    assert described.architecture in ("sm_75", "sm_80", "sm_89", "sm_90", "sm_100")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda one: one["properties"].pop("smCountOrigin"), "lacks the field 'smCountOrigin'"),
+        (lambda one: one["properties"].update(warpSize=1.5), "warpSize"),
+        (lambda one: one["properties"].update(maxGridSize=[1, 2]), "has not 3 extents"),
+        (lambda one: one.update(more=1), "'more', which is not known"),
+    ],
+)
+def test_a_description_that_is_none(
+    change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path
+) -> None:
+    value = json.loads(profile_text(load_profile("l4")))
+    change(value["description"])
+    (tmp_path / "mine.json").write_text(json.dumps(value))
+    with pytest.raises(OptionError, match=message):
+        load_profile(tmp_path / "mine.json")
+
+
+def test_a_profile_of_before_has_no_description(tmp_path: Path) -> None:
+    value = json.loads(profile_text(load_profile("l4")))
+    del value["description"]
+    (tmp_path / "mine.json").write_text(json.dumps(value))
+    assert load_profile(tmp_path / "mine.json").description is None
 
 
 def test_waves_make_merged_siblings_pay() -> None:

@@ -408,7 +408,7 @@ def test_kernels_of_all_backends_are_chosen_among(here: Path, monkeypatch: Any) 
     )
     given = {"backends": ("ort", "generated"), "measure": True, "race": False, "report": True}
     result = eqsat_opt.optimize(
-        model, plan="p.json", threads=1, effort="quick", store="", budget_s=6.0, **given
+        model, plan="p.json", threads=1, effort="quick", store="", budget_s=60.0, **given
     )
     assert [name for name, _ in asked][:1] == ["the result"]
     runs = [one.run for _, graph in asked for one in graph.placed if isinstance(one, MadeValue)]

@@ -22,7 +22,7 @@ def covered(
     frame = Frame(
         operator_graph(lower(graph)), tuple(load_rules(rules, Numerics.REFACTOR)), Prices.of()
     )
-    _, terms, states = visited(Exhaustive(), frame, Budget(0))
+    _, terms, states = visited(Exhaustive(parts=False), frame, Budget(0))
     of_both = load_rules(of_engine or rules, Numerics.REFACTOR)
     return covered_by(saturate(graph, of_both, seeds=None if seeds else NO_SEEDS), terms, states)
 

@@ -10,7 +10,8 @@ from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.egraph import lower
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.proving.selection import default_rules
+from eqsat_opt.numerics import Numerics
+from eqsat_opt.proving.selection import default_rules, load_rules
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.search import Budget, Frame, MetaFlow, Prices
 from eqsat_opt.search.dpp import Dpp
@@ -138,6 +139,17 @@ def test_what_is_looked_for_around_a_step_is_what_meets_it() -> None:
         for one in whole:
             assert one in near or (one.number, one.site) in images
             assert walk.at(state, (one.number, one.site)) == one
+
+
+@pytest.mark.parametrize(
+    ("graph", "names"), [(resnet(3), "metaflow"), (resnet(3), "default"), (sru_step(), "default")]
+)
+def test_matches_that_are_kept_are_not_compared_again(graph: Graph, names: str) -> None:
+    rules = load_rules(names, Numerics.REFACTOR)
+    pruning = Pruning(2).run(frame(graph, rules), ENDLESS, 0)
+    dpp = Dpp(2).run(frame(graph, rules), ENDLESS, 0)
+    assert (dpp.value, dpp.graphs) == (pruning.value, pruning.graphs)
+    assert dpp.compared < pruning.compared
 
 
 def test_sampling_finds_the_best_of_a_small_model() -> None:

@@ -10,17 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_opt.errors import PlanError
+from eqsat_opt.errors import PlanError, RuntimeFailed
 from eqsat_opt.runtime.devices.protocol import Launched
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
-__all__ = ["Bound", "Launcher", "launcher_names", "load_launcher", "takes_views"]
+if TYPE_CHECKING:
+    from eqsat_opt.runtime.devices.cuda import CudaDevice
+
+__all__ = ["Bound", "Launcher", "launcher_names", "load_launcher", "load_runner", "takes_views"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +81,35 @@ _OWN = {
 _FURTHER = {
     "ort+native": ("eqsat_opt.runtime.backends.native.segments", "SegmentLauncher"),
     "analytic": ("eqsat_opt.runtime.backends.analytic.launcher", "AnalyticLauncher"),
+    "cudnn": ("eqsat_opt.runtime.backends.cudnn.launcher", "CudnnLauncher"),
+    "cublaslt": ("eqsat_opt.runtime.backends.cublaslt.launcher", "CublasLtLauncher"),
+    "cuda": ("eqsat_opt.runtime.backends.generated.cuda_launcher", "CudaLauncher"),
 }
 """What plans may name but nobody asks for: it is made of others, or for a device elsewhere."""
 
 
-_STRIDED = frozenset({"numpy", "generated", "analytic"})
+_ON_GPU = {
+    "cudnn": ("eqsat_opt.runtime.backends.cudnn.running", "CudnnRunner"),
+    "cublaslt": ("eqsat_opt.runtime.backends.cublaslt.running", "CublasLtRunner"),
+    "cuda": ("eqsat_opt.runtime.backends.generated.cuda_running", "CudaRunner"),
+}
+"""What runs launches on a GPU; each for one plan."""
+
+
+def load_runner(name: str, device: CudaDevice) -> Launcher:
+    """The launcher of a backend that runs on a GPU.
+
+    Raises:
+        RuntimeFailed: it does not, or lacks a package or a version of one.
+    """
+    if name not in _ON_GPU:
+        raise RuntimeFailed(f"the backend {name!r} runs nothing on a GPU")
+    module, attribute = _ON_GPU[name]
+    runner: Launcher = getattr(import_module(module), attribute)(device)
+    return runner
+
+
+_STRIDED = frozenset({"numpy", "generated", "analytic", "cuda"})
 """Whose kernels read and write views with gaps where they lie. For the others values are packed: by
 launches that copy, so that the time of these is seen where plans are priced."""
 

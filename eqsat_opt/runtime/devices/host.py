@@ -7,14 +7,15 @@ allows. Others are tried by the interpreter of plans.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.devices.calls import joined
 from eqsat_opt.runtime.devices.protocol import Event, Launched, Memory, Stream
-from eqsat_opt.runtime.plan.places import Array, aligned_memory
+from eqsat_opt.runtime.plan.places import Array, aligned_memory, array_of
+from eqsat_opt.runtime.plan.plan import Plan
 
 __all__ = ["HostDevice", "processor_us"]
 
@@ -50,6 +51,12 @@ class HostDevice:
                 f"cannot allocate an arena of {size_bytes} bytes; free some memory, or plan for "
                 "smaller sizes"
             ) from error
+
+    def views(
+        self, plan: Plan, arena: Memory, constants: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        """Arrays that share memory with the arena and with constants."""
+        return {b.name: array_of(plan, b.name, arena, constants) for b in plan.buffers}
 
     def upload(self, target: Array, value: Array) -> None:
         """Copy at once."""

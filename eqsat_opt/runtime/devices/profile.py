@@ -23,6 +23,11 @@ from eqsat_opt.ir.dims import literal
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.paths import cache_folder
+from eqsat_opt.runtime.devices.description import (
+    DeviceDescription,
+    description_from_json,
+    description_to_json,
+)
 from eqsat_opt.runtime.devices.energy import EnergyModel, energy_from_json
 from eqsat_opt.runtime.devices.figures import (
     POSITIVE,
@@ -77,6 +82,8 @@ class DeviceProfile:
         multipliers: arithmetic that an algorithm really does, relative to the kernel as it is
             defined: ``direct``, ``gemm``, ``winograd``, ``fft``.
         energy: ``None`` where nobody measured it.
+        description: what CUDA libraries are told of the device; ``None`` of what they do not run
+            on.
     """
 
     name: str
@@ -95,6 +102,7 @@ class DeviceProfile:
     copy_gb_s: Figure
     multipliers: Mapping[str, Figure]
     energy: EnergyModel | None = None
+    description: DeviceDescription | None = None
 
     def __post_init__(self) -> None:
         """Freeze the mappings."""
@@ -321,6 +329,8 @@ def profile_to_json(profile: DeviceProfile) -> Document:
 def _to_json(value: Any) -> Any:
     if isinstance(value, Figure):
         return {"value": value.value, "source": value.source}
+    if isinstance(value, DeviceDescription):
+        return description_to_json(value)
     if isinstance(value, DeviceProfile | EnergyModel):
         return {one.name: _to_json(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
@@ -337,7 +347,11 @@ def profile_from_json(document: Document) -> DeviceProfile:
     entry = Entry(document, "the device profile")
     entry.require_format(FORMAT)
     names = [one.name for one in fields(DeviceProfile)]
-    entry.require_all("format", *names)
+    # The description came later: files of a user do without.
+    entry.require_fields("format", *names)
+    for name in names:
+        if name != "description":
+            entry.get(name)
     tile = tuple(count_of(item) for item in entry.entries("tile", "extent of tile"))
     if len(tile) != 2:
         raise StageError(f"{entry.place('tile')} has {len(tile)} extents; it needs 2")
@@ -349,7 +363,7 @@ def profile_from_json(document: Document) -> DeviceProfile:
         "memory_bytes", "bandwidth_gb_s", "launch_us", "event_us", "session_us", "copy_us",
         "copy_gb_s",
     )  # fmt: skip
-    energy = entry.get("energy")
+    energy, described = entry.get("energy"), document.get("description")
     return DeviceProfile(
         entry.text("name"),
         entry.text("title"),
@@ -358,6 +372,9 @@ def profile_from_json(document: Document) -> DeviceProfile:
         peak_tflops=figure_table(entry.mapping("peak_tflops")),
         multipliers=figure_table(entry.mapping("multipliers")),
         energy=None if energy is None else energy_from_json(entry.mapping("energy")),
+        description=None
+        if described is None
+        else description_from_json(entry.mapping("description")),
         units=count_of(entry.mapping("units")),
         streams=count_of(entry.mapping("streams")),
         **{

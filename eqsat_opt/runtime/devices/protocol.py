@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from eqsat_opt.runtime.plan.places import Array
+from eqsat_opt.runtime.plan.plan import Plan
 
 __all__ = ["Captured", "Device", "Event", "Launched", "Memory", "Stream"]
 
@@ -34,6 +35,15 @@ class Device(Protocol):
 
     def alloc(self, size_bytes: int) -> Memory:
         """Memory, aligned to 256 bytes, of unknown contents."""
+
+    def views(
+        self, plan: Plan, arena: Memory, constants: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        """The buffers of a plan by name: parts of its arena, and constants.
+
+        Raises:
+            RuntimeFailed: there is no room, or the device does not have an element type.
+        """
 
     def upload(self, target: Array, value: Array) -> None:
         """Copy a value into a view of device memory, in order with stream 0."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.protocol import Event, Launched, Memory, Stream
 from eqsat_opt.runtime.plan.places import Array
+from eqsat_opt.runtime.plan.plan import Plan
 
 __all__ = ["RecordingDevice"]
 
@@ -30,6 +31,12 @@ class RecordingDevice:
         """Logged with its bytes."""
         self.log.append(("alloc", size_bytes))
         return self._host.alloc(size_bytes)
+
+    def views(
+        self, plan: Plan, arena: Memory, constants: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        """Not logged: nothing moves."""
+        return self._host.views(plan, arena, constants)
 
     def upload(self, target: Array, value: Array) -> None:
         """Logged with its bytes."""

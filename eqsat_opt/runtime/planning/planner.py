@@ -17,6 +17,7 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
 from eqsat_opt.runtime.backends.launching import Launcher, load_launcher, takes_views
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.constants import Tensors, digest_of
@@ -24,7 +25,6 @@ from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.memory import Value, arrange
 from eqsat_opt.runtime.plan.order import happens_before
 from eqsat_opt.runtime.plan.plan import (
-    NO_WORKSPACE,
     Buffer,
     Computed,
     Launch,
@@ -51,7 +51,7 @@ HOST = "cpu"
 _FOR_HOST = "xeon"
 """The profile by whose analytic times launches are ordered on streams of the host."""
 
-_COPIERS = frozenset({GENERATED, "analytic"})
+_COPIERS = frozenset({GENERATED, CUDA, "analytic"})
 
 _MOVING = frozenset({"Concat", "Reshape", "Slice"})
 
@@ -62,6 +62,10 @@ def _default(_node: Node) -> str:
 
 def _alone(_node: Node) -> None:
     return None
+
+
+def _none(_node: Node) -> int:
+    return 0
 
 
 def _plain(_name: str) -> Form:
@@ -94,6 +98,7 @@ class _Task:
         algorithm: how.
         reads: values.
         writes: buffers: values, and the parts of a Concat that are copied.
+        workspace_bytes: that it needs by what is known of the algorithm.
     """
 
     name: str
@@ -102,6 +107,7 @@ class _Task:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     algorithm: str = "default"
+    workspace_bytes: int = 0
 
 
 def make_plan(
@@ -110,6 +116,7 @@ def make_plan(
     backend_of: Callable[[Node], str],
     *,
     algorithm_of: Callable[[Node], str] = _default,
+    workspace_of: Callable[[Node], int] = _none,
     is_strided: Callable[[Node], bool] | None = None,
     unit_of: Callable[[Node], int | None] = _alone,
     form_of: Callable[[str], Form] = _plain,
@@ -124,8 +131,10 @@ def make_plan(
     Args:
         graph: its nodes are operators of the registry.
         tensors: that the model stores, which constants are made of.
-        backend_of: who runs a node. What ``generated`` cannot run, ``numpy`` does.
+        backend_of: who runs a node. What ``generated`` or ``cuda`` cannot run, ``numpy`` does.
         algorithm_of: how, where there is a choice.
+        workspace_of: bytes that a node needs beside operands and results, where its launcher does
+            not know.
         is_strided: whether what runs a node takes views; otherwise what it reads and writes is
             packed, by launches that copy. As launches of its backend do by default.
         unit_of: nodes of one number are one launch.
@@ -181,7 +190,7 @@ def make_plan(
     views = find_views(
         nodes, dims, movable, given, strides=strides, packed=packed, is_cheaper=is_cheaper
     )
-    tasks = _tasks(graph, units, views, recipes)
+    tasks = _tasks(graph, units, views, recipes, workspace_of=workspace_of)
     launchers = {t.backend: load_launcher(t.backend) for t in tasks}
     used = _used_constants(graph, tasks, recipes)
     buffers = tuple(
@@ -202,7 +211,7 @@ def make_plan(
             task.algorithm,
             reads=task.reads,
             writes=task.writes,
-            workspace=NO_WORKSPACE,
+            workspace=Workspace(size_bytes=task.workspace_bytes),
             stream=placed.stream[number],
             waits=placed.waits[number],
             records=placed.records[number],
@@ -346,7 +355,12 @@ def _of_units(nodes: Sequence[Node], units: Sequence[Unit]) -> list[Node]:
 
 
 def _tasks(
-    graph: Graph, units: Sequence[Unit], views: Views, recipes: Mapping[str, Recipe]
+    graph: Graph,
+    units: Sequence[Unit],
+    views: Views,
+    recipes: Mapping[str, Recipe],
+    *,
+    workspace_of: Callable[[Node], int],
 ) -> list[_Task]:
     """Launches to be, in an order in which they can run."""
     producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
@@ -382,7 +396,8 @@ def _tasks(
         if first.is_copy and len(group) == 1:
             body = Kernel(body.operands, (), (0,))
         way = first.backend, first.algorithm
-        tasks.append(_Task(outputs[0], way[0], body, reads, writes=outputs, algorithm=way[1]))
+        made = _Task(outputs[0], way[0], body, reads, writes=outputs, algorithm=way[1])
+        tasks.append(replace(made, workspace_bytes=max(map(workspace_of, parts))))
     return tasks
 
 
@@ -522,7 +537,10 @@ def _with_memory(plan: Plan, launchers: Mapping[str, Launcher]) -> Plan:
     uses: dict[str, list[int]] = {
         b.name: [] for b in plan.buffers if not b.base and b.name not in plan.constants
     }
-    sizes = [launchers[one.backend].workspace_bytes(one, plan.buffer_of) for one in plan.launches]
+    sizes = [
+        max(launchers[one.backend].workspace_bytes(one, plan.buffer_of), one.workspace.size_bytes)
+        for one in plan.launches
+    ]
     for number, launch in enumerate(plan.launches):
         for name in (*launch.reads, *launch.writes):
             root = plan.root_of(name).name

@@ -13,6 +13,7 @@ from functools import cached_property
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA, has_cuda_kernel
 from eqsat_opt.runtime.backends.generated.eligible import is_eligible
 from eqsat_opt.runtime.backends.generated.regions import regions
 from eqsat_opt.runtime.backends.launching import takes_views
@@ -91,18 +92,20 @@ def find_units(
     in_region: set[int] = set()
     units: list[tuple[int, Unit]] = []  # with the number of the last node
     fused = _fused(graph, nodes, backends, together)
-    if GENERATED in backends:
-        loose = ["" if i in fused else backend for i, backend in enumerate(backends)]
-        for parts, views, outputs in _regions(graph, nodes, loose):
+    loose = ["" if i in fused else backend for i, backend in enumerate(backends)]
+    for backend, allowed in _generators(nodes, loose):
+        for parts, views, outputs in _regions(graph, nodes, allowed):
             chosen = sorted(by_output[name] for name in {*parts, *views})
-            in_region.update(by_output[name] for name in parts)
             unit = Unit(
                 tuple(nodes[i] for i in chosen),
                 outputs,
-                GENERATED,
+                backend,
                 "default",
                 is_strided=all(strided[by_output[name]] for name in parts),
             )
+            if backend == CUDA and not has_cuda_kernel(graph, unit.parts, outputs):
+                continue
+            in_region.update(by_output[name] for name in parts)
             units.append((chosen[-1], unit))
     left: list[tuple[int, Unit]] = []
     for i, node in enumerate(nodes):
@@ -117,7 +120,7 @@ def find_units(
             one if backends[i] != GENERATED or i in fused else None
             for i, one in enumerate(together)
         ]
-        left = list(_joined(left, number_of, nodes, graph.outputs))
+        left = list(_joined(graph, left, number_of, nodes))
     units += left
     return _needed([unit for _, unit in sorted(units, key=lambda one: one[0])], graph.outputs)
 
@@ -154,10 +157,10 @@ def _read_outside(
 
 
 def _joined(
+    graph: Graph,
     units: Sequence[tuple[int, Unit]],
     together: Sequence[int | None],
     nodes: Sequence[Node],
-    outputs: Sequence[str],
 ) -> Iterator[tuple[int, Unit]]:
     """Units of one node, with those that one backend runs together as one."""
     groups: dict[object, list[tuple[int, Unit]]] = {}
@@ -168,15 +171,41 @@ def _joined(
         if len({(unit.backend, unit.algorithm) for _, unit in group}) > 1:
             yield from group
             continue
-        made = _read_outside([i for i, _ in group], nodes, outputs)
+        made = _read_outside([i for i, _ in group], nodes, graph.outputs) or group[-1][1].outputs
         last, one = group[-1]
         parts = tuple(part for _, unit in group for part in unit.parts)
+        if one.backend == CUDA and not has_cuda_kernel(graph, parts, made):
+            yield from group
+            continue
         is_strided = all(unit.is_strided for _, unit in group)
-        yield last, replace(one, parts=parts, outputs=made or one.outputs, is_strided=is_strided)
+        yield last, replace(one, parts=parts, outputs=made, is_strided=is_strided)
+
+
+def _generators(
+    nodes: Sequence[Node], backends: Sequence[str]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Backends that generate kernels of regions, and the outputs of the nodes that may be in one.
+
+    On a GPU a Concat of what kernels of other kinds compute stays outside: they write where it
+    belongs from the beginning, and nothing is copied.
+    """
+    of = {n.output: (n, backend) for n, backend in zip(nodes, backends, strict=True)}
+    for backend in (GENERATED, CUDA):
+        own = frozenset(name for name, (_, by) in of.items() if by == backend)
+        if backend == CUDA:
+            other = {name for name, (node, by) in of.items() if by != CUDA or not _is_chain(node)}
+            own -= {n for n in own if of[n][0].op == "Concat" and other & set(of[n][0].inputs)}
+        if own:
+            yield backend, own
+
+
+def _is_chain(node: Node) -> bool:
+    """Whether regions take the operator of a node in."""
+    return get_op(node.op).kind in ("pointwise", "movement")
 
 
 def _regions(
-    graph: Graph, nodes: Sequence[Node], backends: Sequence[str]
+    graph: Graph, nodes: Sequence[Node], allowed: Container[str]
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
     """Nodes of regions, those that they read through, and what others read of them."""
     made = {node.output for node in nodes}
@@ -186,13 +215,14 @@ def _regions(
     bare = replace(
         graph, inputs=tuple(leaves), nodes=named, constants={}, parameters=frozenset(), model=None
     )
-    allowed = {n.output for n, backend in zip(nodes, backends, strict=True) if backend == GENERATED}
     for region in regions(bare, allowed=allowed, fewest=1):
         yield region.nodes, region.views, region.outputs
 
 
 def _is_able(graph: Graph, node: Node, backend: str, constants: Container[str]) -> bool:
     """Whether a backend of few operators has a kernel for a node."""
+    if backend == CUDA:
+        return has_cuda_kernel(graph, (node,), (node.output,))
     if backend == GENERATED:
         return is_eligible(graph, (node,), (node.output,))
     return backend != NATIVE or is_native(graph, node, constants)

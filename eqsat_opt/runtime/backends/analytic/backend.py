@@ -10,23 +10,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eqsat_opt.errors import PlanError
-from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType, numpy_dtype
 from eqsat_opt.runtime.backends.analytic.patterns import analytic_patterns
+from eqsat_opt.runtime.backends.elsewhere import Elsewhere
 from eqsat_opt.runtime.backends.protocol import (
     DEFAULT,
-    CarriedForm,
     Implementation,
     KernelPattern,
-    Offer,
 )
-from eqsat_opt.runtime.devices.profile import DeviceProfile
-from eqsat_opt.runtime.measure import Measurement
 
-__all__ = ["VIEW", "AnalyticBackend", "workspace_bytes"]
+__all__ = ["VIEW", "AnalyticBackend", "conversions", "in_all_forms", "workspace_bytes"]
 
 VIEW = Implementation("view", strided=True)
 """Nothing runs: the kernels beside it read and write views."""
@@ -35,17 +30,12 @@ _STRIDED = replace(DEFAULT, strided=True)
 
 _MOVING = frozenset({"Concat", "Slice"})
 
-_IMAGES = "nhwc"
-"""In which libraries of devices compute convolutions of images: channels innermost."""
-
 _FREE_CLASSES = frozenset({"pointwise", "window"})
 _FREE = _MOVING | {"GlobalAveragePool", "GlobalMaxPool", "Pad"}
 """What runs as fast in any layout, by class and by name."""
 
 _DEFINITION = "direct"
 """What computes every convolution, whatever a profile says of it."""
-
-_IMAGE_RANK = 4
 
 _VIEWED_CLASSES = frozenset({"pointwise", "movement", "window"})
 """What addresses its elements by strides; libraries and generated kernels for products, reductions
@@ -55,7 +45,7 @@ _COMPLEX = 2
 """A number of a spectrum holds two of a tensor."""
 
 
-class AnalyticBackend:
+class AnalyticBackend(Elsewhere):
     """What a device could run, by its profile.
 
     Args:
@@ -76,12 +66,6 @@ class AnalyticBackend:
 
     name = "analytic"
 
-    def __init__(self, profile: DeviceProfile) -> None:
-        self.profile = profile
-        space = "host" if profile.kind == "cpu" else profile.kind
-        self.interface = Form(space)
-        self._images = Form(space, _IMAGES)
-
     def version(self) -> str:
         """The model, and of which device."""
         return f"analytic {self.profile.name}"
@@ -90,18 +74,13 @@ class AnalyticBackend:
         """Epilogues and chains of elementwise operators."""
         return analytic_patterns()
 
-    def carried(self) -> Sequence[CarriedForm]:
-        """None: layouts are part of the problem."""
-        return ()
-
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
         """The algorithms of a convolution; a copy or a view of what is only moved; else one way.
 
         Each of them in the forms that it may have. A kernel without steps is a conversion.
         """
         if not kernel.steps:
-            known = {self.interface, self._images}
-            return (_STRIDED,) if {kernel.operands[0].form, kernel.writes} <= known else ()
+            return conversions(self, kernel)
         is_strided = _takes_views(kernel)
         if kernel.steps[0].op == "Conv":
             algorithms = tuple(
@@ -115,43 +94,27 @@ class AnalyticBackend:
                 for share in (self.profile.multipliers.get(algorithm),)
                 if share or algorithm == _DEFINITION
             )
-            return tuple(self._formed(kernel, how) for how in algorithms)
-        is_moved = all(step.op in _MOVING for step in kernel.steps)
-        default = _STRIDED if is_strided else DEFAULT
-        found = (default, VIEW) if is_moved else (default,)
-        if not all(_is_free(step.op) for step in kernel.steps):
-            return found
-        formed = (self._formed(kernel, how) for how in found)
-        return (*found, *(how for how in formed if how.reads))
+            return tuple(self.formed(kernel, how) for how in algorithms)
+        return in_all_forms(self, kernel, is_strided=is_strided)
 
-    def _formed(self, kernel: Kernel, how: Implementation) -> Implementation:
-        """The same with all images in the layout of convolutions; as it is if there are none."""
-        reads = tuple(
-            self._form(operand.type, is_image=not operand.const) for operand in kernel.operands
-        )
-        writes = tuple(self._form(kernel.types[number]) for number in kernel.outputs)
-        if {*reads, *writes} == {self.interface}:
-            return how
-        return replace(how, reads=reads, writes=writes)
 
-    def _form(self, type_: TensorType, *, is_image: bool = True) -> Form:
-        return self._images if is_image and type_.rank == _IMAGE_RANK else self.interface
+def in_all_forms(
+    backend: Elsewhere, kernel: Kernel, *, is_strided: bool
+) -> Sequence[Implementation]:
+    """The one way of a kernel, or a copy and a view, in the forms that it does not mind."""
+    is_moved = all(step.op in _MOVING for step in kernel.steps)
+    default = _STRIDED if is_strided else DEFAULT
+    found = (default, VIEW) if is_moved else (default,)
+    if not all(_is_free(step.op) for step in kernel.steps):
+        return found
+    formed = (backend.formed(kernel, how) for how in found)
+    return (*found, *(how for how in formed if how.reads))
 
-    def request(self, offer: Offer) -> bytes:
-        """Nothing can be measured.
 
-        Raises:
-            PlanError: always.
-        """
-        raise PlanError(f"{self.profile.name} is not here: its kernels cannot be measured")
-
-    def measure(self, request: bytes, threads: int, budget_s: float) -> Measurement:
-        """Nothing can be measured.
-
-        Raises:
-            PlanError: always.
-        """
-        raise PlanError(f"{self.profile.name} is not here: its kernels cannot be measured")
+def conversions(backend: Elsewhere, kernel: Kernel) -> Sequence[Implementation]:
+    """Of a kernel without steps: a copy between the forms of a device."""
+    known = {backend.interface, backend.images}
+    return (_STRIDED,) if {kernel.operands[0].form, kernel.writes} <= known else ()
 
 
 def _takes_views(kernel: Kernel) -> bool:

@@ -9,7 +9,7 @@ from eqsat_opt.rules.term import Function, Term, Var, ops
 from eqsat_opt.runtime.backends.epilogues import convolutions, products
 from eqsat_opt.runtime.backends.protocol import KernelPattern
 
-__all__ = ["analytic_patterns"]
+__all__ = ["analytic_patterns", "chains"]
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "Elu", "Softplus")
 
@@ -31,7 +31,7 @@ _LINKS: tuple[_Link, ...] = (
 )
 
 
-def _chains() -> Iterator[KernelPattern]:
+def chains() -> Iterator[KernelPattern]:
     """Two elementwise operators in a row, and three of those that models have most of."""
     x = Var("x")
     for first in _LINKS:
@@ -50,4 +50,4 @@ def analytic_patterns() -> tuple[KernelPattern, ...]:
     Beside them chains of elementwise operators, as any code generator fuses. The operand that a
     chain does not go through stays a variable, so a longer chain is several kernels.
     """
-    return (*convolutions(_ACTIVATIONS), *products(_ACTIVATIONS), *_chains())
+    return (*convolutions(_ACTIVATIONS), *products(_ACTIVATIONS), *chains())

@@ -31,7 +31,7 @@ from eqsat_opt.runtime.devices.calls import CALL_ALL, NativeCall
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
-__all__ = ["GeneratedLauncher"]
+__all__ = ["GeneratedLauncher", "digest", "graph_of"]
 
 
 class GeneratedLauncher:
@@ -44,7 +44,7 @@ class GeneratedLauncher:
 
     def version(self) -> str:
         """Of what generates: another one may round otherwise."""
-        return f"generated {_digest()}"
+        return f"generated {digest()}"
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
         """Compile the kernels of all launches together.
@@ -123,7 +123,7 @@ def _generated(
 def _lowered(
     body: Body, strides: tuple[tuple[int, ...], ...]
 ) -> tuple[Kernel | HostKernel, tuple[int, ...], tuple[int, ...]]:
-    graph = _graph_of(body)
+    graph = graph_of(body)
     names = [f"x{i}" for i in range(len(body.operands))]
     of = dict(zip((*names, *graph.outputs), strides, strict=True))
     if fits(graph, graph.nodes, graph.outputs):
@@ -135,7 +135,7 @@ def _lowered(
     return HostKernel(program), numbers, (0,) * len(numbers)
 
 
-def _graph_of(body: Body) -> Graph:
+def graph_of(body: Body) -> Graph:
     """The body as a graph in which each output is a value of its own, and all operands are read."""
     if not body.steps:  # a copy: the transposition that leaves all axes where they are
         axes = tuple(range(body.operands[0].type.rank))
@@ -148,7 +148,8 @@ def _graph_of(body: Body) -> Graph:
 
 
 @cache
-def _digest() -> str:
+def digest() -> str:
+    """Of the text of what generates kernels."""
     folder = Path(__file__).parent
     files = sorted((*folder.glob("*.py"), *folder.glob("src/*.h")))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16]

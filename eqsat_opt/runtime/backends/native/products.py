@@ -10,10 +10,13 @@ from onnx import TensorProto, helper
 
 from eqsat_opt.runtime.backends.native.sites import ACTIVATIONS, DOMAIN, Site, Way
 
-__all__ = ["PRODUCT", "products"]
+__all__ = ["HALVED", "PRODUCT", "products"]
 
-PRODUCT = "packed-product"
-"""Name of the algorithm."""
+PRODUCT, HALVED = "packed-product", "strassen-product"
+"""Names of the algorithms."""
+
+_LARGE = 256
+"""Columns and depth of a product whose halves are worth the sums between them."""
 
 _GEMMS = {("", "Gemm"), ("com.microsoft", "FusedGemm")}
 _PARAMETERS = ("activation_alpha", "activation_beta", "activation_gamma")
@@ -38,7 +41,16 @@ def products(model: onnx.ModelProto) -> Iterator[Site]:
             attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
             made = _made(node, attrs, kind in _GEMMS, shapes)
             if made is not None:
-                yield Site((node.name,), (Way(PRODUCT, (made,), roughness=1),))
+                yield Site((node.name,), tuple(_ways(made, shapes[node.input[1]])))
+
+
+def _ways(made: onnx.NodeProto, weights: tuple[int, ...]) -> Iterator[Way]:
+    yield Way(PRODUCT, (made,), roughness=1)
+    if min(weights) >= _LARGE:
+        halved = onnx.NodeProto()
+        halved.CopyFrom(made)
+        next(one for one in halved.attribute if one.name == "halved").i = 1
+        yield Way(HALVED, (halved,), roughness=2)
 
 
 def _made(
@@ -71,6 +83,7 @@ def _made(
         name=node.name,
         domain=DOMAIN,
         transposed=int(transposed),
+        halved=0,
         factor=float(attrs.get("alpha", 1.0)),
         bias_factor=float(attrs.get("beta", 1.0)) if is_gemm else 1.0,
         activation=number,

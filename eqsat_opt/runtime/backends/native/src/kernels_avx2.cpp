@@ -13,6 +13,7 @@
 // Permutations of 16 channels take much code here, and blocks of 16 only serve to try.
 #define EQSAT_PIXELS(block) ((block) == 8 ? 6 : 1)
 #define EQSAT_ROWS 6
+#define EQSAT_VECTORS 2
 #define EQSAT_AHEAD 16
 namespace eqsat {
 #include "vectors.h"
@@ -20,6 +21,7 @@ namespace eqsat {
 #include "grouped.h"
 #include "normalize.h"
 #include "multiply.h"
+#include "strassen.h"
 
 #pragma GCC pop_options
 

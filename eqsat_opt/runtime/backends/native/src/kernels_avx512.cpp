@@ -10,7 +10,8 @@
 #define EQSAT_BLOCKS(use) use(16)
 #define EQSAT_TILES 14  // with two blocks of outputs 28 of the 32 registers hold sums
 #define EQSAT_PIXELS(block) 7
-#define EQSAT_ROWS 14
+#define EQSAT_ROWS 8
+#define EQSAT_VECTORS 3
 #define EQSAT_AHEAD 24
 namespace eqsat {
 #include "vectors.h"
@@ -18,6 +19,7 @@ namespace eqsat {
 #include "grouped.h"
 #include "normalize.h"
 #include "multiply.h"
+#include "strassen.h"
 
 #pragma GCC pop_options
 

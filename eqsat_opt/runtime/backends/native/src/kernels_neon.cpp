@@ -8,6 +8,7 @@
 #define EQSAT_TILES 3
 #define EQSAT_PIXELS(block) 6
 #define EQSAT_ROWS 12
+#define EQSAT_VECTORS 2
 #define EQSAT_AHEAD 8
 namespace eqsat {
 #include "vectors.h"
@@ -15,6 +16,7 @@ namespace eqsat {
 #include "grouped.h"
 #include "normalize.h"
 #include "multiply.h"
+#include "strassen.h"
 
 const Kernels kNeon{"neon", neon::supports, neon::transform, neon::run, neon::normalize, neon::packed_floats,
                       neon::pack_weights, neon::multiply_rows,

@@ -1,4 +1,4 @@
-// Products with packed weights. They lie in panels of two vectors of columns, [panel][depth][column],
+// Products with packed weights. They lie in panels of a few vectors of columns, [panel][depth][column],
 // so that a sum over the depth reads them in one stream; rows of the data lie in parts of as many as
 // have their sums in registers, [part][depth / lanes][row][depth % lanes]. What is left over in a
 // panel and in the depth is filled with zeros.
@@ -6,10 +6,11 @@
 namespace EQSAT_INSTRUCTIONS {
 
 constexpr int kRows = EQSAT_ROWS;
-constexpr int64_t kPanel = 2 * kLanes;         // columns
-constexpr int64_t kMostRows = 16 * kRows;  // that are packed at a time
+constexpr int kVectors = EQSAT_VECTORS;
+constexpr int64_t kPanel = kVectors * kLanes;  // columns
+constexpr int64_t kMostRows = 32 * kRows;  // that are packed at a time
 constexpr int64_t kMostPacked = 1 << 18;   // floats that are packed at a time
-constexpr int64_t kDepth = 512;            // to sum before what comes next, where there are more
+constexpr int64_t kDepth = 384;            // to sum before what comes next, where there are more
 constexpr int64_t kSerial = 1 << 17;       // products for which no other thread is woken
 constexpr int64_t kLeastTasks = 16;
 
@@ -21,19 +22,12 @@ struct Tile {
   int64_t blocks, ahead_step, step;  // of the depth; floats to fetch per block; between rows
 };
 
-// Adds to what the output holds, unless `is_first`.
 template <int T, int O>
-static void multiply_tile(const Tile& tile, bool is_first) {
+using Sums = Vec<kLanes>[T][O];
+
+template <int T, int O>
+EQSAT_INLINE void add_products(const Tile& tile, Sums<T, O>& sums) {
   constexpr int B = kLanes;
-  Vec<B> sums[T][O];
-#pragma GCC unroll 16
-  for (int t = 0; t < T; t++) {
-#pragma GCC unroll 2
-    for (int o = 0; o < O; o++) {
-      sums[t][o] = !is_first ? load<B>(tile.output + t * tile.step + o * B)
-                   : tile.bias ? load<B>(tile.bias + o * B) : Vec<B>{};
-    }
-  }
   const float *data = tile.data, *weights = tile.weights, *ahead = tile.ahead;
   for (int64_t block = 0; block < tile.blocks; block++, data += T * B) {
     for (const float* end = ahead + tile.ahead_step; ahead < end; ahead += 16) {
@@ -41,7 +35,7 @@ static void multiply_tile(const Tile& tile, bool is_first) {
     }
     for (int c = 0; c < B; c++, weights += O * B) {
       Vec<B> w[O];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int o = 0; o < O; o++) {
         w[o] = load<B>(weights + o * B);
         __builtin_prefetch(weights + (EQSAT_AHEAD * O + o) * B);
@@ -49,24 +43,43 @@ static void multiply_tile(const Tile& tile, bool is_first) {
 #pragma GCC unroll 16
       for (int t = 0; t < T; t++) {
         const Vec<B> x = all<B>(data[t * B + c]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int o = 0; o < O; o++) sums[t][o] += x * w[o];
       }
     }
   }
+}
+
+// Adds to what the output holds, unless `is_first`.
+template <int T, int O>
+static void multiply_tile(const Tile& tile, bool is_first) {
+  constexpr int B = kLanes;
+  Sums<T, O> sums;
 #pragma GCC unroll 16
   for (int t = 0; t < T; t++) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
+    for (int o = 0; o < O; o++) {
+      sums[t][o] = !is_first ? load<B>(tile.output + t * tile.step + o * B)
+                   : tile.bias ? load<B>(tile.bias + o * B) : Vec<B>{};
+    }
+  }
+  add_products<T, O>(tile, sums);
+#pragma GCC unroll 16
+  for (int t = 0; t < T; t++) {
+#pragma GCC unroll 4
     for (int o = 0; o < O; o++) store<B>(tile.output + t * tile.step + o * B, sums[t][o]);
   }
 }
 
 using MultiplyTile = void (*)(const Tile&, bool);
 
-template <int O, int T = kRows>
-static MultiplyTile multiply_tile_of(int64_t rows) {
+template <int T = kRows, int O = kVectors>
+static MultiplyTile multiply_tile_of(int64_t rows, int64_t vectors) {
+  if constexpr (O > 1) {
+    if (vectors < O) return multiply_tile_of<T, O - 1>(rows, vectors);
+  }
   if constexpr (T > 1) {
-    if (rows < T) return multiply_tile_of<O, T - 1>(rows);
+    if (rows < T) return multiply_tile_of<T - 1, O>(rows, O);
   }
   return multiply_tile<T, O>;
 }
@@ -81,8 +94,14 @@ struct ProductRun {
 
   int64_t row_of(int64_t part) const { return rows * part / parts; }
 
+  // Meanwhile the first panel comes from memory.
   void pack(int64_t part) const {
     const int64_t from = row_of(part), n = row_of(part + 1) - from, size = product.depth;
+    const int64_t left = padded(product.columns), width = left < kPanel ? left : kPanel;
+    const float* first = factors.packed + first_depth * width;
+    for (int64_t i = depth * width * part / parts; i < depth * width * (part + 1) / parts; i += 16) {
+      __builtin_prefetch(first + i, 0, 2);
+    }
     float* to = data + from * depth;
     for (int64_t k = first_depth; k < first_depth + depth; k += kLanes) {
       const float* at = factors.input + (first_row + from) * size + k;
@@ -96,7 +115,7 @@ struct ProductRun {
   void multiply(int64_t task) const {
     const int64_t panel = task / groups, group = task % groups;
     const int64_t column = panel * kPanel, left = product.columns - column;
-    const int64_t vectors = left > kLanes ? 2 : 1, width = vectors * kLanes;
+    const int64_t vectors = left < kPanel ? ceil_div(left, kLanes) : kVectors, width = vectors * kLanes;
     const int64_t all_depth = padded(product.depth);
     const float* weights = factors.packed + column * all_depth + first_depth * width;
     const bool is_first = first_depth == 0 && !factors.is_sum, is_last = first_depth + depth == all_depth;
@@ -122,7 +141,7 @@ struct ProductRun {
         tile.step = kPanel;
         if (!is_first) copy_columns(output, product.columns, edge, kPanel, n, left);
       }
-      (vectors == 2 ? multiply_tile_of<2>(n) : multiply_tile_of<1>(n))(tile, is_first);
+      multiply_tile_of(n, vectors)(tile, is_first);
       if (is_last && product.activation != Activation::kNone) {
         for (int64_t r = 0; r < n; r++) {
           for (int64_t i = 0; i < width; i += kLanes) {
@@ -156,7 +175,7 @@ static void in_turn(const void*, void (*task)(void*, size_t), size_t n, void* da
   for (size_t i = 0; i < n; i++) task(data, i);
 }
 
-static bool multiply_rows(const Product& p, const Factors& f, const Parallel& given) {
+static bool multiply_plainly(const Product& p, const Factors& f, const Parallel& given) {
   if (f.rows < 1) return true;
   const int64_t all_depth = padded(p.depth);
   const Parallel parallel = f.rows * all_depth * p.columns < kSerial ? Parallel{in_turn, nullptr} : given;
@@ -180,12 +199,10 @@ static bool multiply_rows(const Product& p, const Factors& f, const Parallel& gi
   return true;
 }
 
-static int64_t packed_floats(const Product& p) { return padded(p.depth) * padded(p.columns); }
-
-static void pack_weights(const Product& p, const Weights& w, float* packed) {
+static void pack_plainly(const Product& p, const Weights& w, float* packed) {
   const int64_t depth = padded(p.depth);
   for (int64_t column = 0; column < p.columns; column += kPanel) {
-    const int64_t width = p.columns - column > kLanes ? kPanel : kLanes;
+    const int64_t left = padded(p.columns - column), width = left < kPanel ? left : kPanel;
     for (int64_t k = 0; k < depth; k++) {
       for (int64_t i = 0; i < width; i++) {
         const int64_t c = column + i;

@@ -24,14 +24,14 @@ struct ProductNode {
 // each other out of the caches. A session keeps its constants where they are as long as it has nodes,
 // so an address stands for one content while there is an entry. Null without memory.
 std::shared_ptr<const Memory> packed_once(const Product& p, const Weights& weights) try {
-  using Key = std::tuple<const float*, int64_t, int64_t, bool, uint32_t>;
+  using Key = std::tuple<const float*, int64_t, int64_t, bool, bool, uint32_t>;
   static std::mutex mutex;
   static std::map<Key, std::weak_ptr<const Memory>> known;
   const std::lock_guard<std::mutex> lock(mutex);
   for (auto it = known.begin(); it != known.end();) it = it->second.expired() ? known.erase(it) : ++it;
   uint32_t factor = 0;  // as bits, since NaN equals nothing
   std::memcpy(&factor, &weights.factor, sizeof factor);
-  auto& entry = known[Key{weights.data, p.depth, p.columns, weights.is_transposed, factor}];
+  auto& entry = known[Key{weights.data, p.depth, p.columns, p.is_halved, weights.is_transposed, factor}];
   std::shared_ptr<const Memory> found = entry.lock();
   if (found) return found;
   auto made = std::make_shared<Memory>();
@@ -46,12 +46,14 @@ std::shared_ptr<const Memory> packed_once(const Product& p, const Weights& weigh
 
 Status* read_node(const Api& api, const KernelInfo* info, ProductNode* node) {
   Product& p = node->product;
-  int64_t is_transposed = 0;
+  int64_t is_transposed = 0, is_halved = 0;
   float factor = 1.0f;
   EQSAT_TRY(api.attribute(info, "transposed", &is_transposed));
+  EQSAT_TRY(api.attribute(info, "halved", &is_halved));
   EQSAT_TRY(api.attribute(info, "factor", &factor));
   EQSAT_TRY(api.attribute(info, "bias_factor", &node->bias_factor));
   EQSAT_TRY(activation(api, info, &p.activation));
+  p.is_halved = is_halved != 0;
   EQSAT_TRY(api.attribute(info, "alpha", &p.alpha));
   EQSAT_TRY(api.attribute(info, "beta", &p.beta));
 

@@ -13,6 +13,7 @@ struct Product {
   int64_t depth, columns;
   Activation activation;
   float alpha, beta;  // of the activation
+  bool is_halved = false;  // by Strassen's algorithm, once
 };
 
 // Rows of x times packed weights; `bias` may be null. With `is_sum` the output holds what is added.

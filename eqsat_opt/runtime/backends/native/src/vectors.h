@@ -8,7 +8,7 @@
 //   EQSAT_BLOCKS        the lengths of blocks
 //   EQSAT_TILES         tiles whose sums stay in registers, for two blocks of outputs
 //   EQSAT_PIXELS        of a length of blocks: outputs of narrow groups whose sums stay in registers
-//   EQSAT_ROWS          rows whose sums stay in registers, for two registers of columns
+//   EQSAT_ROWS, EQSAT_VECTORS  rows, and registers of columns, of products whose sums stay in registers
 //   EQSAT_AHEAD         channels whose weights are fetched before they are used
 
 namespace EQSAT_INSTRUCTIONS {

@@ -1,0 +1,3 @@
+"""Products with their epilogues by cuBLASLt."""
+
+__all__: list[str] = []

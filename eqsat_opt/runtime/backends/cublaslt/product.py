@@ -1,0 +1,89 @@
+"""Which kernels cuBLASLt has: a product of matrices, a bias by column, and a Relu.
+
+Its Gelu may be the approximation by tanh, so none is offered before a device has told which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.types import TensorType
+
+__all__ = ["Product", "product_of"]
+
+_DTYPES = ("float32", "float16")
+
+
+@dataclass(frozen=True)
+class Product:
+    """A kernel as cuBLASLt computes it.
+
+    Attributes:
+        a, b: the operands that are multiplied, of two axes or more, the leading ones batches.
+        bias: the operand that is added, one number for each column; ``None`` for none.
+        epilogue: ``""``, ``BIAS``, ``RELU`` or ``RELU_BIAS``, as its headers have it.
+    """
+
+    a: int
+    b: int
+    bias: int | None
+    epilogue: str
+
+
+def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -> Product | None:
+    """A kernel of literal sizes as cuBLASLt computes it; ``None`` where it is no such kernel.
+
+    Args:
+        kernel: a product, and what a pattern has joined to it.
+        strides: of all operands, then of the result, in elements; dense by default. One of the last
+            two axes has to be contiguous.
+    """
+    if not kernel.steps or kernel.steps[0].op != "MatMul" or not kernel.is_static:
+        return None
+    count, types = len(kernel.operands), kernel.types
+    a, b = kernel.steps[0].operands
+    y = types[count]
+    matrices = types[a], types[b], y
+    if any(one.rank < 2 or one.dtype not in _DTYPES for one in matrices) or max(a, b) >= count:
+        return None
+    if any(0 in type_.static_shape() for type_ in types):
+        return None
+    if strides is not None and not all(
+        _is_matrix(types[i].static_shape(), strides[i]) for i in (a, b, count)
+    ):
+        return None
+    bias, is_clipped = None, False
+    for number, step in enumerate(kernel.steps[1:], start=count + 1):
+        if is_clipped or step.operands.count(number - 1) != 1:
+            return None
+        if step.op == "Relu":
+            is_clipped = True
+            continue
+        others = [one for one in step.operands if one != number - 1]
+        if step.op != "Add" or bias is not None or others[0] >= count:
+            return None
+        bias = others[0]
+        if not _is_bias(types[bias], y):
+            return None
+    if kernel.outputs != (count + len(kernel.steps) - 1,):
+        return None
+    parts = ("RELU",) * is_clipped + ("BIAS",) * (bias is not None)
+    return Product(a, b, bias, "_".join(parts))
+
+
+def _is_matrix(dims: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether rows or columns are contiguous, and do not overlap."""
+    (rows, columns), (outer, inner) = dims[-2:], strides[-2:]
+    by_rows = (inner == 1 or columns == 1) and (outer >= columns or rows == 1)
+    by_columns = (outer == 1 or rows == 1) and (inner >= rows or columns == 1)
+    return by_rows or by_columns
+
+
+def _is_bias(type_: TensorType, y: TensorType) -> bool:
+    """Whether a tensor has one number for each column, for all rows and batches."""
+    shape = type_.static_shape()
+    return bool(shape) and type_.rank <= y.rank and shape[-1] == y.static_shape()[-1] and all(
+        extent == 1 for extent in shape[:-1]
+    )  # fmt: skip

@@ -1,0 +1,36 @@
+"""A process that asks cuDNN about devices that are not here: it aborts where cuBLAS is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eqsat_opt.runtime.backends.cudnn.build import built, plans
+from eqsat_opt.runtime.backends.cudnn.spec import spec_from_json
+from eqsat_opt.runtime.child import answer_requests
+
+__all__ = ["serve"]
+
+
+def serve() -> None:
+    """Answer requests until they end."""
+    import cudnn  # after the parent was found to have the wheels
+
+    version = int(cudnn.backend_version())  # ends the process where the library is not found
+    properties: dict[str, Any] = {}
+
+    def answer(
+        request: dict[str, Any], _: list[bytes]
+    ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
+        text = request["description"]
+        try:
+            if text not in properties:
+                properties[text] = cudnn.create_device_properties(text)
+            spec = spec_from_json(request["spec"])
+            graph = built(cudnn, spec, device_property=properties[text])
+            found = list(plans(graph, request["most"]))
+        except Exception as error:
+            return {"version": version, "plans": [], "why": str(error)[-300:]}, ()
+        return {"version": version, "plans": found}, ()
+
+    answer_requests(answer)

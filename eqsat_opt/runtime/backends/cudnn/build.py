@@ -1,0 +1,117 @@
+"""From a spec to a graph of cuDNN, for a handle of a GPU or for the description of one.
+
+The same calls with and without a GPU; only executing differs. `cudnn` is the module of the wheel
+``nvidia-cudnn-frontend``, given so that nothing here imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from eqsat_opt.runtime.backends.cudnn.spec import STRICT, CudnnSpec, Tensor
+
+__all__ = ["ENGINES", "NEEDED", "built", "named_plan", "plans", "uids_of"]
+
+ENGINES = "A", "FALLBACK"
+"""Heuristics that are asked, in order of rank."""
+
+NEEDED = {
+    "": (
+        "backend_version", "build_plan_policy", "create_device_properties", "create_handle",
+        "data_type", "destroy_handle", "heur_mode", "numerical_note", "pygraph", "set_stream",
+    ),
+    "pygraph": (
+        "add", "bias", "build_operation_graph", "build_plan_at_index", "conv_fprop",
+        "create_execution_plans", "deselect_numeric_notes", "execute_plan_at_index",
+        "get_behavior_notes_for_plan_at_index", "get_execution_plan_count",
+        "get_plan_name_at_index", "get_workspace_size_plan_at_index", "relu", "sigmoid", "tanh",
+        "tensor", "validate",
+    ),
+    "tensor": ("set_data_type", "set_dim", "set_output", "set_stride", "set_uid"),
+}  # fmt: skip
+"""What this module and the device use of the wheel, by class."""
+
+
+def uids_of(spec: CudnnSpec) -> tuple[int, ...]:
+    """Numbers of the tensors of a graph: x, w, each operand of the epilogue, y."""
+    return tuple(range(1, 4 + sum(kind in ("add", "bias") for kind in spec.epilogue)))
+
+
+def built(cudnn: Any, spec: CudnnSpec, **where: Any) -> Any:
+    """A graph with all plans that its precision allows; nothing is compiled as yet.
+
+    Args:
+        cudnn: the module.
+        spec: of the graph.
+        where: ``handle`` or ``device_property``.
+
+    Raises:
+        Exception: whatever cuDNN says of a graph that it does not have.
+    """
+    kinds = {"float32": cudnn.data_type.FLOAT, "float16": cudnn.data_type.HALF}
+    kind, uids = kinds[spec.dtype], iter(uids_of(spec))
+    graph = cudnn.pygraph(
+        io_data_type=kind,
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
+        **where,
+    )
+
+    def tensor(one: Tensor) -> Any:
+        made = graph.tensor(dim=list(one.dims), stride=list(one.strides), data_type=kind)
+        made.set_uid(next(uids))
+        return made
+
+    value = graph.conv_fprop(
+        image=tensor(spec.x),
+        weight=tensor(spec.w),
+        pre_padding=list(spec.pads[:2]),
+        post_padding=list(spec.pads[2:]),
+        stride=list(spec.strides),
+        dilation=list(spec.dilations),
+    )
+    for one in spec.epilogue:
+        if one == "add":
+            assert spec.residual is not None
+            value = graph.add(a=value, b=tensor(spec.residual))
+        elif one == "bias":
+            value = graph.bias(input=value, bias=tensor(spec.bias))
+        else:
+            value = getattr(graph, one)(input=value)
+    value.set_output(True).set_data_type(kind)
+    value.set_dim(list(spec.y.dims)).set_stride(list(spec.y.strides)).set_uid(next(uids))
+    graph.validate()
+    graph.build_operation_graph()
+    graph.create_execution_plans([getattr(cudnn.heur_mode, name) for name in ENGINES])
+    if spec.precision == STRICT:
+        graph.deselect_numeric_notes([cudnn.numerical_note.TENSOR_CORE])
+    return graph
+
+
+def plans(graph: Any, most: int) -> Iterator[tuple[str, int, bool]]:
+    """Plans that can be built, best ranked first: name, bytes of workspace, compiled here or not.
+
+    The name says engine and knobs, and is the same in the same version of cuDNN.
+    """
+    found = 0
+    for number in range(graph.get_execution_plan_count()):
+        if found == most:
+            return
+        try:
+            graph.build_plan_at_index(number)
+        except Exception:
+            continue  # barred by the precision, or not for this device
+        notes = graph.get_behavior_notes_for_plan_at_index(number)
+        is_compiled = any("RUNTIME_COMPILATION" in str(note) for note in notes)
+        size_bytes = int(graph.get_workspace_size_plan_at_index(number))
+        yield str(graph.get_plan_name_at_index(number)), size_bytes, is_compiled
+        found += 1
+
+
+def named_plan(graph: Any, name: str) -> int | None:
+    """The index of a plan by its name; ``None`` if this version or device has no such plan."""
+    for number in range(graph.get_execution_plan_count()):
+        if graph.get_plan_name_at_index(number) == name:
+            return number
+    return None

@@ -1,0 +1,61 @@
+"""Launches of cuDNN: what each asks of it follows from its body and the strides of its buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION
+from eqsat_opt.runtime.backends.cudnn.spec import Site, is_precompiled, site_of
+from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.plan.plan import Buffer, Launch
+
+__all__ = ["CudnnLauncher", "site_of_launch"]
+
+
+class CudnnLauncher:
+    """Says what a launch asks of cuDNN. The plan says by which engine, and how much workspace."""
+
+    name = "cudnn"
+
+    def version(self) -> str:
+        """Of the library whose engines plans name."""
+        return f"cudnn {RECORDED_VERSION}"
+
+    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
+        """Check all launches.
+
+        Raises:
+            RuntimeFailed: one is no convolution as cuDNN has it.
+        """
+        for launch in launches:
+            site_of_launch(launch, buffers)
+
+    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
+        """Not known here: the plan has that of its engine."""
+        return 0
+
+    def build(self, launch: Launch, bound: Bound) -> NoReturn:
+        """Nothing runs on memory that NumPy sees.
+
+        Raises:
+            RuntimeFailed: always.
+        """
+        raise RuntimeFailed(
+            f"launch {launch.name!r} is for a device that is not here; plan again with "
+            "another backend"
+        )
+
+
+def site_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Site:
+    """What a launch asks of cuDNN, on the memory that the plan gives it.
+
+    Raises:
+        RuntimeFailed: it is no convolution as cuDNN has it.
+    """
+    strides = [buffers[name].strides for name in (*launch.reads, *launch.writes)]
+    site = site_of(launch.body, strides)
+    if site is None or not is_precompiled(site.spec):
+        raise RuntimeFailed(f"cuDNN has no kernel for launch {launch.name!r}: plan again")
+    return site

@@ -1,0 +1,196 @@
+"""Which convolutions cuDNN has for a device, by which engines: recorded answers, or live ones.
+
+Recorded are the answers of one version of cuDNN for the architectures of GPUs and the convolutions
+of the models of the zoo, without those that are compiled when they run (`support/`). Of another
+convolution the wheels are asked, where they are installed (the extra ``plan``); else it has the one
+implementation `HEURISTIC`, if all convolutions of its kind that were recorded have a kernel.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from typing import Any
+
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec, spec_from_json
+from eqsat_opt.runtime.child import Child
+from eqsat_opt.runtime.devices.description import DeviceDescription
+
+__all__ = [
+    "FORMAT", "HEURISTIC", "RECORDED_VERSION", "Asker", "Choice", "Oracle", "missing_wheels",
+    "recorded", "table_bytes", "table_of",
+]  # fmt: skip
+
+FORMAT = "eqsat-opt cudnn support 1"
+
+RECORDED_VERSION = 91900
+"""Of cuDNN, as it numbers itself: whose answers are recorded."""
+
+HEURISTIC = "heuristic"
+"""Whatever cuDNN ranks first when it runs, within the workspace of the launch."""
+
+_MOST = 4
+_STARTS_S, _ANSWERS_S = 120.0, 60.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A way in which cuDNN computes a graph.
+
+    Attributes:
+        name: engine and knobs as its version writes them, or `HEURISTIC`.
+        workspace_bytes: that it needs.
+        is_compiled: whether its kernel is compiled when it is built.
+    """
+
+    name: str
+    workspace_bytes: int
+    is_compiled: bool = False
+
+    @property
+    def engine(self) -> str:
+        """Its number: ``eng51``."""
+        return self.name.partition("_")[0]
+
+
+Table = Mapping[str, tuple[Choice, ...]]
+"""The choices of a spec by its key, best ranked first."""
+
+
+@cache
+def recorded(architecture: str) -> Table:
+    """What was recorded for an architecture; nothing for one that was not asked for."""
+    path = files("eqsat_opt.runtime.backends.cudnn") / "support" / f"{architecture}.json.gz"
+    try:
+        return table_of(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+
+
+def table_of(data: bytes) -> Table:
+    """What `table_bytes` made."""
+    document = json.loads(gzip.decompress(data))
+    names: list[str] = document["plans"]
+    return {
+        spec_from_json(spec).key: tuple(Choice(names[number], size) for number, size in found)
+        for spec, found in document["specs"]
+    }
+
+
+def table_bytes(table: Table) -> bytes:
+    """The file of a table; equal tables have equal ones."""
+    names = sorted({one.name for found in table.values() for one in found})
+    number = {name: i for i, name in enumerate(names)}
+    specs = [
+        [json.loads(key), [[number[one.name], one.workspace_bytes] for one in table[key]]]
+        for key in sorted(table)
+    ]
+    document = {"format": FORMAT, "version": RECORDED_VERSION, "plans": names, "specs": specs}
+    text = json.dumps(document, separators=(",", ":"), sort_keys=True)
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def missing_wheels() -> str:
+    """Why cuDNN cannot be asked here; empty if it can."""
+    for name in ("cudnn", "nvidia.cudnn"):
+        found = None
+        with suppress(ImportError):
+            found = find_spec(name)
+        if found is None:
+            return "cuDNN is not installed; run pip install 'eqsat-opt[plan]'"
+    return ""
+
+
+class Asker:
+    """Asks the cuDNN that is installed, in a process that may die of it.
+
+    Args:
+        description: of the device.
+    """
+
+    def __init__(self, description: DeviceDescription) -> None:
+        self._text = description.text
+        self._child: Child | None = None
+        self.version: int | None = None
+
+    def ask(self, spec: CudnnSpec, most: int = _MOST) -> tuple[Choice, ...] | None:
+        """What cuDNN has for a spec; ``None`` if it gave no answer."""
+        if self._child is None or not self._child.is_alive:
+            self._child = Child("eqsat_opt.runtime.backends.cudnn.asking", "to ask cuDNN")
+            if not self._child.is_ready(_STARTS_S):
+                return None
+        request = {"description": self._text, "spec": spec.to_json(), "most": most}
+        reply = self._child.ask(request, (), _ANSWERS_S)
+        if reply is None:
+            return None
+        answer: dict[str, Any] = reply[0]
+        self.version = answer["version"]
+        return tuple(Choice(name, size, compiled) for name, size, compiled in answer["plans"])
+
+    def close(self) -> None:
+        """End the process."""
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+
+class Oracle:
+    """What cuDNN has for a device.
+
+    Args:
+        description: of the device.
+    """
+
+    def __init__(self, description: DeviceDescription) -> None:
+        self._table = recorded(description.architecture)
+        self._asker = None if missing_wheels() else Asker(description)
+        self._live: dict[str, tuple[Choice, ...] | None] = {}
+        self._families = _families(self._table)
+
+    def choices(self, spec: CudnnSpec) -> Sequence[Choice]:
+        """The ways to compute a spec, best ranked first; none if there is no way."""
+        key = spec.key
+        found = self._table.get(key)
+        if found is None:
+            found = self._asked(spec, key)
+        return self._families.get(spec.family, ()) if found is None else found
+
+    def _asked(self, spec: CudnnSpec, key: str) -> tuple[Choice, ...] | None:
+        """The live answer, if it is of the version that was recorded."""
+        if self._asker is None:
+            return None
+        if key not in self._live:
+            try:
+                found = self._asker.ask(spec)
+            except RuntimeFailed:
+                found = None
+            is_same = self._asker.version == RECORDED_VERSION
+            precompiled = tuple(one for one in found or () if not one.is_compiled)
+            self._live[key] = precompiled if found is not None and is_same else None
+        return self._live[key]
+
+
+def _families(table: Table) -> Mapping[tuple[object, ...], tuple[Choice, ...]]:
+    """For each kind of convolution that always has a kernel, the heuristic choice.
+
+    Its workspace is the largest that the first choice of any of them needs.
+    """
+    found: dict[tuple[object, ...], list[tuple[Choice, ...]]] = {}
+    for key, choices in table.items():
+        found.setdefault(spec_from_json(json.loads(key)).family, []).append(choices)
+    return {
+        family: (Choice(HEURISTIC, _largest(several)),)
+        for family, several in found.items()
+        if all(several)
+    }
+
+
+def _largest(several: Iterable[Sequence[Choice]]) -> int:
+    return max(choices[0].workspace_bytes for choices in several)

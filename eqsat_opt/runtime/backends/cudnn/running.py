@@ -1,0 +1,114 @@
+"""Launches of cuDNN on a GPU: the plan that was named, on static pointers, a handle a stream."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.cudnn.build import built, named_plan, uids_of
+from eqsat_opt.runtime.backends.cudnn.launcher import CudnnLauncher, site_of_launch
+from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC, RECORDED_VERSION
+from eqsat_opt.runtime.backends.cudnn.spec import ZERO_BIAS
+from eqsat_opt.runtime.backends.launching import Bound
+from eqsat_opt.runtime.devices.cuda import CudaDevice
+from eqsat_opt.runtime.plan.plan import Buffer, Launch
+
+__all__ = ["CudnnRunner"]
+
+
+class CudnnRunner(CudnnLauncher):
+    """Builds and launches the convolutions of one plan.
+
+    Args:
+        device: that runs them.
+
+    Raises:
+        RuntimeFailed: cuDNN is missing, or of another version than plans name.
+    """
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        try:
+            self._cudnn: Any = importlib.import_module("cudnn")
+        except ImportError as error:
+            raise RuntimeFailed(f"{error}; run pip install 'eqsat-opt[gpu]'") from error
+        version = self._cudnn.backend_version()
+        if version != RECORDED_VERSION:
+            raise RuntimeFailed(
+                f"plans name engines of cuDNN {RECORDED_VERSION}; here is {version}: install "
+                "nvidia-cudnn-cu13==9.19.*"
+            )
+        self._handles: dict[int, Any] = {}
+        self._buffers: Mapping[str, Buffer] = {}
+        self._kept: list[Any] = []  # what pointers point into
+
+    def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
+        """Check all launches."""
+        super().prepare(launches, buffers)
+        self._buffers = buffers
+
+    def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:  # type: ignore[override]
+        """The plan on this memory.
+
+        Raises:
+            RuntimeFailed: this device has no such plan, or it needs more workspace.
+        """
+        site, cupy = site_of_launch(launch, self._buffers), self._device.cupy
+        handle = self._handle(launch.stream)
+        graph = built(self._cudnn, site.spec, handle=handle)
+        index = _index(graph, launch)
+        weights = bound.reads[site.operands[1]]
+        packed = cupy.ascontiguousarray(weights.transpose(0, 2, 3, 1))
+        is_const = launch.body.operands[site.operands[1]].const
+        channels = site.spec.y.dims[1]
+        arrays: list[Any] = [
+            packed if place == 1 else
+            cupy.zeros(channels, bound.writes[0].dtype) if number == ZERO_BIAS else
+            bound.reads[number]
+            for place, number in enumerate(site.operands)
+        ]  # fmt: skip
+        arrays.append(bound.writes[0])
+        pointers = {
+            uid: int(array.data.ptr) for uid, array in zip(uids_of(site.spec), arrays, strict=True)
+        }
+        workspace = int(bound.workspace.data.ptr)  # type: ignore[attr-defined]
+
+        def run() -> None:
+            if not is_const:
+                cupy.copyto(packed, weights.transpose(0, 2, 3, 1))
+            graph.execute_plan_at_index(pointers, workspace, index, handle=handle)
+
+        self._kept += [arrays, bound]
+        return run
+
+    def _handle(self, stream: int) -> Any:
+        """One for each stream: a handle is not for two of them at a time."""
+        if stream not in self._handles:
+            handle = self._cudnn.create_handle()
+            self._cudnn.set_stream(handle=handle, stream=self._device.stream_pointer(stream))
+            self._handles[stream] = handle
+        return self._handles[stream]
+
+
+def _index(graph: Any, launch: Launch) -> int:
+    """The index of a launch's plan, which is built."""
+    room = launch.workspace.size_bytes
+    if launch.algorithm == HEURISTIC:
+        numbers: Sequence[int | None] = range(graph.get_execution_plan_count())
+    else:
+        numbers = (named_plan(graph, launch.algorithm),)
+    for number in numbers:
+        if number is None:
+            break
+        try:
+            graph.build_plan_at_index(number)
+        except Exception:
+            continue  # barred by the precision, or not for this device
+        if graph.get_workspace_size_plan_at_index(number) <= room:
+            return number
+    raise RuntimeFailed(
+        f"launch {launch.name!r}: cuDNN has no plan {launch.algorithm!r} here that needs at most "
+        f"{room} bytes of workspace; plan again"
+    )

@@ -1,0 +1,251 @@
+"""What cuDNN is asked to compute: a convolution of images and what follows it, as plain data.
+
+The precompiled fused kernels are ``act(conv [+ z] + bias)``: the residual before the bias, and a
+bias in any case. So a sum in another order gets this one, which rounds otherwise and no worse, and
+where there is no bias, one of zeros is added.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.ops import get_op
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.plan.plan import layout_strides
+
+__all__ = [
+    "STRICT",
+    "ZERO_BIAS",
+    "CudnnSpec",
+    "Site",
+    "Tensor",
+    "is_precompiled",
+    "site_of",
+    "spec_from_json",
+]
+
+STRICT = "strict-fp32"
+"""No tensor cores: float32 is computed in float32."""
+
+ZERO_BIAS = -1
+"""In place of an operand: a bias of zeros."""
+
+_RANK = 4
+_DTYPES = ("float32", "float16")
+_ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor in memory: extents in the order batch, channels, height, width; strides by axis."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CudnnSpec:
+    """A graph of cuDNN.
+
+    Attributes:
+        dtype: of all tensors; sums are float32.
+        x, w, y: data, weights (outputs, inputs of a group, height, width), result.
+        pads: before height and width, then after them.
+        strides, dilations: of the window.
+        epilogue: in order: ``add`` of a tensor like y, ``bias`` by channel, an activation.
+        residual: of ``add``; ``None`` where there is none.
+        precision: in which float32 may be computed.
+    """
+
+    dtype: str
+    x: Tensor
+    w: Tensor
+    y: Tensor
+    pads: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    epilogue: tuple[str, ...] = ()
+    residual: Tensor | None = None
+    precision: str = STRICT
+
+    @property
+    def groups(self) -> int:
+        """Of the channels of x."""
+        return self.x.dims[1] // max(self.w.dims[1], 1)
+
+    @property
+    def bias(self) -> Tensor:
+        """One number for each channel of y."""
+        channels = self.y.dims[1]
+        return Tensor((1, channels, 1, 1), (channels, 1, channels, channels))
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON: equal specs have equal ones."""
+        return json.dumps(self.to_json(), separators=(",", ":"), sort_keys=True)
+
+    @property
+    def family(self) -> tuple[object, ...]:
+        """What decides whether cuDNN has kernels, whatever the extents are."""
+        grouped = "" if self.groups == 1 else "depthwise" if self.w.dims[1] == 1 else "grouped"
+        return self.dtype, self.precision, grouped, self.epilogue, self.dilations == (1, 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of a spec; `spec_from_json` gives back an equal value."""
+        return {
+            "dtype": self.dtype,
+            **{name: _tensor_to_json(getattr(self, name)) for name in ("x", "w", "y")},
+            "pads": list(self.pads),
+            "strides": list(self.strides),
+            "dilations": list(self.dilations),
+            "epilogue": list(self.epilogue),
+            "residual": None if self.residual is None else _tensor_to_json(self.residual),
+            "precision": self.precision,
+        }
+
+
+def _tensor_to_json(tensor: Tensor) -> list[list[int]]:
+    return [list(tensor.dims), list(tensor.strides)]
+
+
+def _tensor_from_json(value: Sequence[Sequence[int]]) -> Tensor:
+    dims, strides = value
+    return Tensor(tuple(dims), tuple(strides))
+
+
+def spec_from_json(value: Mapping[str, Any]) -> CudnnSpec:
+    """What `CudnnSpec.to_json` made."""
+    residual = value["residual"]
+    return CudnnSpec(
+        value["dtype"],
+        _tensor_from_json(value["x"]),
+        _tensor_from_json(value["w"]),
+        _tensor_from_json(value["y"]),
+        pads=tuple(value["pads"]),
+        strides=tuple(value["strides"]),
+        dilations=tuple(value["dilations"]),
+        epilogue=tuple(value["epilogue"]),
+        residual=None if residual is None else _tensor_from_json(residual),
+        precision=value["precision"],
+    )
+
+
+@dataclass(frozen=True)
+class Site:
+    """A kernel as cuDNN computes it.
+
+    Attributes:
+        spec: of the graph.
+        operands: for x, w and each operand of the epilogue, the operand of the kernel, or
+            `ZERO_BIAS`. Weights are wanted with their channels innermost, whatever the kernel has.
+    """
+
+    spec: CudnnSpec
+    operands: tuple[int, ...]
+
+
+def is_precompiled(spec: CudnnSpec) -> bool:
+    """Whether there may be precompiled kernels on such memory (cuDNN 9.19, all architectures).
+
+    Channels vary fastest, in a larger tensor or not, and a residual lies as the result does.
+    """
+    images = (spec.x, spec.y)
+    return all(one.strides[1] == 1 or one.dims[1] == 1 for one in images) and (
+        spec.residual is None or spec.residual.strides == spec.y.strides
+    )
+
+
+def site_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -> Site | None:
+    """A kernel of literal sizes as cuDNN computes it; ``None`` where it is no such kernel.
+
+    Args:
+        kernel: a convolution of images, and what a pattern has joined to it.
+        strides: of all operands, then of the result, in elements; by default all images have
+            their channels innermost.
+    """
+    if not kernel.steps or kernel.steps[0].op != "Conv" or not kernel.is_static:
+        return None
+    conv, count = kernel.steps[0], len(kernel.operands)
+    x, w = conv.operands[:2]
+    types = kernel.types
+    y = types[count]
+    dtypes = {types[number].dtype for number in (*range(count), count)}
+    if y.rank != _RANK or len(dtypes) > 1 or y.dtype not in _DTYPES or max(conv.operands) >= count:
+        return None
+    if any(0 in type_.static_shape() for type_ in types):
+        return None
+    after = _epilogue(kernel, y)
+    if after is None:
+        return None
+    bias, residual, activation = after
+    parts = {
+        "add": residual is not None,
+        "bias": bias is not None or residual is not None or bool(activation),
+        activation: bool(activation),
+    }
+    epilogue = tuple(kind for kind, is_there in parts.items() if is_there)
+
+    def tensor(number: int) -> Tensor:
+        dims = types[number].static_shape()
+        return Tensor(
+            dims, layout_strides(dims, "nhwc") if strides is None else tuple(strides[number])
+        )
+
+    weights = types[w].static_shape()
+    attrs: dict[str, Any] = dict(conv.attrs)
+    spec = CudnnSpec(
+        y.dtype,
+        tensor(x),
+        Tensor(weights, layout_strides(weights, "nhwc")),
+        tensor(count),
+        pads=tuple(attrs["pads"]),
+        strides=tuple(attrs["strides"]),
+        dilations=tuple(attrs["dilations"]),
+        epilogue=epilogue,
+        residual=None if residual is None else tensor(residual),
+        precision=STRICT if y.dtype == "float32" else "fp16",
+    )
+    operands = [x, w]
+    if residual is not None:
+        operands.append(residual)
+    if "bias" in epilogue:
+        operands.append(ZERO_BIAS if bias is None else bias)
+    return Site(spec, tuple(operands))
+
+
+def _epilogue(kernel: Kernel, y: TensorType) -> tuple[int | None, int | None, str] | None:
+    """The operands of bias and residual and the activation, or ``None`` if there is more."""
+    count, types = len(kernel.operands), kernel.types
+    bias = next(iter(kernel.steps[0].operands[2:]), None)
+    residual, activation = None, ""
+    for number, step in enumerate(kernel.steps[1:], start=count + 1):
+        before = number - 1
+        if activation or step.operands.count(before) != 1:
+            return None
+        if step.op in _ACTIVATIONS and not get_op(step.op).attrs:
+            activation = _ACTIVATIONS[step.op]
+            continue
+        if step.op != "Add":
+            return None
+        (other,) = (one for one in step.operands if one != before)
+        if other >= count:
+            return None
+        if bias is None and _is_bias(types[other], y):
+            bias = other
+        elif residual is None and types[other] == y:
+            residual = other
+        else:
+            return None
+    is_last = kernel.outputs == (count + len(kernel.steps) - 1,)
+    return (bias, residual, activation) if is_last else None
+
+
+def _is_bias(type_: TensorType, y: TensorType) -> bool:
+    """Whether a tensor has one number for each channel."""
+    channels = y.static_shape()[1]
+    shape = (1,) * (y.rank - type_.rank) + type_.static_shape()
+    return type_.rank <= y.rank and shape == (1, channels, 1, 1)

@@ -1,0 +1,66 @@
+"""All that runs kernels on a GPU whose profile describes it to CUDA libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
+from eqsat_opt.runtime.backends.cublaslt.backend import CublasLtBackend
+from eqsat_opt.runtime.backends.cudnn.backend import CudnnBackend
+from eqsat_opt.runtime.backends.elsewhere import Elsewhere
+from eqsat_opt.runtime.backends.generated.cuda_backend import CudaBackend
+from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
+from eqsat_opt.runtime.backends.protocol import Implementation, KernelPattern
+from eqsat_opt.runtime.devices.profile import DeviceProfile
+
+__all__ = ["GpuBackend", "device_backend", "runner_of"]
+
+
+class GpuBackend(Elsewhere):
+    """cuDNN for convolutions, cuBLASLt for products, generated kernels for all else.
+
+    An algorithm of a library begins with its name.
+
+    Args:
+        profile: of a device that has a description.
+    """
+
+    name = "gpu"
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        super().__init__(profile)
+        self._libraries = CudnnBackend(profile), CublasLtBackend(profile)
+        self._generated = CudaBackend(profile, self._libraries)
+
+    def version(self) -> str:
+        """Of all of them."""
+        return ", ".join(one.version() for one in (*self._libraries, self._generated))
+
+    def patterns(self) -> Sequence[KernelPattern]:
+        """Epilogues, and chains of elementwise operators."""
+        parts = (*self._libraries, self._generated)
+        return tuple(pattern for one in parts for pattern in one.patterns())
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        """Those of all of them."""
+        return (
+            *(
+                replace(how, algorithm=f"{one.name} {how.algorithm}")
+                for one in self._libraries
+                for how in one.implementations(kernel)
+            ),
+            *self._generated.implementations(kernel),
+        )
+
+
+def runner_of(algorithm: str) -> tuple[str, str]:
+    """Who runs an algorithm of a `GpuBackend` in a plan, and what it calls it."""
+    library, _, own = algorithm.partition(" ")
+    return (library, own) if own else (CUDA, algorithm)
+
+
+def device_backend(profile: DeviceProfile) -> Elsewhere:
+    """What offers kernels of a device; where no library runs on it, the model of its profile."""
+    return AnalyticBackend(profile) if profile.description is None else GpuBackend(profile)

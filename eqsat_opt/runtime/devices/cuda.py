@@ -1,0 +1,188 @@
+"""An NVIDIA GPU by CuPy: one arena, static pointers, streams, a captured graph that is replayed.
+
+Nothing is allocated while a graph is captured: all kernels are built and run once before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.devices.protocol import Event, Launched, Memory, Stream
+from eqsat_opt.runtime.plan.places import Array
+from eqsat_opt.runtime.plan.plan import Plan
+
+__all__ = ["NEEDED", "CudaDevice"]
+
+NEEDED = {
+    "": ("RawModule", "asarray", "asnumpy", "ascontiguousarray", "copyto", "ndarray", "zeros"),
+    "cuda": ("Event", "Graph", "Stream"),
+    "cuda.Stream": (
+        "begin_capture", "end_capture", "record", "synchronize", "wait_event", "__enter__",
+    ),
+    "cuda.Graph": ("launch",),
+    "cuda.runtime": (
+        "CUDARuntimeError", "getDeviceCount", "getDeviceProperties", "memGetInfo",
+        "streamCaptureModeThreadLocal",
+    ),
+    "cuda.memory": ("OutOfMemoryError",),
+}  # fmt: skip
+"""What this module and the launchers use of CuPy, by owner."""
+
+
+class CudaDevice:
+    """The first GPU of this machine.
+
+    Args:
+        profile: of the device that a plan is for.
+
+    Attributes:
+        cupy: the module.
+        name: what plans call the device.
+
+    Raises:
+        RuntimeFailed: there is no CuPy, no driver, no GPU, or one of another architecture.
+    """
+
+    def __init__(self, profile: DeviceProfile) -> None:
+        self.name = profile.name
+        try:
+            self.cupy: Any = importlib.import_module("cupy")
+        except ImportError as error:
+            raise RuntimeFailed(f"{error}; run pip install 'eqsat-opt[gpu]'") from error
+        self._runtime = self.cupy.cuda.runtime
+        try:
+            self._runtime.getDeviceCount()
+            found = self._runtime.getDeviceProperties(0)
+        except self._runtime.CUDARuntimeError as error:
+            raise RuntimeFailed(f"there is no GPU: {error}") from error
+        here = f"sm_{found['major']}{found['minor']}"
+        if profile.description is None or here != profile.description.architecture:
+            title = found["name"].decode(errors="replace")
+            raise RuntimeFailed(f"the GPU here is {title} ({here})")
+        self._streams: dict[Stream, Any] = {}
+        self._events: dict[Event, Any] = {}
+        self.stream(0)
+
+    def alloc(self, size_bytes: int) -> Memory:
+        """Memory of zeros, so that the run before a capture reads ordinary numbers.
+
+        Raises:
+            RuntimeFailed: there is not so much; how much is free.
+        """
+        try:
+            return self.cupy.zeros(max(size_bytes, 1), np.uint8)
+        except self.cupy.cuda.memory.OutOfMemoryError as error:
+            free_bytes, _ = self._runtime.memGetInfo()
+            raise RuntimeFailed(
+                f"the plan needs an arena of {size_bytes} bytes; {free_bytes} are free"
+            ) from error
+
+    def views(
+        self, plan: Plan, arena: Memory, constants: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        """The buffers of a plan in device memory; constants are uploaded.
+
+        Raises:
+            RuntimeFailed: an input or output is of a type that CuPy lacks.
+        """
+        cupy = self.cupy
+        for port in (*plan.inputs, *plan.outputs):
+            if plan.buffer_of[port.buffer].dtype in _BITS:
+                raise RuntimeFailed(f"{port.name!r} is bfloat16, which CuPy does not have")
+        memory = {
+            name: cupy.asarray(np.ascontiguousarray(value).reshape(-1).view(np.uint8)).data
+            for name, value in constants.items()
+            if value.size
+        }
+        found = {}
+        for buffer in plan.buffers:
+            head = memory.get(plan.root_of(buffer.name).name, arena.data)
+            strides = tuple(stride * buffer.itemsize for stride in buffer.strides)
+            found[buffer.name] = cupy.ndarray(
+                buffer.dims, _plain(buffer.dtype), head + plan.start_of(buffer.name), strides
+            )
+        return found
+
+    def upload(self, target: Array, value: Array) -> None:
+        """Copy a value to the device, by stream 0."""
+        with self._streams[0]:
+            self.cupy.copyto(target, self.cupy.asarray(np.ascontiguousarray(value)))
+
+    def download(self, source: Array) -> Array:
+        """A dense copy, when all work is done."""
+        self.synchronize()
+        return np.ascontiguousarray(self.cupy.asnumpy(source))
+
+    def stream(self, number: Stream) -> Stream:
+        """Open a stream that waits for no other one."""
+        if number not in self._streams:
+            self._streams[number] = self.cupy.cuda.Stream(non_blocking=True)
+        return number
+
+    def stream_pointer(self, number: Stream) -> int:
+        """What libraries call a stream."""
+        return int(self._streams[self.stream(number)].ptr)
+
+    def on_stream(self, number: Stream) -> Any:
+        """A context in which CuPy queues on a stream."""
+        return self._streams[self.stream(number)]
+
+    def event(self) -> Event:
+        """The next number."""
+        number = len(self._events)
+        self._events[number] = self.cupy.cuda.Event(disable_timing=True)
+        return number
+
+    def record(self, event: Event, stream: Stream) -> None:
+        """The event stands for all that was queued on the stream before."""
+        self._streams[stream].record(self._events[event])
+
+    def wait(self, event: Event, stream: Stream) -> None:
+        """What is queued on the stream from now on begins after the event."""
+        self._streams[stream].wait_event(self._events[event])
+
+    def launch(self, work: Launched, stream: Stream) -> None:
+        """Queue a kernel."""
+        with self._streams[stream]:
+            work()
+
+    def capture(self, queue: Callable[[], None]) -> Any:
+        """Run all once, so that libraries have allocated what they need; then record it."""
+        queue()
+        self.synchronize()
+        first = self._streams[0]
+        first.begin_capture(self._runtime.streamCaptureModeThreadLocal)
+        try:
+            queue()
+        finally:
+            graph = first.end_capture()
+        return graph
+
+    def replay(self, captured: Any) -> None:
+        """Queue the graph on stream 0."""
+        captured.launch(self._streams[0])
+
+    def synchronize(self) -> None:
+        """Return when all streams are done."""
+        for stream in self._streams.values():
+            stream.synchronize()
+
+    def clock(self) -> float:
+        """Time when all work before is done, µs, by the clock of the host."""
+        self.synchronize()
+        return time.perf_counter_ns() / 1e3
+
+
+_BITS = {"bfloat16": "uint16"}
+"""Types that CuPy lacks; kernels get pointers and do not mind."""
+
+
+def _plain(dtype: str) -> np.dtype[Any]:
+    return np.dtype(_BITS.get(dtype, dtype))

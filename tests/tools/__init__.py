@@ -1,0 +1,1 @@
+"""Stand-ins for what is not here; for tests only, never in the package."""

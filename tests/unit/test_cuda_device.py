@@ -1,0 +1,194 @@
+"""The device of a GPU and what runs launches on it, on stand-ins of the libraries."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eqsat_opt import plans
+from eqsat_opt.errors import PlanError, RuntimeFailed
+from eqsat_opt.ir.forms import Form
+from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.runtime.backends.cublaslt import running as cublaslt
+from eqsat_opt.runtime.backends.cudnn import build as cudnn
+from eqsat_opt.runtime.backends.cudnn import running as cudnn_running
+from eqsat_opt.runtime.backends.generated import cuda_running
+from eqsat_opt.runtime.devices import cuda
+from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.testing.graphs import GraphMaker
+from tests.cuda_host.harness import missing
+from tests.tools.fake_gpu import FakeGpu
+
+RUNNERS = {"Conv": "cudnn", "MatMul": "cublaslt"}
+
+
+@pytest.fixture
+def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    made = FakeGpu(tmp_path)
+    modules = {"cupy": made.cupy, "cudnn": made.cudnn, "nvmath": SimpleNamespace(), **made.nvmath}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return made
+
+
+def net() -> Graph:
+    """Two convolutions side by side, joined, and a product; weights of one are computed."""
+    g = GraphMaker()
+    x, w = g.input("x", 1, 4, 5, 6), g.input("w", 3, 4, 3, 3)
+    bias = g.constant(np.linspace(-1, 1, 2, dtype=np.float32))
+    sides = g("Relu", g.conv(x, w, pad=1)), g.conv(x, g.weight(2, 4, 3, 3), bias, pad=1)
+    pooled = g("GlobalAveragePool", g("Concat", *sides, axis=1))
+    flat = g("Reshape", pooled, shape=(1, 5))
+    return g.graph(g("Softmax", g("MatMul", flat, g.weight(5, 7)), axis=1))
+
+
+def plan_of(graph: Graph, streams: int = 1, target: str = "h200") -> Plan:
+    outside = {*graph.inputs, *graph.outputs} - {"x", "w"}
+
+    def form_of(name: str) -> Form:
+        return Form("cuda", "plain" if name in outside else "nhwc")
+
+    images = {"x": "x nhwc", "w": "w nhwc"}
+    copies = tuple(
+        Node("Transpose", (name,), (copy,), (("perm", (0, 1, 2, 3)),))
+        for name, copy in images.items()
+    )
+    nodes = tuple(
+        replace(node, inputs=tuple(images.get(name, name) for name in node.inputs))
+        for node in graph.nodes
+    )
+    types = {**graph.types, **{copy: graph.types[name] for name, copy in images.items()}}
+    return make_plan(
+        replace(graph, nodes=(*copies, *nodes), types=types),
+        {name: one.load for name, one in graph.constants.items()},
+        lambda node: RUNNERS.get(node.op, "cuda"),
+        algorithm_of=lambda node: {"Conv": "eng0", "MatMul": "heuristic"}.get(node.op, "default"),
+        form_of=form_of,
+        streams=streams,
+        target=target,
+    )
+
+
+def weights(graph: Graph) -> dict[str, Any]:
+    return {name: one.load() for name, one in graph.constants.items()}
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_plan_runs_on_a_gpu(gpu: FakeGpu, streams: int) -> None:
+    graph = net()
+    plan = plan_of(graph, streams)
+    assert {one.backend for one in plan.launches} == {"cudnn", "cublaslt", "cuda"}
+    runner = plans.load_plan(plan, weights(graph))
+    told = list(gpu.log)
+    begin = told.index(("begin_capture", 0))
+    end = told.index(("end_capture", 0))
+    # All ran once before, on the same streams and in the same order.
+    launches = [one[:2] for one in told if one[0] == "launch"]
+    captured = [one[:2] for one in told[begin:end] if one[0] == "launch"]
+    assert launches[-2 * len(captured) :] == captured * 2
+    assert {one[1] for one in captured} == set(range(plan.streams))
+    draw = np.random.default_rng(0)
+    for _ in range(2):
+        shapes = {"x": (1, 4, 5, 6), "w": (3, 4, 3, 3)}
+        feeds = {k: draw.standard_normal(v).astype(np.float32) for k, v in shapes.items()}
+        (found,), (wanted,) = runner.run(feeds), runner.reference(feeds)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+
+
+def break_driver(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = gpu.cupy
+
+    def count() -> int:
+        raise module.cuda.runtime.CUDARuntimeError("cudaErrorInsufficientDriver")
+
+    module.cuda.runtime.getDeviceCount = count
+    monkeypatch.setitem(sys.modules, "cupy", module)
+
+
+TROUBLES = {
+    "no GPU": (break_driver, "there is no GPU: cudaErrorInsufficientDriver"),
+    "no CuPy": (lambda _, patch: patch.setitem(sys.modules, "cupy", None), r"eqsat-opt\[gpu\]"),
+    "no cuDNN": (lambda _, patch: patch.setitem(sys.modules, "cudnn", None), r"eqsat-opt\[gpu\]"),
+    "no nvmath": (
+        lambda _, patch: patch.setitem(sys.modules, "nvmath.linalg", None), r"eqsat-opt\[gpu\]",
+    ),
+    "another cuDNN": (
+        lambda gpu, _: setattr(gpu, "cudnn_version", 92800), "of cuDNN 91900; here is 92800",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_what_is_missing_is_named(name: str, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, message = TROUBLES[name]
+    graph = net()
+    change(gpu, monkeypatch)
+    with pytest.raises(PlanError, match=message) as caught:
+        plans.load_plan(plan_of(graph), weights(graph))
+    assert str(caught.value).startswith("the plan is for h200, which cannot run here: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_another_gpu_is_refused(gpu: FakeGpu) -> None:
+    graph = net()
+    with pytest.raises(PlanError, match=r"the GPU here is Fake \(sm_90\)"):
+        plans.load_plan(plan_of(graph, target="a100"), weights(graph))
+    with pytest.raises(PlanError, match="nothing runs plans on NVIDIA"):
+        plans.load_plan(replace(plan_of(graph), target="v100"), weights(graph))
+
+
+def test_what_does_not_fit_is_refused(gpu: FakeGpu) -> None:
+    graph = net()
+    plan = plan_of(graph)
+    gpu.free_bytes = 100
+    with pytest.raises(RuntimeFailed, match=rf"an arena of {plan.arena_bytes} bytes; 100 are free"):
+        plans.load_plan(plan, weights(graph))
+    gpu.free_bytes, gpu.workspace_bytes = 1 << 40, 64
+    with pytest.raises(RuntimeFailed, match="no plan 'eng0' here that needs at most 0 bytes"):
+        plans.load_plan(plan, weights(graph))
+    gpu.workspace_bytes, gpu.plan_names = 0, ["eng1", "eng2"]
+    with pytest.raises(RuntimeFailed, match="cuDNN has no plan 'eng0' here"):
+        plans.load_plan(plan, weights(graph))
+
+
+def test_a_launch_of_the_host_is_refused(gpu: FakeGpu) -> None:
+    graph = net()
+    plan = make_plan(
+        graph,
+        {name: one.load for name, one in graph.constants.items()},
+        lambda node: "numpy",
+        target="h200",
+    )
+    with pytest.raises(PlanError, match="the backend 'numpy' runs nothing on a GPU"):
+        plans.load_plan(plan, weights(graph))
+
+
+def test_code_for_gpus_alone_is_little() -> None:
+    files = [module.__file__ for module in (cuda, cublaslt, cudnn_running, cuda_running)]
+    assert sum(len(Path(file or "").read_text("utf-8").splitlines()) for file in files) <= 500
+
+
+@pytest.mark.parametrize(
+    ("package", "needed"),
+    [("cupy", cuda.NEEDED), ("cudnn", cudnn.NEEDED), ("nvmath", cublaslt.NEEDED)],
+)
+def test_libraries_have_what_is_used_of_them(
+    package: str, needed: dict[str, tuple[str, ...]]
+) -> None:
+    module = pytest.importorskip(package)
+    if package == "nvmath":
+        importlib.import_module("nvmath.linalg.advanced")
+    for owner, names in needed.items():
+        found = module
+        for part in filter(None, owner.split(".")):
+            found = getattr(found, part)
+        assert [name for name in names if not hasattr(found, name)] == []
