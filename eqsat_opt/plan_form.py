@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_contest
@@ -130,17 +131,14 @@ def _for_host(
     weights = _weights(outcome, given)
     tensors = Weights(stored_tensors(weights))  # of several hundred megabytes, perhaps
     chosen = dict(_chosen(outcome, options, stages, deadline))
-    usual = tuple(
-        drafts(
-            _graphs(outcome),
-            tensors,
-            options.backends,
-            sizes=sizes.given,
-            threads=options.threads,
-        )
+    drafted = drafts(
+        _graphs(outcome), tensors, options.backends, sizes=sizes.given, threads=options.threads
     )
+    # What was chosen kernel by kernel comes first where not all can be lowered.
+    first = tuple(islice(drafted, 1))
+    further = tuple(_in_time(planned_here(chosen, tensors, sizes=sizes.given), deadline))
+    usual = (*first, *_in_time(drafted, deadline))
     known = [draft.plan for draft in usual]
-    further = planned_here(chosen, tensors, sizes=sizes.given)
     made = (*usual, *(draft for draft in further if draft.plan not in known))
     with Staging(outcome.loaded, given) as staging:
         job = PlanJob(
@@ -160,6 +158,17 @@ def _for_host(
         )
         held = hold_plan_contest(job)
     return held.draft.plan, _told(held, options)
+
+
+_DRAFTING = 0.2
+"""Share of the time left in which graphs are lowered to plans beyond the first."""
+
+
+def _in_time(drafted: Iterator[Draft], deadline: Deadline) -> Iterator[Draft]:
+    """Those that are made in their share of the time."""
+    deadline = deadline.share(_DRAFTING)
+    while not deadline.expired and (draft := next(drafted, None)) is not None:
+        yield draft
 
 
 _BESIDE = ("generated", "native", "numpy")

@@ -29,7 +29,7 @@ from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
-from eqsat_opt.runtime.planning.planner import HOST, make_plan
+from eqsat_opt.runtime.planning.planner import HOST, make_plan, static_graph
 from eqsat_opt.runtime.planning.units import is_native
 from eqsat_opt.select.assignment import Assigned, PlacedGraph, assigned
 from eqsat_opt.select.candidates import Selected
@@ -164,7 +164,8 @@ def drafts(
         PlanError: a graph cannot stand in a plan.
     """
     seen: list[Plan] = []
-    for name, graph in graphs.items():
+    for name, given in graphs.items():
+        graph = static_graph(given, sizes)  # who can run a node is a matter of its sizes
         for placement in _all_placements(graph, backends, threads):
             algorithm = placement.algorithm
             made = make_plan(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from benchmarks.plans import tensors_of
 from eqsat_opt import plan_form, zoo
 from eqsat_opt.cli.app import run
 from eqsat_opt.contest import planned
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import CheckFailed, OptionError, PlanError, RuntimeFailed
-from eqsat_opt.ir import import_model, load_model
+from eqsat_opt.ir import import_model, load_model, sym
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.types import TensorType
@@ -231,6 +233,27 @@ def test_bodies_that_own_kernels_cannot_run_are_refused(backend: str) -> None:
 
 
 # ** recipes **
+
+
+def test_graphs_are_lowered_while_there_is_time() -> None:
+    now = iter((0.0, 0.0, 0.0, 0.1, 0.3, 9.0))
+    deadline = Deadline(1.0, lambda: next(now))
+    draft: Any = SimpleNamespace()
+    assert len(list(plan_form._in_time(iter([draft] * 9), deadline))) == 2
+    assert list(plan_form._in_time(iter([draft] * 2), Deadline.never())) == [draft] * 2
+
+
+@needs_kernels
+def test_placements_are_made_for_the_sizes_that_are_given() -> None:
+    g = GraphMaker()
+    n = sym("N")
+    x = g.input("x", n, 8)
+    graph = g.graph(g("Tanh", g("MatMul", x, g.weight(8, 4))))
+    found = drafts({"it": graph}, tensors_of(graph), ALL, sizes={"N": 3})
+    names = {launch.backend for draft in found for launch in draft.plan.launches}
+    assert {"ort", "native", "numpy"} <= names
+    with pytest.raises(OptionError, match="give 'N' one with --input-shape"):
+        list(drafts({"it": graph}, tensors_of(graph), ALL, sizes={}))
 
 
 def test_constants_that_a_search_made_are_recipes() -> None:

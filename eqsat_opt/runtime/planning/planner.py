@@ -43,7 +43,7 @@ from eqsat_opt.runtime.planning.stand_ins import with_stand_ins
 from eqsat_opt.runtime.planning.units import GENERATED, Unit, find_units, session_of
 from eqsat_opt.runtime.planning.views import Layout, Views, find_views
 
-__all__ = ["HOST", "Seat", "make_plan"]
+__all__ = ["HOST", "Seat", "make_plan", "static_graph"]
 
 HOST = "cpu"
 """The target that runs here."""
@@ -153,7 +153,7 @@ def make_plan(
         raise OptionError(f"a plan needs 1 stream or more, not {streams}")
     if profile is None:
         profile = load_profile(_FOR_HOST if target == HOST else target)
-    graph = _static(graph, dict(sizes or {}))
+    graph = static_graph(graph, dict(sizes or {}))
     recipes, nodes, graph = _constants(graph, tensors)
     backends = [backend_of(node) for node in nodes]
     for name in dict.fromkeys(backends):
@@ -243,8 +243,14 @@ def make_plan(
 # ** the graph **
 
 
-def _static(graph: Graph, sizes: dict[str, int]) -> Graph:
-    """The graph with literal extents, and only what an output needs."""
+def static_graph(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with literal extents, and only what a plan can hold.
+
+    Raises:
+        OptionError: a size is not given.
+        PlanError: an operator or element type cannot stand in a plan.
+    """
+    sizes = dict(sizes)
     graph = with_stand_ins(graph, sizes)
     nodes = graph.nodes
     names = dict.fromkeys(graph.inputs)
