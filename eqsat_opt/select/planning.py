@@ -304,7 +304,7 @@ def _without(one: Assigned, refused: Collection[str]) -> Assigned:
         node.output
         for node in nodes
         if changed.get(node.output, node.output) != node.output
-        and (node.op, one.backend_of(node)) == ("Conv", CUDNN)
+        and (get_op(node.op).kind, one.backend_of(node)) == ("contraction", CUDNN)
     }
 
     def runner(node: Node) -> tuple[str, str]:
