@@ -195,6 +195,9 @@ def import_target(
     where = os.fspath(file)
     try:
         document = read_document(file, "a device")
+    except StageError as error:
+        raise OptionError(str(error)) from error
+    try:
         kind = document.get("format")
         if kind != EXPORT_FORMAT and (base or machine or threads):
             raise OptionError(

@@ -69,7 +69,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
         PlanError: it cannot be read, is no plan, or is not safe to run.
     """
     try:
-        document = read_document(path)
+        document = read_document(path, "a plan")
     except StageError as error:
         raise PlanError(str(error)) from error
     plan = plan_from_json(document)
