@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
 
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.absent import AbsentLauncher
 from eqsat_opt.runtime.backends.cublaslt.product import Product, product_of
-from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
 __all__ = ["CublasLtLauncher", "product_of_launch"]
@@ -16,7 +15,7 @@ _VERSION = 1
 """Of what plans ask for; which algorithm runs is chosen where it runs."""
 
 
-class CublasLtLauncher:
+class CublasLtLauncher(AbsentLauncher):
     """Says what a launch asks of cuBLASLt."""
 
     name = "cublaslt"
@@ -33,21 +32,6 @@ class CublasLtLauncher:
         """
         for launch in launches:
             product_of_launch(launch, buffers)
-
-    def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
-        """None is asked for."""
-        return 0
-
-    def build(self, launch: Launch, bound: Bound) -> NoReturn:
-        """Nothing runs on memory that NumPy sees.
-
-        Raises:
-            RuntimeFailed: always.
-        """
-        raise RuntimeFailed(
-            f"launch {launch.name!r} is for a device that is not here; plan again with "
-            "another backend"
-        )
 
 
 def product_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Product:

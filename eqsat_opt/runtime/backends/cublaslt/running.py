@@ -50,7 +50,7 @@ class CublasLtRunner(CublasLtLauncher):
         super().prepare(launches, buffers)
         self._buffers = buffers
 
-    def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:  # type: ignore[override]
+    def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:
         """The products of all batches on this memory.
 
         The library adds a bias by row, so what is multiplied are the transposed matrices. Batches

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
 
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.absent import AbsentLauncher
 from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION
 from eqsat_opt.runtime.backends.cudnn.spec import Site, is_precompiled, site_of
-from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
 __all__ = ["CudnnLauncher", "site_of_launch"]
 
 
-class CudnnLauncher:
+class CudnnLauncher(AbsentLauncher):
     """Says what a launch asks of cuDNN. The plan says by which engine, and how much workspace."""
 
     name = "cudnn"
@@ -35,17 +34,6 @@ class CudnnLauncher:
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
         """Not known here: the plan has that of its engine."""
         return 0
-
-    def build(self, launch: Launch, bound: Bound) -> NoReturn:
-        """Nothing runs on memory that NumPy sees.
-
-        Raises:
-            RuntimeFailed: always.
-        """
-        raise RuntimeFailed(
-            f"launch {launch.name!r} is for a device that is not here; plan again with "
-            "another backend"
-        )
 
 
 def site_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Site:

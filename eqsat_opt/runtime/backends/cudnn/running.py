@@ -49,7 +49,7 @@ class CudnnRunner(CudnnLauncher):
         super().prepare(launches, buffers)
         self._buffers = buffers
 
-    def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:  # type: ignore[override]
+    def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:
         """The plan on this memory.
 
         Raises:

@@ -10,16 +10,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NoReturn
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.runtime.backends.absent import AbsentLauncher
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.cuda import Geometry, cuda_kernels
 from eqsat_opt.runtime.backends.generated.launcher import digest, graph_of
 from eqsat_opt.runtime.backends.generated.terms import Unfit
-from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
 __all__ = ["CUDA", "CudaKernel", "CudaLauncher", "cuda_kernel", "has_cuda_kernel"]
@@ -45,7 +44,7 @@ class CudaKernel:
     arguments: tuple[int, ...]
 
 
-class CudaLauncher:
+class CudaLauncher(AbsentLauncher):
     """Generates kernels of bodies of operators that have an index function."""
 
     name = CUDA
@@ -66,17 +65,6 @@ class CudaLauncher:
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:
         """None: values between the operators are in registers and in shared memory."""
         return 0
-
-    def build(self, launch: Launch, bound: Bound) -> NoReturn:
-        """Nothing runs on memory that NumPy sees.
-
-        Raises:
-            RuntimeFailed: always.
-        """
-        raise RuntimeFailed(
-            f"launch {launch.name!r} is for a device that is not here; plan again with "
-            "another backend"
-        )
 
 
 def cuda_kernel(launch: Launch, buffers: Mapping[str, Buffer]) -> CudaKernel:

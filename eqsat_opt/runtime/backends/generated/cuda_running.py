@@ -34,7 +34,7 @@ class CudaRunner(CudaLauncher):
             code=cuda_source(list(texts)), options=("-std=c++17",), backend="nvrtc"
         )
 
-    def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:  # type: ignore[override]
+    def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:
         """The launches of a kernel's functions on this memory; those of nothing are left out."""
         kernel = cuda_kernel(launch, self._buffers)
         arrays = (*bound.reads, *bound.writes)
