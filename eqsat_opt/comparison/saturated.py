@@ -11,6 +11,7 @@ from eqsat_opt.comparison.engines import Engine, EqSat
 from eqsat_opt.comparison.operators import operator_graph
 from eqsat_opt.comparison.results import Moment
 from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.operators import STEPS
 from eqsat_opt.egraph import Budget, EClasses, Saturation
 from eqsat_opt.egraph.terms import LEAF, OUT
 from eqsat_opt.extract import AnyObjective, Objective, Problem, ProblemBuilder, TracePoint, extract
@@ -86,6 +87,8 @@ def _problem(saturation: Saturation, prices: Prices) -> tuple[Problem, list[int]
             if cls in constants:
                 continue
             constants.add(cls)
+        elif eclasses.op[node] in STEPS:
+            continue
         builder.add_node(cls, _children(eclasses, node), _costs(eclasses, node, prices))
         index.append(node)
     lowered, classes = saturation.lowered, eclasses.term_class
@@ -135,7 +138,11 @@ def _kernel_problem(
     builder = ProblemBuilder(metrics if streams is None else (*metrics, _WORK))
     for _ in range(found.n_classes):
         builder.add_class()
+    items = []
     for item, kernel in zip(found.items, found.kernels, strict=True):
+        if any(step.op in STEPS for step in item.steps):
+            continue
+        items.append(item)
         ways: tuple[Row, ...] = (prices.free,)
         if item.kind == "opaque" or item.steps:
             ways = (prices.unknown,) if kernel is None else prices.rows(kernel)
@@ -150,7 +157,7 @@ def _kernel_problem(
         builder.add_node(item.cls, item.reads, costs)
     lowered, classes = saturation.lowered, saturation.eclasses.term_class
     roots = (int(classes[lowered.value[name]]) for name in lowered.graph.outputs)
-    return builder.build(dict.fromkeys(roots)), list(found.items)
+    return builder.build(dict.fromkeys(roots)), items
 
 
 def _operators_of(eclasses: EClasses, chosen: Iterable[Candidate]) -> dict[int, Selected]:

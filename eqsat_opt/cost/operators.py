@@ -19,7 +19,10 @@ from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.types import TensorType, ValueType
 
-__all__ = ["OperatorCost", "analytic_price", "graph_cost_us", "operator_kernel"]
+__all__ = ["STEPS", "OperatorCost", "analytic_price", "graph_cost_us", "operator_kernel"]
+
+STEPS = frozenset({"Center", "RmsN", "Rsqrt"})
+"""Operators on the way to a normalisation that ONNX says by several others: no result holds one."""
 
 
 def analytic_price(kernel: Kernel) -> Quote:

@@ -14,6 +14,7 @@ from eqsat_opt.comparison import CompareSettings, MethodResult, Original, Subjec
 from eqsat_opt.comparison.operators import fold_constants
 from eqsat_opt.contest.entrants import structure
 from eqsat_opt.errors import OptionError, PlanError
+from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_export import export_model
 from eqsat_opt.ir.onnx_import import import_model
@@ -55,11 +56,17 @@ def save_found(
         "original_cost": original.cost,
         "cost": found.cost,
         "uses": dict(found.rules),
+        "written_out": _written_out(graph, import_model(model)),
     }
     model.metadata_props[RECORD] = json.dumps(told)
     save_model(model, path)
     digest = hashlib.sha256(structure(graph).encode()).hexdigest()
     return replace(found, model=path, structure=digest)
+
+
+def _written_out(graph: Graph, read: Graph) -> list[str]:
+    """The operators that the file says by others, since its operator set lacks them."""
+    return sorted({node.op for node in graph.nodes} - {node.op for node in read.nodes})
 
 
 def save_plan(
@@ -134,5 +141,10 @@ def verify_saved(path: str) -> Verification:
         raise OptionError(
             f"{record['method']} places the kernels itself, so {path} alone does not tell their "
             "cost; its plan does, where there is one beside it"
+        )
+    if not verification.agrees and (others := record.get("written_out")):
+        raise OptionError(
+            f"{path} says {', '.join(map(str, others))} by other operators, so it alone does not "
+            "tell what they cost as one kernel each; its plan does, where there is one beside it"
         )
     return verification

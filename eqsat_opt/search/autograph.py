@@ -204,6 +204,8 @@ class _PartRun(Run):
     def consider(self, state: State) -> None:
         """Keep a graph if it is among the best."""
         super().consider(state)
+        if not state.is_result:
+            return
         self.kept = heapq.nsmallest(
             self._keep, [*self.kept, state], key=lambda one: (one.value, one.length)
         )

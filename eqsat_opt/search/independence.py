@@ -95,7 +95,8 @@ class PartGraphs:
     @property
     def best(self) -> State:
         """The cheapest graph."""
-        return min((one.state for one in self.graphs.values()), key=lambda one: one.value)
+        found = (one.state for one in self.graphs.values() if one.state.is_result)
+        return min(found, key=lambda one: one.value)
 
     @property
     def largest(self) -> int:

@@ -139,8 +139,8 @@ class Run:
         return found
 
     def consider(self, state: State) -> None:
-        """Take a graph for the best one if it costs less."""
-        if state.value < self.best.value:
+        """Take a graph for the best one if it costs less, and can be written."""
+        if state.value < self.best.value and state.is_result:
             self.best = state
             self._trace.append(self.moment(state.value))
 

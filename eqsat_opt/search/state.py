@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
+from eqsat_opt.cost.operators import STEPS
 from eqsat_opt.search.matching import Substitution
 from eqsat_opt.search.rewriting import Rewritten, Trial, Workbench, rewritten
 from eqsat_opt.search.terms import TermGraph, Terms
@@ -53,6 +54,11 @@ class State:
     def graph(self) -> TermGraph:
         """The graph."""
         return self._made.graph
+
+    @property
+    def is_result(self) -> bool:
+        """Whether the graph can be written as it is priced, without a step of recognition."""
+        return not any(self._terms.known[key].op in STEPS for key in self.graph.order)
 
     @cached_property
     def bench(self) -> Workbench:

@@ -660,6 +660,11 @@ def test_saved_models_say_what_they_cost(
     onnx.save(model, "out/eqsat-0.onnx")
     assert main(["compare", "out/eqsat-0.onnx", "--verify"]) == 1
     assert "ios places the kernels itself" in capsys.readouterr().err
+    assert told["written_out"] == []
+    record.value = json.dumps({**told, "cost": told["cost"] / 2, "written_out": ["Gelu"]})
+    onnx.save(model, "out/eqsat-0.onnx")
+    assert main(["compare", "out/eqsat-0.onnx", "--verify"]) == 1
+    assert "says Gelu by other operators" in capsys.readouterr().err
     record.value = "{}"
     onnx.save(model, "out/eqsat-0.onnx")
     assert main(["compare", "out/eqsat-0.onnx", "--verify"]) == 1

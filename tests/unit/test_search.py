@@ -19,17 +19,20 @@ from eqsat_opt.comparison.operators import fold_constants, operator_graph
 from eqsat_opt.comparison.saturated import saturated
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import LAUNCH_US
-from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
+from eqsat_opt.cost.operators import STEPS, OperatorCost, graph_cost_us
 from eqsat_opt.egraph import Budget as Saturation
 from eqsat_opt.egraph import lower
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.onnx_export import export_model
+from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.proving.selection import default_rules, load_rules
 from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import ops
+from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.search import (
     Budget,
@@ -43,6 +46,7 @@ from eqsat_opt.search import (
 )
 from eqsat_opt.search.decoding import decode
 from eqsat_opt.search.exhaustive import Exhaustive
+from eqsat_opt.search.frame import Level
 from eqsat_opt.search.independence import search_parts
 from eqsat_opt.search.matching import Matching
 from eqsat_opt.search.rewriting import Workbench
@@ -145,6 +149,38 @@ def test_flags_and_texts_of_another_kind() -> None:
         make_search("nimble", {"after": 1})
     assert make_search("metaflow", {"alpha": 2, "part": "3"}) == MetaFlow(alpha=2.0, part=3)
     assert make_search("exhaustive", {"parts": "false"}) == Exhaustive(parts=False)
+
+
+# ** what is no result **
+
+
+@pytest.mark.parametrize("op", ["Scale", "Shift", "Square", "Rsqrt", "Center", "RmsN"])
+def test_steps_are_what_takes_several_operators_to_write(op: str) -> None:
+    g = GraphMaker()
+    given = {"factor": 2.0, "offset": 2.0, "axes": (1,), "epsilon": 1e-5}
+    attrs = {name: given[name] for name in get_op(op).attrs}
+    model = export_model(g.graph(g(op, g.input("x", 4, 4), **attrs)))
+    assert (op in STEPS) == (sum(node.op_type != "Constant" for node in model.graph) > 1)
+
+
+@pytest.mark.parametrize("one", [MetaFlow(alpha=2.0), Exhaustive(), Exhaustive(parts=False)])
+@pytest.mark.parametrize("level", ["operators", "kernels"])
+def test_no_result_holds_a_step_of_recognition(one: Search, level: Level) -> None:
+    """It would be priced as one kernel, which neither ONNX nor a backend has."""
+    g = GraphMaker()
+    x = g.input("x", 64, 64)
+    graph = g.graph(g("Sub", x, g("ReduceMean", x, axes=(1,), keepdims=1)))
+    rules = tuple(BOOK[name] for name in ("affine/subtract", "normalisation/center"))
+    frame = Frame(graph, rules, Prices.of(), level, backends=(load_backend("ort"),))
+    centred = g.graph(g("Center", x, axes=(1,)))
+    assert frame.judged(centred).value < frame.start.value
+    found = one.run(frame, Budget(), 0)
+    assert found.graphs > 2
+    assert found.value == frame.start.value
+    answer = saturated(
+        graph, rules, frame.prices, Saturation(), level=level, backends=frame.backends
+    )
+    assert answer.outcome.value == answer.lower_bound == frame.start.value
 
 
 # ** all graphs **
