@@ -32,6 +32,7 @@ from eqsat_opt.optimising import (
 )
 from eqsat_opt.options import HOST, Options
 from eqsat_opt.paths import obstacle, same_file
+from eqsat_opt.precision import Precision
 from eqsat_opt.report import Planned, Report
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.launched import LAUNCHED
@@ -237,7 +238,12 @@ def _for_device(
     plans: dict[str, Draft] = {}
     times: dict[str, float] = {}
     drafted = planned_for(
-        options.target, graphs, weights, sizes=sizes.given, streams=options.streams
+        options.target,
+        graphs,
+        weights,
+        sizes=sizes.given,
+        streams=options.streams,
+        precision=Precision(options.precision),
     )
     for draft in drafted:
         plans[draft.name] = draft
