@@ -19,13 +19,17 @@ _FULL, _HALF = "float32", "float16"
 _MOST, _LEAST = 65504.0, 2.0**-24
 """The largest number of float16, and the smallest that is not zero."""
 
+_WIDE = frozenset({"LRN", "InstanceNormalization"})
+"""Operators that square what they are given, and leave the range of float16 on the way."""
+
 
 def in_half(graph: Graph) -> Graph:
     """The same graph, where operators on float32 are on float16 and casts stand between them.
 
     What stays in float32: operators that float16 has not, those with several results, opaque nodes,
-    and those that read a constant with numbers that float16 does not have: beyond its range, or one
-    number for all elements that would become zero, as a small divisor would.
+    those that would leave its range on the way to a result within it, and those that read a
+    constant with numbers that float16 does not have: beyond its range, or one number for all
+    elements that would become zero, as a small divisor would.
     """
     writer = _Writer(graph)
     for node in graph.nodes:
@@ -89,7 +93,7 @@ class _Writer:
 
     def _half_type(self, node: Node) -> TensorType | None:
         """The type of the node's result on float16; ``None`` if it stays as it is."""
-        if node.op in (OPAQUE, "Cast") or len(node.outputs) > 1:
+        if node.op in (OPAQUE, "Cast", *_WIDE) or len(node.outputs) > 1:
             return None
         given = [self._old.tensor_type(name) for name in node.inputs]
         wanted = self._old.tensor_type(node.output)

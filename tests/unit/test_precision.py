@@ -113,6 +113,16 @@ def test_a_graph_in_float16_keeps_its_interface_and_what_float16_cannot_hold() -
         np.testing.assert_allclose(found, wanted, rtol=2e-2, atol=1e-2)
 
 
+def test_what_squares_its_operand_stays_in_float32() -> None:
+    g = GraphMaker()
+    x = g("Relu", g.input("x", 1, 8, 2, 2))
+    half = in_half(g.graph(g("LRN", x, alpha=5e-4, beta=0.75, bias=2.0, size=5)))
+    assert [node.op for node in half.nodes] == ["Cast", "Relu", "Cast", "LRN"]
+    (found,) = evaluate(half, {"x": np.full((1, 8, 2, 2), 900.0)})
+    assert np.all(np.isfinite(found))
+    assert np.all(found > 0)
+
+
 def test_a_graph_without_float32_stays_as_it_is() -> None:
     g = GraphMaker()
     x = g.input("x", 2, 3, dtype="float64")

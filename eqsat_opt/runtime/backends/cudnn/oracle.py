@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
+from math import ceil, inf
 from typing import Any
 
 from eqsat_opt.errors import RuntimeFailed
@@ -177,7 +178,10 @@ class Oracle:
         if found is None:
             found = self._asked(spec, key)
         if found is None:
-            return _families(self._architecture, spec.precision).get(spec.family, ())
+            share = _families(self._architecture, spec.precision).get(spec.family)
+            if share is None:
+                return ()
+            return (Choice(HEURISTIC, ceil(share * spec.tensor_bytes)),)
         return found
 
     def _asked(self, spec: AnySpec, key: str) -> tuple[Choice, ...] | None:
@@ -195,22 +199,15 @@ class Oracle:
 
 
 @cache
-def _families(
-    architecture: str, precision: Precision
-) -> Mapping[tuple[object, ...], tuple[Choice, ...]]:
-    """For each kind of convolution that always has a kernel, the heuristic choice.
+def _families(architecture: str, precision: Precision) -> Mapping[tuple[object, ...], float]:
+    """For each kind of graph that always has a kernel, the workspace that lets one run.
 
-    Its workspace is the largest that the first choice of any of them needs.
+    As a share of the bytes of the tensors: the largest that the least needy of the recorded choices
+    takes for any of its kind.
     """
-    found: dict[tuple[object, ...], list[tuple[Choice, ...]]] = {}
+    found: dict[tuple[object, ...], list[float]] = {}
     for key, choices in recorded(architecture, precision).items():
-        found.setdefault(spec_from_json(json.loads(key)).family, []).append(choices)
-    return {
-        family: (Choice(HEURISTIC, _largest(several)),)
-        for family, several in found.items()
-        if all(several)
-    }
-
-
-def _largest(several: Iterable[Sequence[Choice]]) -> int:
-    return max(choices[0].workspace_bytes for choices in several)
+        spec = spec_from_json(json.loads(key))
+        least = min((one.workspace_bytes for one in choices), default=inf)
+        found.setdefault(spec.family, []).append(least / spec.tensor_bytes)
+    return {family: max(shares) for family, shares in found.items() if max(shares) < inf}

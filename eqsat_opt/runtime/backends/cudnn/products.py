@@ -13,6 +13,7 @@ from math import prod
 from typing import Any
 
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.types import numpy_dtype
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.tensors import Tensor, tensor_from_json, tensor_to_json
 from eqsat_opt.runtime.backends.products import product_of
@@ -47,6 +48,12 @@ class ProductSpec:
         """One number for each column of y."""
         columns = self.y.dims[2]
         return Tensor((1, 1, columns), (columns, columns, 1))
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Of both factors and the result."""
+        size = numpy_dtype(self.dtype).itemsize
+        return size * sum(one.elements for one in (self.a, self.b, self.y))
 
     @property
     def key(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import TensorType, numpy_dtype
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.products import (
     ProductSpec,
@@ -77,6 +77,12 @@ class CudnnSpec:
         """One number for each channel of y."""
         channels = self.y.dims[1]
         return Tensor((1, channels, 1, 1), (channels, 1, channels, channels))
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Of both factors and the result."""
+        size = numpy_dtype(self.dtype).itemsize
+        return size * sum(one.elements for one in (self.x, self.w, self.y))
 
     @property
     def key(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 __all__ = ["Tensor", "tensor_from_json", "tensor_to_json"]
 
@@ -17,6 +18,11 @@ class Tensor:
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        """Their number."""
+        return prod(self.dims)
 
 
 def tensor_to_json(tensor: Tensor) -> list[list[int]]:
