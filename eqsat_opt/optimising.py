@@ -74,10 +74,12 @@ __all__ = [
     "Stages",
     "energy_source",
     "is_time_alone",
+    "normalised",
     "objective_of",
     "open_plan_pricer",
     "open_pricer",
     "optimise",
+    "pricer_elsewhere",
     "session_options",
 ]
 
@@ -151,7 +153,7 @@ def energy_source(options: Options) -> str:
     """
     if options.is_here:
         return energy_text(_energy(options))
-    return _pricer_elsewhere(options).energy_text
+    return pricer_elsewhere(options).energy_text
 
 
 @contextmanager
@@ -162,13 +164,13 @@ def _target_pricer(options: Options) -> Iterator[AnyPricer]:
         OptionError: there is no such target.
     """
     if not options.is_here:
-        yield _pricer_elsewhere(options)
+        yield pricer_elsewhere(options)
         return
     with open_pricer(options) as pricer:
         yield pricer
 
 
-def _pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
+def pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
     """Prices of a device that need not be here.
 
     Raises:
@@ -197,7 +199,7 @@ def _require_possible(objective: AnyObjective, options: Options) -> None:
     if options.is_here:
         require_priced(objective, (TIME,) if _energy(options) is None else (TIME, ENERGY))
         return
-    pricer = _pricer_elsewhere(options)
+    pricer = pricer_elsewhere(options)
     profile = pricer.profile
     require_priced(objective, pricer.metrics)
     streams = int(profile.streams.value)
@@ -298,6 +300,12 @@ def _search_options(
         exact=options.numerics == "bitexact",
         streams=options.streams,
     )
+
+
+def normalised(imported: Graph, options: Options) -> Graph:
+    """What is searched: the graph in the normal form, and in float16 where that is asked for."""
+    clean = normalise(imported, numerics=Numerics.parse(options.numerics))
+    return in_half(clean) if options.precision == Precision.FP16 else clean
 
 
 def session_options(options: Options) -> OrtOptions:
@@ -406,9 +414,7 @@ def optimise(
             staging = stack.enter_context(Staging(model, given))
             lacking = require_valid(staging.original, session_options(options), deadline)
             imported = import_model(model, exact=options.numerics == "bitexact")
-            clean = normalise(imported, numerics=Numerics.parse(options.numerics))
-            if options.precision == Precision.FP16:
-                clean = in_half(clean)
+            clean = normalised(imported, options)
         sizes = size_sets(imported, options.shape_sets)
         _require_sizes(options, sizes[0])
         bulk_s = _bulk_s(constant_bytes(model), stages.seconds["load"])

@@ -14,20 +14,25 @@ from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.recorded import RecordedDevice, load_recorded
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.errors import ExtractionError, OptionError
+from eqsat_opt.egraph import Budget
+from eqsat_opt.errors import ExtractionError, OptionError, PlanError
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.ir.stored_tensors import stored_tensors
+from eqsat_opt.ir.types import TensorType
 from eqsat_opt.optimising import (
     AnyModel,
     Outcome,
     Progress,
     Stages,
     is_time_alone,
+    normalised,
+    objective_of,
     open_plan_pricer,
+    pricer_elsewhere,
     session_options,
 )
 from eqsat_opt.options import HOST, Options
@@ -46,7 +51,7 @@ from eqsat_opt.runtime.planning.stand_ins import apart
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.assignment import PlacedGraph
 from eqsat_opt.select.planning import Draft, drafts, planned_for, planned_here, simulated_us
-from eqsat_opt.select.proposal import propose, repropose
+from eqsat_opt.select.proposal import SearchOptions, propose, repropose
 from eqsat_opt.select.raising import Raised
 
 __all__ = ["PLANNING", "PLAN_SHARE", "require_plan", "with_plan"]
@@ -228,12 +233,19 @@ def _for_device(
     """Planned and not run; every price is a bound, for nothing was measured on the device.
 
     What the search chose and what else it found are simulated, and the least time wins.
+
+    Raises:
+        PlanError: in float16 the model computes something else.
     """
     recorded = load_recorded(options.target)
     if recorded is not None:
         return _for_recorded(outcome, given, options, sizes, device=recorded)
     profile = load_profile(options.target)
-    graphs = _placed(outcome, AnalyticBackend(profile).interface)
+    _require_sound(outcome, options)
+    if outcome.proposal is None:
+        graphs = {"the original": _as_it_stands(outcome, options, sizes)}
+    else:
+        graphs = dict(_placed(outcome, AnalyticBackend(profile).interface))
     weights = stored_tensors(_weights(outcome, given))
     plans: dict[str, Draft] = {}
     times: dict[str, float] = {}
@@ -293,6 +305,41 @@ def _for_recorded(
         bounds=report.kernels_unmeasured if report.prices else prices,
         prices=prices,
     )
+
+
+def _require_sound(outcome: Outcome, options: Options) -> None:
+    """Refuse what float16 cannot compute, where that was looked for."""
+    types = () if outcome.graph is None else outcome.graph.types.values()
+    is_half = any(isinstance(one, TensorType) and one.dtype == "float16" for one in types)
+    if options.precision == Precision.FP16 and is_half and not outcome.sound:
+        raise PlanError(
+            "in fp16 this model computes something else than it should, so it is not planned; "
+            "choose another --precision, or trust it with --check 0"
+        )
+
+
+_CHOOSING_S = 5.0
+"""For choosing kernels where there was no time for a search; it may be beyond the budget."""
+
+
+def _as_it_stands(outcome: Outcome, options: Options, sizes: Sizes) -> PlacedGraph:
+    """The original with the kernels that are chosen for it; no rule is applied."""
+    graph = normalised(import_model(outcome.loaded), options)
+    pricer = pricer_elsewhere(options)
+    search = SearchOptions(
+        objective_of(options),
+        Budget(),
+        sizes.all,
+        measure=False,
+        alternatives=0,
+        deadline=Deadline.after(_CHOOSING_S),
+        seed=options.seed,
+        streams=options.streams,
+    )
+    try:
+        return propose(graph, (), pricer, search).placed[0]
+    except ExtractionError:  # it breaks a limit as it stands
+        return PlacedGraph(Raised(graph, {}, {}), (), pricer.interface)
 
 
 def _placed(outcome: Outcome, interface: Form) -> Mapping[str, PlacedGraph]:

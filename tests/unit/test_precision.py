@@ -306,9 +306,15 @@ def test_a_gelu_is_offered_in_the_form_that_a_device_showed(told: str, offered: 
 
 
 def planned(model: Any, precision: str, folder: Path, **options: Any) -> Plan:
-    given: dict[str, Any] = {"rules": "none", "check": 0, "target": "h200", **options}
+    given: dict[str, Any] = {
+        "rules": "none",
+        "check": 0,
+        "target": "h200",
+        "budget_s": 20.0,
+        **options,
+    }
     result = eqsat_opt.optimize(
-        model, plan=folder / "p.json", report=True, effort="quick", budget_s=20.0, store="",
+        model, plan=folder / "p.json", report=True, effort="quick", store="",
         precision=precision, **given,
     )  # fmt: skip
     return result.plan  # type: ignore[no-any-return]
@@ -486,3 +492,37 @@ def test_targets_without_a_precision(target: str, precision: str, expected: str)
         eqsat_opt.optimize(small(), target=target, precision=precision)
     assert Options(target="h200", precision="fp16").precision == "fp16"
     assert isinstance(site(convolution(), Precision.TF32).spec, CudnnSpec)
+
+
+# ** what cannot be **
+
+
+def test_what_float16_cannot_compute_is_not_planned(tmp_path: Path) -> None:
+    """Differences of large numbers that float16 does not tell apart."""
+    model = onnx.parser.parse_model(
+        """
+        <ir_version: 8, opset_import: ["": 17]>
+        m (float[4, 8] x) => (float[4, 8] y)
+        <float many = {3000.0}, float fewer = {2999.0}, float less = {0.01}> {
+            l = Mul(x, less)
+            a = Add(l, many)
+            s = Softplus(a)
+            y = Sub(s, fewer)
+        }
+        """
+    )
+    with pytest.raises(PlanError, match="in fp16 this model computes something else"):
+        planned(model, "fp16", tmp_path, check=1)
+    assert planned(model, "tf32", tmp_path, check=1).precision is Precision.TF32
+
+
+@pytest.mark.parametrize("precision", ["strict-fp32", "fp16"])
+def test_without_time_for_a_search_kernels_are_chosen_all_the_same(
+    precision: str, tmp_path: Path
+) -> None:
+    model = zoo.build("inception_e", scale="tiny")
+    plan = planned(model, precision, tmp_path, budget_s=1e-3)
+    assert {one.backend for one in plan.launches} == {"cudnn", "cuda"}
+    assert plan.precision == precision
+    told = {one.precision for one in plan.launches if one.backend == "cudnn"}
+    assert told == {plan.precision}
