@@ -80,6 +80,7 @@ __all__ = [
     "open_pricer",
     "optimise",
     "pricer_elsewhere",
+    "search_options",
     "session_options",
 ]
 
@@ -284,9 +285,10 @@ _RACE_S = 10.0
 """A race that lasts longer than this learns little more."""
 
 
-def _search_options(
+def search_options(
     options: Options, objective: AnyObjective, sizes: Mapping[str, int], deadline: Deadline
 ) -> SearchOptions:
+    """How to search in the time until a deadline, of which check and race get a share."""
     return SearchOptions(
         _ties_broken(objective),
         Budget(nodes=options.nodes),
@@ -419,7 +421,7 @@ def optimise(
         _require_sizes(options, sizes[0])
         bulk_s = _bulk_s(constant_bytes(model), stages.seconds["load"])
         deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
-        search = _search_options(options, objective, sizes[0].all, deadline)
+        search = search_options(options, objective, sizes[0].all, deadline)
         if search.deadline.left_s < _NODE_S * len(clean.nodes):
             report = unsearched_report(name, model, stages.seconds, options, objective=objective)
             return Outcome(model, None, report, None, bulk_s=bulk_s)

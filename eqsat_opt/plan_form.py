@@ -14,7 +14,6 @@ from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.recorded import RecordedDevice, load_recorded
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import ExtractionError, OptionError, PlanError
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph
@@ -33,6 +32,7 @@ from eqsat_opt.optimising import (
     objective_of,
     open_plan_pricer,
     pricer_elsewhere,
+    search_options,
     session_options,
 )
 from eqsat_opt.options import HOST, Options
@@ -51,7 +51,7 @@ from eqsat_opt.runtime.planning.stand_ins import apart
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.assignment import PlacedGraph
 from eqsat_opt.select.planning import Draft, drafts, planned_for, planned_here, simulated_us
-from eqsat_opt.select.proposal import SearchOptions, propose, repropose
+from eqsat_opt.select.proposal import propose, repropose
 from eqsat_opt.select.raising import Raised
 
 __all__ = ["PLANNING", "PLAN_SHARE", "require_plan", "with_plan"]
@@ -326,16 +326,8 @@ def _as_it_stands(outcome: Outcome, options: Options, sizes: Sizes) -> PlacedGra
     """The original with the kernels that are chosen for it; no rule is applied."""
     graph = normalised(import_model(outcome.loaded), options)
     pricer = pricer_elsewhere(options)
-    search = SearchOptions(
-        objective_of(options),
-        Budget(),
-        sizes.all,
-        measure=False,
-        alternatives=0,
-        deadline=Deadline.after(_CHOOSING_S),
-        seed=options.seed,
-        streams=options.streams,
-    )
+    deadline = Deadline.after(_CHOOSING_S)
+    search = search_options(options, objective_of(options), sizes.all, deadline)
     try:
         return propose(graph, (), pricer, search).placed[0]
     except ExtractionError:  # it breaks a limit as it stands
