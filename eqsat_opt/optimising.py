@@ -43,12 +43,14 @@ from eqsat_opt.errors import OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.half import in_half
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.options import Options
+from eqsat_opt.precision import Precision
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
@@ -72,10 +74,13 @@ __all__ = [
     "Stages",
     "energy_source",
     "is_time_alone",
+    "normalised",
     "objective_of",
     "open_plan_pricer",
     "open_pricer",
     "optimise",
+    "pricer_elsewhere",
+    "search_options",
     "session_options",
 ]
 
@@ -149,7 +154,7 @@ def energy_source(options: Options) -> str:
     """
     if options.is_here:
         return energy_text(_energy(options))
-    return _pricer_elsewhere(options).energy_text
+    return pricer_elsewhere(options).energy_text
 
 
 @contextmanager
@@ -160,13 +165,13 @@ def _target_pricer(options: Options) -> Iterator[AnyPricer]:
         OptionError: there is no such target.
     """
     if not options.is_here:
-        yield _pricer_elsewhere(options)
+        yield pricer_elsewhere(options)
         return
     with open_pricer(options) as pricer:
         yield pricer
 
 
-def _pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
+def pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
     """Prices of a device that need not be here.
 
     Raises:
@@ -174,11 +179,16 @@ def _pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
     """
     energy = _energy(options)
     assert not isinstance(energy, MeteredEnergy)
+    precision = Precision(options.precision)
     recorded = load_recorded(options.target)
-    if recorded is not None:
+    if recorded is not None and precision is Precision.STRICT:
         return RecordedPricer(recorded, energy)
     profile = load_profile(options.target)
-    return ProfilePricer(profile, energy=energy, backend=device_backend(profile))
+    backend = device_backend(profile, precision)
+    energy = energy or profile.energy
+    if energy is not None:
+        energy.require_precision(precision.peak)
+    return ProfilePricer(profile, energy=energy, backend=backend)
 
 
 def _require_possible(objective: AnyObjective, options: Options) -> None:
@@ -190,7 +200,7 @@ def _require_possible(objective: AnyObjective, options: Options) -> None:
     if options.is_here:
         require_priced(objective, (TIME,) if _energy(options) is None else (TIME, ENERGY))
         return
-    pricer = _pricer_elsewhere(options)
+    pricer = pricer_elsewhere(options)
     profile = pricer.profile
     require_priced(objective, pricer.metrics)
     streams = int(profile.streams.value)
@@ -275,9 +285,10 @@ _RACE_S = 10.0
 """A race that lasts longer than this learns little more."""
 
 
-def _search_options(
+def search_options(
     options: Options, objective: AnyObjective, sizes: Mapping[str, int], deadline: Deadline
 ) -> SearchOptions:
+    """How to search in the time until a deadline, of which check and race get a share."""
     return SearchOptions(
         _ties_broken(objective),
         Budget(nodes=options.nodes),
@@ -291,6 +302,12 @@ def _search_options(
         exact=options.numerics == "bitexact",
         streams=options.streams,
     )
+
+
+def normalised(imported: Graph, options: Options) -> Graph:
+    """What is searched: the graph in the normal form, and in float16 where that is asked for."""
+    clean = normalise(imported, numerics=Numerics.parse(options.numerics))
+    return in_half(clean) if options.precision == Precision.FP16 else clean
 
 
 def session_options(options: Options) -> OrtOptions:
@@ -314,6 +331,7 @@ def _terms(
         deadline=deadline,
         custom_ops=options.custom_ops,
         meter=found_meter().meter if is_raced else None,
+        precision=Precision(options.precision),
     )
 
 
@@ -398,12 +416,12 @@ def optimise(
             staging = stack.enter_context(Staging(model, given))
             lacking = require_valid(staging.original, session_options(options), deadline)
             imported = import_model(model, exact=options.numerics == "bitexact")
-            clean = normalise(imported, numerics=Numerics.parse(options.numerics))
+            clean = normalised(imported, options)
         sizes = size_sets(imported, options.shape_sets)
         _require_sizes(options, sizes[0])
         bulk_s = _bulk_s(constant_bytes(model), stages.seconds["load"])
         deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
-        search = _search_options(options, objective, sizes[0].all, deadline)
+        search = search_options(options, objective, sizes[0].all, deadline)
         if search.deadline.left_s < _NODE_S * len(clean.nodes):
             report = unsearched_report(name, model, stages.seconds, options, objective=objective)
             return Outcome(model, None, report, None, bulk_s=bulk_s)
@@ -434,7 +452,7 @@ def optimise(
             terms = replace(terms, by_cost=True)
             job = replace(job, terms=terms)
         stages.seconds.update(found.stages_s)
-        origin = cache(lambda: origin_of(model, rules, options.numerics))
+        origin = cache(lambda: origin_of(model, rules, _class_of(options)))
         joined = _joined(job, found, destination, model, origin=origin, stages=stages)
         clear()  # what the sandbox holds would only lie in the way of those that race
         contest = _contest(job, joined, stages)
@@ -466,6 +484,7 @@ def optimise(
             *_notes(joined, contest, lacking),
             *_caveats(objective, found),
             *_unrecorded(pricer, found),
+            *_in_less(options),
             *_kept_open(imported),
         ),
     )
@@ -558,6 +577,29 @@ def _unrecorded(pricer: AnyPricer, found: Found) -> Iterator[str]:
             f"--threads {device.threads} and eqsat-opt profile export FILE, and here with "
             f"eqsat-opt devices import FILE --name {device.profile.name}"
         )
+
+
+_IN_LESS = {
+    Precision.TF32: "libraries may round factors on {target}, to tf32",
+    Precision.FP16: "the result computes in float16 what it can",
+}
+
+
+def _in_less(options: Options) -> Iterator[str]:
+    """That results of another precision are no rivals."""
+    text = _IN_LESS.get(Precision(options.precision))
+    if text is not None:
+        yield (
+            f"{text.format(target=options.target)}: its times stand beside those of other "
+            f"{options.precision} results, and of no strict-fp32 ones"
+        )
+
+
+def _class_of(options: Options) -> str:
+    """What an earlier result had to keep to be one of these options."""
+    if options.precision == Precision.STRICT:
+        return options.numerics
+    return f"{options.numerics} {options.precision}"
 
 
 def _kept_open(graph: Graph) -> Iterator[str]:

@@ -14,24 +14,30 @@ from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.cost.recorded import RecordedDevice, load_recorded
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.errors import ExtractionError, OptionError
+from eqsat_opt.errors import ExtractionError, OptionError, PlanError
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.ir.stored_tensors import stored_tensors
+from eqsat_opt.ir.types import TensorType
 from eqsat_opt.optimising import (
     AnyModel,
     Outcome,
     Progress,
     Stages,
     is_time_alone,
+    normalised,
+    objective_of,
     open_plan_pricer,
+    pricer_elsewhere,
+    search_options,
     session_options,
 )
 from eqsat_opt.options import HOST, Options
 from eqsat_opt.paths import obstacle, same_file
+from eqsat_opt.precision import Precision
 from eqsat_opt.report import Planned, Report
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.launched import LAUNCHED
@@ -227,17 +233,29 @@ def _for_device(
     """Planned and not run; every price is a bound, for nothing was measured on the device.
 
     What the search chose and what else it found are simulated, and the least time wins.
+
+    Raises:
+        PlanError: in float16 the model computes something else.
     """
     recorded = load_recorded(options.target)
     if recorded is not None:
         return _for_recorded(outcome, given, options, sizes, device=recorded)
     profile = load_profile(options.target)
-    graphs = _placed(outcome, AnalyticBackend(profile).interface)
+    _require_sound(outcome, options)
+    if outcome.proposal is None:
+        graphs = {"the original": _as_it_stands(outcome, options, sizes)}
+    else:
+        graphs = dict(_placed(outcome, AnalyticBackend(profile).interface))
     weights = stored_tensors(_weights(outcome, given))
     plans: dict[str, Draft] = {}
     times: dict[str, float] = {}
     drafted = planned_for(
-        options.target, graphs, weights, sizes=sizes.given, streams=options.streams
+        options.target,
+        graphs,
+        weights,
+        sizes=sizes.given,
+        streams=options.streams,
+        precision=Precision(options.precision),
     )
     for draft in drafted:
         plans[draft.name] = draft
@@ -287,6 +305,33 @@ def _for_recorded(
         bounds=report.kernels_unmeasured if report.prices else prices,
         prices=prices,
     )
+
+
+def _require_sound(outcome: Outcome, options: Options) -> None:
+    """Refuse what float16 cannot compute, where that was looked for."""
+    types = () if outcome.graph is None else outcome.graph.types.values()
+    is_half = any(isinstance(one, TensorType) and one.dtype == "float16" for one in types)
+    if options.precision == Precision.FP16 and is_half and not outcome.sound:
+        raise PlanError(
+            "in fp16 this model computes something else than it should, so it is not planned; "
+            "choose another --precision, or trust it with --check 0"
+        )
+
+
+_CHOOSING_S = 5.0
+"""For choosing kernels where there was no time for a search; it may be beyond the budget."""
+
+
+def _as_it_stands(outcome: Outcome, options: Options, sizes: Sizes) -> PlacedGraph:
+    """The original with the kernels that are chosen for it; no rule is applied."""
+    graph = normalised(import_model(outcome.loaded), options)
+    pricer = pricer_elsewhere(options)
+    deadline = Deadline.after(_CHOOSING_S)
+    search = search_options(options, objective_of(options), sizes.all, deadline)
+    try:
+        return propose(graph, (), pricer, search).placed[0]
+    except ExtractionError:  # it breaks a limit as it stands
+        return PlacedGraph(Raised(graph, {}, {}), (), pricer.interface)
 
 
 def _placed(outcome: Outcome, interface: Form) -> Mapping[str, PlacedGraph]:
