@@ -68,8 +68,9 @@ def _units(prepared: Prepared, folder: str) -> Iterator[Unit]:
         for rank, way in enumerate(kernel.ways):
             name = f"{kernel.name}: {way.algorithm}"
             yield unit(name, value - rank / 2, _KERNEL_S, kernel=kernel.name, way=rank)
-    for kernel in prepared.cases:
-        yield unit(kernel.name, _VALUES["case"], _KERNEL_S, case=kernel.name)
+    for number, kernel in enumerate(prepared.cases):  # the usual ones stand first
+        value = _VALUES["case"] * (1 - number / len(prepared.cases))
+        yield unit(kernel.name, value, _KERNEL_S, case=kernel.name)
 
 
 def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:

@@ -111,6 +111,7 @@ class Prepared:
         plans: of models.
         kernels: of these plans.
         cases: uses of all operators, in several types and forms.
+        probes: kernels that tell the figures of the device: ``copy``, ``product``, ``empty``.
         digest: of the file; results of other files are not mixed with those of this one.
     """
 
@@ -118,6 +119,7 @@ class Prepared:
     plans: tuple[ModelPlan, ...]
     kernels: tuple[KernelPlan, ...]
     cases: tuple[KernelPlan, ...]
+    probes: tuple[KernelPlan, ...] = ()
     digest: str = ""
 
     def of(self, models: Sequence[str]) -> Prepared:
@@ -239,6 +241,7 @@ def write_prepared(folder: Path, prepared: Prepared) -> int:
         ],
         "kernels": list(map(_kernel_to_json, prepared.kernels)),
         "cases": list(map(_kernel_to_json, prepared.cases)),
+        "probes": list(map(_kernel_to_json, prepared.probes)),
     }  # fmt: skip
     data = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), mtime=0)
     if len(data) > MOST_BYTES:
@@ -281,6 +284,7 @@ def read_prepared(folder: str | os.PathLike[str]) -> Prepared:
             tuple(map(_plan_from_json, document["plans"])),
             tuple(map(_kernel_from_json, document["kernels"])),
             tuple(map(_kernel_from_json, document["cases"])),
+            tuple(map(_kernel_from_json, document["probes"])),
             digest=f"{zlib.crc32(data):08x}",
         )
     except FileNotFoundError as error:

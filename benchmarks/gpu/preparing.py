@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.gpu.cases import operator_cases, probes
 from benchmarks.gpu.kernels import alone, by_algorithm
 from benchmarks.gpu.prepared import (
     KernelPlan,
@@ -17,6 +19,8 @@ from benchmarks.gpu.prepared import (
     write_prepared,
 )
 from eqsat_opt import zoo
+from eqsat_opt.cost.on_device import plan_times_us
+from eqsat_opt.cost.recorded import load_recorded
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.sizes import size_sets
@@ -34,7 +38,7 @@ from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
 __all__ = ["prepare"]
 
 STREAMS = 1, 2
-_BUDGET_S = 20.0
+_BUDGET_S = 60.0
 """Of the search for the plans of one model."""
 
 _MOST_PLANS = 3
@@ -64,11 +68,17 @@ def prepare(
     plans: list[ModelPlan] = []
     for name in models or zoo.names():
         for scale in scales:
-            found = list(_plans_of(name, scale, profile))
+            found = list(_plans_of(name, scale, target))
             plans += found
             print(f"{found[0].name}: {len(found)} plans", flush=True)
     kernels = tuple(_kernels(plans, profile))
-    prepared = Prepared(profile.name, tuple(plans), kernels, ())
+    prepared = Prepared(
+        profile.name,
+        tuple(plans),
+        kernels,
+        cases=operator_cases(profile.name),
+        probes=probes(profile.name),
+    )
     size = write_prepared(folder, prepared)
     return (
         f"{len(plans)} plans of {len({one.model for one in plans})} models, {len(kernels)} kernels "
@@ -77,30 +87,31 @@ def prepare(
     )
 
 
-def _plans_of(name: str, scale: Scale, profile: DeviceProfile) -> Iterator[ModelPlan]:
+def _plans_of(name: str, scale: Scale, target: str) -> Iterator[ModelPlan]:
     """The cheapest plans of a model, for one stream and for two; none twice."""
-    model = model_of(name, scale)
-    options = Options(target=profile.name, effort="quick", check=0, store="", budget_s=_BUDGET_S)
+    model, profile, device = model_of(name, scale), load_profile(target), load_recorded(target)
+    options = Options(target=target, effort="quick", check=0, store="", budget_s=_BUDGET_S)
     outcome = optimise(
         model, name, options, lambda stage, detail: None, Deadline.after(options.budget_s)
     )
     sizes = size_sets(import_model(outcome.loaded), [])[0]
     known: list[Plan] = []
     for streams in STREAMS:
-        drafted = device_drafts(outcome, model, profile.name, sizes, streams=streams)
+        drafted = device_drafts(outcome, model, target, sizes, streams=streams)
         made = []
         for draft in drafted:
-            if draft.plan not in known:
-                known.append(draft.plan)
-                made.append((_time_us(draft.plan, profile), draft))
-        for time_us, draft in sorted(made, key=lambda one: one[0])[:_MOST_PLANS]:
+            plan = replace(draft.plan, target=profile.name)  # which the package has
+            if plan in known:
+                continue
+            known.append(plan)
+            times, count = profile.launch_times_us(plan.launches), 0
+            if device is not None:
+                times, count = plan_times_us(device, plan)
             title = f"{draft.graph}, {streams} stream{'s' if streams > 1 else ''}"
-            yield ModelPlan(name, scale, title, draft.plan, predicted_us=time_us)
-
-
-def _time_us(plan: Plan, profile: DeviceProfile) -> float:
-    times = profile.launch_times_us(plan.launches)
-    return makespan_us(schedule_of(plan), times, profile.event_us.value)
+            end_us = makespan_us(schedule_of(plan), times, profile.event_us.value)
+            is_measured = count == len(plan.launches)
+            made.append(ModelPlan(name, scale, title, plan, end_us, is_measured))
+        yield from sorted(made, key=lambda one: one.predicted_us)[:_MOST_PLANS]
 
 
 def _kernels(plans: Sequence[ModelPlan], profile: DeviceProfile) -> Iterator[KernelPlan]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from benchmarks.gpu.bench import bench_of
 from benchmarks.gpu.unit import Bench, Unit
 from eqsat_opt.errors import EqsatError, printable
 from eqsat_opt.runtime.child import answer_requests
@@ -27,6 +26,11 @@ def serve() -> None:
     """Do units until there are no more of them."""
     benches: dict[str, Bench] = {}
 
+    def bench_of(kind: str) -> Bench:
+        if kind not in benches:  # imported by the first unit: a process is soon ready
+            benches[kind] = import_module("benchmarks.gpu.bench").bench_of(kind)
+        return benches[kind]
+
     def answer(
         request: dict[str, Any], _: list[bytes]
     ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
@@ -35,9 +39,7 @@ def serve() -> None:
             return {}, ()
         unit, kind = Unit(**request["unit"]), request["bench"]
         try:
-            if kind not in benches:
-                benches[kind] = bench_of(kind)
-            found = import_module(unit.module).run(unit, benches[kind])
+            found = import_module(unit.module).run(unit, bench_of(kind))
             return {"state": "done", "result": _plain(found)}, ()
         except Exception as error:
             return _failure(error), ()
