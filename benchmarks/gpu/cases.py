@@ -7,10 +7,11 @@ that it has, operands with gaps and in other orders of their axes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 
 from benchmarks.gpu.kernels import alone
-from benchmarks.gpu.prepared import KernelPlan, Way
+from benchmarks.gpu.prepared import KernelPlan, Way, encoded
 from eqsat_opt.errors import EqsatError
 from eqsat_opt.ir.forms import PLAIN
 from eqsat_opt.ir.graph import attributes
@@ -18,6 +19,7 @@ from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.ops import OPS
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.plan.files import plan_to_json
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides
 from tests.cuda_host.cases import DTYPES, Case, cases, formed, operands_of, with_dtype
@@ -59,10 +61,7 @@ def operator_cases(target: str) -> tuple[KernelPlan, ...]:
         ),
     )
     numbers = count(1)
-    return tuple(
-        KernelPlan(f"case {next(numbers)}: {name}", plan.plan, plan.ways, values=plan.values)
-        for name, plan in made
-    )
+    return tuple(replace(plan, name=f"case {next(numbers)}: {name}") for name, plan in made)
 
 
 def probes(target: str) -> tuple[KernelPlan, ...]:
@@ -104,10 +103,10 @@ def _case(case: Case, form: str, target: str) -> Iterator[tuple[str, KernelPlan]
     body = Kernel(tuple(Operand(t, False) for t in case.types), (step,), (len(operands),))
     made = _planned("", target, "cuda", body, buffers=buffers, reads=names)
     if made is not None:
-        values = {f"x{i}": x for i, x in enumerate(operands)}
+        values = {f"x{i}": encoded(x) for i, x in enumerate(operands)}
         yield (
             f"{case.op} {result.dtype}, {form}",
-            KernelPlan("", made.plan, made.ways, values=values),
+            replace(made, values=values),
         )
 
 
@@ -163,7 +162,7 @@ def _planned(
     except EqsatError:
         return None
     plan = alone(launch, buffers, target, launcher.version())
-    return KernelPlan(name, plan, (Way(algorithm),))
+    return KernelPlan(name, plan_to_json(plan), (Way(algorithm),))
 
 
 def _buffer(name: str, x: Array) -> Buffer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.gpu.correctness import prepared_in
 from benchmarks.gpu.measuring import bad_units
 from benchmarks.gpu.prepared import Prepared, loaded, model_inputs, read_prepared
 from benchmarks.gpu.timing import by_turns, runs_for
@@ -48,7 +47,7 @@ def units(task: Task) -> Sequence[Unit]:
 
 def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:
     """The times of all plans, and what was predicted of each."""
-    prepared: Prepared = prepared_in(unit.request["folder"])
+    prepared: Prepared = read_prepared(unit.request["folder"])
     wanted = set(unit.request["plans"])
     entries = {one.title: one for one in prepared.plans if one.name in wanted}
     found: dict[str, Any] = {}

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.correctness import prepared_in
 from benchmarks.gpu.kernels import by_algorithm, repeated
 from benchmarks.gpu.prepared import KernelPlan, kernel_constants, kernel_feeds, read_prepared
 from benchmarks.gpu.results import read_results, results_path
@@ -69,7 +68,7 @@ def bad_units(folder: Path) -> frozenset[str]:
 
 def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:
     """The times of all ways; why there is none of some."""
-    kernels = prepared_in(unit.request["folder"]).kernels
+    kernels = read_prepared(unit.request["folder"]).kernels
     kernel = next(one for one in kernels if one.name == unit.request["kernel"])
     ways = {kernel.ways[number].algorithm: kernel.ways[number] for number in unit.request["ways"]}
     count, is_cold = copies_of(kernel.plan)

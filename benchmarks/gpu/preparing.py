@@ -31,7 +31,7 @@ from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import recorded
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
-from eqsat_opt.runtime.plan.files import plan_text
+from eqsat_opt.runtime.plan.files import plan_text, plan_to_json
 from eqsat_opt.runtime.plan.plan import Launch, Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
 
@@ -110,7 +110,8 @@ def _plans_of(name: str, scale: Scale, target: str) -> Iterator[ModelPlan]:
             title = f"{draft.graph}, {streams} stream{'s' if streams > 1 else ''}"
             end_us = makespan_us(schedule_of(plan), times, profile.event_us.value)
             is_measured = count == len(plan.launches)
-            made.append(ModelPlan(name, scale, title, plan, end_us, is_measured))
+            document = plan_to_json(plan)
+            made.append(ModelPlan(name, scale, title, document, end_us, is_measured))
         yield from sorted(made, key=lambda one: one.predicted_us)[:_MOST_PLANS]
 
 
@@ -135,7 +136,7 @@ def _kernels(plans: Sequence[ModelPlan], profile: DeviceProfile) -> Iterator[Ker
         title = launch.body.name or "copy"
         yield KernelPlan(
             f"{launch.backend} {numbers[launch.backend]}: {title[:_MOST_TITLE]}",
-            one,
+            plan_to_json(one),
             tuple(_ways(launch, one, profile)),
             models=dict(counts[key]),
             bound_us=profile.load(launch.body, launch.algorithm).busy_us,

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.gpu.correctness import prepared_in
 from benchmarks.gpu.kernels import crossing, repeated
 from benchmarks.gpu.measuring import copies_of, kernel_sampler
 from benchmarks.gpu.prepared import KernelPlan, Prepared, read_prepared
@@ -53,9 +52,9 @@ def _units(prepared: Prepared, folder: str) -> Iterator[Unit]:
 
 
 def _spec(kernel: KernelPlan) -> Mapping[str, Any] | None:
-    (launch,) = kernel.plan.launches
-    if launch.backend != "cudnn":
+    if kernel.backend != "cudnn":
         return None
+    (launch,) = kernel.plan.launches
     return site_of_launch(launch, kernel.plan.buffer_of).spec.to_json()
 
 
@@ -66,7 +65,7 @@ def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:
         return bench.facts()
     if "specs" in request:
         return _support(request["specs"], request["target"], bench)
-    probes = {one.name: one for one in prepared_in(request["folder"]).probes}
+    probes = {one.name: one for one in read_prepared(request["folder"]).probes}
     return _FIGURES[request["probe"]](probes, bench)
 
 
