@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import count
 
 from benchmarks.gpu.kernels import alone
 from benchmarks.gpu.prepared import KernelPlan, Way, encoded
@@ -45,23 +44,22 @@ _COPIED, _SIDE = 1 << 24, 4096
 """Elements that a probe reads and writes, rows and columns of the factors of another one."""
 
 
-def operator_cases(target: str) -> tuple[KernelPlan, ...]:
+def operator_cases(target: str) -> Iterator[KernelPlan]:
     """Chains of operators, products with epilogues, all uses of operators; the usual ones first."""
-    every = [case for op in sorted(OPS) for case in cases(op)]
-    first = [next(cases(op)) for op in sorted(OPS)]
-    made = (
-        *_chains(target),
-        *_products(target),
-        *(plan for form in FORMS for case in every for plan in _case(case, form, target)),
-        *(
-            plan
-            for case in first
-            for other in _retyped(case)
-            for plan in _case(other, "dense", target)
-        ),
-    )
-    numbers = count(1)
-    return tuple(replace(plan, name=f"case {next(numbers)}: {name}") for name, plan in made)
+    for number, (name, plan) in enumerate(_all(target), start=1):
+        yield replace(plan, name=f"case {number}: {name}")
+
+
+def _all(target: str) -> Iterator[tuple[str, KernelPlan]]:
+    yield from _chains(target)
+    yield from _products(target)
+    for form in FORMS:
+        for op in sorted(OPS):
+            for case in cases(op):
+                yield from _case(case, form, target)
+    for op in sorted(OPS):
+        for changed in _retyped(next(cases(op))):
+            yield from _case(changed, FORMS[0], target)
 
 
 def probes(target: str) -> tuple[KernelPlan, ...]:

@@ -35,7 +35,7 @@ from eqsat_opt.runtime.plan.files import plan_text, plan_to_json
 from eqsat_opt.runtime.plan.plan import Launch, Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
 
-__all__ = ["prepare"]
+__all__ = ["kernels_of", "prepare"]
 
 STREAMS = 1, 2
 _BUDGET_S = 60.0
@@ -71,12 +71,12 @@ def prepare(
             found = list(_plans_of(name, scale, target))
             plans += found
             print(f"{found[0].name}: {len(found)} plans", flush=True)
-    kernels = tuple(_kernels(plans, profile))
+    kernels = tuple(kernels_of(plans, profile))
     prepared = Prepared(
         profile.name,
         tuple(plans),
         kernels,
-        cases=operator_cases(profile.name),
+        cases=tuple(operator_cases(profile.name)),
         probes=probes(profile.name),
     )
     size = write_prepared(folder, prepared)
@@ -115,7 +115,7 @@ def _plans_of(name: str, scale: Scale, target: str) -> Iterator[ModelPlan]:
         yield from sorted(made, key=lambda one: one.predicted_us)[:_MOST_PLANS]
 
 
-def _kernels(plans: Sequence[ModelPlan], profile: DeviceProfile) -> Iterator[KernelPlan]:
+def kernels_of(plans: Sequence[ModelPlan], profile: DeviceProfile) -> Iterator[KernelPlan]:
     """The kernels of the plans of full size, each once, with all ways to run it.
 
     Where there are plans of tiny models only, theirs.

@@ -50,9 +50,10 @@ def run_units(
     ]
     with results.saved_regularly():
         for number, unit in enumerate(waiting):
-            if deadline.left_s < _LEAST_S:
+            entry = None if deadline.left_s < _LEAST_S else children.do(unit, deadline)
+            if entry is None:
                 return len(waiting) - number
-            results.add(unit.name, children.do(unit, deadline))
+            results.add(unit.name, entry)
     return 0
 
 
@@ -81,17 +82,17 @@ class Children:
         self._child: Child | None = None
         self._done = 0
 
-    def do(self, unit: Unit, deadline: Deadline) -> dict[str, Any]:
-        """What became of a unit."""
+    def do(self, unit: Unit, deadline: Deadline) -> dict[str, Any] | None:
+        """What became of a unit; nothing if there was less time for it than it may take."""
         begin = time.monotonic()
-        entry = self._entry(unit, deadline)
-        return {**entry, "took_s": round(time.monotonic() - begin, 3)}
-
-    def _entry(self, unit: Unit, deadline: Deadline) -> dict[str, Any]:
         try:
             child = self._ready(deadline)
         except RuntimeFailed as error:
-            return {"state": "failed", "why": str(error)}
+            return None if deadline.expired else {"state": "failed", "why": str(error)}
+        entry = self._entry(child, unit, deadline)
+        return entry and {**entry, "took_s": round(time.monotonic() - begin, 3)}
+
+    def _entry(self, child: Child, unit: Unit, deadline: Deadline) -> dict[str, Any] | None:
         begin, limit_s = time.monotonic(), min(unit.deadline_s, deadline.left_s)
         reply = _asked(child, {"unit": unit.to_json(), "bench": self._bench}, limit_s)
         if reply is None:
@@ -99,6 +100,8 @@ class Children:
             code = child.end(wait_s=1.0)
             self._child = None
             is_late = elapsed_s >= limit_s
+            if is_late and limit_s < unit.deadline_s:
+                return None
             why = ending_text(code, elapsed_s, limit_s)
             return {"state": "stopped" if is_late else "crashed", "why": why, **self._said()}
         self._done += 1

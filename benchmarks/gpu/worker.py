@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from benchmarks.gpu.unit import Bench, Unit
-from eqsat_opt.errors import EqsatError, printable
+from eqsat_opt.errors import EqsatError, RuntimeFailed, printable
 from eqsat_opt.runtime.child import answer_requests
 
 __all__ = ["MOST_BYTES", "serve"]
@@ -62,13 +62,16 @@ def _plain(result: Any) -> Any:
     """A result as JSON has it; what is not finite becomes text.
 
     Raises:
-        TypeError: it is no mapping of JSON values, or too large.
+        RuntimeFailed: it is no mapping of JSON values, or too large.
     """
     if not isinstance(result, Mapping):
-        raise TypeError(f"the unit returned {type(result).__name__}, not a mapping")
-    text = json.dumps(_finite(result), allow_nan=False)
+        raise RuntimeFailed(f"the unit returned {type(result).__name__}, not a mapping")
+    try:
+        text = json.dumps(_finite(result), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RuntimeFailed(f"the unit returned what is no JSON: {error}") from error
     if len(text) > MOST_BYTES:
-        raise TypeError(f"the result of the unit has {len(text)} bytes; {MOST_BYTES} are kept")
+        raise RuntimeFailed(f"the result of the unit has {len(text)} bytes; {MOST_BYTES} are kept")
     return json.loads(text)
 
 
