@@ -32,9 +32,10 @@ from eqsat_opt.runtime.plan.plan import Buffer, Launch, Plan
 __all__ = ["GpuBench", "HostBench", "bench_of"]
 
 PACKAGES = (
-    "numpy", "onnx", "onnx-ir", "ml-dtypes", "cupy-cuda13x", "nvidia-cudnn-cu13",
-    "nvidia-cudnn-frontend", "nvmath-python", "nvidia-cublas", "nvidia-cuda-nvrtc",
-    "nvidia-ml-py", "torch", "triton", "jax", "jaxlib", "onnxruntime-gpu", "tensorrt",
+    "numpy", "onnx", "onnx-ir", "ml-dtypes", "cupy", "cupy-cuda12x", "cupy-cuda13x",
+    "nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "nvmath-python", "nvidia-cublas",
+    "nvidia-cuda-nvrtc", "nvidia-ml-py", "torch", "triton", "jax", "jaxlib", "onnxruntime-gpu",
+    "tensorrt",
 )  # fmt: skip
 _POISON = 0xFF
 _ARCHITECTURES = "sm_90", "sm_80", "sm_89", "sm_75", "sm_100"
@@ -171,16 +172,14 @@ class GpuBench:
 
     def facts(self) -> Mapping[str, Any]:
         """What the libraries say of themselves and of the device; why not, where they do not."""
-        cupy, cudnn = (_imported(name) for name in ("cupy", "cudnn"))
+        cupy, cudnn = _imported("cupy"), _imported("cudnn")
         asked: Mapping[str, Callable[[], Any]] = {
             "device": lambda: cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
             "driver": lambda: cupy.cuda.runtime.driverGetVersion(),
             "runtime": lambda: cupy.cuda.runtime.runtimeGetVersion(),
             "free_bytes": lambda: cupy.cuda.runtime.memGetInfo()[0],
             "cudnn": lambda: cudnn.backend_version(),
-            "description": lambda: json.loads(
-                bytes(cudnn.create_device_properties(0).serialize()).decode()
-            ),
+            "description": lambda: json.loads(_text(cudnn.create_device_properties(0).serialize())),
             "smi": _smi,
         }
         return {name: _tried(call) for name, call in asked.items()} | {"packages": packages()}
@@ -223,6 +222,11 @@ def _imported(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise RuntimeFailed(f"{error}; run pip install 'eqsat-opt[gpu]'") from error
+
+
+def _text(data: Any) -> str:
+    """Of what some versions of cuDNN give as bytes or numbers."""
+    return data if isinstance(data, str) else bytes(data).decode()
 
 
 def _tried(call: Callable[[], Any]) -> Any:

@@ -19,7 +19,7 @@ from benchmarks.gpu.prepared import (
     model_inputs,
     read_prepared,
 )
-from benchmarks.gpu.unit import Bench, Task, Unit
+from benchmarks.gpu.unit import FIRST, Bench, Task, Unit
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.evaluation import evaluate_kernel
@@ -45,7 +45,9 @@ _RUNNING_S = 2.0
 """So many runs are compared bit by bit, or as many as there is time for."""
 
 _KERNEL_S, _PLAN_S = 20.0, 60.0
-_VALUES = {"cudnn": 3.0, "cublaslt": 3.0, "cuda": 2.5, "case": 2.0, "tiny": 4.0, "full": 3.5}
+_WAY, _OTHER_WAY, _CASE = 5.0, 3.5, 3.0
+_PLANS = {("tiny", True): 6.0, ("full", True): 4.0, ("tiny", False): 3.2, ("full", False): 1.0}
+"""What units are worth; of plans by scale, and whether their model is of those that come first."""
 
 
 def units(task: Task) -> Sequence[Unit]:
@@ -60,14 +62,15 @@ def _units(prepared: Prepared, folder: str) -> Iterator[Unit]:
         return Unit(STEP, name, __name__, value, deadline_s, request)
 
     for entry in prepared.plans:
-        yield unit(entry.name, _VALUES[entry.scale], _PLAN_S, plan=entry.name)
+        value = _PLANS[entry.scale, entry.model in FIRST]
+        yield unit(entry.name, value, _PLAN_S, plan=entry.name)
     for kernel in prepared.kernels:
-        value = _VALUES[kernel.backend]
         for rank, way in enumerate(kernel.ways):
+            value = _OTHER_WAY - rank / 10 if rank else _WAY
             name = f"{kernel.name}: {way.algorithm}"
-            yield unit(name, value - rank / 2, _KERNEL_S, kernel=kernel.name, way=rank)
+            yield unit(name, value, _KERNEL_S, kernel=kernel.name, way=rank)
     for number, kernel in enumerate(prepared.cases):  # the usual ones stand first
-        value = _VALUES["case"] * (1 - number / len(prepared.cases))
+        value = _CASE - number / len(prepared.cases)
         yield unit(kernel.name, value, _KERNEL_S, case=kernel.name)
 
 

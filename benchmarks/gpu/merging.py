@@ -183,9 +183,9 @@ def rows_of(found: Found, machine: str) -> Iterator[ProfileRow]:
 
 
 def support_of(found: Found, base: DeviceProfile) -> Mapping[str, tuple[Choice, ...]] | None:
-    """The recorded table with the live answers in it; nothing where there are none."""
+    """The recorded table with the answers of a device in it; nothing where there are none."""
     answers = [one for _, result in found.done("probe") for one in result.get("answers", ())]
-    if not answers or base.description is None:
+    if not answers or not found.is_real or base.description is None:
         return None
     table = dict(recorded(base.description.architecture))
     for spec, choices in answers:

@@ -22,6 +22,7 @@ from eqsat_opt import zoo
 from eqsat_opt.cost.on_device import plan_times_us
 from eqsat_opt.cost.recorded import load_recorded
 from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.sizes import size_sets
 from eqsat_opt.optimising import optimise
@@ -65,12 +66,19 @@ def prepare(
         EqsatError: there is no such model or device, or the file cannot be written.
     """
     profile = load_profile(target)
+    if profile.description is None:
+        raise OptionError(f"nothing runs plans on {profile.title}; name a GPU as --target")
     plans: list[ModelPlan] = []
     for name in models or zoo.names():
+        zoo.describe(name)  # a name that is none is not left out
         for scale in scales:
-            found = list(_plans_of(name, scale, target))
+            try:
+                found = list(_plans_of(name, scale, target))
+            except PlanError as error:
+                print(f"{name}, {scale}: {error}", flush=True)
+                continue
             plans += found
-            print(f"{found[0].name}: {len(found)} plans", flush=True)
+            print(f"{name}, {scale}: {', '.join(one.title for one in found)}", flush=True)
     kernels = tuple(kernels_of(plans, profile))
     prepared = Prepared(
         profile.name,

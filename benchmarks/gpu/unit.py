@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from eqsat_opt.runtime.plan.places import Array
     from eqsat_opt.runtime.plan.plan import Plan
 
-__all__ = ["STEPS", "Bench", "Sampler", "Task", "Unit"]
+__all__ = ["FIRST", "STEPS", "Bench", "Sampler", "Task", "Unit"]
 
 STEPS = ("probe", "correctness", "measure", "compare", "energy")
 """In their order; one file of results each."""
+
+FIRST = ("squeezenet", "inception_v3", "resnet50", "nasnet_a", "bert", "sru")
+"""Models that papers before us compare: what is of them comes first."""
 
 Sampler = Callable[[], float]
 """Runs what it stands for a few times, and returns the time of one run on the device, µs."""

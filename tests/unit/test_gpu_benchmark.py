@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -38,19 +38,33 @@ from benchmarks.gpu.prepared import (
 from benchmarks.gpu.preparing import kernels_of
 from benchmarks.gpu.results import Results, results_path
 from benchmarks.gpu.running import children_of, run_units
-from benchmarks.gpu.timing import by_turns, runs_for
+from benchmarks.gpu.timing import Timed, by_turns, runs_for
 from eqsat_opt import zoo
-from eqsat_opt.cost.on_device import MeasuredPricer, plan_times_us
-from eqsat_opt.cost.recorded import load_recorded
+from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.on_device import MeasuredPricer, is_measured_gpu, plan_times_us
+from eqsat_opt.cost.profile import ProfileKey, ProfileRow
+from eqsat_opt.cost.recorded import (
+    RecordedDevice,
+    load_recorded,
+    recorded_from_json,
+    recorded_to_json,
+)
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import StageError
+from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.stored_tensors import stored_tensors
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
+from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec, spec_from_json
+from eqsat_opt.runtime.backends.gpu import device_backend
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.measure import PROTOCOL_VERSION
 from eqsat_opt.runtime.plan.files import plan_to_json
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.interpreter import interpret
@@ -83,20 +97,10 @@ def entries(folder: Path) -> dict[str, Any]:
 
 def test_what_crashes_or_hangs_costs_nothing_else(tmp_path: Path) -> None:
     kinds = (
-        "chatter",
-        "refuse",
-        "text",
-        "set",
-        "large",
-        "good",
-        "break",
-        "crash",
-        "hang",
-        "babble",
-    )
+        "chatter", "refuse", "text", "set", "large", "good", "break", "crash", "hang", "babble",
+    )  # fmt: skip
     units = [gpu_units.unit(kind, value=-i) for i, kind in enumerate(kinds)]
     units[8] = replace(units[8], deadline_s=0.2)
-    units[9] = replace(units[9], deadline_s=5.0)
     done(tmp_path, gpu_units.unit("good again", value=-20), *reversed(units))
     found = entries(tmp_path)
     assert list(found) == [*kinds, "good again"]  # by value
@@ -353,11 +357,55 @@ def test_a_rehearsal_needs_four_packages(prepared: Prepared, tmp_path: Path) -> 
     times, count = plan_times_us(device, plan)
     assert count == len(plan.launches)
     assert all(time_us > 0 for time_us in times)
-    pricer = MeasuredPricer(device)
-    kernel = next(one for one in prepared.kernels if one.backend == "cublaslt")
-    body = kernel.plan.launches[0].body
-    (way,) = pricer.backends[0].implementations(body)
-    assert pricer.price(Offer(body, "gpu", way)).source in ("recorded", "analytic")
+
+
+def convolution() -> tuple[Kernel, CudnnSpec, Sequence[Choice]]:
+    """A convolution for which cuDNN has several engines."""
+    for key, choices in recorded("sm_90").items():
+        spec = spec_from_json(json.loads(key))
+        if len(choices) > 2 and not spec.epilogue:
+            break
+    attrs = attributes(
+        strides=spec.strides, pads=spec.pads, dilations=spec.dilations, group=spec.groups
+    )
+    x, w = (TensorType(spec.dtype, one.dims) for one in (spec.x, spec.w))
+    operands = Operand(x, False), Operand(w, True)
+    return Kernel(operands, (Step("Conv", attrs, (0, 1)),), (2,)), spec, choices
+
+
+def test_engines_compete_by_what_was_measured() -> None:
+    kernel, _, choices = convolution()
+    profile = load_profile("h200")
+    usual = ProfilePricer(profile, backend=device_backend(profile))
+    (first,) = usual.backends[0].implementations(kernel)
+    assert first.algorithm == f"cudnn {choices[0].name}"
+    times = {choices[0].name: 9.0, choices[2].name: 5.0}
+    rows = tuple(
+        ProfileRow(
+            ProfileKey(
+                "cudnn 91900", kernel.signature, name, "gpu",
+                threads=1, protocol=PROTOCOL_VERSION, forms=first.forms,
+            ),
+            Timed((time_us,)).measurement,
+            "2026-01-01T00:00:00+00:00",
+        )
+        for name, time_us in times.items()
+    )  # fmt: skip
+    device = RecordedDevice(profile, rows)
+    assert is_measured_gpu(device)
+    pricer = MeasuredPricer(recorded_from_json(json.loads(json.dumps(recorded_to_json(device)))))
+    offers = [Offer(kernel, "gpu", one) for one in pricer.backends[0].implementations(kernel)]
+    quotes = {one.implementation.algorithm: pricer.price(one) for one in offers}
+    assert {name: quote.time_us for name, quote in quotes.items()} == {
+        f"cudnn {name}": time_us for name, time_us in times.items()
+    }
+    assert {quote.source for quote in quotes.values()} == {"recorded"}
+    assert [one.implementation.workspace_bytes for one in offers] == [
+        one.workspace_bytes for one in choices if one.name in times
+    ]
+    bare = MeasuredPricer(replace(device, rows=()))
+    (way,) = bare.backends[0].implementations(kernel)
+    assert bare.price(Offer(kernel, "gpu", way)) == usual.price(Offer(kernel, "gpu", first))
 
 
 def read(folder: Path, step: str) -> dict[str, Any]:
@@ -395,6 +443,7 @@ def test_what_a_user_did_wrong_is_one_sentence(
     )
     assert "nope" in fails("prepare", "--out", new, "--models", "nope")
     assert "unknown device 'nope'" in fails("prepare", "--out", new, "--target", "nope")
+    assert "nothing runs plans on" in fails("prepare", "--out", new, "--target", "xeon")
     assert list(new.iterdir()) == []
     for data in (b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[]"), gzip.compress(b"{}")):
         prepared_path(good).write_bytes(data)
