@@ -41,6 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EqsatError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted; what is known is written", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
     folder = options.out or options.folder
     if folder is None or (options.out and options.folder):
         raise OptionError("name one folder: --out DIR")
-    models = [name for name in options.models.split(",") if name]
+    models = list(dict.fromkeys(name for name in options.models.split(",") if name))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -129,7 +132,8 @@ def _step(
     for why, count in results.reasons().most_common(_MOST_REASONS):
         print(f"  {count} because: {why}")
     if results.trouble:
-        print(f"  {results.trouble}", file=sys.stderr)
+        print(f"{step}: {results.trouble}", file=sys.stderr)
+        return 0
     return counts["done"]
 
 

@@ -95,6 +95,16 @@ def merge(folder: Path) -> str:
     """
     prepared = read_prepared(folder)
     found = found_in(folder, prepared)
+    try:
+        return _merge(folder, prepared, found)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StageError(
+            f"the results in {folder} are damaged ({type(error).__name__}: {error}); run the steps "
+            "again in another folder"
+        ) from error
+
+
+def _merge(folder: Path, prepared: Prepared, found: Found) -> str:
     told = []
     base = load_profile(prepared.target)
     profile = profile_of(base, found)

@@ -333,17 +333,24 @@ def test_a_rehearsal_needs_four_packages(prepared: Prepared, tmp_path: Path) -> 
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(HOOK)
     write_prepared(folder, prepared)
-    ran = subprocess.run(
-        [
-            sys.executable, "-m", "benchmarks.gpu", "all", "--out", folder, "--dry-run",
-            "--budget", "600",
-        ],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(hook), str(ROOT)))},
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
-    for step in ("probe", "correctness", "measure", "compare"):
-        assert {one["state"] for one in read(folder, step)["units"].values()} == {"done"}, ran
+    for _ in range(3):  # where others have the processor, what was stopped for its delay is redone
+        ran = subprocess.run(
+            [
+                sys.executable, "-m", "benchmarks.gpu", "all", "--out", folder, "--dry-run",
+                "--budget", "600",
+            ],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(hook), str(ROOT)))},
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+        states = {
+            entry["state"]
+            for step in ("probe", "correctness", "measure", "compare")
+            for entry in read(folder, step)["units"].values()
+        }
+        if "stopped" not in states:
+            break
+    assert states == {"done"}, ran.stdout
     assert len(list(folder.iterdir())) <= 6
     told = merge(folder)
     assert f"{len(prepared.kernels)} prices" in told
@@ -464,6 +471,62 @@ def test_without_a_gpu_nothing_is_learnt(
     told = capsys.readouterr()
     assert told.err == "error: nothing was learnt\n"
     assert "1 because: No module named 'cupy'; run pip install 'eqsat-opt[gpu]'" in told.out
+
+
+def test_what_cannot_be_written_was_not_learnt(
+    prepared: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_prepared(tmp_path, replace(prepared, kernels=(), cases=(), plans=()))
+
+    def full(_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(
+        "benchmarks.gpu.__main__.units_of", lambda step, task: [gpu_units.unit("good")]
+    )
+    assert command.main(["measure", "--out", str(tmp_path), "--dry-run"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2
+    assert "No space left" in told[0]
+    assert told[1] == "error: nothing was learnt"
+
+
+def test_damaged_results_are_told(prepared: Prepared, tmp_path: Path) -> None:
+    write_prepared(tmp_path, prepared)
+    digest = read_prepared(tmp_path).digest
+    kept = Results(tmp_path, "measure", {"bench": "host", "prepared": digest})
+    kept.add("one", {"state": "done", "result": {"ways": 3}})
+    kept.save()
+    with pytest.raises(StageError, match="are damaged"):
+        merge(tmp_path)
+    other = Results(tmp_path, "probe", {"bench": "gpu", "prepared": digest})
+    other.tell(note=1)
+    other.save()
+    with pytest.raises(StageError, match="of a rehearsal and of a device"):
+        merge(tmp_path)
+
+
+def test_an_interruption_keeps_what_is_known(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_prepared(tmp_path, prepared)
+
+    def units(step: str, task: unit.Task) -> list[unit.Unit]:
+        return [gpu_units.unit("good"), gpu_units.unit("hang", value=0)]
+
+    def interrupt(children: Any, one: unit.Unit, deadline: Deadline) -> Any:
+        if one.name == "hang":
+            raise KeyboardInterrupt
+        return {"state": "done", "result": {}}
+
+    monkeypatch.setattr("benchmarks.gpu.__main__.units_of", units)
+    monkeypatch.setattr("benchmarks.gpu.running.Children.do", interrupt)
+    assert command.main(["measure", "--out", str(tmp_path), "--dry-run"]) == 130
+    assert set(entries(tmp_path)) == {"good"}
 
 
 def _has_cupy() -> bool:
