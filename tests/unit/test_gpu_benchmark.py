@@ -228,7 +228,7 @@ def prepared() -> Prepared:
         title = f"as it stands, {streams} streams"
         plans.append(ModelPlan(MODEL, "tiny", title, plan_to_json(plan), 10.0))
     kernels = tuple(kernels_of(plans, load_profile("h200")))
-    cases = tuple(islice(operator_cases("h200"), 24))
+    cases = tuple(islice(operator_cases("h200"), 14))
     return Prepared("h200", tuple(plans), kernels, cases, probes("h200"))
 
 
@@ -550,7 +550,7 @@ def test_the_parser_tells_what_there_is(
 # ** weights **
 
 
-@pytest.mark.parametrize("name", ["bert_full", "nasnet_cell", "resnet50_bn", "cnn_training"])
+@pytest.mark.parametrize("name", ["bert_full", "nasnet_cell", "cnn_training"])
 def test_the_zoo_needs_no_onnxruntime(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = stored_tensors(zoo.build(name, scale="tiny"))
     with monkeypatch.context() as patch:
