@@ -28,7 +28,9 @@ _COLLECTED = 8
 
 
 def serve() -> None:
-    """Do units until there are no more of them."""
+    """Do units until there are no more of them; what they start belongs to this process."""
+    if hasattr(os, "setsid"):
+        os.setsid()
     benches: dict[str, Bench] = {}
     numbers = count(1)
 

@@ -98,9 +98,11 @@ def entries(folder: Path) -> dict[str, Any]:
 def test_what_crashes_or_hangs_costs_nothing_else(tmp_path: Path) -> None:
     kinds = (
         "chatter", "refuse", "text", "set", "large", "good", "break", "crash", "hang", "babble",
+        "hang with another",
     )  # fmt: skip
     units = [gpu_units.unit(kind, value=-i) for i, kind in enumerate(kinds)]
-    units[8] = replace(units[8], deadline_s=0.2)
+    for number in (8, 10):
+        units[number] = replace(units[number], deadline_s=0.2)
     done(tmp_path, gpu_units.unit("good again", value=-20), *reversed(units))
     found = entries(tmp_path)
     assert list(found) == [*kinds, "good again"]  # by value
@@ -109,6 +111,7 @@ def test_what_crashes_or_hangs_costs_nothing_else(tmp_path: Path) -> None:
         "chatter": "done", "good": "done", "good again": "done", "refuse": "failed",
         "text": "failed", "set": "failed", "large": "failed", "break": "failed",
         "crash": "crashed", "hang": "stopped", "babble": "crashed",
+        "hang with another": "stopped",
     }  # fmt: skip
     assert found["chatter"]["result"] == {"is": "well", "infinite": "inf"}
     assert found["refuse"]["why"] == "there is no GPU here"
