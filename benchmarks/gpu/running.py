@@ -125,7 +125,10 @@ class Children:
             return self._child
         child = Child(_WORKER, "for a unit")
         limit_s = min(_STARTS_S, max(deadline.left_s, 1.0))
-        if not child.is_ready(limit_s) or _asked(child, {"log": os.fspath(self._log)}, 5.0) is None:
+        if (
+            not child.is_ready(limit_s)
+            or _asked(child, {"log": os.fspath(self._log)}, limit_s) is None
+        ):
             _ended(child)
             raise child.not_ready()
         self._child, self._done = child, 0
