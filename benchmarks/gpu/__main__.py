@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from benchmarks.gpu.prepared import read_prepared
 from benchmarks.gpu.results import Results
@@ -70,9 +71,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
     return value
 
 
@@ -87,15 +91,29 @@ def _run(options: argparse.Namespace) -> int:
         raise OptionError(f"cannot make the folder {folder}: {error.strerror}") from error
     if options.step == "prepare":
         scales = ("full", "tiny") if options.scale == "both" else (options.scale,)
-        preparing = import_module("benchmarks.gpu.preparing")
+        preparing = _with_all("preparing")
         print(preparing.prepare(folder, models, options.target, scales))
         return 0
     if options.step == "merge":
-        print(import_module("benchmarks.gpu.merging").merge(folder))
+        print(_with_all("merging").merge(folder))
         return 0
     budget_s = options.budget or (REHEARSAL_S if options.dry_run else BUDGET_S)
     steps = STEPS if options.step == "all" else (options.step,)
     return _do(steps, Task(folder, tuple(models)), budget_s, "host" if options.dry_run else "gpu")
+
+
+def _with_all(name: str) -> Any:
+    """A module that needs the whole package.
+
+    Raises:
+        OptionError: something is missing.
+    """
+    try:
+        return import_module(f"benchmarks.gpu.{name}")
+    except ImportError as error:
+        raise OptionError(
+            f"{error}; this step needs all of the package: pip install -e ."
+        ) from error
 
 
 def _do(steps: Sequence[str], task: Task, budget_s: float, bench: str) -> int:

@@ -54,7 +54,7 @@ def units(task: Task) -> Sequence[Unit]:
 
 
 def bad_units(folder: Path) -> frozenset[str]:
-    """The units of `correctness` that were tried here and are not good."""
+    """The units of `correctness` that gave wrong results here, or ended their process."""
     path = results_path(folder, "correctness")
     if not path.exists():
         return frozenset()
@@ -62,7 +62,8 @@ def bad_units(folder: Path) -> frozenset[str]:
     return frozenset(
         name
         for name, entry in found.items()
-        if entry["state"] != "done" or not entry["result"].get("is_good", True)
+        if entry["state"] in ("crashed", "stopped")
+        or not entry.get("result", {}).get("is_good", True)
     )
 
 

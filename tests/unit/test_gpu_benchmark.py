@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import correctness, results, unit
+from benchmarks.gpu import correctness, measuring, results, unit
 from benchmarks.gpu.bench import GpuBench, HostBench
 from benchmarks.gpu.cases import operator_cases, probes
 from benchmarks.gpu.kernels import by_algorithm, crossing, repeated
@@ -498,6 +498,35 @@ def test_what_cannot_be_written_was_not_learnt(
     assert told[1] == "error: nothing was learnt"
 
 
+def test_what_is_wrong_is_not_measured(prepared: Prepared, tmp_path: Path) -> None:
+    write_prepared(tmp_path, prepared)
+    task = unit.Task(tmp_path)
+    every = {one.name for one in measuring.units(task)}
+    assert every == {one.name for one in prepared.kernels}
+    kept = Results(tmp_path, "correctness", HEAD)
+    first, second = (one.name for one in correctness.units(task) if "kernel" in one.request)
+    for state, result, is_left_out in (
+        ("done", {"is_good": True}, False),
+        ("done", {"is_good": False}, True),
+        ("failed", {}, False),
+        ("crashed", {}, True),
+    ):
+        kept.add(first, {"state": "done", "result": {"is_good": True}})
+        kept.add(second, {"state": state, "result": result})
+        kept.save()
+        left_out = {second.rpartition(": ")[0]} if is_left_out else set()
+        assert {one.name for one in measuring.units(task)} == every - left_out
+
+
+@pytest.mark.parametrize("step", ["prepare", "merge"])
+def test_what_needs_all_of_the_package_says_so(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("benchmarks.gpu.preparing", "benchmarks.gpu.merging"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert "this step needs all of the package" in failure(capsys, step, "--out", tmp_path)
+
+
 def test_damaged_results_are_told(prepared: Prepared, tmp_path: Path) -> None:
     write_prepared(tmp_path, prepared)
     digest = read_prepared(tmp_path).digest
@@ -547,7 +576,9 @@ def test_the_parser_tells_what_there_is(
     with pytest.raises(SystemExit) as caught:
         command.main(arguments)
     assert caught.value.code == 2
-    assert "usage:" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "usage:" in told
+    assert "_seconds" not in told
 
 
 # ** weights **
