@@ -18,7 +18,7 @@ from benchmarks.gpu.unit import Bench, Sampler
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.cudnn.build import built, plans
 from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
-from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec
+from eqsat_opt.runtime.backends.cudnn.spec import AnySpec
 from eqsat_opt.runtime.backends.launching import Bound, Launcher, load_launcher, load_runner
 from eqsat_opt.runtime.backends.numpy.launcher import NumpyLauncher
 from eqsat_opt.runtime.devices.cuda import CudaDevice
@@ -113,10 +113,10 @@ class HostBench:
         draw = random.Random(zlib.crc32(repr(plan.launches).encode()))
         return lambda: time_us * (1 + _NOISE * draw.random())
 
-    def choices(self, spec: CudnnSpec, most: int) -> Sequence[Choice]:
+    def choices(self, spec: AnySpec, most: int) -> Sequence[Choice]:
         """What was recorded, of any architecture that has it."""
         for name in _ARCHITECTURES:
-            found = recorded(name).get(spec.key)
+            found = recorded(name, spec.precision).get(spec.key)
             if found is not None:
                 return found[:most]
         return ()
@@ -205,7 +205,7 @@ class GpuBench:
 
         return lambda: device.elapsed_us(queue) / runs
 
-    def choices(self, spec: CudnnSpec, most: int) -> Sequence[Choice]:
+    def choices(self, spec: AnySpec, most: int) -> Sequence[Choice]:
         """What cuDNN has for this device."""
         cudnn = _imported("cudnn")
         if self._handle is None:

@@ -25,6 +25,7 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.evaluation import evaluate_kernel
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.places import Array
@@ -114,7 +115,8 @@ def _checked_kernel(kernel: KernelPlan, number: int, bench: Bench) -> Mapping[st
             )
     wanted = exact(launch.body, values)
     errors = [_error(a, b) for a, b in zip(found, wanted, strict=True)]
-    bounds = [BOUNDS.get(str(a.dtype), 0.0) for a in found]
+    less = 0.0 if launch.precision is Precision.STRICT else launch.precision.share
+    bounds = [max(b, less) if (b := BOUNDS.get(str(a.dtype), 0.0)) else 0.0 for a in found]
     return {
         "error": max(errors),
         "is_good": all(e <= b for e, b in zip(errors, bounds, strict=True)),
@@ -185,7 +187,7 @@ def _checked_plan(entry: ModelPlan, bench: Bench) -> Mapping[str, Any]:
     errors = [_error(a, wanted[name]) for a, name in zip(found, names, strict=True)]
     return {
         "error": max(errors),
-        "is_good": max(errors) <= PLAN_BOUND,
+        "is_good": max(errors) <= max(PLAN_BOUND, plan.precision.share),
         "is_eager_equal": all(
             a.tobytes() == b.tobytes() for a, b in zip(found, eager, strict=True)
         ),

@@ -21,6 +21,7 @@ from eqsat_opt.cost.recorded import RecordedDevice, recorded_to_json
 from eqsat_opt.documents import write_document
 from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.files import write_whole
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded, table_bytes
 from eqsat_opt.runtime.backends.cudnn.spec import spec_from_json
 from eqsat_opt.runtime.devices.description import PROPERTIES, DeviceDescription
@@ -181,6 +182,7 @@ def rows_of(found: Found, machine: str) -> Iterator[ProfileRow]:
                 threads=1,
                 protocol=PROTOCOL_VERSION,
                 forms=result["forms"],
+                precision=result["precision"],
             )
             times[key].append(Measurement.from_json(way["measurement"]))
     for key, several in times.items():
@@ -199,5 +201,8 @@ def support_of(found: Found, base: DeviceProfile) -> Mapping[str, tuple[Choice, 
         return None
     table = dict(recorded(base.description.architecture))
     for spec, choices in answers:
-        table[spec_from_json(spec).key] = tuple(Choice(name, size) for name, size in choices)
+        asked = spec_from_json(spec)
+        if asked.precision is not Precision.STRICT:  # tables of other precisions are other files
+            continue
+        table[asked.key] = tuple(Choice(name, size) for name, size in choices)
     return table

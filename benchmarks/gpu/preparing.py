@@ -159,7 +159,7 @@ def _ways(launch: Launch, one: Plan, profile: DeviceProfile) -> Iterator[Way]:
         return
     (own,) = one.launches
     spec = site_of_launch(own, one.buffer_of).spec
-    for choice in recorded(profile.description.architecture).get(spec.key, ()):
+    for choice in recorded(profile.description.architecture, spec.precision).get(spec.key, ()):
         way = Way(choice.name, choice.workspace_bytes)
         if way != chosen:
             yield way

@@ -16,6 +16,7 @@ from eqsat_opt import plans
 from eqsat_opt.errors import PlanError, RuntimeFailed
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.runtime.backends.cublaslt import described
 from eqsat_opt.runtime.backends.cublaslt import running as cublaslt
 from eqsat_opt.runtime.backends.cudnn import build as cudnn
 from eqsat_opt.runtime.backends.cudnn import running as cudnn_running
@@ -182,7 +183,7 @@ def test_code_for_gpus_alone_is_little() -> None:
 
 @pytest.mark.parametrize(
     ("package", "needed"),
-    [("cupy", cuda.NEEDED), ("cudnn", cudnn.NEEDED), ("nvmath", cublaslt.NEEDED)],
+    [("cupy", cuda.NEEDED), ("cudnn", cudnn.NEEDED), ("nvmath", described.NEEDED)],
 )
 def test_libraries_have_what_is_used_of_them(
     package: str, needed: dict[str, tuple[str, ...]]
