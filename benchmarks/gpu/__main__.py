@@ -28,6 +28,7 @@ from benchmarks.gpu.steps import SHARES, units_of
 from benchmarks.gpu.unit import STEPS, Task
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import EqsatError, OptionError
+from eqsat_opt.precision import Precision
 
 BUDGET_S = 480.0
 REHEARSAL_S = 40.0
@@ -66,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scale", choices=["full", "tiny", "both"], default="both", help="of what is prepared"
     )
+    parser.add_argument(
+        "--precision", choices=[*Precision], default=Precision.STRICT, help="of what is prepared"
+    )
     parser.add_argument("--dry-run", action="store_true", help="without a GPU, times are invented")
     return parser
 
@@ -92,7 +96,9 @@ def _run(options: argparse.Namespace) -> int:
     if options.step == "prepare":
         scales = ("full", "tiny") if options.scale == "both" else (options.scale,)
         preparing = _with_all("preparing")
-        print(preparing.prepare(folder, models, options.target, scales))
+        precision = Precision(options.precision)
+        told = preparing.prepare(folder, models, options.target, scales=scales, precision=precision)
+        print(told)
         return 0
     if options.step == "merge":
         print(_with_all("merging").merge(folder))

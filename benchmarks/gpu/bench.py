@@ -28,6 +28,7 @@ from eqsat_opt.runtime.devices.protocol import Launched, Memory
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, Plan
+from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
 
 __all__ = ["GpuBench", "HostBench", "bench_of"]
 
@@ -108,8 +109,9 @@ class HostBench:
 
     def sampler(self, executable: Executable, runs: int = 1) -> Sampler:
         """Times of the profile, with a noise that is the same each time."""
-        plan = executable.plan
-        time_us = sum(load_profile(plan.target).launch_times_us(plan.launches))
+        plan, profile = executable.plan, load_profile(executable.plan.target)
+        times = profile.launch_times_us(plan.launches)
+        time_us = makespan_us(schedule_of(plan), times, profile.event_us.value)
         draw = random.Random(zlib.crc32(repr(plan.launches).encode()))
         return lambda: time_us * (1 + _NOISE * draw.random())
 
