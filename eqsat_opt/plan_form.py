@@ -48,7 +48,7 @@ from eqsat_opt.select.planning import Draft, drafts, planned_for, planned_here, 
 from eqsat_opt.select.proposal import propose, repropose
 from eqsat_opt.select.raising import Raised
 
-__all__ = ["PLANNING", "PLAN_SHARE", "require_plan", "with_plan"]
+__all__ = ["PLANNING", "PLAN_SHARE", "device_drafts", "require_plan", "with_plan"]
 
 PLANNING = "plan"
 """The stage of plans; what was to be written beside them is written before."""
@@ -232,13 +232,9 @@ def _for_device(
     if recorded is not None:
         return _for_recorded(outcome, given, options, sizes, device=recorded)
     profile = load_profile(options.target)
-    graphs = _placed(outcome, AnalyticBackend(profile).interface)
-    weights = stored_tensors(_weights(outcome, given))
     plans: dict[str, Draft] = {}
     times: dict[str, float] = {}
-    drafted = planned_for(
-        options.target, graphs, weights, sizes=sizes.given, streams=options.streams
-    )
+    drafted = device_drafts(outcome, given, options.target, sizes, streams=options.streams)
     for draft in drafted:
         plans[draft.name] = draft
         launches = profile.launch_times_us(draft.plan.launches)
@@ -256,6 +252,27 @@ def _for_device(
         prices=len(best.plan.launches),
         considered=times,
     )
+
+
+def device_drafts(
+    outcome: Outcome, given: AnyModel, target: str, sizes: Sizes, *, streams: int = 1
+) -> Iterator[Draft]:
+    """Plans of the result, and of what else may stand for it, for a device that is not here.
+
+    Args:
+        outcome: of a search for that device.
+        given: the model.
+        target: the device.
+        sizes: of symbolic dimensions.
+        streams: how many at most.
+
+    Raises:
+        OptionError: a size is not given, or there is no such device.
+        PlanError: a graph cannot stand in a plan.
+    """
+    graphs = _placed(outcome, AnalyticBackend(load_profile(target)).interface)
+    weights = stored_tensors(_weights(outcome, given))
+    return planned_for(target, graphs, weights, sizes=sizes.given, streams=streams)
 
 
 def _for_recorded(

@@ -118,6 +118,10 @@ class Executable:
 
         return run_bound
 
+    def replay(self) -> None:
+        """Queue a run on what the inputs hold, and do not wait for it."""
+        self._device.replay(self._captured)
+
     def launch_times_us(
         self,
         feeds: Mapping[str, Any],

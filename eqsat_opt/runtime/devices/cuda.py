@@ -180,6 +180,16 @@ class CudaDevice:
         for stream in self._streams.values():
             stream.synchronize()
 
+    def elapsed_us(self, queue: Callable[[], None]) -> float:
+        """Time on the device from the beginning to the end of what is queued on stream 0, µs."""
+        first, made = self._streams[0], self.cupy.cuda.Event
+        begin, end = made(), made()
+        begin.record(first)
+        queue()
+        end.record(first)
+        end.synchronize()
+        return 1e3 * float(self.cupy.cuda.get_elapsed_time(begin, end))
+
     def clock(self) -> float:
         """Time when all work before is done, µs, by the clock of the host."""
         self.synchronize()

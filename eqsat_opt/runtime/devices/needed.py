@@ -13,7 +13,8 @@ Needed: TypeAlias = Mapping[str, tuple[str, ...]]
 CUPY: Needed = {
     "": ("RawModule", "asarray", "asnumpy", "ascontiguousarray", "copyto", "ndarray", "zeros"),
     "RawModule": ("get_function",),
-    "cuda": ("Event", "Graph", "Stream"),
+    "cuda": ("Event", "Graph", "Stream", "get_elapsed_time"),
+    "cuda.Event": ("record", "synchronize"),
     "cuda.Stream": (
         "__enter__", "__exit__", "begin_capture", "end_capture", "record", "synchronize",
         "wait_event",

@@ -1,0 +1,145 @@
+"""The step `prepare`: needs the whole package, and no GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.gpu.kernels import alone, by_algorithm
+from benchmarks.gpu.prepared import (
+    KernelPlan,
+    ModelPlan,
+    Prepared,
+    Scale,
+    Way,
+    model_of,
+    write_prepared,
+)
+from eqsat_opt import zoo
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.sizes import size_sets
+from eqsat_opt.optimising import optimise
+from eqsat_opt.options import Options
+from eqsat_opt.plan_form import device_drafts
+from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
+from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
+from eqsat_opt.runtime.backends.cudnn.oracle import recorded
+from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
+from eqsat_opt.runtime.plan.files import plan_text
+from eqsat_opt.runtime.plan.plan import Launch, Plan
+from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
+
+__all__ = ["prepare"]
+
+STREAMS = 1, 2
+_BUDGET_S = 20.0
+"""Of the search for the plans of one model."""
+
+_MOST_PLANS = 3
+"""Of one model on the same number of streams."""
+
+_MOST_TITLE = 60
+
+
+def prepare(
+    folder: Path, models: Sequence[str], target: str, scales: Sequence[Scale] = ("full", "tiny")
+) -> str:
+    """Plan the models of the zoo for a device, and write what is to be looked at there.
+
+    Args:
+        folder: where to.
+        models: names of the zoo; all if there are none.
+        target: a device, by a profile that describes it to CUDA libraries.
+        scales: of the models.
+
+    Returns:
+        What was written, in words.
+
+    Raises:
+        EqsatError: there is no such model or device, or the file cannot be written.
+    """
+    profile = load_profile(target)
+    plans: list[ModelPlan] = []
+    for name in models or zoo.names():
+        for scale in scales:
+            found = list(_plans_of(name, scale, profile))
+            plans += found
+            print(f"{found[0].name}: {len(found)} plans", flush=True)
+    kernels = tuple(_kernels(plans, profile))
+    prepared = Prepared(profile.name, tuple(plans), kernels, ())
+    size = write_prepared(folder, prepared)
+    return (
+        f"{len(plans)} plans of {len({one.model for one in plans})} models, {len(kernels)} kernels "
+        f"with {sum(len(one.ways) for one in kernels)} implementations, "
+        f"{len(prepared.cases)} cases: {size} bytes"
+    )
+
+
+def _plans_of(name: str, scale: Scale, profile: DeviceProfile) -> Iterator[ModelPlan]:
+    """The cheapest plans of a model, for one stream and for two; none twice."""
+    model = model_of(name, scale)
+    options = Options(target=profile.name, effort="quick", check=0, store="", budget_s=_BUDGET_S)
+    outcome = optimise(
+        model, name, options, lambda stage, detail: None, Deadline.after(options.budget_s)
+    )
+    sizes = size_sets(import_model(outcome.loaded), [])[0]
+    known: list[Plan] = []
+    for streams in STREAMS:
+        drafted = device_drafts(outcome, model, profile.name, sizes, streams=streams)
+        made = []
+        for draft in drafted:
+            if draft.plan not in known:
+                known.append(draft.plan)
+                made.append((_time_us(draft.plan, profile), draft))
+        for time_us, draft in sorted(made, key=lambda one: one[0])[:_MOST_PLANS]:
+            title = f"{draft.graph}, {streams} stream{'s' if streams > 1 else ''}"
+            yield ModelPlan(name, scale, title, draft.plan, predicted_us=time_us)
+
+
+def _time_us(plan: Plan, profile: DeviceProfile) -> float:
+    times = profile.launch_times_us(plan.launches)
+    return makespan_us(schedule_of(plan), times, profile.event_us.value)
+
+
+def _kernels(plans: Sequence[ModelPlan], profile: DeviceProfile) -> Iterator[KernelPlan]:
+    """The kernels of the plans of full size, each once, with all ways to run it.
+
+    Where there are plans of tiny models only, theirs.
+    """
+    found: dict[str, tuple[Launch, Plan]] = {}
+    counts: dict[str, Counter[str]] = {}
+    full = [entry for entry in plans if entry.scale == "full"]
+    for entry in full or plans:
+        for launch in entry.plan.launches:
+            version = entry.plan.versions[launch.backend]
+            one = alone(launch, entry.plan.buffer_of, entry.plan.target, version)
+            key = plan_text(by_algorithm(one, "", 0))
+            found.setdefault(key, (launch, one))
+            counts.setdefault(key, Counter())[entry.model] += 1
+    numbers: Counter[str] = Counter()
+    for key, (launch, one) in found.items():
+        numbers[launch.backend] += 1
+        title = launch.body.name or "copy"
+        yield KernelPlan(
+            f"{launch.backend} {numbers[launch.backend]}: {title[:_MOST_TITLE]}",
+            one,
+            tuple(_ways(launch, one, profile)),
+            models=dict(counts[key]),
+            bound_us=profile.load(launch.body, launch.algorithm).busy_us,
+        )
+
+
+def _ways(launch: Launch, one: Plan, profile: DeviceProfile) -> Iterator[Way]:
+    """The way that was chosen, and the others that were recorded of its library."""
+    chosen = Way(launch.algorithm, launch.workspace.size_bytes)
+    yield chosen
+    if launch.backend != CUDNN or profile.description is None:
+        return
+    (own,) = one.launches
+    spec = site_of_launch(own, one.buffer_of).spec
+    for choice in recorded(profile.description.architecture).get(spec.key, ()):
+        way = Way(choice.name, choice.workspace_bytes)
+        if way != chosen:
+            yield way

@@ -1,0 +1,137 @@
+"""Does units in a child, one after another: what crashes or hangs costs its own time only."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.results import Results
+from benchmarks.gpu.unit import Unit
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import EqsatError, RuntimeFailed
+from eqsat_opt.files import Scratch
+from eqsat_opt.runtime.child import Child, ending_text
+
+__all__ = ["run_units"]
+
+_WORKER = "benchmarks.gpu.worker"
+_STARTS_S = 60.0
+_UNITS = 200
+"""Of one child: libraries keep what each of them has used."""
+
+_LEAST_S = 0.2
+"""With less time left nothing is begun."""
+
+_LOG_BYTES = 2000
+
+
+def run_units(units: Sequence[Unit], results: Results, bench: str, deadline: Deadline) -> int:
+    """Do the units that are not done yet, those of greater value first.
+
+    Args:
+        units: of a step.
+        results: where what became of them is told.
+        bench: on which.
+        deadline: after which none goes on.
+
+    Returns:
+        How many were left for want of time.
+    """
+    waiting = [
+        unit
+        for unit in sorted(units, key=lambda one: -one.value)
+        if results.state_of(unit.name) != "done"
+    ]
+    with ExitStack() as stack:
+        log = Path(os.devnull)
+        with suppress(EqsatError):  # no room for one
+            log = Path(stack.enter_context(Scratch())) / "log"
+        stack.enter_context(results.saved_regularly())
+        children = _Children(bench, log)
+        try:
+            for number, unit in enumerate(waiting):
+                if deadline.left_s < _LEAST_S:
+                    return len(waiting) - number
+                results.add(unit.name, children.do(unit, deadline))
+        finally:
+            children.end()
+    return 0
+
+
+class _Children:
+    """One child at a time."""
+
+    def __init__(self, bench: str, log: Path) -> None:
+        self._bench, self._log = bench, log
+        self._child: Child | None = None
+        self._done = 0
+
+    def do(self, unit: Unit, deadline: Deadline) -> dict[str, Any]:
+        """What became of a unit."""
+        begin = time.monotonic()
+        entry = self._entry(unit, deadline)
+        return {**entry, "took_s": round(time.monotonic() - begin, 3)}
+
+    def _entry(self, unit: Unit, deadline: Deadline) -> dict[str, Any]:
+        try:
+            child = self._ready(deadline)
+        except RuntimeFailed as error:
+            return {"state": "failed", "why": str(error)}
+        begin, limit_s = time.monotonic(), min(unit.deadline_s, deadline.left_s)
+        reply = _asked(child, {"unit": unit.to_json(), "bench": self._bench}, limit_s)
+        if reply is None:
+            elapsed_s = time.monotonic() - begin
+            code = child.end(wait_s=1.0)
+            self._child = None
+            is_late = elapsed_s >= limit_s
+            why = ending_text(code, elapsed_s, limit_s)
+            return {"state": "stopped" if is_late else "crashed", "why": why, **self._said()}
+        self._done += 1
+        if reply.pop("is_spent", False) or self._done >= _UNITS:
+            self.end()
+        return reply
+
+    def _ready(self, deadline: Deadline) -> Child:
+        """A child that waits for a unit.
+
+        Raises:
+            RuntimeFailed: none can be started.
+        """
+        if self._child is not None and self._child.is_alive:
+            return self._child
+        child = Child(_WORKER, "for a unit")
+        limit_s = min(_STARTS_S, max(deadline.left_s, 1.0))
+        if not child.is_ready(limit_s) or _asked(child, {"log": os.fspath(self._log)}, 5.0) is None:
+            child.end()
+            raise child.not_ready()
+        self._child, self._done = child, 0
+        return child
+
+    def _said(self) -> dict[str, str]:
+        """The last that a process which ended has written."""
+        try:
+            text = self._log.read_bytes()[-_LOG_BYTES:].decode(errors="replace").strip()
+        except OSError:
+            return {}
+        return {"said": text} if text else {}
+
+    def end(self) -> None:
+        """End the child, if there is one."""
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+
+def _asked(child: Child, request: dict[str, Any], limit_s: float) -> dict[str, Any] | None:
+    """The reply, or nothing where there is none that makes sense."""
+    try:
+        reply = child.ask(request, (), limit_s)
+    except (ValueError, TypeError):  # what came was no message
+        return None
+    if reply is None or not isinstance(reply[0], dict):
+        return None
+    return reply[0] if "log" in request or "state" in reply[0] else None

@@ -1,0 +1,80 @@
+"""The life of a child that does units one after another on one bench."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import traceback
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from benchmarks.gpu.bench import bench_of
+from benchmarks.gpu.unit import Bench, Unit
+from eqsat_opt.errors import EqsatError, printable
+from eqsat_opt.runtime.child import answer_requests
+
+__all__ = ["MOST_BYTES", "serve"]
+
+MOST_BYTES = 1 << 18
+"""Of the result of a unit, as JSON."""
+
+_MOST_TRACE, _MOST_REASON = 3000, 300
+
+
+def serve() -> None:
+    """Do units until there are no more of them."""
+    benches: dict[str, Bench] = {}
+
+    def answer(
+        request: dict[str, Any], _: list[bytes]
+    ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
+        if "log" in request:  # what libraries say before they end the process
+            os.dup2(os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+            return {}, ()
+        unit, kind = Unit(**request["unit"]), request["bench"]
+        try:
+            if kind not in benches:
+                benches[kind] = bench_of(kind)
+            found = import_module(unit.module).run(unit, benches[kind])
+            return {"state": "done", "result": _plain(found)}, ()
+        except Exception as error:
+            return _failure(error), ()
+
+    answer_requests(answer)
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    """What is told of an exception; after one that is no refusal the device may be unusable."""
+    text = printable(str(error) or type(error).__name__)
+    found: dict[str, Any] = {"state": "failed", "why": text[:_MOST_REASON]}
+    if not isinstance(error, EqsatError):
+        found["why"] = f"{type(error).__name__}: {text}"[:_MOST_REASON]
+        found["trace"] = traceback.format_exc()[-_MOST_TRACE:]
+        found["is_spent"] = True
+    return found
+
+
+def _plain(result: Any) -> Any:
+    """A result as JSON has it; what is not finite becomes text.
+
+    Raises:
+        TypeError: it is no mapping of JSON values, or too large.
+    """
+    if not isinstance(result, Mapping):
+        raise TypeError(f"the unit returned {type(result).__name__}, not a mapping")
+    text = json.dumps(_finite(result), allow_nan=False)
+    if len(text) > MOST_BYTES:
+        raise TypeError(f"the result of the unit has {len(text)} bytes; {MOST_BYTES} are kept")
+    return json.loads(text)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
