@@ -16,7 +16,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "probe": (),
     "correctness": ("benchmarks.gpu.correctness",),
     "measure": (),
-    "compare": (),
+    "compare": ("benchmarks.gpu.peers.compared",),
     "energy": (),
 }
 """Whose function ``units(task)`` lists the units of a step."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import sys
 from dataclasses import replace
 from functools import reduce
@@ -22,7 +23,7 @@ from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.runtime.backends.cublaslt import running as cublaslt
 from eqsat_opt.runtime.backends.cudnn import build as cudnn
 from eqsat_opt.runtime.backends.cudnn import running as cudnn_running
-from eqsat_opt.runtime.devices import cuda, nvml
+from eqsat_opt.runtime.devices import cuda, gpu_meter, nvml
 from eqsat_opt.runtime.devices.needed import CUPY, PYNVML, Needed
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import make_plan
@@ -210,9 +211,11 @@ def used(module: ModuleType, roots: set[str]) -> set[str]:
         names = names[1:] if names[:1] == ["self"] else names
         if names and names[0] in roots:
             found.update(names[1:])
-        if isinstance(node, ast.Constant) and str(node.value).startswith("nvml"):
-            found.add(str(node.value).rstrip(":"))  # a function or a reason, asked for by name
-    return found - {"nvml"}
+        if isinstance(node, ast.Call) and chain(node)[-1:] == ["ask"]:  # by name
+            found.add("nvmlDeviceGet" + ast.literal_eval(node.args[0]))
+        if isinstance(node, ast.Constant) and re.fullmatch("(nvml|NVML_).+", str(node.value)):
+            found.add(str(node.value))
+    return found - {"ask", "constant", "nvml:", "nvmlDeviceGet"}
 
 
 ROOTS: list[tuple[ModuleType, set[str], Needed]] = [
@@ -226,7 +229,8 @@ ROOTS: list[tuple[ModuleType, set[str], Needed]] = [
     (cudnn_running, {"array", "cupy", "weights"}, CUPY),
     (cublaslt, {"_advanced", "_linalg", "made", "one"}, cublaslt.NEEDED),
     (cublaslt, {"a", "b", "y"}, CUPY),
-    (nvml, {"_nvml", "field", "nvml"}, PYNVML),
+    (nvml, {"_nvml", "nvml"}, PYNVML),
+    (gpu_meter, {"found"}, PYNVML),
 ]
 
 

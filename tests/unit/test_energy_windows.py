@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.devices import nvml
+from eqsat_opt.runtime.devices import gpu_meter, nvml
+from eqsat_opt.runtime.devices.gpu_meter import NvmlMeter
 from eqsat_opt.runtime.devices.meters import find_meter, open_meter
-from eqsat_opt.runtime.devices.nvml import NvmlMeter
 from eqsat_opt.runtime.energy_windows import (
     Load,
     Terms,
@@ -97,7 +97,7 @@ def test_a_counter_that_does_not_move(fake: FakeNvml, is_busy: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bit", "text"), [*zip(REASONS.values(), nvml._SLOWED.values(), strict=True)]
+    ("bit", "text"), [*zip(REASONS.values(), gpu_meter._SLOWED.values(), strict=True)]
 )
 def test_throttled_windows_do_not_count(fake: FakeNvml, bit: int, text: str) -> None:
     counts = iter(range(1000))
@@ -190,7 +190,7 @@ def test_what_nvml_lacks_is_said_in_one_line(
 ) -> None:
     for name in ("nvmlInit", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetTotalEnergyConsumption"):
         fake.failing = {name}
-        with pytest.raises(RuntimeFailed, match=f"^NVML: .*{name} is not supported$"):
+        with pytest.raises(RuntimeFailed, match=f"^NVML.*: {name} is not supported$"):
             NvmlMeter()
     fake.failing = {"nvmlDeviceGetHandleByPciBusId"}
     with pytest.raises(RuntimeFailed, match="PciBusId is not supported"):
@@ -205,7 +205,7 @@ def test_another_process_opens_the_same_gpu(fake: FakeNvml) -> None:
     assert (meter.scope, meter.place) == ("Fake", "nvml:0000:3B:00.0")
     again = open_meter(meter.place)
     assert isinstance(again, NvmlMeter)
-    assert again._gpu == "gpu at 0000:3B:00.0"
+    assert again._nvml._gpu == "gpu at 0000:3B:00.0"
 
 
 def test_a_processor_is_not_measured_by_a_gpu(fake: FakeNvml) -> None:
@@ -216,9 +216,9 @@ def test_a_processor_is_not_measured_by_a_gpu(fake: FakeNvml) -> None:
 
 def test_nothing_is_set() -> None:
     """Neither clocks nor limits."""
-    tree = ast.parse(inspect.getsource(nvml))
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    asked = {name for name in texts | names if str(name).startswith("nvmlDevice")}
-    assert asked
-    assert all(str(name).startswith("nvmlDeviceGet") for name in asked)
+    for module in (nvml, gpu_meter):
+        tree = ast.parse(inspect.getsource(module))
+        texts = {str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        asked = {name for name in texts | names if name.startswith("nvmlDevice")}
+        assert all(name.startswith("nvmlDeviceGet") for name in asked)

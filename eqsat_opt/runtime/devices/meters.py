@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from eqsat_opt.errors import RuntimeFailed, reason
-from eqsat_opt.runtime.devices.nvml import NvmlMeter
+from eqsat_opt.runtime.devices.gpu_meter import NvmlMeter
 from eqsat_opt.runtime.devices.perf_events import OpenCounter, open_counter
 
 __all__ = [
