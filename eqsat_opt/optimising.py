@@ -32,6 +32,7 @@ from eqsat_opt.cost.metrics import (
     require_priced,
     with_ties_broken,
 )
+from eqsat_opt.cost.on_device import MeasuredPricer, is_measured_gpu
 from eqsat_opt.cost.pricing import PRECISION, Pricer
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.cost.recorded import RecordedPricer, load_recorded
@@ -175,6 +176,8 @@ def _pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
     energy = _energy(options)
     assert not isinstance(energy, MeteredEnergy)
     recorded = load_recorded(options.target)
+    if recorded is not None and is_measured_gpu(recorded):
+        return MeasuredPricer(recorded, energy)
     if recorded is not None:
         return RecordedPricer(recorded, energy)
     profile = load_profile(options.target)

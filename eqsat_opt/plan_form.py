@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_contest
 from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.on_device import is_measured_gpu, plan_times_us
 from eqsat_opt.cost.recorded import RecordedDevice, load_recorded
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError, OptionError
@@ -224,21 +225,24 @@ def _chosen(
 def _for_device(
     outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes
 ) -> tuple[Plan, Planned]:
-    """Planned and not run; every price is a bound, for nothing was measured on the device.
+    """Planned and not run; every price is a bound that was not measured on the device.
 
     What the search chose and what else it found are simulated, and the least time wins.
     """
     recorded = load_recorded(options.target)
-    if recorded is not None:
+    if recorded is not None and not is_measured_gpu(recorded):
         return _for_recorded(outcome, given, options, sizes, device=recorded)
     profile = load_profile(options.target)
     plans: dict[str, Draft] = {}
     times: dict[str, float] = {}
+    known: dict[str, int] = {}
     drafted = device_drafts(outcome, given, options.target, sizes, streams=options.streams)
     for draft in drafted:
         plans[draft.name] = draft
-        launches = profile.launch_times_us(draft.plan.launches)
-        times[draft.name] = simulated_us(draft.plan, launches, profile)
+        launches, count = profile.launch_times_us(draft.plan.launches), 0
+        if recorded is not None:
+            launches, count = plan_times_us(recorded, draft.plan)
+        times[draft.name], known[draft.name] = simulated_us(draft.plan, launches, profile), count
     name = min(times, key=times.__getitem__)
     best = plans[name]
     return best.plan, Planned(
@@ -248,7 +252,7 @@ def _for_device(
         placement=best.placement,
         launches=_by_backend(best.plan),
         predicted_us=times[name],
-        bounds=len(best.plan.launches),
+        bounds=len(best.plan.launches) - known[name],
         prices=len(best.plan.launches),
         considered=times,
     )

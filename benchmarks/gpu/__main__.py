@@ -3,8 +3,9 @@
 `prepare` plans the models of the zoo, needs the whole package and no GPU. The steps that follow
 run where the GPU is, on NumPy, onnx, onnx-ir, ml_dtypes and the libraries of the GPU; `all` does
 them in turn, and shares the time among them. What one finds lies in one file of `--out`, and a run
-that was broken off goes on from there. With `--dry-run` the processor stands for the GPU and times
-are invented.
+that was broken off goes on from there. `merge` makes a device with prices and tables of the files,
+and needs the whole package again; `prepare --target DIR/device.json` then plans by these prices.
+With `--dry-run` the processor stands for the GPU and times are invented.
 
 Exit code 1 if nothing was learnt.
 """
@@ -15,13 +16,13 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from benchmarks.gpu.prepared import read_prepared
 from benchmarks.gpu.results import Results
-from benchmarks.gpu.running import run_units
+from benchmarks.gpu.running import Children, children_of, run_units
 from benchmarks.gpu.steps import SHARES, units_of
 from benchmarks.gpu.unit import STEPS, Task
 from eqsat_opt.deadline import Deadline
@@ -49,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("step", choices=["prepare", *STEPS, "all"])
+    parser.add_argument("step", choices=["prepare", *STEPS, "all", "merge"])
     parser.add_argument("folder", nargs="?", type=Path, help="the same as --out")
     parser.add_argument("--out", type=Path, metavar="DIR", help="of what is written and read")
     parser.add_argument(
@@ -86,6 +87,9 @@ def _run(options: argparse.Namespace) -> int:
         preparing = import_module("benchmarks.gpu.preparing")
         print(preparing.prepare(folder, models, options.target, scales))
         return 0
+    if options.step == "merge":
+        print(import_module("benchmarks.gpu.merging").merge(folder))
+        return 0
     budget_s = options.budget or (REHEARSAL_S if options.dry_run else BUDGET_S)
     steps = STEPS if options.step == "all" else (options.step,)
     return _do(steps, Task(folder, tuple(models)), budget_s, "host" if options.dry_run else "gpu")
@@ -97,28 +101,36 @@ def _do(steps: Sequence[str], task: Task, budget_s: float, bench: str) -> int:
     prepared = read_prepared(task.folder).of(task.models)
     head = {"bench": bench, "prepared": prepared.digest}
     waiting = {step: SHARES[step] for step in steps}
-    for step in steps:
-        share = waiting[step] / sum(waiting.values())
-        del waiting[step]
-        began = time.monotonic()
-        try:
-            results, units = Results(task.folder, step, head), units_of(step, task)
-        except (EqsatError, ImportError) as error:
-            print(f"{step}: {error}", file=sys.stderr)
-            continue
-        left = run_units(units, results, bench, deadline.share(share))
-        counts = results.counts()
-        learnt += counts["done"]
-        told = [f"{count} {state}" for state, count in sorted(counts.items())]
-        told += [f"{left} left for want of time"] if left else []
-        print(f"{step}: {', '.join(told) or 'nothing'} in {time.monotonic() - began:.0f} s")
-        for why, count in results.reasons().most_common(_MOST_REASONS):
-            print(f"  {count} because: {why}")
-        if results.trouble:
-            print(f"  {results.trouble}", file=sys.stderr)
+    with children_of(bench) as children:
+        for step in steps:
+            share = waiting[step] / sum(waiting.values())
+            del waiting[step]
+            learnt += _step(step, task, head, children, deadline=deadline.share(share))
     if not learnt:
         print("error: nothing was learnt", file=sys.stderr)
     return 0 if learnt else 1
+
+
+def _step(
+    step: str, task: Task, head: Mapping[str, str], children: Children, *, deadline: Deadline
+) -> int:
+    """Do a step; how many of its units are done, by now."""
+    began = time.monotonic()
+    try:
+        results, units = Results(task.folder, step, head), units_of(step, task)
+    except (EqsatError, ImportError) as error:
+        print(f"{step}: {error}", file=sys.stderr)
+        return 0
+    left = run_units(units, results, children, deadline)
+    counts = results.counts()
+    told = [f"{count} {state}" for state, count in sorted(counts.items())]
+    told += [f"{left} left for want of time"] if left else []
+    print(f"{step}: {', '.join(told) or 'nothing'} in {time.monotonic() - began:.0f} s", flush=True)
+    for why, count in results.reasons().most_common(_MOST_REASONS):
+        print(f"  {count} because: {why}")
+    if results.trouble:
+        print(f"  {results.trouble}", file=sys.stderr)
+    return counts["done"]
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import platform
 import random
+import subprocess
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +15,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from benchmarks.gpu.unit import Bench, Sampler
+from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.cudnn.build import built, plans
+from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
+from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec
 from eqsat_opt.runtime.backends.launching import Bound, Launcher, load_launcher, load_runner
 from eqsat_opt.runtime.backends.numpy.launcher import NumpyLauncher
 from eqsat_opt.runtime.devices.cuda import CudaDevice
@@ -30,6 +37,8 @@ PACKAGES = (
     "nvidia-ml-py", "torch", "triton", "jax", "jaxlib", "onnxruntime-gpu", "tensorrt",
 )  # fmt: skip
 _POISON = 0xFF
+_ARCHITECTURES = "sm_90", "sm_80", "sm_89", "sm_75", "sm_100"
+_MOST_TEXT, _MOST_SMI = 300, 8000
 _NOISE = 0.02
 """Of invented times, so that nothing that is told of them looks certain."""
 
@@ -103,8 +112,13 @@ class HostBench:
         draw = random.Random(zlib.crc32(repr(plan.launches).encode()))
         return lambda: time_us * (1 + _NOISE * draw.random())
 
-    def settle(self) -> None:
-        """All has run."""
+    def choices(self, spec: CudnnSpec, most: int) -> Sequence[Choice]:
+        """What was recorded, of any architecture that has it."""
+        for name in _ARCHITECTURES:
+            found = recorded(name).get(spec.key)
+            if found is not None:
+                return found[:most]
+        return ()
 
 
 # ** a GPU **
@@ -152,11 +166,24 @@ class GpuBench:
     name = "gpu"
 
     def __init__(self) -> None:
+        self._handle: Any = None
         self._device_of = WeakKeyDictionary[Executable, CudaDevice]()
 
     def facts(self) -> Mapping[str, Any]:
-        """What CuPy says of the device, and what is installed."""
-        return {"device": "an NVIDIA GPU", "packages": packages()}
+        """What the libraries say of themselves and of the device; why not, where they do not."""
+        cupy, cudnn = (_imported(name) for name in ("cupy", "cudnn"))
+        asked: Mapping[str, Callable[[], Any]] = {
+            "device": lambda: cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
+            "driver": lambda: cupy.cuda.runtime.driverGetVersion(),
+            "runtime": lambda: cupy.cuda.runtime.runtimeGetVersion(),
+            "free_bytes": lambda: cupy.cuda.runtime.memGetInfo()[0],
+            "cudnn": lambda: cudnn.backend_version(),
+            "description": lambda: json.loads(
+                bytes(cudnn.create_device_properties(0).serialize()).decode()
+            ),
+            "smi": _smi,
+        }
+        return {name: _tried(call) for name, call in asked.items()} | {"packages": packages()}
 
     def load(
         self, plan: Plan, constants: Mapping[str, Array], *, is_captured: bool = True
@@ -179,10 +206,40 @@ class GpuBench:
 
         return lambda: device.elapsed_us(queue) / runs
 
-    def settle(self) -> None:
-        """Wait for all streams."""
-        for device in self._device_of.values():
-            device.synchronize()
+    def choices(self, spec: CudnnSpec, most: int) -> Sequence[Choice]:
+        """What cuDNN has for this device."""
+        cudnn = _imported("cudnn")
+        if self._handle is None:
+            self._handle = cudnn.create_handle()
+        try:
+            graph = built(cudnn, spec, handle=self._handle)
+        except Exception as error:  # it has none
+            raise RuntimeFailed(f"cuDNN refuses the graph: {error}") from error
+        return [Choice(name, size, compiled) for name, size, compiled in plans(graph, most)]
+
+
+def _imported(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise RuntimeFailed(f"{error}; run pip install 'eqsat-opt[gpu]'") from error
+
+
+def _tried(call: Callable[[], Any]) -> Any:
+    """What a call returns, or why it does not."""
+    try:
+        return call()
+    except Exception as error:
+        return f"not known: {type(error).__name__}: {error}"[:_MOST_TEXT]
+
+
+def _smi() -> str:
+    """Clocks, limits and throttling as the driver tells them."""
+    found = subprocess.run(
+        ["nvidia-smi", "-q", "-d", "CLOCK,POWER,PERFORMANCE,TEMPERATURE"],
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    return (found.stdout or found.stderr)[:_MOST_SMI]
 
 
 _BENCHES: Mapping[str, Callable[[], Bench]] = {"host": HostBench, "gpu": GpuBench}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +29,7 @@ from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.places import Array
 
-__all__ = ["prepared_in", "run", "units"]
+__all__ = ["exact", "run", "units"]
 
 STEP = "correctness"
 
@@ -64,17 +62,18 @@ def _units(prepared: Prepared, folder: str) -> Iterator[Unit]:
     for entry in prepared.plans:
         yield unit(entry.name, _VALUES[entry.scale], _PLAN_S, plan=entry.name)
     for kernel in prepared.kernels:
-        value = _VALUES[kernel.plan.launches[0].backend]
+        value = _VALUES[kernel.backend]
         for rank, way in enumerate(kernel.ways):
             name = f"{kernel.name}: {way.algorithm}"
             yield unit(name, value - rank / 2, _KERNEL_S, kernel=kernel.name, way=rank)
-    for kernel in prepared.cases:
-        yield unit(kernel.name, _VALUES["case"], _KERNEL_S, case=kernel.name)
+    for number, kernel in enumerate(prepared.cases):  # the usual ones stand first
+        value = _VALUES["case"] * (1 - number / len(prepared.cases))
+        yield unit(kernel.name, value, _KERNEL_S, case=kernel.name)
 
 
 def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:
     """The largest error, whether all runs give the same bits, and whether that is good."""
-    request, prepared = unit.request, prepared_in(unit.request["folder"])
+    request, prepared = unit.request, read_prepared(unit.request["folder"])
     if "plan" in request:
         return _checked_plan(_named(prepared.plans, request["plan"]), bench)
     if "case" in request:
@@ -82,12 +81,6 @@ def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:
     else:
         kernel, way = _named(prepared.kernels, request["kernel"]), request["way"]
     return _checked_kernel(kernel, way, bench)
-
-
-@cache
-def prepared_in(folder: str) -> Prepared:
-    """What was prepared, read once for all units of a process."""
-    return read_prepared(Path(folder))
 
 
 def _named(entries: Sequence[Any], name: str) -> Any:

@@ -16,7 +16,7 @@ from eqsat_opt.runtime.plan.plan import (
     Workspace,
 )
 
-__all__ = ["alone", "by_algorithm", "repeated"]
+__all__ = ["alone", "by_algorithm", "crossing", "repeated"]
 
 
 def alone(launch: Launch, buffers: Mapping[str, Buffer], target: str, version: str) -> Plan:
@@ -126,6 +126,16 @@ def repeated(plan: Plan, count: int) -> Plan:
         plan, inputs=tuple(inputs), outputs=tuple(outputs), buffers=tuple(buffers),
         constants=constants, launches=tuple(launches), arena_bytes=end, lower_bound_bytes=end,
     )  # fmt: skip
+
+
+def crossing(plan: Plan) -> Plan:
+    """The launches of a plan in the same order, each on another stream than the one before it."""
+    last = len(plan.launches) - 1
+    launches = tuple(
+        replace(one, stream=i % 2, waits=(i - 1,) if i else (), records=(i,))
+        for i, one in enumerate(plan.launches)
+    )
+    return replace(plan, launches=launches, joins=(last,))
 
 
 def _is_outside(plan: Plan, buffer: Buffer) -> bool:

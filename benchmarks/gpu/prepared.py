@@ -13,7 +13,7 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,21 +21,21 @@ import numpy as np
 
 from eqsat_opt import zoo
 from eqsat_opt.documents import Document
-from eqsat_opt.errors import EqsatError, StageError, reason
+from eqsat_opt.errors import StageError, reason
 from eqsat_opt.files import write_whole
 from eqsat_opt.ir.stored_tensors import stored_tensors
 from eqsat_opt.ir.types import numpy_dtype
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import Tensors, Weights, make_constants
-from eqsat_opt.runtime.plan.files import plan_from_json, plan_to_json
+from eqsat_opt.runtime.plan.files import plan_from_json
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Plan, Stored
 
 __all__ = [
-    "MOST_BYTES", "KernelPlan", "ModelPlan", "Prepared", "Scale", "Way", "kernel_constants",
-    "kernel_feeds", "loaded", "model_inputs", "model_of", "prepared_path", "read_prepared",
-    "with_weights", "write_prepared",
+    "MOST_BYTES", "KernelPlan", "ModelPlan", "Prepared", "Scale", "Way", "encoded",
+    "kernel_constants", "kernel_feeds", "loaded", "model_inputs", "model_of", "prepared_path",
+    "read_prepared", "with_weights", "write_prepared",
 ]  # fmt: skip
 
 FORMAT = "eqsat-opt gpu prepared 1"
@@ -53,7 +53,7 @@ class ModelPlan:
         model: its name in the zoo.
         scale: ``full`` or ``tiny``.
         title: which of its plans: the graph, and how many streams.
-        plan: itself.
+        document: of the plan.
         predicted_us: by the prices that it was made with.
         is_measured: whether those of all its kernels were measured on a device.
     """
@@ -61,9 +61,14 @@ class ModelPlan:
     model: str
     scale: Scale
     title: str
-    plan: Plan
+    document: Document
     predicted_us: float
     is_measured: bool = False
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan, read and checked when it is first wanted."""
+        return _checked(self.document)
 
     @property
     def name(self) -> str:
@@ -86,20 +91,30 @@ class KernelPlan:
 
     Attributes:
         name: the only one of that name.
-        plan: whose launch has the first way.
+        document: of the plan, whose launch has the first way.
         ways: in which it can be run.
         models: where it comes from, and how often it is launched there; empty for the case of an
             operator.
         bound_us: by the model of the device, without its launch.
-        values: inputs of which random numbers make no sense.
+        values: inputs of which random numbers make no sense, their bytes in base 64.
     """
 
     name: str
-    plan: Plan
+    document: Document
     ways: tuple[Way, ...]
     models: Mapping[str, int] = field(default_factory=dict)
     bound_us: float = 0.0
-    values: Mapping[str, Array] = field(default_factory=dict)
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan, read and checked when it is first wanted."""
+        return _checked(self.document)
+
+    @property
+    def backend(self) -> str:
+        """Who runs the launch."""
+        return str(self.document["launches"][0]["backend"])
 
 
 @dataclass(frozen=True)
@@ -111,6 +126,7 @@ class Prepared:
         plans: of models.
         kernels: of these plans.
         cases: uses of all operators, in several types and forms.
+        probes: kernels that tell the figures of the device: ``copy``, ``product``, ``empty``.
         digest: of the file; results of other files are not mixed with those of this one.
     """
 
@@ -118,6 +134,7 @@ class Prepared:
     plans: tuple[ModelPlan, ...]
     kernels: tuple[KernelPlan, ...]
     cases: tuple[KernelPlan, ...]
+    probes: tuple[KernelPlan, ...] = ()
     digest: str = ""
 
     def of(self, models: Sequence[str]) -> Prepared:
@@ -186,8 +203,18 @@ def kernel_feeds(kernel: KernelPlan, plan: Plan) -> dict[str, Array]:
     for port in plan.inputs:
         name, buffer = port.name.partition("#")[0], plan.buffer_of[port.buffer]
         value = kernel.values.get(name)
-        found[port.name] = _drawn(name, buffer) if value is None else value
+        found[port.name] = _drawn(name, buffer) if value is None else _decoded(value, buffer)
     return found
+
+
+def encoded(value: Array) -> str:
+    """An array as `KernelPlan` has it."""
+    return base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+
+
+def _decoded(text: str, buffer: Buffer) -> Array:
+    data = np.frombuffer(base64.b64decode(text), numpy_dtype(buffer.dtype))
+    return data.reshape(buffer.dims)
 
 
 def kernel_constants(kernel: KernelPlan, plan: Plan) -> dict[str, Array]:
@@ -233,12 +260,13 @@ def write_prepared(folder: Path, prepared: Prepared) -> int:
             {
                 "model": one.model, "scale": one.scale, "title": one.title,
                 "predicted_us": one.predicted_us, "is_measured": one.is_measured,
-                "plan": plan_to_json(one.plan),
+                "plan": one.document,
             }
             for one in prepared.plans
         ],
         "kernels": list(map(_kernel_to_json, prepared.kernels)),
         "cases": list(map(_kernel_to_json, prepared.cases)),
+        "probes": list(map(_kernel_to_json, prepared.probes)),
     }  # fmt: skip
     data = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), mtime=0)
     if len(data) > MOST_BYTES:
@@ -256,71 +284,68 @@ def _kernel_to_json(one: KernelPlan) -> Document:
         "ways": [[way.algorithm, way.workspace_bytes] for way in one.ways],
         "models": dict(one.models),
         "bound_us": one.bound_us,
-        "values": {
-            name: base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-            for name, value in one.values.items()
-        },
-        "plan": plan_to_json(one.plan),
+        "values": dict(one.values),
+        "plan": one.document,
     }
 
 
 def read_prepared(folder: str | os.PathLike[str]) -> Prepared:
-    """What `prepare` wrote in a folder.
+    """What `prepare` wrote in a folder; read again when the file is another one.
 
     Raises:
         StageError: there is no such file, or it is damaged.
     """
     path = prepared_path(Path(folder))
     try:
-        data = path.read_bytes()
-        document = json.loads(gzip.decompress(data))
-        if document.get("format") != FORMAT:
-            raise ValueError(f"its format is {document.get('format')!r}, not {FORMAT!r}")
-        return Prepared(
-            document["target"],
-            tuple(map(_plan_from_json, document["plans"])),
-            tuple(map(_kernel_from_json, document["kernels"])),
-            tuple(map(_kernel_from_json, document["cases"])),
-            digest=f"{zlib.crc32(data):08x}",
-        )
+        about = path.stat()
+        return _read(path, about.st_mtime_ns, about.st_size)
     except FileNotFoundError as error:
         raise StageError(
             f"{path} is not there; run python -m benchmarks.gpu prepare --out {folder}"
         ) from error
+    except (zlib.error, gzip.BadGzipFile, EOFError) as error:
+        raise StageError(f"{path} is damaged ({error}); prepare again") from error
     except OSError as error:
         raise StageError(f"cannot read {path}: {reason(error)}") from error
-    except (ArithmeticError, LookupError, TypeError, ValueError, EOFError, zlib.error) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise StageError(f"{path} is damaged ({error}); prepare again") from error
-    except EqsatError as error:
-        raise StageError(f"{path} is damaged: {error}; prepare again") from error
+
+
+@lru_cache(maxsize=1)
+def _read(path: Path, *_: int) -> Prepared:
+    data = path.read_bytes()
+    document = json.loads(gzip.decompress(data))
+    if document.get("format") != FORMAT:
+        raise ValueError(f"its format is {document.get('format')!r}, not {FORMAT!r}")
+    return Prepared(
+        str(document["target"]),
+        tuple(map(_plan_from_json, document["plans"])),
+        tuple(map(_kernel_from_json, document["kernels"])),
+        tuple(map(_kernel_from_json, document["cases"])),
+        tuple(map(_kernel_from_json, document["probes"])),
+        digest=f"{zlib.crc32(data):08x}",
+    )
 
 
 def _plan_from_json(value: Document) -> ModelPlan:
     return ModelPlan(
-        value["model"],
+        str(value["model"]),
         value["scale"],
-        value["title"],
-        _checked(value["plan"]),
-        predicted_us=value["predicted_us"],
-        is_measured=value["is_measured"],
+        str(value["title"]),
+        value["plan"],
+        predicted_us=float(value["predicted_us"]),
+        is_measured=bool(value["is_measured"]),
     )
 
 
 def _kernel_from_json(value: Document) -> KernelPlan:
-    plan = _checked(value["plan"])
-    buffers = {port.name: plan.buffer_of[port.buffer] for port in plan.inputs}
     return KernelPlan(
-        value["name"],
-        plan,
-        tuple(Way(algorithm, size) for algorithm, size in value["ways"]),
-        models=value["models"],
-        bound_us=value["bound_us"],
-        values={
-            name: np.frombuffer(base64.b64decode(text), numpy_dtype(buffers[name].dtype)).reshape(
-                buffers[name].dims
-            )
-            for name, text in value["values"].items()
-        },
+        str(value["name"]),
+        value["plan"],
+        tuple(Way(str(algorithm), int(size)) for algorithm, size in value["ways"]),
+        models=dict(value["models"]),
+        bound_us=float(value["bound_us"]),
+        values=dict(value["values"]),
     )
 
 

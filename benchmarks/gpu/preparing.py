@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.gpu.cases import operator_cases, probes
 from benchmarks.gpu.kernels import alone, by_algorithm
 from benchmarks.gpu.prepared import (
     KernelPlan,
@@ -17,6 +19,8 @@ from benchmarks.gpu.prepared import (
     write_prepared,
 )
 from eqsat_opt import zoo
+from eqsat_opt.cost.on_device import plan_times_us
+from eqsat_opt.cost.recorded import load_recorded
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.sizes import size_sets
@@ -27,14 +31,14 @@ from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import recorded
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
-from eqsat_opt.runtime.plan.files import plan_text
+from eqsat_opt.runtime.plan.files import plan_text, plan_to_json
 from eqsat_opt.runtime.plan.plan import Launch, Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
 
-__all__ = ["prepare"]
+__all__ = ["kernels_of", "prepare"]
 
 STREAMS = 1, 2
-_BUDGET_S = 20.0
+_BUDGET_S = 60.0
 """Of the search for the plans of one model."""
 
 _MOST_PLANS = 3
@@ -64,11 +68,17 @@ def prepare(
     plans: list[ModelPlan] = []
     for name in models or zoo.names():
         for scale in scales:
-            found = list(_plans_of(name, scale, profile))
+            found = list(_plans_of(name, scale, target))
             plans += found
             print(f"{found[0].name}: {len(found)} plans", flush=True)
-    kernels = tuple(_kernels(plans, profile))
-    prepared = Prepared(profile.name, tuple(plans), kernels, ())
+    kernels = tuple(kernels_of(plans, profile))
+    prepared = Prepared(
+        profile.name,
+        tuple(plans),
+        kernels,
+        cases=tuple(operator_cases(profile.name)),
+        probes=probes(profile.name),
+    )
     size = write_prepared(folder, prepared)
     return (
         f"{len(plans)} plans of {len({one.model for one in plans})} models, {len(kernels)} kernels "
@@ -77,33 +87,35 @@ def prepare(
     )
 
 
-def _plans_of(name: str, scale: Scale, profile: DeviceProfile) -> Iterator[ModelPlan]:
+def _plans_of(name: str, scale: Scale, target: str) -> Iterator[ModelPlan]:
     """The cheapest plans of a model, for one stream and for two; none twice."""
-    model = model_of(name, scale)
-    options = Options(target=profile.name, effort="quick", check=0, store="", budget_s=_BUDGET_S)
+    model, profile, device = model_of(name, scale), load_profile(target), load_recorded(target)
+    options = Options(target=target, effort="quick", check=0, store="", budget_s=_BUDGET_S)
     outcome = optimise(
         model, name, options, lambda stage, detail: None, Deadline.after(options.budget_s)
     )
     sizes = size_sets(import_model(outcome.loaded), [])[0]
     known: list[Plan] = []
     for streams in STREAMS:
-        drafted = device_drafts(outcome, model, profile.name, sizes, streams=streams)
+        drafted = device_drafts(outcome, model, target, sizes, streams=streams)
         made = []
         for draft in drafted:
-            if draft.plan not in known:
-                known.append(draft.plan)
-                made.append((_time_us(draft.plan, profile), draft))
-        for time_us, draft in sorted(made, key=lambda one: one[0])[:_MOST_PLANS]:
+            plan = replace(draft.plan, target=profile.name)  # which the package has
+            if plan in known:
+                continue
+            known.append(plan)
+            times, count = profile.launch_times_us(plan.launches), 0
+            if device is not None:
+                times, count = plan_times_us(device, plan)
             title = f"{draft.graph}, {streams} stream{'s' if streams > 1 else ''}"
-            yield ModelPlan(name, scale, title, draft.plan, predicted_us=time_us)
+            end_us = makespan_us(schedule_of(plan), times, profile.event_us.value)
+            is_measured = count == len(plan.launches)
+            document = plan_to_json(plan)
+            made.append(ModelPlan(name, scale, title, document, end_us, is_measured))
+        yield from sorted(made, key=lambda one: one.predicted_us)[:_MOST_PLANS]
 
 
-def _time_us(plan: Plan, profile: DeviceProfile) -> float:
-    times = profile.launch_times_us(plan.launches)
-    return makespan_us(schedule_of(plan), times, profile.event_us.value)
-
-
-def _kernels(plans: Sequence[ModelPlan], profile: DeviceProfile) -> Iterator[KernelPlan]:
+def kernels_of(plans: Sequence[ModelPlan], profile: DeviceProfile) -> Iterator[KernelPlan]:
     """The kernels of the plans of full size, each once, with all ways to run it.
 
     Where there are plans of tiny models only, theirs.
@@ -124,7 +136,7 @@ def _kernels(plans: Sequence[ModelPlan], profile: DeviceProfile) -> Iterator[Ker
         title = launch.body.name or "copy"
         yield KernelPlan(
             f"{launch.backend} {numbers[launch.backend]}: {title[:_MOST_TITLE]}",
-            one,
+            plan_to_json(one),
             tuple(_ways(launch, one, profile)),
             models=dict(counts[key]),
             bound_us=profile.load(launch.body, launch.algorithm).busy_us,

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,8 @@ class Results:
         with self._lock:
             if self._is_saved:
                 return
-            document = {**self._head, **self._facts, "units": self._entries}
+            told = {"written_at": datetime.now(UTC).isoformat(timespec="seconds"), **self._facts}
+            document = {**self._head, **told, "units": self._entries}
             text = json.dumps(document, indent=0, allow_nan=False)
             try:
                 write_whole(self.path, text + "\n", StageError)

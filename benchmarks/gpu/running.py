@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.child import Child, ending_text
 
-__all__ = ["run_units"]
+__all__ = ["Children", "children_of", "run_units"]
 
 _WORKER = "benchmarks.gpu.worker"
 _STARTS_S = 60.0
@@ -29,13 +29,15 @@ _LEAST_S = 0.2
 _LOG_BYTES = 2000
 
 
-def run_units(units: Sequence[Unit], results: Results, bench: str, deadline: Deadline) -> int:
+def run_units(
+    units: Sequence[Unit], results: Results, children: Children, deadline: Deadline
+) -> int:
     """Do the units that are not done yet, those of greater value first.
 
     Args:
         units: of a step.
         results: where what became of them is told.
-        bench: on which.
+        children: who does them.
         deadline: after which none goes on.
 
     Returns:
@@ -46,41 +48,51 @@ def run_units(units: Sequence[Unit], results: Results, bench: str, deadline: Dea
         for unit in sorted(units, key=lambda one: -one.value)
         if results.state_of(unit.name) != "done"
     ]
+    with results.saved_regularly():
+        for number, unit in enumerate(waiting):
+            entry = None if deadline.left_s < _LEAST_S else children.do(unit, deadline)
+            if entry is None:
+                return len(waiting) - number
+            results.add(unit.name, entry)
+    return 0
+
+
+@contextmanager
+def children_of(bench: str) -> Iterator[Children]:
+    """One child after another, on a bench; none is left in the end."""
     with ExitStack() as stack:
         log = Path(os.devnull)
         with suppress(EqsatError):  # no room for one
             log = Path(stack.enter_context(Scratch())) / "log"
-        stack.enter_context(results.saved_regularly())
-        children = _Children(bench, log)
-        try:
-            for number, unit in enumerate(waiting):
-                if deadline.left_s < _LEAST_S:
-                    return len(waiting) - number
-                results.add(unit.name, children.do(unit, deadline))
-        finally:
-            children.end()
-    return 0
+        children = Children(bench, log)
+        stack.callback(children.end)
+        yield children
 
 
-class _Children:
-    """One child at a time."""
+class Children:
+    """One child at a time, which does units until one of them ends it.
+
+    Args:
+        bench: on which they do them.
+        log: a file for what they write beside their replies.
+    """
 
     def __init__(self, bench: str, log: Path) -> None:
         self._bench, self._log = bench, log
         self._child: Child | None = None
         self._done = 0
 
-    def do(self, unit: Unit, deadline: Deadline) -> dict[str, Any]:
-        """What became of a unit."""
+    def do(self, unit: Unit, deadline: Deadline) -> dict[str, Any] | None:
+        """What became of a unit; nothing if there was less time for it than it may take."""
         begin = time.monotonic()
-        entry = self._entry(unit, deadline)
-        return {**entry, "took_s": round(time.monotonic() - begin, 3)}
-
-    def _entry(self, unit: Unit, deadline: Deadline) -> dict[str, Any]:
         try:
             child = self._ready(deadline)
         except RuntimeFailed as error:
-            return {"state": "failed", "why": str(error)}
+            return None if deadline.expired else {"state": "failed", "why": str(error)}
+        entry = self._entry(child, unit, deadline)
+        return entry and {**entry, "took_s": round(time.monotonic() - begin, 3)}
+
+    def _entry(self, child: Child, unit: Unit, deadline: Deadline) -> dict[str, Any] | None:
         begin, limit_s = time.monotonic(), min(unit.deadline_s, deadline.left_s)
         reply = _asked(child, {"unit": unit.to_json(), "bench": self._bench}, limit_s)
         if reply is None:
@@ -88,6 +100,8 @@ class _Children:
             code = child.end(wait_s=1.0)
             self._child = None
             is_late = elapsed_s >= limit_s
+            if is_late and limit_s < unit.deadline_s:
+                return None
             why = ending_text(code, elapsed_s, limit_s)
             return {"state": "stopped" if is_late else "crashed", "why": why, **self._said()}
         self._done += 1

@@ -13,10 +13,10 @@ SHARES = {"probe": 1.0, "correctness": 3.0, "measure": 3.0, "compare": 4.0, "ene
 """Of the time of all; what a step leaves over is shared by those that follow."""
 
 _MODULES: Mapping[str, tuple[str, ...]] = {
-    "probe": (),
+    "probe": ("benchmarks.gpu.probe",),
     "correctness": ("benchmarks.gpu.correctness",),
-    "measure": (),
-    "compare": ("benchmarks.gpu.peers.compared",),
+    "measure": ("benchmarks.gpu.measuring",),
+    "compare": ("benchmarks.gpu.compare", "benchmarks.gpu.peers.compared"),
     "energy": (),
 }
 """Whose function ``units(task)`` lists the units of a step."""

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from eqsat_opt.runtime.executor import Executable
-from eqsat_opt.runtime.plan.places import Array
-from eqsat_opt.runtime.plan.plan import Plan
+if TYPE_CHECKING:
+    from eqsat_opt.runtime.backends.cudnn.oracle import Choice
+    from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec
+    from eqsat_opt.runtime.executor import Executable
+    from eqsat_opt.runtime.plan.places import Array
+    from eqsat_opt.runtime.plan.plan import Plan
 
 __all__ = ["STEPS", "Bench", "Sampler", "Task", "Unit"]
 
@@ -89,5 +92,9 @@ class Bench(Protocol):
         run holds that from then on. All inputs of the zoo are numbers of which no time depends.
         """
 
-    def settle(self) -> None:
-        """Return when all work on the device is done."""
+    def choices(self, spec: CudnnSpec, most: int) -> Sequence[Choice]:
+        """What cuDNN has for a convolution, best ranked first.
+
+        Raises:
+            EqsatError: cuDNN is missing.
+        """

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from benchmarks.gpu.bench import bench_of
 from benchmarks.gpu.unit import Bench, Unit
-from eqsat_opt.errors import EqsatError, printable
+from eqsat_opt.errors import EqsatError, RuntimeFailed, printable
 from eqsat_opt.runtime.child import answer_requests
 
 __all__ = ["MOST_BYTES", "serve"]
@@ -27,6 +26,11 @@ def serve() -> None:
     """Do units until there are no more of them."""
     benches: dict[str, Bench] = {}
 
+    def bench_of(kind: str) -> Bench:
+        if kind not in benches:  # imported by the first unit: a process is soon ready
+            benches[kind] = import_module("benchmarks.gpu.bench").bench_of(kind)
+        return benches[kind]
+
     def answer(
         request: dict[str, Any], _: list[bytes]
     ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
@@ -35,9 +39,7 @@ def serve() -> None:
             return {}, ()
         unit, kind = Unit(**request["unit"]), request["bench"]
         try:
-            if kind not in benches:
-                benches[kind] = bench_of(kind)
-            found = import_module(unit.module).run(unit, benches[kind])
+            found = import_module(unit.module).run(unit, bench_of(kind))
             return {"state": "done", "result": _plain(found)}, ()
         except Exception as error:
             return _failure(error), ()
@@ -60,13 +62,16 @@ def _plain(result: Any) -> Any:
     """A result as JSON has it; what is not finite becomes text.
 
     Raises:
-        TypeError: it is no mapping of JSON values, or too large.
+        RuntimeFailed: it is no mapping of JSON values, or too large.
     """
     if not isinstance(result, Mapping):
-        raise TypeError(f"the unit returned {type(result).__name__}, not a mapping")
-    text = json.dumps(_finite(result), allow_nan=False)
+        raise RuntimeFailed(f"the unit returned {type(result).__name__}, not a mapping")
+    try:
+        text = json.dumps(_finite(result), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RuntimeFailed(f"the unit returned what is no JSON: {error}") from error
     if len(text) > MOST_BYTES:
-        raise TypeError(f"the result of the unit has {len(text)} bytes; {MOST_BYTES} are kept")
+        raise RuntimeFailed(f"the result of the unit has {len(text)} bytes; {MOST_BYTES} are kept")
     return json.loads(text)
 
 
