@@ -17,7 +17,7 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "correctness": ("benchmarks.gpu.correctness",),
     "measure": ("benchmarks.gpu.measuring",),
     "compare": ("benchmarks.gpu.compare", "benchmarks.gpu.peers.compared"),
-    "energy": (),
+    "energy": ("benchmarks.gpu.energy",),
 }
 """Whose function ``units(task)`` lists the units of a step."""
 

@@ -197,6 +197,7 @@ def take_window(
         polled_ns = clock.wall_ns() + round(_POLLED * batch_s * 1e9)
         for _ in range(replays):
             load.queue()
+        watch.poll()  # once at least, should the load not have returned before it was done
         while clock.wall_ns() < polled_ns and watch.seconds < terms.window_s:
             watch.poll()
         load.wait()

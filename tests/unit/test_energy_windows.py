@@ -78,6 +78,17 @@ def test_several_runs_in_a_replay(fake: FakeNvml) -> None:
     )
 
 
+def test_a_load_that_returns_when_it_is_done(fake: FakeNvml) -> None:
+    late = load(fake, "a", 300.0, 5e4)
+
+    def queue() -> None:
+        late.queue()
+        late.wait()
+
+    one = take_window(replace(late, queue=queue), NvmlMeter(), SHORT, fake.machine)
+    assert one.power_w == pytest.approx(300.0, rel=0.1)
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 def test_a_counter_that_begins_anew(fake: FakeNvml, bits: int) -> None:
     fake.range_mj = 1 << bits

@@ -116,7 +116,7 @@ def test_a_peer_in_a_rehearsal(peer: str) -> None:
     found = peers.compared("sru_step", "tiny", peer, is_on_gpu=False)
     assert found["error"] <= 1e-5
     assert (found["peer"], found["precision"]) == (peer, "strict-fp32")
-    assert found["median_us"] > 0
+    assert found["measurement"]["time_us"] > 0
 
 
 def test_onnxruntime_in_a_rehearsal() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.gpu.peers.graphs import PeerGraph, peer_graph
 from benchmarks.gpu.peers.ready import Ready, imported_error
 from benchmarks.gpu.prepared import Scale, model_inputs, model_of, read_prepared
+from benchmarks.gpu.timing import Timed
 from benchmarks.gpu.unit import Bench, Task, Unit
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.plan.places import Array
@@ -106,8 +107,7 @@ def compared(model: str, scale: Scale, peer: str, *, is_on_gpu: bool) -> dict[st
     samples = _samples_us(ready) if is_on_gpu else _invented_us(f"{model} {peer}")
     return {
         "model": model, "peer": peer, "version": ready.version, "precision": "strict-fp32",
-        "compiled_s": round(compiled_s, 3), "error": worst, "samples_us": samples,
-        "median_us": float(np.median(samples)),
+        "compiled_s": round(compiled_s, 3), "error": worst, **Timed(tuple(samples)).to_json(),
     }  # fmt: skip
 
 
@@ -135,9 +135,9 @@ def _error(found: Array, wanted: Array) -> float:
 def _samples_us(ready: Ready) -> list[float]:
     once_us = min(ready.sampler(1)() for _ in range(3))
     sample = ready.sampler(max(1, round(_SAMPLE_US / max(once_us, 1.0))))
-    return [round(sample(), 3) for _ in range(_ROUNDS)]
+    return [sample() for _ in range(_ROUNDS)]
 
 
 def _invented_us(name: str) -> list[float]:
     draw = random.Random(zlib.crc32(name.encode()))
-    return [round(1000 * (1 + draw.random()), 3) for _ in range(_ROUNDS)]
+    return [1000 * (1 + draw.random()) for _ in range(_ROUNDS)]

@@ -116,11 +116,6 @@ class CudaDevice:
         """What libraries call a stream."""
         return int(self._streams[self.stream(number)].ptr)
 
-    @property
-    def bus_id(self) -> str:
-        """Where the GPU is plugged in, by which other libraries know it: ``0000:3B:00.0``."""
-        return str(self._runtime.deviceGetPCIBusId(0))
-
     def compiled(self, source: str) -> Callable[..., Launched]:
         """Functions of a CUDA source; CuPy keeps machine code by text, architecture and NVRTC.
 

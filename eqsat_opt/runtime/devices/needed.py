@@ -22,8 +22,8 @@ CUPY: Needed = {
     "cuda.Stream.null": ("ptr",),
     "cuda.Graph": ("launch",),
     "cuda.runtime": (
-        "CUDARuntimeError", "deviceGetPCIBusId", "deviceSynchronize", "getDeviceCount",
-        "getDeviceProperties", "memGetInfo", "streamCaptureModeThreadLocal",
+        "CUDARuntimeError", "deviceSynchronize", "getDeviceCount", "getDeviceProperties",
+        "memGetInfo", "streamCaptureModeThreadLocal",
     ),
     "cuda.memory": ("MemoryPointer", "OutOfMemoryError"),
     "cuda.memory.MemoryPointer": ("__add__", "ptr"),
