@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.energy_fit import energy_of, model_to_json
 from benchmarks.gpu.prepared import Prepared, read_prepared
 from benchmarks.gpu.results import read_results, results_path
 from benchmarks.gpu.tables import tables
@@ -32,6 +33,7 @@ from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
 __all__ = ["Found", "found_in", "merge"]
 
 DEVICE, SUPPORT, TABLES = "device.json", "support.json.gz", "tables.md"
+ENERGY = "energy_model.json"
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,13 @@ def _merge(folder: Path, prepared: Prepared, found: Found) -> str:
     if table is not None:
         write_whole(folder / SUPPORT, table_bytes(table), StageError)
         told.append(f"{len(table)} convolutions in {folder / SUPPORT}")
+    fitted = energy_of(dict(found.done("energy")), found.source("kernels by NVML"))
+    if fitted is not None:
+        write_document(folder / ENERGY, model_to_json(fitted.model))
+        told.append(
+            f"energy of {len(fitted.errors)} kernels in {folder / ENERGY}, median error "
+            f"{fitted.median_error:.0%}: give it as --energy-model"
+        )
     write_whole(folder / TABLES, tables(found, base, profile), StageError)
     told.append(f"tables in {folder / TABLES}")
     return "\n".join(told)
@@ -136,17 +145,17 @@ _PROBED = {
 def profile_of(base: DeviceProfile, found: Found) -> DeviceProfile:
     """The profile with the figures that were measured."""
     results = dict(found.done("probe"))
-    fields: dict[str, Any] = {
+    changed: dict[str, Any] = {
         field: Figure(float(results[unit][key]), found.source(unit))
         for unit, (key, field) in _PROBED.items()
         if unit in results
     }
     if "product" in results:
         figure = Figure(float(results["product"]["tflops"]), found.source("product"))
-        fields["peak_tflops"] = {**base.peak_tflops, "fp32": figure}
+        changed["peak_tflops"] = {**base.peak_tflops, "fp32": figure}
     described = results.get("facts", {}).get("description")
     if isinstance(described, dict) and set(PROPERTIES) <= described.keys():
-        fields["description"] = DeviceDescription(
+        changed["description"] = DeviceDescription(
             found.source("cudnn.create_device_properties"),
             str(described["deviceName"]),
             {
@@ -156,7 +165,7 @@ def profile_of(base: DeviceProfile, found: Found) -> DeviceProfile:
             },
         )
     title = base.title if found.is_real else f"{base.title}, times of a rehearsal"
-    return replace(base, title=title, **fields)
+    return replace(base, title=title, **changed)
 
 
 def _machine(found: Found, base: DeviceProfile) -> str:

@@ -16,8 +16,8 @@ _MODULES: Mapping[str, tuple[str, ...]] = {
     "probe": ("benchmarks.gpu.probe",),
     "correctness": ("benchmarks.gpu.correctness",),
     "measure": ("benchmarks.gpu.measuring",),
-    "compare": ("benchmarks.gpu.compare",),
-    "energy": (),
+    "compare": ("benchmarks.gpu.compare", "benchmarks.gpu.peers.compared"),
+    "energy": ("benchmarks.gpu.energy",),
 }
 """Whose function ``units(task)`` lists the units of a step."""
 

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.gpu.energy_fit import FittedEnergy, energy_of, plan_uj
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def tables(found: Found, base: DeviceProfile, profile: DeviceProfile) -> str:
     lines = [f"# {profile.title}, {found.written_at[:10]}", ""]
     if not found.is_real:
         lines += ["**A rehearsal on a processor: all times are invented.**", ""]
-    for section in (_units, _figures, _support, _correctness, _prices, _plans, _peers):
+    for section in (_units, _figures, _support, _correctness, _prices, _plans, _peers, _energy):
         made = list(section(found, base, profile))
         if made:
             lines += [*made, ""]
@@ -160,3 +161,44 @@ def _peers(found: Found, *_: Any) -> Iterator[str]:
         for time_us in (float(one["measurement"]["time_us"]),)
     ]
     yield from _table(["peer", "µs", "peer / best plan"], rows)
+    lacking = Counter(
+        f"- {name.partition(': ')[2]}: {entry['why']}"
+        for name, entry in found.steps.get("compare", {}).items()
+        if entry["state"] != "done"
+    )
+    if lacking:
+        yield ""
+        yield from (f"{line} ({count}×)" for line, count in lacking.most_common(_MOST_FAULTS))
+
+
+def _energy(found: Found, *_: Any) -> Iterator[str]:
+    """Plans beside the fastest of their model; what is within the noise saves nothing."""
+    results = dict(found.done("energy"))
+    fitted = energy_of(results, found.source("kernels by NVML"))
+    rows = []
+    for result in results.values():
+        loads = {one["load"]: one for one in result.get("loads", ())}
+        base = loads.get(result.get("least_time", ""))
+        for title, one in loads.items():
+            if base is None or title not in result["work"] or not one["windows"]:
+                continue
+            energy_uj = float(one["energy_uj"])
+            noise = float(result["noise"])
+            saved = 1 - energy_uj / float(base["energy_uj"])
+            is_tie = not abs(saved) > noise
+            error = "" if fitted is None else _error(fitted, one, result["work"][title])
+            rows.append(
+                [
+                    f"{result['model']}, {title}", f"{one['time_us']:.0f}",
+                    f"{one['power_w']:.0f}", f"{energy_uj / 1e3:.2f}",
+                    "tie" if is_tie else f"{saved:+.1%}", f"{noise:.1%}", error,
+                ]
+            )  # fmt: skip
+    heads = ["plan", "µs", "W", "mJ", "saved", "noise", "model"]
+    yield from _table(heads, rows)
+
+
+def _error(fitted: FittedEnergy, one: Mapping[str, Any], work: Mapping[str, Any]) -> str:
+    """How far the model that was made of kernels is from a whole plan."""
+    said = plan_uj(fitted.model, float(one["time_us"]), work)
+    return f"{said / float(one['energy_uj']) - 1:+.0%}"

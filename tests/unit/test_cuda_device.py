@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
+import re
 import sys
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,8 +24,8 @@ from eqsat_opt.runtime.backends.cublaslt import described
 from eqsat_opt.runtime.backends.cublaslt import running as cublaslt
 from eqsat_opt.runtime.backends.cudnn import build as cudnn
 from eqsat_opt.runtime.backends.cudnn import running as cudnn_running
-from eqsat_opt.runtime.backends.generated import cuda_running
-from eqsat_opt.runtime.devices import cuda
+from eqsat_opt.runtime.devices import cuda, gpu_meter, nvml
+from eqsat_opt.runtime.devices.needed import CUPY, PYNVML, Needed
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import make_plan
 from eqsat_opt.testing.graphs import GraphMaker
@@ -176,23 +180,86 @@ def test_a_launch_of_the_host_is_refused(gpu: FakeGpu) -> None:
         plans.load_plan(plan, weights(graph))
 
 
+ALONE = (cuda, cublaslt, cudnn_running, nvml)
+"""What only a GPU can run; `tests/tools` stands in for the libraries."""
+
+
 def test_code_for_gpus_alone_is_little() -> None:
-    files = [module.__file__ for module in (cuda, cublaslt, cudnn_running, cuda_running)]
-    assert sum(len(Path(file or "").read_text("utf-8").splitlines()) for file in files) <= 500
+    files = [Path(module.__file__ or "") for module in ALONE]
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 500
+    named = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
+    for file in files:
+        assert f"`{file.relative_to(Path(plans.__file__).parent).as_posix()}`" in named
+
+
+def chain(node: ast.expr) -> list[str]:
+    """``self.streams[0].record()`` as ``self``, ``streams[]``, ``record``; calls are left out."""
+    if isinstance(node, ast.Attribute):
+        return [*chain(node.value), node.attr]
+    if isinstance(node, ast.Call):
+        return chain(node.func)
+    if isinstance(node, ast.Subscript):
+        names = chain(node.value)
+        return [*names[:-1], f"{names[-1]}[]"] if names else []
+    return [node.id] if isinstance(node, ast.Name) else []
+
+
+def used(module: ModuleType, roots: set[str]) -> set[str]:
+    """Attributes that a module uses of what these names stand for."""
+    found = set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        names = chain(node) if isinstance(node, ast.Attribute) else []
+        names = names[1:] if names[:1] == ["self"] else names
+        if names and names[0] in roots:
+            found.update(names[1:])
+        if isinstance(node, ast.Call) and chain(node)[-1:] == ["ask"]:  # by name
+            found.add("nvmlDeviceGet" + ast.literal_eval(node.args[0]))
+        if isinstance(node, ast.Constant) and re.fullmatch("(nvml|NVML_).+", str(node.value)):
+            found.add(str(node.value))
+    return found - {"ask", "constant", "nvml:", "nvmlDeviceGet"}
+
+
+ROOTS: list[tuple[ModuleType, set[str], Needed]] = [
+    (
+        cuda,
+        {"_runtime", "_streams[]", "captured", "cupy", "first", "module", "stream"},
+        CUPY,
+    ),
+    (cudnn, {"cudnn", "graph", "made", "value"}, cudnn.NEEDED),
+    (cudnn_running, {"_cudnn", "graph"}, cudnn.NEEDED),
+    (cudnn_running, {"array", "cupy", "weights"}, CUPY),
+    (cublaslt, {"_advanced", "_linalg", "made", "one"}, described.NEEDED),
+    (cublaslt, {"a", "b", "y"}, CUPY),
+    (nvml, {"_nvml", "nvml"}, PYNVML),
+    (gpu_meter, {"found"}, PYNVML),
+]
+
+
+@pytest.mark.parametrize(("module", "roots", "needed"), ROOTS)
+def test_what_is_used_is_on_the_list(module: ModuleType, roots: set[str], needed: Needed) -> None:
+    listed = {name for owner, names in needed.items() for name in (*names, *owner.split("."))}
+    found = used(module, roots)
+    assert found
+    assert sorted(found - listed) == []
+
+
+def owner_of(package: ModuleType, path: str) -> Any:
+    """``cuda.Stream`` of CuPy."""
+    return reduce(getattr, filter(None, path.split(".")), package)
 
 
 @pytest.mark.parametrize(
     ("package", "needed"),
-    [("cupy", cuda.NEEDED), ("cudnn", cudnn.NEEDED), ("nvmath", described.NEEDED)],
-)
-def test_libraries_have_what_is_used_of_them(
-    package: str, needed: dict[str, tuple[str, ...]]
-) -> None:
+    [
+        ("cupy", CUPY), ("cudnn", cudnn.NEEDED), ("nvmath", described.NEEDED),
+        ("pynvml", PYNVML),
+    ],
+)  # fmt: skip
+def test_libraries_have_what_is_used_of_them(package: str, needed: Needed) -> None:
     module = pytest.importorskip(package)
     if package == "nvmath":
         importlib.import_module("nvmath.linalg.advanced")
-    for owner, names in needed.items():
-        found = module
-        for part in filter(None, owner.split(".")):
-            found = getattr(found, part)
-        assert [name for name in names if not hasattr(found, name)] == []
+    for path, names in needed.items():
+        owner = owner_of(module, path)
+        members = {*dir(owner), *(one[0] for one in getattr(owner, "_fields_", ()))}
+        assert [name for name in names if name not in members] == []

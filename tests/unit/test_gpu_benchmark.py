@@ -349,13 +349,14 @@ def test_a_rehearsal_needs_four_packages(prepared: Prepared, tmp_path: Path) -> 
         assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
         states = {
             entry["state"]
-            for step in ("probe", "correctness", "measure", "compare")
+            for step in unit.STEPS
             for entry in read(folder, step)["units"].values()
+            if not entry.get("why", "").startswith("absent: No module named")  # another runtime
         }
         if "stopped" not in states:
             break
     assert states == {"done"}, ran.stdout
-    assert len(list(folder.iterdir())) <= 6
+    assert len(list(folder.iterdir())) == 6
     told = merge(folder)
     assert f"{len(prepared.kernels)} prices" in told
     text = (folder / "tables.md").read_text()

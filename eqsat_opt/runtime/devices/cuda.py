@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,23 +19,7 @@ from eqsat_opt.runtime.devices.protocol import Event, Launched, Memory, Stream
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Plan
 
-__all__ = ["NEEDED", "CudaDevice"]
-
-NEEDED = {
-    "": ("RawModule", "asarray", "asnumpy", "ascontiguousarray", "copyto", "ndarray", "zeros"),
-    "cuda": ("Event", "Graph", "Stream", "get_elapsed_time"),
-    "cuda.Event": ("record", "synchronize"),
-    "cuda.Stream": (
-        "begin_capture", "end_capture", "record", "synchronize", "wait_event", "__enter__",
-    ),
-    "cuda.Graph": ("launch",),
-    "cuda.runtime": (
-        "CUDARuntimeError", "deviceSynchronize", "getDeviceCount", "getDeviceProperties",
-        "memGetInfo", "streamCaptureModeThreadLocal",
-    ),
-    "cuda.memory": ("OutOfMemoryError",),
-}  # fmt: skip
-"""What this module and the launchers use of CuPy, by owner."""
+__all__ = ["CudaDevice"]
 
 
 class CudaDevice:
@@ -130,6 +115,19 @@ class CudaDevice:
     def stream_pointer(self, number: Stream) -> int:
         """What libraries call a stream."""
         return int(self._streams[self.stream(number)].ptr)
+
+    def compiled(self, source: str) -> Callable[..., Launched]:
+        """Functions of a CUDA source; CuPy keeps machine code by text, architecture and NVRTC.
+
+        Returns:
+            From name, blocks, threads and arguments of a function to what launches it.
+        """
+        module = self.cupy.RawModule(code=source, options=("-std=c++17",), backend="nvrtc")
+
+        def bound(name: str, blocks: int, threads: int, arguments: Sequence[Array]) -> Launched:
+            return partial(module.get_function(name), (blocks,), (threads,), tuple(arguments))
+
+        return bound
 
     def on_stream(self, number: Stream) -> Any:
         """A context in which CuPy queues on a stream."""
