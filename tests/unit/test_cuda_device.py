@@ -195,7 +195,7 @@ def test_run_names_what_is_missing(
     plans.write_plan(tmp_path / "plan.json", plan_of(graph))
     model = tmp_path / "model.onnx"
     model.write_bytes(model_proto(export_model(graph)).SerializeToString())
-    np.savez(tmp_path / "in.npz", **{name: np.zeros(3) for name in ("x", "w")})
+    np.savez(tmp_path / "in.npz", x=np.zeros(3), w=np.zeros(3))
     monkeypatch.chdir(tmp_path)
     words = "run plan.json --model model.onnx --inputs in.npz --outputs out.npz"
     assert main(words.split()) == 1
