@@ -161,6 +161,8 @@ class FakeGpu:
             return np.zeros(count, dtype).view(FakeArray)
 
         def asarray(value: Any) -> FakeArray:
+            if value.nbytes > self.free_bytes:
+                raise OutOfMemoryError
             assert self.captured is None, "nothing may be allocated during a capture"
             return np.array(value).view(FakeArray)
 

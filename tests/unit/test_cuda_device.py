@@ -17,9 +17,11 @@ import numpy as np
 import pytest
 
 from eqsat_opt import plans
+from eqsat_opt.cli import main
 from eqsat_opt.errors import PlanError, RuntimeFailed
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.runtime.backends.cublaslt import described
 from eqsat_opt.runtime.backends.cublaslt import running as cublaslt
 from eqsat_opt.runtime.backends.cudnn import build as cudnn
@@ -165,6 +167,56 @@ def test_what_does_not_fit_is_refused(gpu: FakeGpu) -> None:
         plans.load_plan(plan, weights(graph))
     gpu.workspace_bytes, gpu.plan_names = 0, ["eng1", "eng2"]
     with pytest.raises(RuntimeFailed, match="cuDNN has no plan 'eng0' here"):
+        plans.load_plan(plan, weights(graph))
+
+
+FROM_THE_COMMAND_LINE = {
+    **TROUBLES,
+    "another architecture": (lambda gpu, patch: turn_into_a100(gpu, patch), r"Fake \(sm_80\)"),
+    "no memory": (lambda gpu, _: setattr(gpu, "free_bytes", 9), r"arena of \d+ bytes; 9 are free"),
+}  # fmt: skip
+
+
+def turn_into_a100(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu.capability = (8, 0)
+    monkeypatch.setitem(sys.modules, "cupy", gpu.cupy)
+
+
+@pytest.mark.parametrize("name", FROM_THE_COMMAND_LINE)
+def test_run_names_what_is_missing(
+    name: str,
+    gpu: FakeGpu,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    change, message = FROM_THE_COMMAND_LINE[name]
+    graph = net()
+    change(gpu, monkeypatch)
+    plans.write_plan(tmp_path / "plan.json", plan_of(graph))
+    model = tmp_path / "model.onnx"
+    model.write_bytes(model_proto(export_model(graph)).SerializeToString())
+    np.savez(tmp_path / "in.npz", x=np.zeros(3), w=np.zeros(3))
+    monkeypatch.chdir(tmp_path)
+    words = "run plan.json --model model.onnx --inputs in.npz --outputs out.npz"
+    assert main(words.split()) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line), line
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_weights_that_do_not_fit_are_refused(gpu: FakeGpu) -> None:
+    g = GraphMaker()
+    graph = g.graph(g("MatMul", g.input("x", 1, 100), g.weight(100, 200)))
+    plan = make_plan(
+        graph,
+        {name: one.load for name, one in graph.constants.items()},
+        lambda node: "cublaslt",
+        algorithm_of=lambda node: "heuristic",
+        target="h200",
+    )
+    gpu.free_bytes = plan.arena_bytes
+    with pytest.raises(RuntimeFailed, match=rf"a constant of 80000 bytes; {plan.arena_bytes} are"):
         plans.load_plan(plan, weights(graph))
 
 

@@ -62,12 +62,16 @@ class CudaDevice:
         Raises:
             RuntimeFailed: there is not so much; how much is free.
         """
+        make = partial(self.cupy.zeros, max(size_bytes, 1), np.uint8)
+        return self._fitting("an arena", size_bytes, make)
+
+    def _fitting(self, what: str, size_bytes: int, make: Callable[[], Any]) -> Any:
         try:
-            return self.cupy.zeros(max(size_bytes, 1), np.uint8)
+            return make()
         except self.cupy.cuda.memory.OutOfMemoryError as error:
             free_bytes, _ = self._runtime.memGetInfo()
             raise RuntimeFailed(
-                f"the plan needs an arena of {size_bytes} bytes; {free_bytes} are free"
+                f"the plan needs {what} of {size_bytes} bytes; {free_bytes} are free"
             ) from error
 
     def views(
@@ -76,17 +80,18 @@ class CudaDevice:
         """The buffers of a plan in device memory; constants are uploaded.
 
         Raises:
-            RuntimeFailed: an input or output is of a type that CuPy lacks.
+            RuntimeFailed: an input or output is of a type that CuPy lacks, or memory is short.
         """
         cupy = self.cupy
         for port in (*plan.inputs, *plan.outputs):
             if plan.buffer_of[port.buffer].dtype in _BITS:
                 raise RuntimeFailed(f"{port.name!r} is bfloat16, which CuPy does not have")
-        memory = {
-            name: cupy.asarray(np.ascontiguousarray(value).reshape(-1).view(np.uint8)).data
-            for name, value in constants.items()
-            if value.size
-        }
+        memory = {}
+        for name, value in constants.items():
+            flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            if flat.size:
+                make = partial(cupy.asarray, flat)
+                memory[name] = self._fitting("a constant", flat.size, make).data
         found = {}
         for buffer in plan.buffers:
             head = memory.get(plan.root_of(buffer.name).name, arena.data)
