@@ -32,6 +32,7 @@ from eqsat_opt.cost.metrics import (
     require_priced,
     with_ties_broken,
 )
+from eqsat_opt.cost.on_device import MeasuredPricer, is_measured_gpu
 from eqsat_opt.cost.pricing import PRECISION, Pricer
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.cost.recorded import RecordedPricer, load_recorded
@@ -181,6 +182,8 @@ def pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
     assert not isinstance(energy, MeteredEnergy)
     precision = Precision(options.precision)
     recorded = load_recorded(options.target)
+    if recorded is not None and is_measured_gpu(recorded) and precision is Precision.STRICT:
+        return MeasuredPricer(recorded, energy)
     if recorded is not None and precision is Precision.STRICT:
         return RecordedPricer(recorded, energy)
     profile = load_profile(options.target)

@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat_opt.contest.planned import PORTABLE, PlanContest, PlanJob, hold_plan_contest
 from eqsat_opt.cost.metrics import TIME
+from eqsat_opt.cost.on_device import is_measured_gpu, plan_times_us
 from eqsat_opt.cost.recorded import RecordedDevice, load_recorded
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ExtractionError, OptionError, PlanError
@@ -54,7 +55,7 @@ from eqsat_opt.select.planning import Draft, drafts, planned_for, planned_here, 
 from eqsat_opt.select.proposal import propose, repropose
 from eqsat_opt.select.raising import Raised
 
-__all__ = ["PLANNING", "PLAN_SHARE", "require_plan", "with_plan"]
+__all__ = ["PLANNING", "PLAN_SHARE", "device_drafts", "require_plan", "with_plan"]
 
 PLANNING = "plan"
 """The stage of plans; what was to be written beside them is written before."""
@@ -230,7 +231,7 @@ def _chosen(
 def _for_device(
     outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes
 ) -> tuple[Plan, Planned]:
-    """Planned and not run; every price is a bound, for nothing was measured on the device.
+    """Planned and not run; every price is a bound that was not measured on the device.
 
     What the search chose and what else it found are simulated, and the least time wins.
 
@@ -238,29 +239,19 @@ def _for_device(
         PlanError: in float16 the model computes something else.
     """
     recorded = load_recorded(options.target)
-    if recorded is not None:
+    if recorded is not None and not is_measured_gpu(recorded):
         return _for_recorded(outcome, given, options, sizes, device=recorded)
     profile = load_profile(options.target)
-    _require_sound(outcome, options)
-    if outcome.proposal is None:
-        graphs = {"the original": _as_it_stands(outcome, options, sizes)}
-    else:
-        graphs = dict(_placed(outcome, AnalyticBackend(profile).interface))
-    weights = stored_tensors(_weights(outcome, given))
     plans: dict[str, Draft] = {}
     times: dict[str, float] = {}
-    drafted = planned_for(
-        options.target,
-        graphs,
-        weights,
-        sizes=sizes.given,
-        streams=options.streams,
-        precision=Precision(options.precision),
-    )
-    for draft in drafted:
+    known: dict[str, int] = {}
+    precision = Precision(options.precision)
+    for draft in device_drafts(outcome, given, options, sizes):
         plans[draft.name] = draft
-        launches = profile.launch_times_us(draft.plan.launches)
-        times[draft.name] = simulated_us(draft.plan, launches, profile)
+        launches, count = profile.launch_times_us(draft.plan.launches), 0
+        if recorded is not None and precision is Precision.STRICT:
+            launches, count = plan_times_us(recorded, draft.plan)
+        times[draft.name], known[draft.name] = simulated_us(draft.plan, launches, profile), count
     name = min(times, key=times.__getitem__)
     best = plans[name]
     return best.plan, Planned(
@@ -270,9 +261,40 @@ def _for_device(
         placement=best.placement,
         launches=_by_backend(best.plan),
         predicted_us=times[name],
-        bounds=len(best.plan.launches),
+        bounds=len(best.plan.launches) - known[name],
         prices=len(best.plan.launches),
         considered=times,
+    )
+
+
+def device_drafts(
+    outcome: Outcome, given: AnyModel, options: Options, sizes: Sizes
+) -> Iterator[Draft]:
+    """Plans of the result, and of what else may stand for it, for a device that is not here.
+
+    Args:
+        outcome: of a search for that device.
+        given: the model.
+        options: of the search; device, streams and precision among them.
+        sizes: of symbolic dimensions.
+
+    Raises:
+        OptionError: a size is not given, or there is no such device.
+        PlanError: a graph cannot stand in a plan, or in float16 the model computes something else.
+    """
+    _require_sound(outcome, options)
+    if outcome.proposal is None:
+        graphs = {"the original": _as_it_stands(outcome, options, sizes)}
+    else:
+        interface = AnalyticBackend(load_profile(options.target)).interface
+        graphs = dict(_placed(outcome, interface))
+    return planned_for(
+        options.target,
+        graphs,
+        stored_tensors(_weights(outcome, given)),
+        sizes=sizes.given,
+        streams=options.streams,
+        precision=Precision(options.precision),
     )
 
 

@@ -118,6 +118,14 @@ class Executable:
 
         return run_bound
 
+    def replay(self) -> None:
+        """Queue a run on what the inputs hold, and do not wait for it."""
+        self._device.replay(self._captured)
+
+    def wait(self) -> None:
+        """Return when all that was queued is done."""
+        self._device.synchronize()
+
     def launch_times_us(
         self,
         feeds: Mapping[str, Any],

@@ -28,6 +28,7 @@ except ImportError:  # not a POSIX system: preemptions are not counted
 __all__ = [
     "PROTOCOL_VERSION",
     "SYSTEM_CLOCK",
+    "AnyClock",
     "Clock",
     "ClockKind",
     "Measurement",
@@ -46,6 +47,9 @@ PROTOCOL_VERSION = 1
 """Raised whenever a change here makes older figures incomparable."""
 
 ClockKind: TypeAlias = Literal["cpu", "wall"]
+
+AnyClock: TypeAlias = Literal["cpu", "wall", "device"]
+"""Of a measurement: those of this process, or that of a device between two events."""
 
 # Reading the processor clock costs up to 1 µs: below 1 % of a sample of this length.
 _MIN_SAMPLE_US = 100.0
@@ -134,14 +138,18 @@ class Measurement:
     """Time of one call.
 
     Attributes:
-        time_us: the estimate: minimum of all samples, less `overhead_us`.
+        time_us: the estimate: minimum of all samples, less `overhead_us`; by the clock of a device,
+            whose rate changes, their median.
         p20_us: 20th percentile of the samples that were not preempted, less `overhead_us`.
         median_us: their median, less `overhead_us`.
         n: number of samples.
         n_preempted: how many of them suffered an involuntary context switch.
-        clock: which clock the times are of: "cpu" for one thread, otherwise "wall".
-        wall_us: minimum of wall time, nothing subtracted.
-        cpu_us: minimum of processor time of the process, nothing subtracted.
+        clock: which clock the times are of: "cpu" for one thread, otherwise "wall"; "device" for
+            events on a device.
+        wall_us: minimum of wall time, nothing subtracted; by the clock of a device, minimum of
+            that.
+        cpu_us: minimum of processor time of the process, nothing subtracted; 0 by the clock of a
+            device.
         overhead_us: what was subtracted for calling the executor.
         layout: layout in which the data was: "plain", "blocked" (onnxruntime's NCHWc), or "alias"
             for work that only renames a buffer and is never timed.
@@ -154,7 +162,7 @@ class Measurement:
     median_us: float
     n: int
     n_preempted: int
-    clock: ClockKind
+    clock: AnyClock
     wall_us: float
     cpu_us: float
     overhead_us: float = 0.0

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, TensorProto, helper
 
-from eqsat_opt.zoo._evaluate import IR_VERSION, OPSET, Attribute, NodeEvaluator, make_node
+from eqsat_opt.zoo._evaluate import IR_VERSION, OPSET, Attribute, evaluator, make_node
 
 __all__ = ["Array", "Tracer", "Value"]
 
@@ -47,7 +47,7 @@ class Tracer:
         weight_seed, sample_seed = np.random.SeedSequence(seed).spawn(2)
         self.rng = np.random.default_rng(weight_seed)
         self._sample_rng = np.random.default_rng(sample_seed)
-        self._evaluate = NodeEvaluator()
+        self._evaluate = evaluator()
         self._counts: Counter[str] = Counter()
         # Filled in place: appending a finished TensorProto would copy all of its weights again.
         self._model = ModelProto(ir_version=IR_VERSION, producer_name="eqsat_opt.zoo")

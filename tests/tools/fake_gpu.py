@@ -54,6 +54,19 @@ def at(pointer: int, dims: Sequence[int], strides: Sequence[int], dtype: Any) ->
     return np.lib.stride_tricks.as_strided(flat, dims, [s * kind.itemsize for s in strides])
 
 
+class FakeEvent:
+    """An event of a device on which each launch takes 1 µs."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.at = number, 0
+
+    def record(self, stream: FakeStream) -> None:
+        self.at = sum(one[0] == "launch" for one in stream.gpu.log)
+
+    def synchronize(self) -> None:
+        pass
+
+
 class FakeStream:
     def __init__(self, gpu: FakeGpu, number: int) -> None:
         self.gpu, self.number, self.ptr = gpu, number, 1000 + number
@@ -148,6 +161,8 @@ class FakeGpu:
             return np.zeros(count, dtype).view(FakeArray)
 
         def asarray(value: Any) -> FakeArray:
+            if value.nbytes > self.free_bytes:
+                raise OutOfMemoryError
             assert self.captured is None, "nothing may be allocated during a capture"
             return np.array(value).view(FakeArray)
 
@@ -174,7 +189,8 @@ class FakeGpu:
             runtime=runtime,
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
             Stream=lambda non_blocking: FakeStream(self, next(streams)),
-            Event=lambda disable_timing: SimpleNamespace(number=next(numbers)),
+            Event=lambda disable_timing=False: FakeEvent(next(numbers)),
+            get_elapsed_time=lambda begin, end: 1e-3 * (end.at - begin.at),
         )
         return SimpleNamespace(
             cuda=cuda, zeros=zeros, asarray=asarray, ndarray=ndarray, copyto=copyto,

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
+import re
 import sys
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from eqsat_opt import plans
+from eqsat_opt.cli import main
 from eqsat_opt.errors import PlanError, RuntimeFailed
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.runtime.backends.cublaslt import described
 from eqsat_opt.runtime.backends.cublaslt import running as cublaslt
 from eqsat_opt.runtime.backends.cudnn import build as cudnn
 from eqsat_opt.runtime.backends.cudnn import running as cudnn_running
-from eqsat_opt.runtime.backends.generated import cuda_running
-from eqsat_opt.runtime.devices import cuda
+from eqsat_opt.runtime.devices import cuda, gpu_meter, nvml
+from eqsat_opt.runtime.devices.needed import CUPY, PYNVML, Needed
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import make_plan
 from eqsat_opt.testing.graphs import GraphMaker
@@ -164,6 +170,56 @@ def test_what_does_not_fit_is_refused(gpu: FakeGpu) -> None:
         plans.load_plan(plan, weights(graph))
 
 
+FROM_THE_COMMAND_LINE = {
+    **TROUBLES,
+    "another architecture": (lambda gpu, patch: turn_into_a100(gpu, patch), r"Fake \(sm_80\)"),
+    "no memory": (lambda gpu, _: setattr(gpu, "free_bytes", 9), r"arena of \d+ bytes; 9 are free"),
+}  # fmt: skip
+
+
+def turn_into_a100(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu.capability = (8, 0)
+    monkeypatch.setitem(sys.modules, "cupy", gpu.cupy)
+
+
+@pytest.mark.parametrize("name", FROM_THE_COMMAND_LINE)
+def test_run_names_what_is_missing(
+    name: str,
+    gpu: FakeGpu,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    change, message = FROM_THE_COMMAND_LINE[name]
+    graph = net()
+    change(gpu, monkeypatch)
+    plans.write_plan(tmp_path / "plan.json", plan_of(graph))
+    model = tmp_path / "model.onnx"
+    model.write_bytes(model_proto(export_model(graph)).SerializeToString())
+    np.savez(tmp_path / "in.npz", x=np.zeros(3), w=np.zeros(3))
+    monkeypatch.chdir(tmp_path)
+    words = "run plan.json --model model.onnx --inputs in.npz --outputs out.npz"
+    assert main(words.split()) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line), line
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_weights_that_do_not_fit_are_refused(gpu: FakeGpu) -> None:
+    g = GraphMaker()
+    graph = g.graph(g("MatMul", g.input("x", 1, 100), g.weight(100, 200)))
+    plan = make_plan(
+        graph,
+        {name: one.load for name, one in graph.constants.items()},
+        lambda node: "cublaslt",
+        algorithm_of=lambda node: "heuristic",
+        target="h200",
+    )
+    gpu.free_bytes = plan.arena_bytes
+    with pytest.raises(RuntimeFailed, match=rf"a constant of 80000 bytes; {plan.arena_bytes} are"):
+        plans.load_plan(plan, weights(graph))
+
+
 def test_a_launch_of_the_host_is_refused(gpu: FakeGpu) -> None:
     graph = net()
     plan = make_plan(
@@ -176,23 +232,86 @@ def test_a_launch_of_the_host_is_refused(gpu: FakeGpu) -> None:
         plans.load_plan(plan, weights(graph))
 
 
+ALONE = (cuda, cublaslt, cudnn_running, nvml)
+"""What only a GPU can run; `tests/tools` stands in for the libraries."""
+
+
 def test_code_for_gpus_alone_is_little() -> None:
-    files = [module.__file__ for module in (cuda, cublaslt, cudnn_running, cuda_running)]
-    assert sum(len(Path(file or "").read_text("utf-8").splitlines()) for file in files) <= 500
+    files = [Path(module.__file__ or "") for module in ALONE]
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 500
+    named = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
+    for file in files:
+        assert f"`{file.relative_to(Path(plans.__file__).parent).as_posix()}`" in named
+
+
+def chain(node: ast.expr) -> list[str]:
+    """``self.streams[0].record()`` as ``self``, ``streams[]``, ``record``; calls are left out."""
+    if isinstance(node, ast.Attribute):
+        return [*chain(node.value), node.attr]
+    if isinstance(node, ast.Call):
+        return chain(node.func)
+    if isinstance(node, ast.Subscript):
+        names = chain(node.value)
+        return [*names[:-1], f"{names[-1]}[]"] if names else []
+    return [node.id] if isinstance(node, ast.Name) else []
+
+
+def used(module: ModuleType, roots: set[str]) -> set[str]:
+    """Attributes that a module uses of what these names stand for."""
+    found = set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        names = chain(node) if isinstance(node, ast.Attribute) else []
+        names = names[1:] if names[:1] == ["self"] else names
+        if names and names[0] in roots:
+            found.update(names[1:])
+        if isinstance(node, ast.Call) and chain(node)[-1:] == ["ask"]:  # by name
+            found.add("nvmlDeviceGet" + ast.literal_eval(node.args[0]))
+        if isinstance(node, ast.Constant) and re.fullmatch("(nvml|NVML_).+", str(node.value)):
+            found.add(str(node.value))
+    return found - {"ask", "constant", "nvml:", "nvmlDeviceGet"}
+
+
+ROOTS: list[tuple[ModuleType, set[str], Needed]] = [
+    (
+        cuda,
+        {"_runtime", "_streams[]", "captured", "cupy", "first", "module", "stream"},
+        CUPY,
+    ),
+    (cudnn, {"cudnn", "graph", "made", "value"}, cudnn.NEEDED),
+    (cudnn_running, {"_cudnn", "graph"}, cudnn.NEEDED),
+    (cudnn_running, {"array", "cupy", "weights"}, CUPY),
+    (cublaslt, {"_advanced", "_linalg", "made", "one"}, described.NEEDED),
+    (cublaslt, {"a", "b", "y"}, CUPY),
+    (nvml, {"_nvml", "nvml"}, PYNVML),
+    (gpu_meter, {"found"}, PYNVML),
+]
+
+
+@pytest.mark.parametrize(("module", "roots", "needed"), ROOTS)
+def test_what_is_used_is_on_the_list(module: ModuleType, roots: set[str], needed: Needed) -> None:
+    listed = {name for owner, names in needed.items() for name in (*names, *owner.split("."))}
+    found = used(module, roots)
+    assert found
+    assert sorted(found - listed) == []
+
+
+def owner_of(package: ModuleType, path: str) -> Any:
+    """``cuda.Stream`` of CuPy."""
+    return reduce(getattr, filter(None, path.split(".")), package)
 
 
 @pytest.mark.parametrize(
     ("package", "needed"),
-    [("cupy", cuda.NEEDED), ("cudnn", cudnn.NEEDED), ("nvmath", described.NEEDED)],
-)
-def test_libraries_have_what_is_used_of_them(
-    package: str, needed: dict[str, tuple[str, ...]]
-) -> None:
+    [
+        ("cupy", CUPY), ("cudnn", cudnn.NEEDED), ("nvmath", described.NEEDED),
+        ("pynvml", PYNVML),
+    ],
+)  # fmt: skip
+def test_libraries_have_what_is_used_of_them(package: str, needed: Needed) -> None:
     module = pytest.importorskip(package)
     if package == "nvmath":
         importlib.import_module("nvmath.linalg.advanced")
-    for owner, names in needed.items():
-        found = module
-        for part in filter(None, owner.split(".")):
-            found = getattr(found, part)
-        assert [name for name in names if not hasattr(found, name)] == []
+    for path, names in needed.items():
+        owner = owner_of(module, path)
+        members = {*dir(owner), *(one[0] for one in getattr(owner, "_fields_", ()))}
+        assert [name for name in names if name not in members] == []

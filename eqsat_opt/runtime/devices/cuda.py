@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,22 +19,7 @@ from eqsat_opt.runtime.devices.protocol import Event, Launched, Memory, Stream
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Plan
 
-__all__ = ["NEEDED", "CudaDevice"]
-
-NEEDED = {
-    "": ("RawModule", "asarray", "asnumpy", "ascontiguousarray", "copyto", "ndarray", "zeros"),
-    "cuda": ("Event", "Graph", "Stream"),
-    "cuda.Stream": (
-        "begin_capture", "end_capture", "record", "synchronize", "wait_event", "__enter__",
-    ),
-    "cuda.Graph": ("launch",),
-    "cuda.runtime": (
-        "CUDARuntimeError", "deviceSynchronize", "getDeviceCount", "getDeviceProperties",
-        "memGetInfo", "streamCaptureModeThreadLocal",
-    ),
-    "cuda.memory": ("OutOfMemoryError",),
-}  # fmt: skip
-"""What this module and the launchers use of CuPy, by owner."""
+__all__ = ["CudaDevice"]
 
 
 class CudaDevice:
@@ -76,12 +62,16 @@ class CudaDevice:
         Raises:
             RuntimeFailed: there is not so much; how much is free.
         """
+        make = partial(self.cupy.zeros, max(size_bytes, 1), np.uint8)
+        return self._fitting("an arena", size_bytes, make)
+
+    def _fitting(self, what: str, size_bytes: int, make: Callable[[], Any]) -> Any:
         try:
-            return self.cupy.zeros(max(size_bytes, 1), np.uint8)
+            return make()
         except self.cupy.cuda.memory.OutOfMemoryError as error:
             free_bytes, _ = self._runtime.memGetInfo()
             raise RuntimeFailed(
-                f"the plan needs an arena of {size_bytes} bytes; {free_bytes} are free"
+                f"the plan needs {what} of {size_bytes} bytes; {free_bytes} are free"
             ) from error
 
     def views(
@@ -90,17 +80,18 @@ class CudaDevice:
         """The buffers of a plan in device memory; constants are uploaded.
 
         Raises:
-            RuntimeFailed: an input or output is of a type that CuPy lacks.
+            RuntimeFailed: an input or output is of a type that CuPy lacks, or memory is short.
         """
         cupy = self.cupy
         for port in (*plan.inputs, *plan.outputs):
             if plan.buffer_of[port.buffer].dtype in _BITS:
                 raise RuntimeFailed(f"{port.name!r} is bfloat16, which CuPy does not have")
-        memory = {
-            name: cupy.asarray(np.ascontiguousarray(value).reshape(-1).view(np.uint8)).data
-            for name, value in constants.items()
-            if value.size
-        }
+        memory = {}
+        for name, value in constants.items():
+            flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+            if flat.size:
+                make = partial(cupy.asarray, flat)
+                memory[name] = self._fitting("a constant", flat.size, make).data
         found = {}
         for buffer in plan.buffers:
             head = memory.get(plan.root_of(buffer.name).name, arena.data)
@@ -129,6 +120,19 @@ class CudaDevice:
     def stream_pointer(self, number: Stream) -> int:
         """What libraries call a stream."""
         return int(self._streams[self.stream(number)].ptr)
+
+    def compiled(self, source: str) -> Callable[..., Launched]:
+        """Functions of a CUDA source; CuPy keeps machine code by text, architecture and NVRTC.
+
+        Returns:
+            From name, blocks, threads and arguments of a function to what launches it.
+        """
+        module = self.cupy.RawModule(code=source, options=("-std=c++17",), backend="nvrtc")
+
+        def bound(name: str, blocks: int, threads: int, arguments: Sequence[Array]) -> Launched:
+            return partial(module.get_function(name), (blocks,), (threads,), tuple(arguments))
+
+        return bound
 
     def on_stream(self, number: Stream) -> Any:
         """A context in which CuPy queues on a stream."""
@@ -175,6 +179,16 @@ class CudaDevice:
         """Return when all streams are done."""
         for stream in self._streams.values():
             stream.synchronize()
+
+    def elapsed_us(self, queue: Callable[[], None]) -> float:
+        """Time on the device from the beginning to the end of what is queued on stream 0, µs."""
+        first, made = self._streams[0], self.cupy.cuda.Event
+        begin, end = made(), made()
+        begin.record(first)
+        queue()
+        end.record(first)
+        end.synchronize()
+        return 1e3 * float(self.cupy.cuda.get_elapsed_time(begin, end))
 
     def clock(self) -> float:
         """Time when all work before is done, µs, by the clock of the host."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from eqsat_opt.errors import RuntimeFailed, reason
+from eqsat_opt.runtime.devices.gpu_meter import NvmlMeter
 from eqsat_opt.runtime.devices.perf_events import OpenCounter, open_counter
 
 __all__ = [
@@ -61,7 +62,7 @@ class EnergyMeter(Protocol):
         """
 
 
-_POWERCAP, _PERF = "powercap", "perf"
+_POWERCAP, _PERF, _NVML = "powercap", "perf", "nvml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,8 @@ def open_meter(place: str) -> EnergyMeter:
         RuntimeFailed: it cannot be read here.
     """
     kind, _, root = place.partition(":")
+    if kind == _NVML:
+        return NvmlMeter(root)
     return RaplMeter(Path(root)) if kind == _POWERCAP else PerfMeter(Path(root))
 
 
@@ -218,6 +221,7 @@ def _sleep(seconds: float) -> float:
 
 
 _OPENERS: tuple[Callable[[], EnergyMeter], ...] = (RaplMeter, PerfMeter)
+"""Those of processors. That of a GPU knows nothing of them, although it rises all the same."""
 
 
 def find_meter(

@@ -31,6 +31,9 @@ NEEDED = {
         "create_handle", "data_type", "destroy_handle", "heur_mode", "numerical_note", "pygraph",
         "set_stream",
     ),
+    "data_type": ("FLOAT", "HALF"),
+    "heur_mode": ENGINES,
+    "numerical_note.TENSOR_CORE": (),
     "pygraph": (
         "add", "bias", "build_operation_graph", "build_plan_at_index", "conv_fprop",
         "create_execution_plans", "deselect_behavior_notes", "deselect_numeric_notes",

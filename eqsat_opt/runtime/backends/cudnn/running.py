@@ -42,6 +42,7 @@ class CudnnRunner(CudnnLauncher):
                 "nvidia-cudnn-cu13==9.19.*"
             )
         self._handles: dict[int, Any] = {}
+        self._graphs: dict[Any, tuple[Any, int]] = {}
         self._buffers: Mapping[str, Buffer] = {}
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
@@ -57,8 +58,11 @@ class CudnnRunner(CudnnLauncher):
         """
         site, cupy = site_of_launch(launch, self._buffers), self._device.cupy
         handle = self._handle(launch.stream)
-        graph = built(self._cudnn, site.spec, handle=handle)
-        index = _index(graph, launch)
+        key = site.spec, launch.algorithm, launch.workspace.size_bytes, launch.stream
+        if key not in self._graphs:
+            graph = built(self._cudnn, site.spec, handle=handle)
+            self._graphs[key] = graph, _index(graph, launch)
+        graph, index = self._graphs[key]
         zeros = cupy.zeros(site.spec.y.dims[1], bound.writes[0].dtype)
         arrays: list[Any] = [
             zeros if number == ZERO_BIAS else bound.reads[number] for number in site.operands

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from eqsat_opt.runtime.backends.generated.cuda import cuda_source
 from eqsat_opt.runtime.backends.generated.cuda_launcher import CudaLauncher, cuda_kernel
@@ -22,31 +21,30 @@ class CudaRunner(CudaLauncher):
     """
 
     def __init__(self, device: CudaDevice) -> None:
-        self._cupy = device.cupy
+        self._device = device
         self._buffers: Mapping[str, Buffer] = {}
-        self._module: Any = None
+        self._functions: Callable[..., Callable[[], object]] | None = None
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
-        """Compile; CuPy keeps machine code by text, architecture and version of NVRTC."""
+        """Compile."""
         self._buffers = buffers
         texts = dict.fromkeys(cuda_kernel(launch, buffers).text for launch in launches)
-        self._module = self._cupy.RawModule(
-            code=cuda_source(list(texts)), options=("-std=c++17",), backend="nvrtc"
-        )
+        self._functions = self._device.compiled(cuda_source(list(texts)))
 
     def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:
         """The launches of a kernel's functions on this memory; those of nothing are left out."""
+        assert self._functions is not None, "launches are prepared before one is built"
         kernel = cuda_kernel(launch, self._buffers)
         arrays = (*bound.reads, *bound.writes)
-        arguments = tuple(arrays[number] for number in kernel.arguments)
+        arguments = [arrays[number] for number in kernel.arguments]
         calls = [
-            (self._module.get_function(one.name), (one.blocks,), (one.threads,))
+            self._functions(one.name, one.blocks, one.threads, arguments)
             for one in kernel.grids
             if one.blocks
         ]
 
         def run() -> None:
-            for function, blocks, threads in calls:
-                function(blocks, threads, arguments)
+            for call in calls:
+                call()
 
         return run

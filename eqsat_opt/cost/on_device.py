@@ -1,0 +1,110 @@
+"""Prices of a GPU whose kernels were measured by the libraries that plans name.
+
+What was not measured has the price of the profile, whose figures were measured as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.metrics import ENERGY, TIME
+from eqsat_opt.cost.quotes import Quote
+from eqsat_opt.cost.recorded import RecordedDevice
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
+from eqsat_opt.runtime.backends.cudnn.oracle import recorded
+from eqsat_opt.runtime.backends.cudnn.spec import site_of
+from eqsat_opt.runtime.backends.gpu import GpuBackend, runner_of
+from eqsat_opt.runtime.backends.protocol import Implementation, Offer
+from eqsat_opt.runtime.devices.energy import EnergyModel
+from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.plan.plan import Plan
+
+__all__ = ["MeasuredPricer", "is_measured_gpu", "plan_times_us"]
+
+_Times = Mapping[tuple[str, str, str, str], float]
+
+
+def is_measured_gpu(device: RecordedDevice | None) -> bool:
+    """Whether prices are of kernels that CUDA libraries run."""
+    return device is not None and device.profile.description is not None
+
+
+def strict_times_us(device: RecordedDevice) -> _Times:
+    """What was measured without rounding factors to fewer bits."""
+    return replace(device, rows=tuple(row for row in device.rows if not row.key.precision)).times_us
+
+
+class MeasuredPricer(ProfilePricer):
+    """Recorded times where there are any, else those of the profile.
+
+    Args:
+        device: the device, which has a description.
+        energy: what energy follows from time, in place of the profile's.
+    """
+
+    def __init__(self, device: RecordedDevice, energy: EnergyModel | None = None) -> None:
+        self._times_us = strict_times_us(device)
+        backend = _MeasuredGpu(device.profile, self._times_us)
+        super().__init__(device.profile, energy=energy, backend=backend)
+
+    def _quote(self, offer: Offer) -> Quote:
+        quote, how = super()._quote(offer), offer.implementation
+        time_us = _time_us(self._times_us, offer.kernel, how)
+        if time_us is None or quote.is_bound:
+            return quote
+        metrics = {**quote.metrics, TIME: time_us}
+        if self._energy is not None:
+            metrics[ENERGY] += self._energy.static_w.value * (time_us - quote.time_us)
+        return Quote(metrics, "recorded")
+
+
+class _MeasuredGpu(GpuBackend):
+    """Offers all algorithms of cuDNN that were measured, and no other one where any was."""
+
+    def __init__(self, profile: DeviceProfile, times_us: _Times) -> None:
+        super().__init__(profile)
+        assert profile.description is not None
+        self._table = recorded(profile.description.architecture)
+        self._times_us = times_us
+
+    def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
+        """See `GpuBackend`."""
+        offered, site = super().implementations(kernel), site_of(kernel)
+        if site is None or not offered or runner_of(offered[0].algorithm)[0] != CUDNN:
+            return offered
+        first, *others = offered
+        ways = [
+            replace(first, algorithm=f"{CUDNN} {one.name}", workspace_bytes=one.workspace_bytes)
+            for one in self._table.get(site.spec.key, ())
+        ]
+        measured = [one for one in ways if _time_us(self._times_us, kernel, one) is not None]
+        return (*(measured or (first,)), *others)
+
+
+def _time_us(times_us: _Times, kernel: Kernel, how: Implementation) -> float | None:
+    return times_us.get((*_split(how.algorithm, kernel), how.forms))
+
+
+def _split(algorithm: str, kernel: Kernel) -> tuple[str, str, str]:
+    backend, own = runner_of(algorithm)
+    return backend, kernel.signature, own
+
+
+def plan_times_us(device: RecordedDevice, plan: Plan) -> tuple[list[float], int]:
+    """The time of each launch, µs, and how many of them were measured."""
+    times, known = device.profile.launch_times_us(plan.launches), strict_times_us(device)
+    count = 0
+    for number, launch in enumerate(plan.launches):
+        reads, writes = (
+            " ".join(str(plan.buffer_of[name].form) for name in names)
+            for names in (launch.reads, launch.writes)
+        )
+        key = launch.backend, launch.body.signature, launch.algorithm, f"{reads} > {writes}"
+        found = known.get(key)
+        if found is not None:
+            times[number] = found
+            count += 1
+    return times, count
