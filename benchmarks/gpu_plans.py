@@ -73,7 +73,7 @@ def differences(plan: Plan, path: Path) -> list[str]:
         outputs = interpret(plan, constants, feeds, seed)
         for port, want in zip(plan.outputs, wanted, strict=True):
             error = np.abs(outputs[port.name] - want).max(initial=0.0)
-            if error > _CLOSE * np.abs(want).max(initial=1e-30):
+            if not error <= max(_CLOSE, plan.precision.share) * np.abs(want).max(initial=1e-30):
                 found.append(f"{port.name} differs by {error:.1e} in order {seed}")
     return found
 
@@ -89,6 +89,7 @@ def rows(options: argparse.Namespace, name: str, folder: Path) -> bool:
             result = eqsat_opt.optimize(
                 path, target=target, plan=folder / "plan.json", streams=streams, report=True,
                 effort=options.effort, budget_s=options.budget, check=0, store="",
+                precision=options.precision,
             )  # fmt: skip
             took_s, plan = time.process_time() - start, result.plan
             wrong = faults(plan)
@@ -118,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--targets", default=TARGETS)
     parser.add_argument("--streams", default="1")
+    parser.add_argument("--precision", default="strict-fp32")
     parser.add_argument("--scale", default="full", choices=["full", "tiny"])
     parser.add_argument("--effort", default="quick", choices=["quick", "normal"])
     parser.add_argument("--budget", type=float, default=30.0)

@@ -44,12 +44,14 @@ from eqsat_opt.errors import OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.half import in_half
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.options import Options
+from eqsat_opt.precision import Precision
 from eqsat_opt.proving.selection import load_rules
 from eqsat_opt.report import Report
 from eqsat_opt.reporting import report_of, store_warning, unsearched_report
@@ -175,13 +177,18 @@ def _pricer_elsewhere(options: Options) -> ProfilePricer | RecordedPricer:
     """
     energy = _energy(options)
     assert not isinstance(energy, MeteredEnergy)
+    precision = Precision(options.precision)
     recorded = load_recorded(options.target)
-    if recorded is not None and is_measured_gpu(recorded):
+    if recorded is not None and is_measured_gpu(recorded) and precision is Precision.STRICT:
         return MeasuredPricer(recorded, energy)
-    if recorded is not None:
+    if recorded is not None and precision is Precision.STRICT:
         return RecordedPricer(recorded, energy)
     profile = load_profile(options.target)
-    return ProfilePricer(profile, energy=energy, backend=device_backend(profile))
+    backend = device_backend(profile, precision)
+    energy = energy or profile.energy
+    if energy is not None:
+        energy.require_precision(precision.peak)
+    return ProfilePricer(profile, energy=energy, backend=backend)
 
 
 def _require_possible(objective: AnyObjective, options: Options) -> None:
@@ -317,6 +324,7 @@ def _terms(
         deadline=deadline,
         custom_ops=options.custom_ops,
         meter=found_meter().meter if is_raced else None,
+        precision=Precision(options.precision),
     )
 
 
@@ -402,6 +410,8 @@ def optimise(
             lacking = require_valid(staging.original, session_options(options), deadline)
             imported = import_model(model, exact=options.numerics == "bitexact")
             clean = normalise(imported, numerics=Numerics.parse(options.numerics))
+            if options.precision == Precision.FP16:
+                clean = in_half(clean)
         sizes = size_sets(imported, options.shape_sets)
         _require_sizes(options, sizes[0])
         bulk_s = _bulk_s(constant_bytes(model), stages.seconds["load"])
@@ -437,7 +447,7 @@ def optimise(
             terms = replace(terms, by_cost=True)
             job = replace(job, terms=terms)
         stages.seconds.update(found.stages_s)
-        origin = cache(lambda: origin_of(model, rules, options.numerics))
+        origin = cache(lambda: origin_of(model, rules, _class_of(options)))
         joined = _joined(job, found, destination, model, origin=origin, stages=stages)
         clear()  # what the sandbox holds would only lie in the way of those that race
         contest = _contest(job, joined, stages)
@@ -469,6 +479,7 @@ def optimise(
             *_notes(joined, contest, lacking),
             *_caveats(objective, found),
             *_unrecorded(pricer, found),
+            *_in_less(options),
             *_kept_open(imported),
         ),
     )
@@ -561,6 +572,29 @@ def _unrecorded(pricer: AnyPricer, found: Found) -> Iterator[str]:
             f"--threads {device.threads} and eqsat-opt profile export FILE, and here with "
             f"eqsat-opt devices import FILE --name {device.profile.name}"
         )
+
+
+_IN_LESS = {
+    Precision.TF32: "libraries may round factors on {target}, to tf32",
+    Precision.FP16: "the result computes in float16 what it can",
+}
+
+
+def _in_less(options: Options) -> Iterator[str]:
+    """That results of another precision are no rivals."""
+    text = _IN_LESS.get(Precision(options.precision))
+    if text is not None:
+        yield (
+            f"{text.format(target=options.target)}: its times stand beside those of other "
+            f"{options.precision} results, and of no strict-fp32 ones"
+        )
+
+
+def _class_of(options: Options) -> str:
+    """What an earlier result had to keep to be one of these options."""
+    if options.precision == Precision.STRICT:
+        return options.numerics
+    return f"{options.numerics} {options.precision}"
 
 
 def _kept_open(graph: Graph) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from eqsat_opt.errors import OptionError
 from eqsat_opt.numerics import Numerics
+from eqsat_opt.precision import Precision
 
 __all__ = ["HOST", "Effort", "Options", "chosen_options"]
 
@@ -225,6 +226,10 @@ class Options:
         streams: on which kernels could run side by side. With several, the report tells the
             longest chain of kernels and the simulated end of a schedule; a session of onnxruntime
             runs one kernel after another all the same.
+        precision: of a GPU that is the target: ``strict-fp32``; ``tf32``, in which libraries may
+            round the factors of products and convolutions; ``fp16``, in which the result computes
+            in float16 what it can, between inputs and outputs of the same types. Graphs and plans
+            of different ones compete nowhere.
 
     Raises:
         OptionError: a value has the wrong type or no meaning. Numbers of NumPy are numbers.
@@ -258,6 +263,7 @@ class Options:
     max_error: float = 1e-4
     energy_model: str | None = None
     streams: int = 1
+    precision: str = Precision.STRICT
 
     def __post_init__(self) -> None:
         if _text("effort", self.effort) not in _EFFORTS:
@@ -275,6 +281,14 @@ class Options:
             raise OptionError(
                 f"unknown numerics {self.numerics!r}; choose from {', '.join(_NUMERICS)}"
             )
+        object.__setattr__(self, "precision", Precision.parse(self.precision))
+        if self.precision != Precision.STRICT and self.is_here:
+            raise OptionError(
+                f"the precision {self.precision} is for GPUs, and the target is {self.target}; "
+                "give a GPU with --target, or leave --precision out"
+            )
+        if self.precision == Precision.FP16 and self.numerics == "bitexact":
+            raise OptionError("fp16 is not bitexact; leave out --precision or --numerics")
         if self.tuned is not None and not self.is_here:
             raise OptionError(
                 f"the tuned form is for this machine, and the target is {self.target}; leave out "

@@ -33,6 +33,7 @@ from eqsat_opt.optimising import (
 )
 from eqsat_opt.options import HOST, Options
 from eqsat_opt.paths import obstacle, same_file
+from eqsat_opt.precision import Precision
 from eqsat_opt.report import Planned, Report
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.launched import LAUNCHED
@@ -236,11 +237,19 @@ def _for_device(
     plans: dict[str, Draft] = {}
     times: dict[str, float] = {}
     known: dict[str, int] = {}
-    drafted = device_drafts(outcome, given, options.target, sizes, streams=options.streams)
+    precision = Precision(options.precision)
+    drafted = device_drafts(
+        outcome,
+        given,
+        options.target,
+        sizes,
+        streams=options.streams,
+        precision=precision,
+    )
     for draft in drafted:
         plans[draft.name] = draft
         launches, count = profile.launch_times_us(draft.plan.launches), 0
-        if recorded is not None:
+        if recorded is not None and precision is Precision.STRICT:
             launches, count = plan_times_us(recorded, draft.plan)
         times[draft.name], known[draft.name] = simulated_us(draft.plan, launches, profile), count
     name = min(times, key=times.__getitem__)
@@ -259,7 +268,13 @@ def _for_device(
 
 
 def device_drafts(
-    outcome: Outcome, given: AnyModel, target: str, sizes: Sizes, *, streams: int = 1
+    outcome: Outcome,
+    given: AnyModel,
+    target: str,
+    sizes: Sizes,
+    *,
+    streams: int = 1,
+    precision: Precision = Precision.STRICT,
 ) -> Iterator[Draft]:
     """Plans of the result, and of what else may stand for it, for a device that is not here.
 
@@ -269,6 +284,7 @@ def device_drafts(
         target: the device.
         sizes: of symbolic dimensions.
         streams: how many at most.
+        precision: in which it was searched.
 
     Raises:
         OptionError: a size is not given, or there is no such device.
@@ -276,7 +292,9 @@ def device_drafts(
     """
     graphs = _placed(outcome, AnalyticBackend(load_profile(target)).interface)
     weights = stored_tensors(_weights(outcome, given))
-    return planned_for(target, graphs, weights, sizes=sizes.given, streams=streams)
+    return planned_for(
+        target, graphs, weights, sizes=sizes.given, streams=streams, precision=precision
+    )
 
 
 def _for_recorded(

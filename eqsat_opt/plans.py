@@ -13,6 +13,7 @@ from eqsat_opt.errors import OptionError, PlanError, RuntimeFailed
 from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.numerics import Numerics
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher, load_runner
 from eqsat_opt.runtime.devices.cuda import CudaDevice
 from eqsat_opt.runtime.devices.host import HostDevice
@@ -125,16 +126,21 @@ _ORDINARY_SHARE = 1e-4
 """How far floating point results may be from the definition, as a share of their maximum."""
 
 
-def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+def differences(
+    found: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    precision: Precision = Precision.STRICT,
+) -> list[str]:
     """Which outputs differ from what they should be, in words.
 
     Floating point numbers may differ by rounding: 1e-4 of the maximum of the output, 1e-2 in
-    float16 and 5e-2 in bfloat16. Infinities, NaN and all other types must be equal.
+    float16 and 5e-2 in bfloat16, and under another precision than ``strict-fp32`` its own share
+    (`Precision.share`) at least. Infinities, NaN and all other types must be equal.
     """
     result = []
     for name, want in expected.items():
         got = np.asarray(found[name])
-        share = _SHARE.get(str(want.dtype), _ORDINARY_SHARE)
+        share = max(_SHARE.get(str(want.dtype), _ORDINARY_SHARE), precision.share)
         is_rounded = want.dtype.kind in "fcV"  # V: element types that NumPy lacks
         with np.errstate(all="ignore"):
             if not is_rounded:
@@ -180,7 +186,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     views = sum(1 for buffer in plan.buffers if buffer.base)
     return {
         "target": plan.target,
-        "precision": plan.precision,
+        "precision": plan.precision.value,
         "sizes": dict(plan.sizes),
         "versions": dict(plan.versions),
         "inputs": {port.name: _type(plan, port.buffer) for port in plan.inputs},

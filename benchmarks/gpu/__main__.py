@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from benchmarks.gpu.prepared import read_prepared
 from benchmarks.gpu.results import Results
@@ -27,6 +28,7 @@ from benchmarks.gpu.steps import SHARES, units_of
 from benchmarks.gpu.unit import STEPS, Task
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import EqsatError, OptionError
+from eqsat_opt.precision import Precision
 
 BUDGET_S = 480.0
 REHEARSAL_S = 40.0
@@ -41,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EqsatError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted; what is known is written", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,14 +67,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scale", choices=["full", "tiny", "both"], default="both", help="of what is prepared"
     )
+    parser.add_argument(
+        "--precision", choices=[*Precision], default=Precision.STRICT, help="of what is prepared"
+    )
     parser.add_argument("--dry-run", action="store_true", help="without a GPU, times are invented")
     return parser
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
     return value
 
 
@@ -77,22 +88,38 @@ def _run(options: argparse.Namespace) -> int:
     folder = options.out or options.folder
     if folder is None or (options.out and options.folder):
         raise OptionError("name one folder: --out DIR")
-    models = [name for name in options.models.split(",") if name]
+    models = list(dict.fromkeys(name for name in options.models.split(",") if name))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OptionError(f"cannot make the folder {folder}: {error.strerror}") from error
     if options.step == "prepare":
         scales = ("full", "tiny") if options.scale == "both" else (options.scale,)
-        preparing = import_module("benchmarks.gpu.preparing")
-        print(preparing.prepare(folder, models, options.target, scales))
+        preparing = _with_all("preparing")
+        precision = Precision(options.precision)
+        told = preparing.prepare(folder, models, options.target, scales=scales, precision=precision)
+        print(told)
         return 0
     if options.step == "merge":
-        print(import_module("benchmarks.gpu.merging").merge(folder))
+        print(_with_all("merging").merge(folder))
         return 0
     budget_s = options.budget or (REHEARSAL_S if options.dry_run else BUDGET_S)
     steps = STEPS if options.step == "all" else (options.step,)
     return _do(steps, Task(folder, tuple(models)), budget_s, "host" if options.dry_run else "gpu")
+
+
+def _with_all(name: str) -> Any:
+    """A module that needs the whole package.
+
+    Raises:
+        OptionError: something is missing.
+    """
+    try:
+        return import_module(f"benchmarks.gpu.{name}")
+    except ImportError as error:
+        raise OptionError(
+            f"{error}; this step needs all of the package: pip install -e ."
+        ) from error
 
 
 def _do(steps: Sequence[str], task: Task, budget_s: float, bench: str) -> int:
@@ -129,7 +156,8 @@ def _step(
     for why, count in results.reasons().most_common(_MOST_REASONS):
         print(f"  {count} because: {why}")
     if results.trouble:
-        print(f"  {results.trouble}", file=sys.stderr)
+        print(f"{step}: {results.trouble}", file=sys.stderr)
+        return 0
     return counts["done"]
 
 

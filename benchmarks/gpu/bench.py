@@ -18,7 +18,7 @@ from benchmarks.gpu.unit import Bench, Sampler
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.cudnn.build import built, plans
 from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
-from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec
+from eqsat_opt.runtime.backends.cudnn.spec import AnySpec
 from eqsat_opt.runtime.backends.launching import Bound, Launcher, load_launcher, load_runner
 from eqsat_opt.runtime.backends.numpy.launcher import NumpyLauncher
 from eqsat_opt.runtime.devices.cuda import CudaDevice
@@ -28,13 +28,15 @@ from eqsat_opt.runtime.devices.protocol import Launched, Memory
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, Plan
+from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
 
 __all__ = ["GpuBench", "HostBench", "bench_of"]
 
 PACKAGES = (
-    "numpy", "onnx", "onnx-ir", "ml-dtypes", "cupy-cuda13x", "nvidia-cudnn-cu13",
-    "nvidia-cudnn-frontend", "nvmath-python", "nvidia-cublas", "nvidia-cuda-nvrtc",
-    "nvidia-ml-py", "torch", "triton", "jax", "jaxlib", "onnxruntime-gpu", "tensorrt",
+    "numpy", "onnx", "onnx-ir", "ml-dtypes", "cupy", "cupy-cuda12x", "cupy-cuda13x",
+    "nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "nvmath-python", "nvidia-cublas",
+    "nvidia-cuda-nvrtc", "nvidia-ml-py", "torch", "triton", "jax", "jaxlib", "onnxruntime-gpu",
+    "tensorrt",
 )  # fmt: skip
 _POISON = 0xFF
 _ARCHITECTURES = "sm_90", "sm_80", "sm_89", "sm_75", "sm_100"
@@ -107,15 +109,16 @@ class HostBench:
 
     def sampler(self, executable: Executable, runs: int = 1) -> Sampler:
         """Times of the profile, with a noise that is the same each time."""
-        plan = executable.plan
-        time_us = sum(load_profile(plan.target).launch_times_us(plan.launches))
+        plan, profile = executable.plan, load_profile(executable.plan.target)
+        times = profile.launch_times_us(plan.launches)
+        time_us = makespan_us(schedule_of(plan), times, profile.event_us.value)
         draw = random.Random(zlib.crc32(repr(plan.launches).encode()))
         return lambda: time_us * (1 + _NOISE * draw.random())
 
-    def choices(self, spec: CudnnSpec, most: int) -> Sequence[Choice]:
+    def choices(self, spec: AnySpec, most: int) -> Sequence[Choice]:
         """What was recorded, of any architecture that has it."""
         for name in _ARCHITECTURES:
-            found = recorded(name).get(spec.key)
+            found = recorded(name, spec.precision).get(spec.key)
             if found is not None:
                 return found[:most]
         return ()
@@ -171,16 +174,14 @@ class GpuBench:
 
     def facts(self) -> Mapping[str, Any]:
         """What the libraries say of themselves and of the device; why not, where they do not."""
-        cupy, cudnn = (_imported(name) for name in ("cupy", "cudnn"))
+        cupy, cudnn = _imported("cupy"), _imported("cudnn")
         asked: Mapping[str, Callable[[], Any]] = {
             "device": lambda: cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
             "driver": lambda: cupy.cuda.runtime.driverGetVersion(),
             "runtime": lambda: cupy.cuda.runtime.runtimeGetVersion(),
             "free_bytes": lambda: cupy.cuda.runtime.memGetInfo()[0],
             "cudnn": lambda: cudnn.backend_version(),
-            "description": lambda: json.loads(
-                bytes(cudnn.create_device_properties(0).serialize()).decode()
-            ),
+            "description": lambda: json.loads(_text(cudnn.create_device_properties(0).serialize())),
             "smi": _smi,
         }
         return {name: _tried(call) for name, call in asked.items()} | {"packages": packages()}
@@ -206,7 +207,7 @@ class GpuBench:
 
         return lambda: device.elapsed_us(queue) / runs
 
-    def choices(self, spec: CudnnSpec, most: int) -> Sequence[Choice]:
+    def choices(self, spec: AnySpec, most: int) -> Sequence[Choice]:
         """What cuDNN has for this device."""
         cudnn = _imported("cudnn")
         if self._handle is None:
@@ -223,6 +224,11 @@ def _imported(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise RuntimeFailed(f"{error}; run pip install 'eqsat-opt[gpu]'") from error
+
+
+def _text(data: Any) -> str:
+    """Of what some versions of cuDNN give as bytes or numbers."""
+    return data if isinstance(data, str) else bytes(data).decode()
 
 
 def _tried(call: Callable[[], Any]) -> Any:

@@ -1,4 +1,7 @@
-"""The step `compare`: the plans of each model in turn, and what other runtimes take for it."""
+"""The step `compare`: the plans of each model in turn, and what other runtimes take for it.
+
+A unit of another runtime returns ``model``, ``peer`` (its name) and what `Timed.to_json` says.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 from benchmarks.gpu.measuring import bad_units
 from benchmarks.gpu.prepared import Prepared, loaded, model_inputs, read_prepared
 from benchmarks.gpu.timing import by_turns, runs_for
-from benchmarks.gpu.unit import Bench, Sampler, Task, Unit
+from benchmarks.gpu.unit import FIRST, Bench, Sampler, Task, Unit
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 
 __all__ = ["run", "units"]
@@ -17,11 +20,6 @@ STEP = "compare"
 
 _DEADLINE_S = 90.0
 _BUDGET_S = 4.0
-_VALUES = {
-    "squeezenet": 3.0, "inception_v3": 3.0, "resnet50": 3.0, "nasnet_a": 3.0, "bert": 3.0,
-    "sru": 3.0,
-}  # fmt: skip
-"""Models that the papers before us compare; all others are worth 1."""
 
 
 def units(task: Task) -> Sequence[Unit]:
@@ -37,7 +35,7 @@ def units(task: Task) -> Sequence[Unit]:
             STEP,
             f"{model}: plans",
             __name__,
-            value=_VALUES.get(model, 1.0),
+            value=3.0 if model in FIRST else 1.0,
             deadline_s=_DEADLINE_S,
             request={"folder": str(task.folder), "model": model, "plans": plans},
         )

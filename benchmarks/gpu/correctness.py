@@ -19,12 +19,13 @@ from benchmarks.gpu.prepared import (
     model_inputs,
     read_prepared,
 )
-from benchmarks.gpu.unit import Bench, Task, Unit
+from benchmarks.gpu.unit import FIRST, Bench, Task, Unit
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.evaluation import evaluate_kernel
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.places import Array
@@ -45,7 +46,9 @@ _RUNNING_S = 2.0
 """So many runs are compared bit by bit, or as many as there is time for."""
 
 _KERNEL_S, _PLAN_S = 20.0, 60.0
-_VALUES = {"cudnn": 3.0, "cublaslt": 3.0, "cuda": 2.5, "case": 2.0, "tiny": 4.0, "full": 3.5}
+_WAY, _OTHER_WAY, _CASE = 5.0, 3.5, 3.0
+_PLANS = {("tiny", True): 6.0, ("full", True): 4.0, ("tiny", False): 3.2, ("full", False): 1.0}
+"""What units are worth; of plans by scale, and whether their model is of those that come first."""
 
 
 def units(task: Task) -> Sequence[Unit]:
@@ -60,14 +63,15 @@ def _units(prepared: Prepared, folder: str) -> Iterator[Unit]:
         return Unit(STEP, name, __name__, value, deadline_s, request)
 
     for entry in prepared.plans:
-        yield unit(entry.name, _VALUES[entry.scale], _PLAN_S, plan=entry.name)
+        value = _PLANS[entry.scale, entry.model in FIRST]
+        yield unit(entry.name, value, _PLAN_S, plan=entry.name)
     for kernel in prepared.kernels:
-        value = _VALUES[kernel.backend]
         for rank, way in enumerate(kernel.ways):
+            value = _OTHER_WAY - rank / 10 if rank else _WAY
             name = f"{kernel.name}: {way.algorithm}"
-            yield unit(name, value - rank / 2, _KERNEL_S, kernel=kernel.name, way=rank)
+            yield unit(name, value, _KERNEL_S, kernel=kernel.name, way=rank)
     for number, kernel in enumerate(prepared.cases):  # the usual ones stand first
-        value = _VALUES["case"] * (1 - number / len(prepared.cases))
+        value = _CASE - number / len(prepared.cases)
         yield unit(kernel.name, value, _KERNEL_S, case=kernel.name)
 
 
@@ -111,7 +115,8 @@ def _checked_kernel(kernel: KernelPlan, number: int, bench: Bench) -> Mapping[st
             )
     wanted = exact(launch.body, values)
     errors = [_error(a, b) for a, b in zip(found, wanted, strict=True)]
-    bounds = [BOUNDS.get(str(a.dtype), 0.0) for a in found]
+    less = 0.0 if launch.precision is Precision.STRICT else launch.precision.share
+    bounds = [max(b, less) if (b := BOUNDS.get(str(a.dtype), 0.0)) else 0.0 for a in found]
     return {
         "error": max(errors),
         "is_good": all(e <= b for e, b in zip(errors, bounds, strict=True)),
@@ -182,7 +187,7 @@ def _checked_plan(entry: ModelPlan, bench: Bench) -> Mapping[str, Any]:
     errors = [_error(a, wanted[name]) for a, name in zip(found, names, strict=True)]
     return {
         "error": max(errors),
-        "is_good": max(errors) <= PLAN_BOUND,
+        "is_good": max(errors) <= max(PLAN_BOUND, plan.precision.share),
         "is_eager_equal": all(
             a.tobytes() == b.tobytes() for a, b in zip(found, eager, strict=True)
         ),

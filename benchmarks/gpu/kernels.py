@@ -71,9 +71,10 @@ def alone(launch: Launch, buffers: Mapping[str, Buffer], target: str, version: s
         reads=tuple(renamed[name] for name in launch.reads),
         writes=tuple(renamed[name] for name in launch.writes),
         workspace=space,
+        precision=launch.precision,
     )
     return Plan(
-        target, "float32", {}, tuple(inputs), tuple(outputs),
+        target, launch.precision, {}, tuple(inputs), tuple(outputs),
         buffers=tuple(made), constants=constants, launches=(own,), arena_bytes=end,
         lower_bound_bytes=end, versions={launch.backend: version},
     )  # fmt: skip

@@ -13,6 +13,7 @@ from benchmarks.gpu.results import read_results, results_path
 from benchmarks.gpu.timing import by_turns, runs_for
 from benchmarks.gpu.unit import Bench, Sampler, Task, Unit
 from eqsat_opt.errors import EqsatError, RuntimeFailed
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.plan import Plan
 
@@ -54,7 +55,7 @@ def units(task: Task) -> Sequence[Unit]:
 
 
 def bad_units(folder: Path) -> frozenset[str]:
-    """The units of `correctness` that were tried here and are not good."""
+    """The units of `correctness` that gave wrong results here, or ended their process."""
     path = results_path(folder, "correctness")
     if not path.exists():
         return frozenset()
@@ -62,7 +63,8 @@ def bad_units(folder: Path) -> frozenset[str]:
     return frozenset(
         name
         for name, entry in found.items()
-        if entry["state"] != "done" or not entry["result"].get("is_good", True)
+        if entry["state"] in ("crashed", "stopped")
+        or not entry.get("result", {}).get("is_good", True)
     )
 
 
@@ -90,6 +92,7 @@ def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:
         "version": kernel.plan.versions[launch.backend],
         "signature": launch.body.signature,
         "forms": forms_of(kernel.plan),
+        "precision": "" if launch.precision is Precision.STRICT else launch.precision.peak,
         "copies": count,
         "cache": "cold" if is_cold else "warm",
         "ways": found,

@@ -22,6 +22,7 @@ from eqsat_opt.cost.recorded import RecordedDevice, recorded_to_json
 from eqsat_opt.documents import write_document
 from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.files import write_whole
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded, table_bytes
 from eqsat_opt.runtime.backends.cudnn.spec import spec_from_json
 from eqsat_opt.runtime.devices.description import PROPERTIES, DeviceDescription
@@ -97,6 +98,16 @@ def merge(folder: Path) -> str:
     """
     prepared = read_prepared(folder)
     found = found_in(folder, prepared)
+    try:
+        return _merge(folder, prepared, found)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StageError(
+            f"the results in {folder} are damaged ({type(error).__name__}: {error}); run the steps "
+            "again in another folder"
+        ) from error
+
+
+def _merge(folder: Path, prepared: Prepared, found: Found) -> str:
     told = []
     base = load_profile(prepared.target)
     profile = profile_of(base, found)
@@ -180,6 +191,7 @@ def rows_of(found: Found, machine: str) -> Iterator[ProfileRow]:
                 threads=1,
                 protocol=PROTOCOL_VERSION,
                 forms=result["forms"],
+                precision=result["precision"],
             )
             times[key].append(Measurement.from_json(way["measurement"]))
     for key, several in times.items():
@@ -192,11 +204,14 @@ def rows_of(found: Found, machine: str) -> Iterator[ProfileRow]:
 
 
 def support_of(found: Found, base: DeviceProfile) -> Mapping[str, tuple[Choice, ...]] | None:
-    """The recorded table with the live answers in it; nothing where there are none."""
+    """The recorded table with the answers of a device in it; nothing where there are none."""
     answers = [one for _, result in found.done("probe") for one in result.get("answers", ())]
-    if not answers or base.description is None:
+    if not answers or not found.is_real or base.description is None:
         return None
     table = dict(recorded(base.description.architecture))
     for spec, choices in answers:
-        table[spec_from_json(spec).key] = tuple(Choice(name, size) for name, size in choices)
+        asked = spec_from_json(spec)
+        if asked.precision is not Precision.STRICT:  # tables of other precisions are other files
+            continue
+        table[asked.key] = tuple(Choice(name, size) for name, size in choices)
     return table

@@ -198,12 +198,14 @@ def with_weights(plan: Plan, tensors: Tensors) -> Plan:
 
 
 def kernel_feeds(kernel: KernelPlan, plan: Plan) -> dict[str, Array]:
-    """A value for each input of a plan of this kernel, which may be of several copies of it."""
-    found = {}
+    """A value for each input of a plan of this kernel; the same for all copies in it."""
+    found: dict[str, Array] = {}
     for port in plan.inputs:
         name, buffer = port.name.partition("#")[0], plan.buffer_of[port.buffer]
-        value = kernel.values.get(name)
-        found[port.name] = _drawn(name, buffer) if value is None else _decoded(value, buffer)
+        if name not in found:
+            value = kernel.values.get(name)
+            found[name] = _drawn(name, buffer) if value is None else _decoded(value, buffer)
+        found[port.name] = found[name]
     return found
 
 
@@ -218,12 +220,14 @@ def _decoded(text: str, buffer: Buffer) -> Array:
 
 
 def kernel_constants(kernel: KernelPlan, plan: Plan) -> dict[str, Array]:
-    """The constants of a plan of this kernel."""
-    found = {}
-    for name in plan.constants:
-        value = _drawn(name.partition("#")[0], plan.buffer_of[name])
-        value.flags.writeable = False
-        found[name] = value
+    """The constants of a plan of this kernel; the same for all copies in it."""
+    found: dict[str, Array] = {}
+    for full in plan.constants:
+        name = full.partition("#")[0]
+        if name not in found:
+            found[name] = _drawn(name, plan.buffer_of[full])
+            found[name].flags.writeable = False
+        found[full] = found[name]
     return found
 
 

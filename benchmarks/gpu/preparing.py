@@ -22,11 +22,13 @@ from eqsat_opt import zoo
 from eqsat_opt.cost.on_device import plan_times_us
 from eqsat_opt.cost.recorded import load_recorded
 from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.sizes import size_sets
 from eqsat_opt.optimising import optimise
 from eqsat_opt.options import Options
 from eqsat_opt.plan_form import device_drafts
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import recorded
@@ -48,7 +50,12 @@ _MOST_TITLE = 60
 
 
 def prepare(
-    folder: Path, models: Sequence[str], target: str, scales: Sequence[Scale] = ("full", "tiny")
+    folder: Path,
+    models: Sequence[str],
+    target: str,
+    *,
+    scales: Sequence[Scale] = ("full", "tiny"),
+    precision: Precision = Precision.STRICT,
 ) -> str:
     """Plan the models of the zoo for a device, and write what is to be looked at there.
 
@@ -57,6 +64,7 @@ def prepare(
         models: names of the zoo; all if there are none.
         target: a device, by a profile that describes it to CUDA libraries.
         scales: of the models.
+        precision: in which products and convolutions may be computed.
 
     Returns:
         What was written, in words.
@@ -65,12 +73,19 @@ def prepare(
         EqsatError: there is no such model or device, or the file cannot be written.
     """
     profile = load_profile(target)
+    if profile.description is None:
+        raise OptionError(f"nothing runs plans on {profile.title}; name a GPU as --target")
     plans: list[ModelPlan] = []
     for name in models or zoo.names():
+        zoo.describe(name)  # a name that is none is not left out
         for scale in scales:
-            found = list(_plans_of(name, scale, target))
+            try:
+                found = list(_plans_of(name, scale, target, precision))
+            except PlanError as error:
+                print(f"{name}, {scale}: {error}", flush=True)
+                continue
             plans += found
-            print(f"{found[0].name}: {len(found)} plans", flush=True)
+            print(f"{name}, {scale}: {'; '.join(one.title for one in found)}", flush=True)
     kernels = tuple(kernels_of(plans, profile))
     prepared = Prepared(
         profile.name,
@@ -87,17 +102,24 @@ def prepare(
     )
 
 
-def _plans_of(name: str, scale: Scale, target: str) -> Iterator[ModelPlan]:
+def _plans_of(name: str, scale: Scale, target: str, precision: Precision) -> Iterator[ModelPlan]:
     """The cheapest plans of a model, for one stream and for two; none twice."""
     model, profile, device = model_of(name, scale), load_profile(target), load_recorded(target)
-    options = Options(target=target, effort="quick", check=0, store="", budget_s=_BUDGET_S)
+    options = Options(
+        target=target,
+        precision=precision.value,
+        effort="quick",
+        check=0,
+        store="",
+        budget_s=_BUDGET_S,
+    )
     outcome = optimise(
         model, name, options, lambda stage, detail: None, Deadline.after(options.budget_s)
     )
     sizes = size_sets(import_model(outcome.loaded), [])[0]
     known: list[Plan] = []
     for streams in STREAMS:
-        drafted = device_drafts(outcome, model, target, sizes, streams=streams)
+        drafted = device_drafts(outcome, model, target, sizes, streams=streams, precision=precision)
         made = []
         for draft in drafted:
             plan = replace(draft.plan, target=profile.name)  # which the package has
@@ -105,7 +127,7 @@ def _plans_of(name: str, scale: Scale, target: str) -> Iterator[ModelPlan]:
                 continue
             known.append(plan)
             times, count = profile.launch_times_us(plan.launches), 0
-            if device is not None:
+            if device is not None and precision is Precision.STRICT:
                 times, count = plan_times_us(device, plan)
             title = f"{draft.graph}, {streams} stream{'s' if streams > 1 else ''}"
             end_us = makespan_us(schedule_of(plan), times, profile.event_us.value)
@@ -151,7 +173,7 @@ def _ways(launch: Launch, one: Plan, profile: DeviceProfile) -> Iterator[Way]:
         return
     (own,) = one.launches
     spec = site_of_launch(own, one.buffer_of).spec
-    for choice in recorded(profile.description.architecture).get(spec.key, ()):
+    for choice in recorded(profile.description.architecture, spec.precision).get(spec.key, ()):
         way = Way(choice.name, choice.workspace_bytes)
         if way != chosen:
             yield way

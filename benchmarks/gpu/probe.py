@@ -76,7 +76,6 @@ def _support(specs: Sequence[Mapping[str, Any]], target: str, bench: Bench) -> M
     """Live answers, and how many are those that were recorded; by sets, whatever the order."""
     description = load_profile(target).description
     assert description is not None
-    table = recorded(description.architecture)
     answers = []
     counts = {"asked": 0, "recorded": 0, "equal": 0, "same_set": 0}
     for value in specs:
@@ -84,7 +83,7 @@ def _support(specs: Sequence[Mapping[str, Any]], target: str, bench: Bench) -> M
         live = [one for one in bench.choices(spec, _MOST) if not one.is_compiled]
         answers.append([value, [[one.name, one.workspace_bytes] for one in live]])
         counts["asked"] += 1
-        known = table.get(spec.key)
+        known = recorded(description.architecture, spec.precision).get(spec.key)
         if known is not None:
             counts["recorded"] += 1
             counts["equal"] += tuple(live) == known

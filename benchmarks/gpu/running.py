@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -27,6 +30,9 @@ _LEAST_S = 0.2
 """With less time left nothing is begun."""
 
 _LOG_BYTES = 2000
+
+_ENDS_S = 0.5
+"""For a process that is dying."""
 
 
 def run_units(
@@ -97,7 +103,7 @@ class Children:
         reply = _asked(child, {"unit": unit.to_json(), "bench": self._bench}, limit_s)
         if reply is None:
             elapsed_s = time.monotonic() - begin
-            code = child.end(wait_s=1.0)
+            code = _ended(child, _ENDS_S)
             self._child = None
             is_late = elapsed_s >= limit_s
             if is_late and limit_s < unit.deadline_s:
@@ -119,8 +125,11 @@ class Children:
             return self._child
         child = Child(_WORKER, "for a unit")
         limit_s = min(_STARTS_S, max(deadline.left_s, 1.0))
-        if not child.is_ready(limit_s) or _asked(child, {"log": os.fspath(self._log)}, 5.0) is None:
-            child.end()
+        if (
+            not child.is_ready(limit_s)
+            or _asked(child, {"log": os.fspath(self._log)}, limit_s) is None
+        ):
+            _ended(child)
             raise child.not_ready()
         self._child, self._done = child, 0
         return child
@@ -136,16 +145,34 @@ class Children:
     def end(self) -> None:
         """End the child, if there is one."""
         if self._child is not None:
-            self._child.end()
+            _ended(self._child)
             self._child = None
+
+
+def _end_all(child: Child) -> None:
+    """End a child and what it has started, which may hold the pipe to us."""
+    with suppress(OSError, AttributeError):  # it has no group yet, or there are none on this system
+        os.killpg(child.process.pid, signal.SIGKILL)
+
+
+def _ended(child: Child, wait_s: float = 0.0) -> int:
+    """How a child ended; by itself, if it did within this time."""
+    with suppress(subprocess.TimeoutExpired):
+        child.process.wait(timeout=wait_s)
+    _end_all(child)
+    return child.end()
 
 
 def _asked(child: Child, request: dict[str, Any], limit_s: float) -> dict[str, Any] | None:
     """The reply, or nothing where there is none that makes sense."""
+    timer = threading.Timer(limit_s, _end_all, (child,))
+    timer.start()
     try:
         reply = child.ask(request, (), limit_s)
     except (ValueError, TypeError):  # what came was no message
         return None
+    finally:
+        timer.cancel()
     if reply is None or not isinstance(reply[0], dict):
         return None
     return reply[0] if "log" in request or "state" in reply[0] else None

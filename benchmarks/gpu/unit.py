@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from eqsat_opt.runtime.backends.cudnn.oracle import Choice
-    from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec
+    from eqsat_opt.runtime.backends.cudnn.spec import AnySpec
     from eqsat_opt.runtime.executor import Executable
     from eqsat_opt.runtime.plan.places import Array
     from eqsat_opt.runtime.plan.plan import Plan
 
-__all__ = ["STEPS", "Bench", "Sampler", "Task", "Unit"]
+__all__ = ["FIRST", "STEPS", "Bench", "Sampler", "Task", "Unit"]
 
 STEPS = ("probe", "correctness", "measure", "compare", "energy")
 """In their order; one file of results each."""
+
+FIRST = ("squeezenet", "inception_v3", "resnet50", "nasnet_a", "bert", "sru")
+"""Models that papers before us compare: what is of them comes first."""
 
 Sampler = Callable[[], float]
 """Runs what it stands for a few times, and returns the time of one run on the device, µs."""
@@ -92,8 +95,8 @@ class Bench(Protocol):
         run holds that from then on. All inputs of the zoo are numbers of which no time depends.
         """
 
-    def choices(self, spec: CudnnSpec, most: int) -> Sequence[Choice]:
-        """What cuDNN has for a convolution, best ranked first.
+    def choices(self, spec: AnySpec, most: int) -> Sequence[Choice]:
+        """What cuDNN has for a graph, best ranked first.
 
         Raises:
             EqsatError: cuDNN is missing.

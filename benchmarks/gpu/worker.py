@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 from benchmarks.gpu.unit import Bench, Unit
@@ -21,10 +23,16 @@ MOST_BYTES = 1 << 18
 
 _MOST_TRACE, _MOST_REASON = 3000, 300
 
+_COLLECTED = 8
+"""After so many units memory of the device that nobody uses is given back."""
+
 
 def serve() -> None:
-    """Do units until there are no more of them."""
+    """Do units until there are no more of them; what they start belongs to this process."""
+    if hasattr(os, "setsid"):
+        os.setsid()
     benches: dict[str, Bench] = {}
+    numbers = count(1)
 
     def bench_of(kind: str) -> Bench:
         if kind not in benches:  # imported by the first unit: a process is soon ready
@@ -43,6 +51,9 @@ def serve() -> None:
             return {"state": "done", "result": _plain(found)}, ()
         except Exception as error:
             return _failure(error), ()
+        finally:
+            if next(numbers) % _COLLECTED == 0:
+                gc.collect()  # what is captured and who queues it know each other
 
     answer_requests(answer)
 

@@ -32,6 +32,7 @@ __all__ = [
     "Nodes",
     "Numerics",
     "Objective",
+    "Precision",
     "Quiet",
     "Rules",
     "Seed",
@@ -152,6 +153,14 @@ Target = Annotated[
         metavar="NAME|FILE",
         help="cpu, or the profile of a device that need not be here: its prices are analytic, and "
         "nothing is raced.",
+    ),
+]
+Precision = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Of a GPU that is the target: strict-fp32, tf32 (libraries may round factors) or fp16 "
+        "(what can be is computed in float16).",
     ),
 ]
 EnergyModel = Annotated[

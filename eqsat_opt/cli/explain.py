@@ -57,6 +57,7 @@ def explain_model(
         ),
     ] = None,
     target: a.Target = Options.target,
+    precision: a.Precision = Options.precision,
     objective: a.Objective = "time",
     limit: a.Limit = None,
     energy_model: a.EnergyModel = None,

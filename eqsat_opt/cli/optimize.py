@@ -43,6 +43,7 @@ def optimize_model(
         bool, typer.Option("--overwrite", help="Let the output replace the model itself.")
     ] = False,
     target: a.Target = Options.target,
+    precision: a.Precision = Options.precision,
     objective: a.Objective = "time",
     limit: a.Limit = None,
     energy_model: a.EnergyModel = None,

@@ -62,7 +62,7 @@ def run_plan(
     results = dict(zip(executable.output_names, executable.run(feeds), strict=True))
     if check:
         expected = dict(zip(executable.output_names, executable.reference(feeds), strict=True))
-        differences = plans.differences(results, expected)
+        differences = plans.differences(results, expected, executable.plan.precision)
         if differences:
             raise CheckFailed(f"the plan computes something else: {differences[0]}")
     _write_arrays(outputs, results)

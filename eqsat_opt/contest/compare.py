@@ -29,6 +29,7 @@ from eqsat_opt.contest.tolerances import (
 from eqsat_opt.contest.trials import Draft
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, RuntimeFailed
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.ort.session import OpenSession, OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.sandbox import SandboxDied
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
@@ -169,10 +170,12 @@ def differences(
     *,
     open_session: OpenSession = OrtSession,
     open_candidate: OpenSession | None = None,
+    precision: Precision = Precision.STRICT,
 ) -> tuple[Difference, ...]:
     """Compare ``model`` with the reference, output by output, and then on its trials.
 
-    ``open_candidate`` loads ``model`` where another runtime runs it than the original.
+    ``open_candidate`` loads ``model`` where another runtime runs it than the original. Under the
+    precision ``fp16`` outputs are judged as those of a model in float16.
 
     Where outputs differ and both models quantise, they are compared once more between their
     quantisations (:mod:`eqsat_opt.contest.segments`), with the same tolerances. If all agrees
@@ -195,6 +198,7 @@ def differences(
         numerics=numerics,
         open_session=open_session,
         open_candidate=open_candidate,
+        precision=precision,
     )
     found = judge.compare(session)
     if any(difference.why for difference in found):
@@ -217,6 +221,11 @@ class _Judge:
     numerics: str
     open_session: OpenSession
     open_candidate: OpenSession
+    precision: Precision
+
+    @property
+    def _judged_as(self) -> str:
+        return "float16" if self.precision is Precision.FP16 else ""
 
     @property
     def _tolerance(self) -> float:
@@ -234,7 +243,13 @@ class _Judge:
             results = zip(reference.names, expected, session.run(feeds), self._scales, strict=True)
             for name, left, right, scale in results:
                 found = compare_values(
-                    name, left, actual=right, scale=scale, tolerance=self._tolerance, exact=exact
+                    name,
+                    left,
+                    actual=right,
+                    scale=scale,
+                    tolerance=self._tolerance,
+                    exact=exact,
+                    judged_as=self._judged_as,
                 )
                 known = worst.get(name)
                 if known is None or (found.why, found.max_rel, found.max_abs) > (
@@ -282,6 +297,7 @@ class _Judge:
                         tolerance=self._tolerance,
                         spread=noise,
                         evidence=Evidence.of(trial.draft.kind, exact),
+                        judged_as=self._judged_as,
                     )
                 )
             elif trial.draft.kind == "plain" or exact:
@@ -293,6 +309,7 @@ class _Judge:
                         scale=scale,
                         tolerance=self._tolerance,
                         exact=exact,
+                        judged_as=self._judged_as,
                     )
                 )
             else:

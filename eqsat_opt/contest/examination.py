@@ -23,6 +23,7 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS
 from eqsat_opt.ir.sizes import Sizes
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.ort.config import default_level, level_in
 from eqsat_opt.runtime.backends.ort.session import OptimizationLevel, OrtOptions, OrtSession
 from eqsat_opt.runtime.backends.sandbox import Sandbox
@@ -73,6 +74,7 @@ class Terms:
         box: where models are run to be compared; ``None`` for this process.
         bulk_s: seconds that going through all weights takes, as loading a model does.
         meter: that tells the energy of runs in the race; ``None`` for none.
+        precision: in which candidates compute.
     """
 
     threads: int
@@ -87,6 +89,7 @@ class Terms:
     box: Sandbox | None = None
     bulk_s: float = 0.0
     meter: EnergyMeter | None = None
+    precision: Precision = Precision.STRICT
 
     @property
     def runs_models(self) -> bool:
@@ -271,6 +274,7 @@ def drafts_of(
     specs: Sequence[InputSpec],
     sets: Sequence[Mapping[str, int]],
     numerics: str,
+    precision: Precision = Precision.STRICT,
 ) -> Iterator[Draft]:
     """Further sizes and designed values in turn, so that little time shows something of both.
 
@@ -279,11 +283,16 @@ def drafts_of(
         specs: its inputs.
         sets: sizes of the symbols of its inputs, a set for each that the user gave.
         numerics: class of differences that are allowed.
+        precision: in which candidates compute: values that are hard for float32 say nothing of
+            float16.
     """
     model = read_structure(original)
     graph = model.graph
     if model.ir_version >= FREE_INITIALIZERS:
         yield from parameter_drafts(graph, specs, sets[0])
+    if precision is Precision.FP16:
+        yield from size_drafts(specs, sets)
+        return
     drafts = (size_drafts(specs, sets), value_drafts(graph, specs, sets[0], numerics))
     yield from (draft for pair in zip_longest(*drafts) for draft in pair if draft is not None)
 
@@ -323,7 +332,9 @@ def examine(
             session,
             terms.seeds or (terms.seed,),
             sizes[0],
-            drafts=drafts_of(original, specs, named, terms.numerics) if terms.seeds else (),
+            drafts=drafts_of(original, specs, named, terms.numerics, precision=terms.precision)
+            if terms.seeds
+            else (),
             drafts_s=max(_LEAST_DRAFTS_S, _DRAFTS * terms.deadline.left_s),
             open_session=terms.open_session,
             deadline=terms.deadline,
@@ -347,7 +358,12 @@ def examine(
             continue
         try:
             found[name] = differences(
-                reference, model, session, terms.numerics, open_session=terms.open_session
+                reference,
+                model,
+                session,
+                terms.numerics,
+                open_session=terms.open_session,
+                precision=terms.precision,
             )
         except OutOfTime:
             skipped.append(name)

@@ -88,7 +88,12 @@ def accuse(
             # What does not run is not what is looked for here.
             with suppress(RuntimeFailed):
                 found_differences = differences(
-                    reference, model, session, terms.numerics, open_session=terms.open_session
+                    reference,
+                    model,
+                    session,
+                    terms.numerics,
+                    open_session=terms.open_session,
+                    precision=terms.precision,
                 )
                 if any(difference.why for difference in found_differences):
                     return True

@@ -101,8 +101,25 @@ def _float_error(expected: Any, actual: Any, dtype: str, scale: Scale) -> tuple[
 
 
 def compare_values(
-    name: str, expected: Any, actual: Any, scale: Scale, tolerance: float, exact: bool
+    name: str,
+    expected: Any,
+    actual: Any,
+    scale: Scale,
+    tolerance: float,
+    exact: bool,
+    judged_as: str = "",
 ) -> Difference:
+    """Compare all elements at once, against the largest of them.
+
+    Args:
+        name: of the output.
+        expected: an output of the original.
+        actual: the same of what is judged.
+        scale: of the output.
+        tolerance: error per standard deviation, of float32.
+        exact: whether no integer may differ.
+        judged_as: the element type in which it was computed, if it is not that of the output.
+    """
     if not isinstance(expected, np.ndarray) or not isinstance(actual, np.ndarray):
         same = _same_structure(expected, actual)
         return Difference(
@@ -121,12 +138,13 @@ def compare_values(
         return Difference(name, 0.0, 0.0, tolerance)
     dtype = str(expected.dtype)
     if dtype in _ROUNDING:
+        dtype = judged_as or dtype
         error, relative = _float_error(expected, actual, dtype, scale)
         tolerance *= _COARSER.get(dtype, 1.0)
         why = "" if relative <= tolerance else "values differ"
         return Difference(name=name, max_abs=error, max_rel=relative, tolerance=tolerance, why=why)
     wrong = float(np.mean(expected != actual))
-    allowed = 0.0 if exact else _INTEGER_MISMATCH
+    allowed = 0.0 if exact else _INTEGER_MISMATCH * _COARSER.get(judged_as, 1.0)
     return Difference(
         name=name,
         max_abs=wrong,
@@ -163,6 +181,7 @@ def compare_elements(
     tolerance: float,
     spread: Any | None,
     evidence: Evidence,
+    judged_as: str = "",
 ) -> Difference:
     """Compare element by element, so that a large one hides nothing beside it.
 
@@ -177,6 +196,7 @@ def compare_elements(
         tolerance: error per standard deviation.
         spread: by how much the original moves by its own rounding; NaN where it says nothing.
         evidence: what infinities and NaN say.
+        judged_as: the element type in which it was computed, if it is not that of the output.
     """
     if expected.dtype != actual.dtype:
         return Difference(
@@ -186,7 +206,7 @@ def compare_elements(
             tolerance=tolerance,
             why=f"{actual.dtype}, not {expected.dtype}",
         )
-    dtype = str(expected.dtype)
+    dtype = judged_as or str(expected.dtype)
     tolerance *= _COARSER.get(dtype, 1.0)
     wide, other = expected.astype(np.float64), actual.astype(np.float64)
     both = np.isfinite(wide) & np.isfinite(other)

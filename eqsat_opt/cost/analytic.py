@@ -31,7 +31,8 @@ class ProfilePricer:
 
     Args:
         profile: of the device.
-        precision: in which contractions compute: ``fp32``, or another one of the profile.
+        precision: in which kernels compute whose implementations do not say: ``fp32``, or another
+            one of the profile.
         energy: what energy follows from time, operations and bytes, in place of the profile's.
         backend: what the device offers; by default what any could run, by the figures alone.
 
@@ -93,14 +94,15 @@ class ProfilePricer:
         how = offer.implementation
         if how == replace(VIEW, reads=how.reads, writes=how.writes):
             return Quote(dict.fromkeys(self.metrics, 0.0), "bound")
+        precision = how.precision or self.precision
         time_us = self.profile.kernel_us(
-            offer.body, how.algorithm, self.precision, workspace_bytes=how.workspace_bytes
+            offer.body, how.algorithm, precision, workspace_bytes=how.workspace_bytes
         )
         metrics = {TIME: time_us, WORKSPACE: float(how.workspace_bytes)}
         if self._energy is not None:
             work = self.profile.work(offer.body, how.algorithm, how.workspace_bytes)
             metrics[ENERGY] = self._energy.energy_uj(
-                time_us, *work, self.precision, algorithm=how.algorithm
+                time_us, *work, precision, algorithm=how.algorithm
             )
         return Quote(metrics, "analytic")
 

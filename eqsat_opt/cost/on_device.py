@@ -32,6 +32,11 @@ def is_measured_gpu(device: RecordedDevice | None) -> bool:
     return device is not None and device.profile.description is not None
 
 
+def strict_times_us(device: RecordedDevice) -> _Times:
+    """What was measured without rounding factors to fewer bits."""
+    return replace(device, rows=tuple(row for row in device.rows if not row.key.precision)).times_us
+
+
 class MeasuredPricer(ProfilePricer):
     """Recorded times where there are any, else those of the profile.
 
@@ -41,13 +46,13 @@ class MeasuredPricer(ProfilePricer):
     """
 
     def __init__(self, device: RecordedDevice, energy: EnergyModel | None = None) -> None:
-        backend = _MeasuredGpu(device.profile, device.times_us)
+        self._times_us = strict_times_us(device)
+        backend = _MeasuredGpu(device.profile, self._times_us)
         super().__init__(device.profile, energy=energy, backend=backend)
-        self.device = device
 
     def _quote(self, offer: Offer) -> Quote:
         quote, how = super()._quote(offer), offer.implementation
-        time_us = _time_us(self.device.times_us, offer.kernel, how)
+        time_us = _time_us(self._times_us, offer.kernel, how)
         if time_us is None or quote.is_bound:
             return quote
         metrics = {**quote.metrics, TIME: time_us}
@@ -90,7 +95,7 @@ def _split(algorithm: str, kernel: Kernel) -> tuple[str, str, str]:
 
 def plan_times_us(device: RecordedDevice, plan: Plan) -> tuple[list[float], int]:
     """The time of each launch, µs, and how many of them were measured."""
-    times = device.profile.launch_times_us(plan.launches)
+    times, known = device.profile.launch_times_us(plan.launches), strict_times_us(device)
     count = 0
     for number, launch in enumerate(plan.launches):
         reads, writes = (
@@ -98,7 +103,7 @@ def plan_times_us(device: RecordedDevice, plan: Plan) -> tuple[list[float], int]
             for names in (launch.reads, launch.writes)
         )
         key = launch.backend, launch.body.signature, launch.algorithm, f"{reads} > {writes}"
-        found = device.times_us.get(key)
+        found = known.get(key)
         if found is not None:
             times[number] = found
             count += 1

@@ -103,6 +103,7 @@ class Pricer:
             threads=self._threads,
             protocol=PROTOCOL_VERSION,
             forms=offer.implementation.forms,
+            precision=offer.implementation.precision,
         )
 
     @property

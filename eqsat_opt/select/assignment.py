@@ -13,6 +13,7 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import Graph, Node, attributes
 from eqsat_opt.ir.onnx_export import SPLIT
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.launching import takes_views
 from eqsat_opt.runtime.backends.protocol import DEFAULT, Implementation
 from eqsat_opt.select.candidates import Selected
@@ -50,6 +51,7 @@ class Assigned:
         graph: with a copy of each value for each layout in which it is wanted and was not made.
         backend_of, algorithm_of: by node.
         workspace_of: by node, bytes that the kernel needs beside operands and results.
+        precision_of: by node, in which it multiplies.
         is_strided: by node, whether what runs it takes views.
         unit_of: nodes of one number are one launch.
         form_of: the form of a value.
@@ -59,6 +61,7 @@ class Assigned:
     backend_of: Callable[[Node], str]
     algorithm_of: Callable[[Node], str]
     workspace_of: Callable[[Node], int]
+    precision_of: Callable[[Node], Precision]
     is_strided: Callable[[Node], bool]
     unit_of: Callable[[Node], int | None]
     form_of: Callable[[str], Form]
@@ -137,6 +140,7 @@ def assigned(one: PlacedGraph, fallback: Callable[[Node], str], way: Way) -> Ass
         algorithm_of=lambda node: way_of(node)[1],
         is_strided=lambda node: way_of(node)[2],
         workspace_of=lambda node: chosen.get(node.output, DEFAULT).workspace_bytes,
+        precision_of=lambda node: Precision.of_peak(chosen.get(node.output, DEFAULT).precision),
         unit_of=lambda node: units.get(node.output),
         form_of=lambda name: Form(one.interface.space, layouts.get(name, one.interface.layout)),
     )

@@ -150,6 +150,8 @@ def offer_to_json(backend: str, how: Implementation, price: Quote) -> dict[str, 
         value["workspace"] = how.workspace_bytes
     if how.strided:
         value["strided"] = True
+    if how.precision:
+        value["precision"] = how.precision
     return value
 
 
@@ -279,7 +281,7 @@ def offer_from_json(entry: Entry, n_operands: int, n_outputs: int) -> Offered:
     """
     entry.require_fields(
         "backend", "algorithm", *_QUOTED, "source", "steps", "arithmetic", "reads", "writes",
-        "workspace", "strided",
+        "workspace", "strided", "precision",
     )  # fmt: skip
     quote = _quote(entry)
     steps = _steps(entry, n_operands) if "steps" in entry.value else None
@@ -294,6 +296,7 @@ def offer_from_json(entry: Entry, n_operands: int, n_outputs: int) -> Offered:
         writes=_forms(entry, "writes", n_outputs),
         workspace_bytes=entry.whole("workspace", _MANY) if "workspace" in entry.value else 0,
         strided=entry.flag("strided") if "strided" in entry.value else False,
+        precision=entry.text("precision") if "precision" in entry.value else "",
     )
     return entry.text("backend"), how, quote
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.ops import get_op
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.analytic.backend import VIEW
 from eqsat_opt.runtime.backends.cublaslt.backend import CUBLASLT
 from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC
+from eqsat_opt.runtime.backends.cudnn.products import ProductSpec
 from eqsat_opt.runtime.backends.cudnn.spec import site_of
 from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
 from eqsat_opt.runtime.backends.gpu import runner_of
@@ -231,6 +234,7 @@ def planned_for(
     *,
     sizes: Mapping[str, int],
     streams: int = 1,
+    precision: Precision = Precision.STRICT,
 ) -> Iterator[Draft]:
     """Plans for a device that is not here, each with the kernels that were chosen for it.
 
@@ -240,6 +244,7 @@ def planned_for(
         tensors: that the model stores.
         sizes: of symbolic dimensions.
         streams: how many at most.
+        precision: the policy that kernels were chosen under.
 
     Raises:
         OptionError: a size is not given, or there is no such device.
@@ -249,10 +254,18 @@ def planned_for(
     way, fallback = (_on_gpu, _generated) if is_gpu else (_elsewhere, _nobody)
     for name, graph in graphs.items():
         chosen = assigned(graph, fallback, way)
-        plan = _as_chosen(chosen, tensors, sizes, target=target, streams=streams)
+        lower = partial(
+            _as_chosen,
+            tensors=tensors,
+            sizes=sizes,
+            target=target,
+            streams=streams,
+            precision=precision,
+        )
+        plan = lower(chosen)
         while is_gpu and (refused := _refused(plan)):
             chosen = _without(chosen, refused)
-            plan = _as_chosen(chosen, tensors, sizes, target=target, streams=streams)
+            plan = lower(chosen)
         yield Draft(name, AS_CHOSEN, _on_views(plan) if is_gpu else plan)
 
 
@@ -264,8 +277,10 @@ def _on_views(plan: Plan) -> Plan:
     launches = []
     for launch in plan.launches:
         if launch.backend == CUDNN:
-            dense = site_of(launch.body)
-            if dense != site_of_launch(launch, plan.buffer_of):
+            dense = site_of(launch.body, precision=launch.precision)
+            if dense is None or isinstance(dense.spec, ProductSpec):
+                pass  # kernels of products are compiled for the memory that they are given
+            elif dense != site_of_launch(launch, plan.buffer_of):
                 launch = replace(launch, algorithm=HEURISTIC)
         launches.append(launch)
     return replace(plan, launches=tuple(launches))
@@ -318,6 +333,9 @@ def _without(one: Assigned, refused: Collection[str]) -> Assigned:
         one,
         backend_of=lambda node: runner(node)[0],
         algorithm_of=lambda node: runner(node)[1],
+        precision_of=lambda node: (
+            one.precision_of(node) if runner(node)[0] in _LIBRARIES else Precision.STRICT
+        ),
         unit_of=lambda node: None if node.output in changed else one.unit_of(node),
         form_of=lambda name: one.form_of(changed.get(name, name)),
     )
@@ -379,6 +397,7 @@ def _as_chosen(
     *,
     target: str = HOST,
     streams: int = 1,
+    precision: Precision = Precision.STRICT,
 ) -> Plan:
     return make_plan(
         one.graph,
@@ -386,12 +405,14 @@ def _as_chosen(
         one.backend_of,
         algorithm_of=one.algorithm_of,
         workspace_of=one.workspace_of,
+        precision_of=one.precision_of,
         is_strided=one.is_strided,
         unit_of=one.unit_of,
         form_of=one.form_of,
         sizes=sizes,
         streams=streams,
         target=target,
+        precision=precision,
     )
 
 

@@ -102,6 +102,14 @@ class FakeStream:
         assert self.gpu.captured is None, "a stream that is captured cannot be waited for"
 
 
+def algorithm(number: int, workspace_bytes: int) -> Any:
+    """One of cuBLASLt, as nvmath-python describes it."""
+    return SimpleNamespace(
+        algorithm_id=number, tile=(128, 64), stages="AUTO", split_k=1, reduction_scheme=0,
+        cta_swizzling=False, custom_option=0, workspace_bytes=workspace_bytes,
+    )  # fmt: skip
+
+
 class FakeGpu:
     """One GPU, and what its libraries were told.
 
@@ -119,6 +127,7 @@ class FakeGpu:
         self.cudnn_version = 91900
         self.plan_names = ["eng51", "eng0"]
         self.workspace_bytes = 0
+        self.algorithms = [algorithm(7, 1 << 10), algorithm(3, 0)]
 
     def note(self, *entry: object) -> None:
         self.log.append(entry)
@@ -235,7 +244,12 @@ class FakeGpu:
             set_stream=set_stream,
             data_type=SimpleNamespace(FLOAT="float32", HALF="float16"),
             heur_mode=SimpleNamespace(A=0, FALLBACK=1),
-            numerical_note=SimpleNamespace(TENSOR_CORE=0),
+            behavior_note=SimpleNamespace(RUNTIME_COMPILATION=0),
+            numerical_note=SimpleNamespace(
+                TENSOR_CORE="strict-fp32",
+                DOWN_CONVERT_INPUTS="tf32",
+                REDUCED_PRECISION_REDUCTION="fp16",
+            ),
             pygraph=lambda **kind: FakeGraph(self, **kind),
         )
 
@@ -243,30 +257,45 @@ class FakeGpu:
 
     @property
     def nvmath(self) -> Mapping[str, Any]:
-        gpu = self
+        gpu, gelu = self, get_op("Gelu").eval_fn
 
         class Matmul:
             def __init__(self, a: Any, b: Any, c: Any, **options: Any) -> None:
-                assert options["options"] == {"inplace": True, "compute_type": "32F"}
-                assert options["beta"] == 0.0
+                told = options["options"]
+                assert (told["inplace"], options["beta"]) == (True, 0.0)
+                gpu.note("compute", told["compute_type"])
+                self.space, self.limit = told["allocator"], told["memory_limit"]
                 self.a, self.b, self.c = a, b, c
 
-            def plan(self, *, epilog: str, epilog_inputs: Any, stream: FakeStream) -> None:
+            def plan(
+                self, *, preferences: Any, epilog: str, epilog_inputs: Any, stream: FakeStream
+            ) -> list[Any]:
                 self.epilog, self.bias = epilog, (epilog_inputs or {}).get("bias")
+                return [one for one in gpu.algorithms if one.workspace_bytes <= self.limit]
 
-            def execute(self, stream: FakeStream) -> None:
+            def execute(self, algorithm: Any, stream: FakeStream) -> None:
+                if size := algorithm.workspace_bytes:
+                    assert self.space.memalloc(size).device_ptr
+
                 def run() -> None:
                     value = np.matmul(self.a, self.b)
                     if self.bias is not None:
                         value = value + np.asarray(self.bias)[:, None]  # one for each row
+                    if "GELU" in self.epilog:
+                        value = gelu(FLOAT, [value], {"approximate": "tanh"})
                     self.c[...] = np.maximum(value, 0) if "RELU" in self.epilog else value
 
-                gpu.queue(run, stream.number, "product")
+                gpu.queue(run, stream.number, "product", algorithm.algorithm_id)
 
-        names = ("DEFAULT", "BIAS", "RELU", "RELU_BIAS")
+        names = ("DEFAULT", "BIAS", "RELU", "RELU_BIAS", "GELU", "GELU_BIAS")
         epilogues = SimpleNamespace(**{name: name for name in names})
         return {
-            "nvmath.linalg": SimpleNamespace(ComputeType=SimpleNamespace(COMPUTE_32F="32F")),
+            "nvmath.linalg": SimpleNamespace(
+                ComputeType=SimpleNamespace(COMPUTE_32F="32F", COMPUTE_32F_FAST_TF32="TF32")
+            ),
+            "nvmath.memory": SimpleNamespace(
+                MemoryPointer=lambda pointer, size, _: SimpleNamespace(device_ptr=pointer)
+            ),
             "nvmath.linalg.advanced": SimpleNamespace(Matmul=Matmul, MatmulEpilog=epilogues),
         }
 
@@ -326,6 +355,13 @@ class FakeGraph:
     def relu(self, input: FakeTensor) -> FakeTensor:
         return self._step(lambda value: np.maximum(value, 0))
 
+    def gelu(self, input: FakeTensor) -> FakeTensor:
+        attrs = {"approximate": "none"}
+        return self._step(lambda value: get_op("Gelu").eval_fn(FLOAT, [value], attrs))
+
+    def matmul(self, A: FakeTensor, B: FakeTensor) -> FakeTensor:
+        return self._step(lambda _, a, b: np.matmul(a, b), A, B)
+
     def validate(self) -> None:
         pass
 
@@ -334,8 +370,12 @@ class FakeGraph:
     def create_execution_plans(self, modes: Sequence[int]) -> None:
         assert modes == [0, 1]
 
-    def deselect_numeric_notes(self, notes: Sequence[int]) -> None:
-        self.is_strict = notes == [0]
+    def deselect_numeric_notes(self, notes: Sequence[str]) -> None:
+        (self.precision,) = notes
+        self.gpu.note("precision", self.precision)
+
+    def deselect_behavior_notes(self, notes: Sequence[int]) -> None:
+        assert notes == [0]
 
     def get_execution_plan_count(self) -> int:
         return len(self.gpu.plan_names)
@@ -347,7 +387,7 @@ class FakeGraph:
         return self.gpu.workspace_bytes
 
     def build_plan_at_index(self, number: int) -> None:
-        assert self.is_strict
+        assert self.precision
         if number == 0:
             raise RuntimeError("Deselecting execution plan")
 

@@ -33,6 +33,12 @@ def _hang() -> Any:
     time.sleep(600)
 
 
+def _hang_with_another() -> Any:
+    """Another process has the pipe of replies as well."""
+    os.fork()
+    time.sleep(600)
+
+
 def _refuse() -> Any:
     raise RuntimeFailed("there is no GPU\nhere")
 
@@ -60,6 +66,7 @@ def _babble() -> Any:
 _KINDS: Mapping[str, Callable[[], Any]] = {
     "crash": _crash,
     "hang": _hang,
+    "hang with another": _hang_with_another,
     "refuse": _refuse,
     "break": _break,
     "chatter": _chatter,

@@ -22,6 +22,7 @@ from eqsat_opt.errors import PlanError, RuntimeFailed
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.onnx_export import export_model, model_proto
+from eqsat_opt.runtime.backends.cublaslt import described
 from eqsat_opt.runtime.backends.cublaslt import running as cublaslt
 from eqsat_opt.runtime.backends.cudnn import build as cudnn
 from eqsat_opt.runtime.backends.cudnn import running as cudnn_running
@@ -279,7 +280,7 @@ ROOTS: list[tuple[ModuleType, set[str], Needed]] = [
     (cudnn, {"cudnn", "graph", "made", "value"}, cudnn.NEEDED),
     (cudnn_running, {"_cudnn", "graph"}, cudnn.NEEDED),
     (cudnn_running, {"array", "cupy", "weights"}, CUPY),
-    (cublaslt, {"_advanced", "_linalg", "made", "one"}, cublaslt.NEEDED),
+    (cublaslt, {"_advanced", "_linalg", "made", "one"}, described.NEEDED),
     (cublaslt, {"a", "b", "y"}, CUPY),
     (nvml, {"_nvml", "nvml"}, PYNVML),
     (gpu_meter, {"found"}, PYNVML),
@@ -302,7 +303,7 @@ def owner_of(package: ModuleType, path: str) -> Any:
 @pytest.mark.parametrize(
     ("package", "needed"),
     [
-        ("cupy", CUPY), ("cudnn", cudnn.NEEDED), ("nvmath", cublaslt.NEEDED),
+        ("cupy", CUPY), ("cudnn", cudnn.NEEDED), ("nvmath", described.NEEDED),
         ("pynvml", PYNVML),
     ],
 )  # fmt: skip

@@ -18,7 +18,7 @@ from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.types import TensorType
-from eqsat_opt.runtime.backends.cublaslt.product import product_of
+from eqsat_opt.runtime.backends.cublaslt.recorded import epilogue_of
 from eqsat_opt.runtime.backends.cudnn.build import NEEDED, named_plan, plans, uids_of
 from eqsat_opt.runtime.backends.cudnn.oracle import (
     HEURISTIC,
@@ -35,12 +35,13 @@ from eqsat_opt.runtime.backends.cudnn.spec import (
     ZERO_BIAS,
     CudnnSpec,
     Site,
-    is_precompiled,
+    may_run,
     site_of,
     spec_from_json,
 )
 from eqsat_opt.runtime.backends.gpu import GpuBackend, device_backend, runner_of
 from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.products import product_of
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.joins import concatenations
 from eqsat_opt.runtime.plan.plan import Plan, layout_strides
@@ -111,9 +112,10 @@ def test_sums_stand_in_the_order_of_precompiled_kernels(
     found = site(types, *steps)
     assert (found.spec.epilogue, found.operands) == (epilogue, operands)
     assert len(uids_of(found.spec)) == len(operands) + 1
+    assert isinstance(found.spec, CudnnSpec)
     assert found.spec.x.strides == (288, 1, 48, 8)
     assert spec_from_json(json.loads(found.spec.key)) == found.spec
-    assert is_precompiled(found.spec)
+    assert may_run(found.spec)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +154,10 @@ def test_memory_of_precompiled_kernels() -> None:
     for of_y, of_z, is_there in ((wider, images[2], False), (wider, wider, True)):
         found = site_of(body, [*images[:2], of_z, of_y])
         assert found is not None
-        assert is_precompiled(found.spec) == is_there
+        assert may_run(found.spec) == is_there
     plain = site_of(body, [layout_strides(one.static_shape(), "") for one in (X, W, Y, Y)])
     assert plain is not None
-    assert not is_precompiled(plain.spec)
+    assert not may_run(plain.spec)
 
 
 @pytest.mark.parametrize("device", ARCHITECTURES)
@@ -187,7 +189,7 @@ def test_answers_that_were_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None
 
     def ask(self: Asker, spec: CudnnSpec, most: int = 4) -> tuple[Choice, ...]:
         self.version = answers["version"]
-        return Choice("eng1", 5), Choice("eng2", 0, True)
+        return (Choice("eng1", 5),)
 
     monkeypatch.setattr(Asker, "ask", ask)
     assert [one.name for one in Oracle(described).choices(spec)] == [HEURISTIC]
@@ -256,7 +258,9 @@ A, B = tensor(5, 7), tensor(7, 3)
         ([A, B, tensor(3)], [("MatMul", (0, 1)), ("Add", (2, 3))], "BIAS"),
         ([A, B, tensor(1, 3)], [("MatMul", (0, 1)), ("Add", (3, 2)), ("Relu", (4,))], "RELU_BIAS"),
         ([tensor(2, 5, 7), B], [("MatMul", (0, 1))], ""),
-        ([A, B], [("MatMul", (0, 1)), ("Gelu", (2,))], None),
+        ([A, B], [("MatMul", (0, 1)), ("Gelu", (2,))], "GELU"),
+        ([A, B, tensor(3)], [("MatMul", (0, 1)), ("Add", (3, 2)), ("Gelu", (4,))], "GELU_BIAS"),
+        ([A, B], [("MatMul", (0, 1)), ("Tanh", (2,))], None),
         ([A, B], [("MatMul", (0, 1)), ("Add", (2, 2))], None),
         ([A, B, tensor(5, 1)], [("MatMul", (0, 1)), ("Add", (2, 3))], None),
         ([A, B, tensor(5, 3)], [("MatMul", (0, 1)), ("Add", (2, 3))], None),
@@ -270,7 +274,7 @@ def test_products_of_cublaslt(
     types: list[TensorType], steps: list[tuple[str, tuple[int, ...]]], epilogue: str | None
 ) -> None:
     found = product_of(kernel(types, *steps))
-    assert (None if found is None else found.epilogue) == epilogue
+    assert (None if found is None else epilogue_of(found)) == epilogue
 
 
 @pytest.mark.parametrize(

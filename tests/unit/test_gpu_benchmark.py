@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import correctness, results, unit
+from benchmarks.gpu import correctness, measuring, results, unit
 from benchmarks.gpu.bench import GpuBench, HostBench
 from benchmarks.gpu.cases import operator_cases, probes
 from benchmarks.gpu.kernels import by_algorithm, crossing, repeated
 from benchmarks.gpu.merging import merge
+from benchmarks.gpu.peers.compared import PEERS
 from benchmarks.gpu.prepared import (
     KernelPlan,
     ModelPlan,
@@ -38,19 +39,34 @@ from benchmarks.gpu.prepared import (
 from benchmarks.gpu.preparing import kernels_of
 from benchmarks.gpu.results import Results, results_path
 from benchmarks.gpu.running import children_of, run_units
-from benchmarks.gpu.timing import by_turns, runs_for
+from benchmarks.gpu.timing import Timed, by_turns, runs_for
 from eqsat_opt import zoo
-from eqsat_opt.cost.on_device import MeasuredPricer, plan_times_us
-from eqsat_opt.cost.recorded import load_recorded
+from eqsat_opt.cost.analytic import ProfilePricer
+from eqsat_opt.cost.on_device import MeasuredPricer, is_measured_gpu, plan_times_us
+from eqsat_opt.cost.profile import ProfileKey, ProfileRow
+from eqsat_opt.cost.recorded import (
+    RecordedDevice,
+    load_recorded,
+    recorded_from_json,
+    recorded_to_json,
+)
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import StageError
+from eqsat_opt.ir.graph import attributes
+from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.stored_tensors import stored_tensors
+from eqsat_opt.ir.types import TensorType
+from eqsat_opt.precision import Precision
+from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
+from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec, spec_from_json
+from eqsat_opt.runtime.backends.gpu import device_backend
 from eqsat_opt.runtime.backends.protocol import Offer
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.measure import PROTOCOL_VERSION
 from eqsat_opt.runtime.plan.files import plan_to_json
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.interpreter import interpret
@@ -83,20 +99,12 @@ def entries(folder: Path) -> dict[str, Any]:
 
 def test_what_crashes_or_hangs_costs_nothing_else(tmp_path: Path) -> None:
     kinds = (
-        "chatter",
-        "refuse",
-        "text",
-        "set",
-        "large",
-        "good",
-        "break",
-        "crash",
-        "hang",
-        "babble",
-    )
+        "chatter", "refuse", "text", "set", "large", "good", "break", "crash", "hang", "babble",
+        "hang with another",
+    )  # fmt: skip
     units = [gpu_units.unit(kind, value=-i) for i, kind in enumerate(kinds)]
-    units[8] = replace(units[8], deadline_s=0.2)
-    units[9] = replace(units[9], deadline_s=5.0)
+    for number in (8, 10):
+        units[number] = replace(units[number], deadline_s=0.2)
     done(tmp_path, gpu_units.unit("good again", value=-20), *reversed(units))
     found = entries(tmp_path)
     assert list(found) == [*kinds, "good again"]  # by value
@@ -105,6 +113,7 @@ def test_what_crashes_or_hangs_costs_nothing_else(tmp_path: Path) -> None:
         "chatter": "done", "good": "done", "good again": "done", "refuse": "failed",
         "text": "failed", "set": "failed", "large": "failed", "break": "failed",
         "crash": "crashed", "hang": "stopped", "babble": "crashed",
+        "hang with another": "stopped",
     }  # fmt: skip
     assert found["chatter"]["result"] == {"is": "well", "infinite": "inf"}
     assert found["refuse"]["why"] == "there is no GPU here"
@@ -224,7 +233,7 @@ def prepared() -> Prepared:
         title = f"as it stands, {streams} streams"
         plans.append(ModelPlan(MODEL, "tiny", title, plan_to_json(plan), 10.0))
     kernels = tuple(kernels_of(plans, load_profile("h200")))
-    cases = tuple(islice(operator_cases("h200"), 24))
+    cases = tuple(islice(operator_cases("h200"), 14))
     return Prepared("h200", tuple(plans), kernels, cases, probes("h200"))
 
 
@@ -329,20 +338,27 @@ def test_a_rehearsal_needs_four_packages(prepared: Prepared, tmp_path: Path) -> 
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(HOOK)
     write_prepared(folder, prepared)
-    ran = subprocess.run(
-        [
-            sys.executable, "-m", "benchmarks.gpu", "all", "--out", folder, "--dry-run",
-            "--budget", "600",
-        ],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(hook), str(ROOT)))},
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
-    for step in ("probe", "correctness", "measure", "compare", "energy"):
-        for name, one in read(folder, step)["units"].items():
-            is_peer = step == "compare" and not name.endswith(": plans")
-            assert one["state"] == ("failed" if is_peer else "done"), ran
-            assert not is_peer or one["why"].startswith("absent: "), one
+    for _ in range(3):  # where others have the processor, what was stopped for its delay is redone
+        ran = subprocess.run(
+            [
+                sys.executable, "-m", "benchmarks.gpu", "all", "--out", folder, "--dry-run",
+                "--budget", "600",
+            ],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(hook), str(ROOT)))},
+            cwd=ROOT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+        units = [
+            one
+            for step in ("probe", "correctness", "measure", "compare", "energy")
+            for one in read(folder, step)["units"].values()
+        ]
+        absent = [one for one in units if one.get("why", "").startswith("absent: ")]
+        states = {one["state"] for one in units if one not in absent}
+        if "stopped" not in states:
+            break
+    assert states == {"done"}, ran.stdout
+    assert len(absent) == len(PEERS)
     assert len(list(folder.iterdir())) <= 6
     told = merge(folder)
     assert f"{len(prepared.kernels)} prices" in told
@@ -356,11 +372,57 @@ def test_a_rehearsal_needs_four_packages(prepared: Prepared, tmp_path: Path) -> 
     times, count = plan_times_us(device, plan)
     assert count == len(plan.launches)
     assert all(time_us > 0 for time_us in times)
-    pricer = MeasuredPricer(device)
-    kernel = next(one for one in prepared.kernels if one.backend == "cublaslt")
-    body = kernel.plan.launches[0].body
-    (way,) = pricer.backends[0].implementations(body)
-    assert pricer.price(Offer(body, "gpu", way)).source in ("recorded", "analytic")
+
+
+def convolution() -> tuple[Kernel, CudnnSpec, Sequence[Choice]]:
+    """A convolution for which cuDNN has several engines."""
+    spec, choices = next(
+        (spec, choices)
+        for key, choices in recorded("sm_90").items()
+        if len(choices) > 2 and isinstance(spec := spec_from_json(json.loads(key)), CudnnSpec)
+        if not spec.epilogue and spec.precision is Precision.STRICT
+    )
+    attrs = attributes(
+        strides=spec.strides, pads=spec.pads, dilations=spec.dilations, group=spec.groups
+    )
+    x, w = (TensorType(spec.dtype, one.dims) for one in (spec.x, spec.w))
+    operands = Operand(x, False), Operand(w, True)
+    return Kernel(operands, (Step("Conv", attrs, (0, 1)),), (2,)), spec, choices
+
+
+def test_engines_compete_by_what_was_measured() -> None:
+    kernel, _, choices = convolution()
+    profile = load_profile("h200")
+    usual = ProfilePricer(profile, backend=device_backend(profile))
+    (first,) = usual.backends[0].implementations(kernel)
+    assert first.algorithm == f"cudnn {choices[0].name}"
+    times = {choices[0].name: 9.0, choices[2].name: 5.0}
+    rows = tuple(
+        ProfileRow(
+            ProfileKey(
+                "cudnn 91900", kernel.signature, name, "gpu",
+                threads=1, protocol=PROTOCOL_VERSION, forms=first.forms,
+            ),
+            Timed((time_us,)).measurement,
+            "2026-01-01T00:00:00+00:00",
+        )
+        for name, time_us in times.items()
+    )  # fmt: skip
+    device = RecordedDevice(profile, rows)
+    assert is_measured_gpu(device)
+    pricer = MeasuredPricer(recorded_from_json(json.loads(json.dumps(recorded_to_json(device)))))
+    offers = [Offer(kernel, "gpu", one) for one in pricer.backends[0].implementations(kernel)]
+    quotes = {one.implementation.algorithm: pricer.price(one) for one in offers}
+    assert {name: quote.time_us for name, quote in quotes.items()} == {
+        f"cudnn {name}": time_us for name, time_us in times.items()
+    }
+    assert {quote.source for quote in quotes.values()} == {"recorded"}
+    assert [one.implementation.workspace_bytes for one in offers] == [
+        one.workspace_bytes for one in choices if one.name in times
+    ]
+    bare = MeasuredPricer(replace(device, rows=()))
+    (way,) = bare.backends[0].implementations(kernel)
+    assert bare.price(Offer(kernel, "gpu", way)) == usual.price(Offer(kernel, "gpu", first))
 
 
 def read(folder: Path, step: str) -> dict[str, Any]:
@@ -398,6 +460,7 @@ def test_what_a_user_did_wrong_is_one_sentence(
     )
     assert "nope" in fails("prepare", "--out", new, "--models", "nope")
     assert "unknown device 'nope'" in fails("prepare", "--out", new, "--target", "nope")
+    assert "nothing runs plans on" in fails("prepare", "--out", new, "--target", "xeon")
     assert list(new.iterdir()) == []
     for data in (b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[]"), gzip.compress(b"{}")):
         prepared_path(good).write_bytes(data)
@@ -420,6 +483,91 @@ def test_without_a_gpu_nothing_is_learnt(
     assert "1 because: No module named 'cupy'; run pip install 'eqsat-opt[gpu]'" in told.out
 
 
+def test_what_cannot_be_written_was_not_learnt(
+    prepared: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_prepared(tmp_path, replace(prepared, kernels=(), cases=(), plans=()))
+
+    def full(_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(
+        "benchmarks.gpu.__main__.units_of", lambda step, task: [gpu_units.unit("good")]
+    )
+    assert command.main(["measure", "--out", str(tmp_path), "--dry-run"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2
+    assert "No space left" in told[0]
+    assert told[1] == "error: nothing was learnt"
+
+
+def test_what_is_wrong_is_not_measured(prepared: Prepared, tmp_path: Path) -> None:
+    write_prepared(tmp_path, prepared)
+    task = unit.Task(tmp_path)
+    every = {one.name for one in measuring.units(task)}
+    assert every == {one.name for one in prepared.kernels}
+    kept = Results(tmp_path, "correctness", HEAD)
+    first, second = (one.name for one in correctness.units(task) if "kernel" in one.request)
+    for state, result, is_left_out in (
+        ("done", {"is_good": True}, False),
+        ("done", {"is_good": False}, True),
+        ("failed", {}, False),
+        ("crashed", {}, True),
+    ):
+        kept.add(first, {"state": "done", "result": {"is_good": True}})
+        kept.add(second, {"state": state, "result": result})
+        kept.save()
+        left_out = {second.rpartition(": ")[0]} if is_left_out else set()
+        assert {one.name for one in measuring.units(task)} == every - left_out
+
+
+@pytest.mark.parametrize("step", ["prepare", "merge"])
+def test_what_needs_all_of_the_package_says_so(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("benchmarks.gpu.preparing", "benchmarks.gpu.merging"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert "this step needs all of the package" in failure(capsys, step, "--out", tmp_path)
+
+
+def test_damaged_results_are_told(prepared: Prepared, tmp_path: Path) -> None:
+    write_prepared(tmp_path, prepared)
+    digest = read_prepared(tmp_path).digest
+    kept = Results(tmp_path, "measure", {"bench": "host", "prepared": digest})
+    kept.add("one", {"state": "done", "result": {"ways": 3}})
+    kept.save()
+    with pytest.raises(StageError, match="are damaged"):
+        merge(tmp_path)
+    other = Results(tmp_path, "probe", {"bench": "gpu", "prepared": digest})
+    other.tell(note=1)
+    other.save()
+    with pytest.raises(StageError, match="of a rehearsal and of a device"):
+        merge(tmp_path)
+
+
+def test_an_interruption_keeps_what_is_known(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_prepared(tmp_path, prepared)
+
+    def units(step: str, task: unit.Task) -> list[unit.Unit]:
+        return [gpu_units.unit("good"), gpu_units.unit("hang", value=0)]
+
+    def interrupt(children: Any, one: unit.Unit, deadline: Deadline) -> Any:
+        if one.name == "hang":
+            raise KeyboardInterrupt
+        return {"state": "done", "result": {}}
+
+    monkeypatch.setattr("benchmarks.gpu.__main__.units_of", units)
+    monkeypatch.setattr("benchmarks.gpu.running.Children.do", interrupt)
+    assert command.main(["measure", "--out", str(tmp_path), "--dry-run"]) == 130
+    assert set(entries(tmp_path)) == {"good"}
+
+
 def _has_cupy() -> bool:
     try:
         import cupy  # noqa: F401
@@ -435,13 +583,15 @@ def test_the_parser_tells_what_there_is(
     with pytest.raises(SystemExit) as caught:
         command.main(arguments)
     assert caught.value.code == 2
-    assert "usage:" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "usage:" in told
+    assert "_seconds" not in told
 
 
 # ** weights **
 
 
-@pytest.mark.parametrize("name", ["bert_full", "nasnet_cell", "resnet50_bn", "cnn_training"])
+@pytest.mark.parametrize("name", ["bert_full", "nasnet_cell", "cnn_training"])
 def test_the_zoo_needs_no_onnxruntime(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = stored_tensors(zoo.build(name, scale="tiny"))
     with monkeypatch.context() as patch:

@@ -15,6 +15,7 @@ from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.order import happens_before, linear_extension
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, Literal, Plan, Port, Workspace
@@ -92,7 +93,7 @@ def fork() -> Plan:
     )
     return Plan(
         target="cpu",
-        precision="float32",
+        precision=Precision.STRICT,
         sizes={},
         inputs=(Port("x", "x"),),
         outputs=(Port("y", "y"),),

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from eqsat_opt import zoo
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.plans import plan_model
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.plan.memory import Value, arrange
 from eqsat_opt.runtime.plan.order import HappensBefore, happens_before
 from eqsat_opt.runtime.plan.plan import ALIGNMENT_BYTES, Launch, Plan
 from eqsat_opt.runtime.plan.streams import Schedule, makespan_us, schedule, serial
 
-EMPTY = Plan("cpu", "float32", {}, (), (), (), {}, ())
+EMPTY = Plan("cpu", Precision.STRICT, {}, (), (), (), {}, ())
 NOTHING = Kernel((), (), ())
 
 

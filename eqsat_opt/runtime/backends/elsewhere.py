@@ -10,6 +10,7 @@ from eqsat_opt.errors import PlanError
 from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.protocol import (
     CarriedForm,
     Implementation,
@@ -32,17 +33,19 @@ class Elsewhere(ABC):
 
     Args:
         profile: of the device.
+        precision: in which libraries may multiply float32.
 
     Attributes:
-        profile: the same.
+        profile, precision: the same.
         interface: the form of what is no image, and of inputs and outputs.
         images: the form of images with their channels innermost.
     """
 
     name: str
 
-    def __init__(self, profile: DeviceProfile) -> None:
+    def __init__(self, profile: DeviceProfile, precision: Precision = Precision.STRICT) -> None:
         self.profile = profile
+        self.precision = precision
         space = "host" if profile.kind == "cpu" else profile.kind
         self.interface = Form(space)
         self.images = Form(space, _IMAGES)
@@ -62,6 +65,11 @@ class Elsewhere(ABC):
     def carried(self) -> Sequence[CarriedForm]:
         """None: layouts are part of the problem."""
         return ()
+
+    def multiplied_in(self, kernel: Kernel) -> str:
+        """In which a library multiplies, as `Implementation.precision` has it."""
+        found = self.precision.of(kernel.types[len(kernel.operands)].dtype)
+        return "" if found is Precision.STRICT else found.peak
 
     def formed(self, kernel: Kernel, how: Implementation) -> Implementation:
         """The same with all images in the layout of convolutions; as it is if there are none."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.analytic.backend import AnalyticBackend
 from eqsat_opt.runtime.backends.cublaslt.backend import CublasLtBackend
 from eqsat_opt.runtime.backends.cudnn.backend import CudnnBackend
@@ -19,19 +21,21 @@ __all__ = ["GpuBackend", "device_backend", "runner_of"]
 
 
 class GpuBackend(Elsewhere):
-    """cuDNN for convolutions, cuBLASLt for products, generated kernels for all else.
+    """cuDNN for convolutions, both it and cuBLASLt for products, generated kernels for all else.
 
     An algorithm of a library begins with its name.
 
     Args:
         profile: of a device that has a description.
+        precision: in which libraries may multiply float32; generated kernels never do it in less.
     """
 
     name = "gpu"
 
-    def __init__(self, profile: DeviceProfile) -> None:
-        super().__init__(profile)
-        self._libraries = CudnnBackend(profile), CublasLtBackend(profile)
+    def __init__(self, profile: DeviceProfile, precision: Precision = Precision.STRICT) -> None:
+        super().__init__(profile, precision)
+        # Of equal prices the first counts: kernels of cuBLASLt are compiled already.
+        self._libraries = CublasLtBackend(profile, precision), CudnnBackend(profile, precision)
         self._generated = CudaBackend(profile, self._libraries)
 
     def version(self) -> str:
@@ -41,7 +45,7 @@ class GpuBackend(Elsewhere):
     def patterns(self) -> Sequence[KernelPattern]:
         """Epilogues, and chains of elementwise operators."""
         parts = (*self._libraries, self._generated)
-        return tuple(pattern for one in parts for pattern in one.patterns())
+        return tuple(dict.fromkeys(pattern for one in parts for pattern in one.patterns()))
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
         """Those of all of them."""
@@ -61,6 +65,18 @@ def runner_of(algorithm: str) -> tuple[str, str]:
     return (library, own) if own else (CUDA, algorithm)
 
 
-def device_backend(profile: DeviceProfile) -> Elsewhere:
-    """What offers kernels of a device; where no library runs on it, the model of its profile."""
-    return AnalyticBackend(profile) if profile.description is None else GpuBackend(profile)
+def device_backend(profile: DeviceProfile, precision: Precision = Precision.STRICT) -> Elsewhere:
+    """What offers kernels of a device; where no library runs on it, the model of its profile.
+
+    Raises:
+        OptionError: the device does not have that precision.
+    """
+    if profile.description is not None:
+        profile.require_precision(precision.peak)
+        return GpuBackend(profile, precision)
+    if precision is not Precision.STRICT:
+        raise OptionError(
+            f"{precision} is for GPUs of compute capability 7.5 and later, and the target is "
+            f"{profile.name}; leave --precision out"
+        )
+    return AnalyticBackend(profile)

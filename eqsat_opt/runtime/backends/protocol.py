@@ -103,6 +103,8 @@ class Implementation:
         strided: whether operands and outputs may be views into larger buffers, so that a
             concatenation, a slice or a split beside it moves nothing. Otherwise a plan packs them,
             by copies that it launches and prices.
+        precision: in which a library multiplies, as profiles of devices call it: ``fp32``,
+            ``tf32``, ``fp16``; empty where the kernel's elements say all.
     """
 
     algorithm: str
@@ -113,6 +115,7 @@ class Implementation:
     writes: tuple[Form, ...] = ()
     workspace_bytes: int = 0
     strided: bool = False
+    precision: str = ""
 
     @property
     def forms(self) -> str:

@@ -212,13 +212,17 @@ class DeviceProfile:
         used_us = max(arithmetic_us * occupancy, traffic_us)
         return Load(self.launch_us.value, busy_us, used_us / busy_us if busy_us else 0.0)
 
-    def launch_times_us(self, launches: tuple[Launch, ...], precision: str = "fp32") -> list[float]:
-        """The analytic time of each launch of a plan, µs."""
+    def launch_times_us(self, launches: tuple[Launch, ...]) -> list[float]:
+        """The analytic time of each launch of a plan, µs.
+
+        Raises:
+            OptionError: nothing is known of the precision of one.
+        """
         return [
             self.kernel_us(
                 launch.body,
                 launch.algorithm,
-                precision,
+                launch.precision.peak,
                 workspace_bytes=launch.workspace.size_bytes,
             )
             for launch in launches

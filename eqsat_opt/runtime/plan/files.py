@@ -26,6 +26,7 @@ from eqsat_opt.ir.values_json import (
     type_from_json,
     type_to_json,
 )
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.plan import (
     NO_WORKSPACE,
@@ -87,7 +88,7 @@ def plan_to_json(plan: Plan) -> Document:
     return {
         "format": FORMAT,
         "target": plan.target,
-        "precision": plan.precision,
+        "precision": plan.precision.value,
         "sizes": dict(sorted(plan.sizes.items())),
         "versions": dict(sorted(plan.versions.items())),
         "arena_bytes": plan.arena_bytes,
@@ -139,6 +140,7 @@ def _launch_to_json(launch: Launch) -> Document:
         "writes": list(launch.writes),
         **_given(workspace=None if space == NO_WORKSPACE else [space.offset, space.size_bytes]),
         **_given(stream=launch.stream, waits=list(launch.waits), records=list(launch.records)),
+        **({} if launch.precision is Precision.STRICT else {"precision": launch.precision.value}),
     }
 
 
@@ -193,7 +195,7 @@ def _plan(entry: Entry) -> Plan:
         constants[name] = _recipe(item)
     return Plan(
         target=entry.text("target"),
-        precision=entry.text("precision"),
+        precision=_precision(entry),
         sizes={name: sizes.whole(name, _LARGEST) for name in sizes.value},
         inputs=tuple(map(_port, entry.entries("inputs", "input"))),
         outputs=tuple(map(_port, entry.entries("outputs", "output"))),
@@ -205,6 +207,13 @@ def _plan(entry: Entry) -> Plan:
         lower_bound_bytes=entry.whole("lower_bound_bytes", _LARGEST),
         versions={name: versions.text(name) for name in versions.value},
     )
+
+
+def _precision(entry: Entry) -> Precision:
+    name = entry.text("precision")
+    if name not in [one.value for one in Precision]:
+        raise StageError(f"{entry.place('precision')} is {name!r}; it is {', '.join(Precision)}")
+    return Precision(name)
 
 
 def _port(entry: Entry) -> Port:
@@ -265,7 +274,7 @@ def _recipe(entry: Entry) -> Recipe:
 def _launch(entry: Entry) -> Launch:
     entry.require_fields(
         "name", "backend", "algorithm", "body", "reads", "writes", "workspace", "stream", "waits",
-        "records",
+        "records", "precision",
     )  # fmt: skip
     space = entry.wholes("workspace", _LARGEST)
     if len(space) not in (0, 2):
@@ -281,6 +290,7 @@ def _launch(entry: Entry) -> Launch:
         stream=_optional(entry, "stream", 0, lambda name: entry.whole(name, _MOST_STREAMS)),
         waits=entry.wholes("waits", _LARGEST),
         records=entry.wholes("records", _LARGEST),
+        precision=_optional(entry, "precision", Precision.STRICT, lambda _: _precision(entry)),
     )
 
 

@@ -18,6 +18,7 @@ from typing import TypeAlias
 from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.precision import Precision
 
 __all__ = [
     "ALIGNMENT_BYTES",
@@ -135,6 +136,7 @@ class Launch:
         stream: where it is queued.
         waits: events that are recorded before it begins.
         records: events that stand for its end, and that of all before it on its stream.
+        precision: in which it multiplies.
     """
 
     name: str
@@ -147,6 +149,7 @@ class Launch:
     stream: int = 0
     waits: tuple[int, ...] = ()
     records: tuple[int, ...] = ()
+    precision: Precision = Precision.STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,7 @@ class Plan:
 
     Attributes:
         target: the device that it is made for: ``cpu``, or the name of a device profile.
-        precision: the arithmetic that float32 kernels may use; ``float32`` for no less.
+        precision: the policy that it was made under.
         sizes: of symbolic dimensions.
         inputs, outputs: in the order of the model.
         buffers: arena buffers, constants, and views into either.
@@ -218,7 +221,7 @@ class Plan:
     """
 
     target: str
-    precision: str
+    precision: Precision
     sizes: Mapping[str, int]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]

@@ -17,6 +17,7 @@ from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
 from eqsat_opt.runtime.backends.launching import Launcher, load_launcher, takes_views
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
@@ -68,6 +69,10 @@ def _none(_node: Node) -> int:
     return 0
 
 
+def _strict(_node: Node) -> Precision:
+    return Precision.STRICT
+
+
 def _plain(_name: str) -> Form:
     return PLAIN
 
@@ -99,6 +104,7 @@ class _Task:
         reads: values.
         writes: buffers: values, and the parts of a Concat that are copied.
         workspace_bytes: that it needs by what is known of the algorithm.
+        precision: in which it multiplies.
     """
 
     name: str
@@ -108,6 +114,7 @@ class _Task:
     writes: tuple[str, ...]
     algorithm: str = "default"
     workspace_bytes: int = 0
+    precision: Precision = Precision.STRICT
 
 
 def make_plan(
@@ -117,6 +124,7 @@ def make_plan(
     *,
     algorithm_of: Callable[[Node], str] = _default,
     workspace_of: Callable[[Node], int] = _none,
+    precision_of: Callable[[Node], Precision] = _strict,
     is_strided: Callable[[Node], bool] | None = None,
     unit_of: Callable[[Node], int | None] = _alone,
     form_of: Callable[[str], Form] = _plain,
@@ -125,6 +133,7 @@ def make_plan(
     streams: int = 1,
     target: str = HOST,
     profile: DeviceProfile | None = None,
+    precision: Precision = Precision.STRICT,
 ) -> Plan:
     """A plan that computes what the graph does, checked for hazards.
 
@@ -135,6 +144,7 @@ def make_plan(
         algorithm_of: how, where there is a choice.
         workspace_of: bytes that a node needs beside operands and results, where its launcher does
             not know.
+        precision_of: in which a node multiplies.
         is_strided: whether what runs a node takes views; otherwise what it reads and writes is
             packed, by launches that copy. As launches of its backend do by default.
         unit_of: nodes of one number are one launch.
@@ -144,6 +154,7 @@ def make_plan(
         streams: how many at most, where launches are assigned.
         target: the device that it is for.
         profile: by whose analytic times launches are ordered; that of the target by default.
+        precision: the policy that the plan is made under.
 
     Raises:
         OptionError: a size is not given, or there is no such device.
@@ -190,7 +201,9 @@ def make_plan(
     views = find_views(
         nodes, dims, movable, given, strides=strides, packed=packed, is_cheaper=is_cheaper
     )
-    tasks = _tasks(graph, units, views, recipes, workspace_of=workspace_of)
+    tasks = _tasks(
+        graph, units, views, recipes, workspace_of=workspace_of, precision_of=precision_of
+    )
     launchers = {t.backend: load_launcher(t.backend) for t in tasks}
     used = _used_constants(graph, tasks, recipes)
     buffers = tuple(
@@ -198,7 +211,7 @@ def make_plan(
         for one in _buffers(graph, tasks, views, used, dims=dims)
     )
     edges = _edges(nodes, tasks, views)
-    times = [profile.kernel_us(task.body) for task in tasks]
+    times = [profile.kernel_us(task.body, precision=task.precision.peak) for task in tasks]
     if seats is None:
         placed = schedule(times, edges, streams, profile.event_us.value)
     else:
@@ -215,13 +228,14 @@ def make_plan(
             stream=placed.stream[number],
             waits=placed.waits[number],
             records=placed.records[number],
+            precision=task.precision,
         )
         for number in placed.order
         for task in (tasks[number],)
     )
     plan = Plan(
         target=target,
-        precision="float32",
+        precision=precision,
         sizes=dict(sizes or {}),
         inputs=tuple(Port(name, name) for name in graph.inputs if name not in recipes),
         outputs=tuple(
@@ -361,6 +375,7 @@ def _tasks(
     recipes: Mapping[str, Recipe],
     *,
     workspace_of: Callable[[Node], int],
+    precision_of: Callable[[Node], Precision],
 ) -> list[_Task]:
     """Launches to be, in an order in which they can run."""
     producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
@@ -397,7 +412,8 @@ def _tasks(
             body = Kernel(body.operands, (), (0,))
         way = first.backend, first.algorithm
         made = _Task(outputs[0], way[0], body, reads, writes=outputs, algorithm=way[1])
-        tasks.append(replace(made, workspace_bytes=max(map(workspace_of, parts))))
+        space = max(map(workspace_of, parts))
+        tasks.append(replace(made, workspace_bytes=space, precision=precision_of(parts[0])))
     return tasks
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.absent import AbsentLauncher
-from eqsat_opt.runtime.backends.cublaslt.product import Product, product_of
+from eqsat_opt.runtime.backends.products import Product, product_of
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
 __all__ = ["CublasLtLauncher", "product_of_launch"]

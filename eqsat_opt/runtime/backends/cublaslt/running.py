@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.runtime.backends.cublaslt.described import Space, compute_type, name_of
 from eqsat_opt.runtime.backends.cublaslt.launcher import CublasLtLauncher, product_of_launch
+from eqsat_opt.runtime.backends.cublaslt.recorded import (
+    HEURISTIC,
+    MARGIN_BYTES,
+    epilogue_of,
+)
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.devices.cuda import CudaDevice
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
-__all__ = ["NEEDED", "CublasLtRunner"]
+__all__ = ["CublasLtRunner"]
 
-NEEDED = {
-    "linalg": ("ComputeType",),
-    "linalg.ComputeType": ("COMPUTE_32F",),
-    "linalg.advanced": ("Matmul", "MatmulEpilog"),
-    "linalg.advanced.Matmul": ("execute", "plan"),
-    "linalg.advanced.MatmulEpilog": ("BIAS", "DEFAULT", "RELU", "RELU_BIAS"),
-}
-"""What this module uses of nvmath-python, by owner."""
+_RANKED = 64
+"""Algorithms among which that of a plan is looked for."""
 
 
 class CublasLtRunner(CublasLtLauncher):
@@ -41,6 +41,7 @@ class CublasLtRunner(CublasLtLauncher):
         try:
             self._linalg: Any = importlib.import_module("nvmath.linalg")
             self._advanced: Any = importlib.import_module("nvmath.linalg.advanced")
+            self._memory: Any = importlib.import_module("nvmath.memory")
         except ImportError as error:
             raise RuntimeFailed(f"{error}; run pip install 'eqsat-opt[gpu]'") from error
         self._buffers: Mapping[str, Buffer] = {}
@@ -55,37 +56,68 @@ class CublasLtRunner(CublasLtLauncher):
 
         The library adds a bias by row, so what is multiplied are the transposed matrices. Batches
         are products of their own: their strides need not be those of one array.
+
+        Raises:
+            RuntimeFailed: this device has no such algorithm, or it needs more workspace.
         """
         product = product_of_launch(launch, self._buffers)
         a, b, y = bound.reads[product.a], bound.reads[product.b], bound.writes[0]
         bias = None if product.bias is None else bound.reads[product.bias].reshape(-1)
         stream = self._device.on_stream(launch.stream)
+        space = Space(self._memory.MemoryPointer, bound.workspace)
         numbers = list(np.ndindex(*y.shape[:-2]))
+        epilogue = epilogue_of(product)
         planned = [
-            self._planned((a[_batch(a, n)], b[_batch(b, n)], y[n]), bias, product.epilogue, stream)
+            self._planned(
+                launch, (a[_batch(a, n)], b[_batch(b, n)], y[n]), bias, epilogue, space=space
+            )
             for n in numbers
         ]
 
         def run() -> None:
-            for one in planned:
-                one.execute(stream=stream)
+            for made, algorithm in planned:
+                made.execute(algorithm=algorithm, stream=stream)
 
         return run
 
-    def _planned(self, matrices: Sequence[Any], bias: Any, epilogue: str, stream: Any) -> Any:
+    def _planned(
+        self,
+        launch: Launch,
+        matrices: Sequence[Any],
+        bias: Any,
+        epilogue: str,
+        *,
+        space: Any,
+    ) -> tuple[Any, Any]:
+        """A product, and the algorithm that the launch names."""
         a, b, y = matrices
+        stream = self._device.on_stream(launch.stream)
         made = self._advanced.Matmul(
             b.T,
             a.T,
             y.T,
             beta=0.0,
-            options={"inplace": True, "compute_type": self._linalg.ComputeType.COMPUTE_32F},
+            options={
+                "inplace": True,
+                "compute_type": getattr(self._linalg.ComputeType, compute_type(launch)),
+                "memory_limit": max(launch.workspace.size_bytes - MARGIN_BYTES, 0),
+                "allocator": space,
+            },
             stream=stream,
         )
-        kind = getattr(self._advanced.MatmulEpilog, epilogue or "DEFAULT")
-        inputs = None if bias is None else {"bias": bias}
-        made.plan(epilog=kind, epilog_inputs=inputs, stream=stream)
-        return made
+        found = made.plan(
+            preferences={"limit": _RANKED},
+            epilog=getattr(self._advanced.MatmulEpilog, epilogue or "DEFAULT"),
+            epilog_inputs=None if bias is None else {"bias": bias},
+            stream=stream,
+        )
+        for algorithm in found:
+            if launch.algorithm in (HEURISTIC, name_of(algorithm)):
+                return made, algorithm
+        raise RuntimeFailed(
+            f"launch {launch.name!r}: cuBLASLt has no algorithm {launch.algorithm!r} here that "
+            f"needs at most {launch.workspace.size_bytes} bytes of workspace; plan again"
+        )
 
 
 def _batch(array: Any, number: tuple[int, ...]) -> tuple[int, ...]:

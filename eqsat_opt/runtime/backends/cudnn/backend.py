@@ -1,4 +1,4 @@
-"""Convolutions of images by cuDNN, as kernels that an extraction can choose."""
+"""Convolutions of images and products by cuDNN, as kernels that an extraction can choose."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from functools import cache
 
 from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION, Oracle
+from eqsat_opt.runtime.backends.cudnn.products import ProductSpec
 from eqsat_opt.runtime.backends.cudnn.spec import site_of
 from eqsat_opt.runtime.backends.elsewhere import Elsewhere
-from eqsat_opt.runtime.backends.epilogues import convolutions
+from eqsat_opt.runtime.backends.epilogues import convolutions, products
 from eqsat_opt.runtime.backends.protocol import Implementation, KernelPattern
 from eqsat_opt.runtime.devices.description import DeviceDescription
 from eqsat_opt.runtime.devices.profile import DeviceProfile
@@ -28,38 +30,44 @@ def _oracle(description: DeviceDescription) -> Oracle:
 
 
 class CudnnBackend(Elsewhere):
-    """``act(conv [+ bias] [+ z])`` on images with channels innermost.
+    """``act(conv [+ bias] [+ z])`` on images with channels innermost, and ``act(a @ b + bias)``.
 
     Args:
         profile: of a device that has a description.
+        precision: in which float32 may be multiplied.
     """
 
     name = CUDNN
 
-    def __init__(self, profile: DeviceProfile) -> None:
-        super().__init__(profile)
+    def __init__(self, profile: DeviceProfile, precision: Precision = Precision.STRICT) -> None:
+        super().__init__(profile, precision)
         assert profile.description is not None
         self._oracle = _oracle(profile.description)
 
     def version(self) -> str:
         """Of whose answers it offers, and for what."""
-        return f"cudnn {RECORDED_VERSION} {self.profile.name}"
+        return f"cudnn {RECORDED_VERSION} {self.profile.name} {self.precision}"
 
     def patterns(self) -> Sequence[KernelPattern]:
         """Epilogues."""
-        return tuple(convolutions(_ACTIVATIONS))
+        return (*convolutions(_ACTIVATIONS), *products(("Relu", "Gelu")))
 
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
-        """What cuDNN ranks first of that which computes in float32; none if it has nothing.
+        """What cuDNN ranks first of that which the precision allows; none if it has nothing.
 
-        Nothing is known of the times of the others before they are measured.
+        Nothing is known of the times of the others before they are measured. Images have their
+        channels innermost, factors of products are as ONNX orders them.
         """
-        site = site_of(kernel)
+        site = site_of(kernel, precision=self.precision)
         choices = self._oracle.choices(site.spec) if site else ()
-        return tuple(
-            self.formed(
-                kernel,
-                Implementation(one.name, workspace_bytes=one.workspace_bytes, strided=True),
+        found = (
+            Implementation(
+                one.name,
+                workspace_bytes=one.workspace_bytes,
+                strided=True,
+                precision=self.multiplied_in(kernel),
             )
             for one in choices[:1]
         )
+        is_product = site is not None and isinstance(site.spec, ProductSpec)
+        return tuple(how if is_product else self.formed(kernel, how) for how in found)

@@ -9,40 +9,53 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from eqsat_opt.runtime.backends.cudnn.spec import STRICT, CudnnSpec, Tensor
+from eqsat_opt.precision import Precision
+from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, CudnnSpec
+from eqsat_opt.runtime.backends.cudnn.tensors import Tensor
 
-__all__ = ["ENGINES", "NEEDED", "built", "named_plan", "plans", "uids_of"]
+__all__ = ["BARRED", "ENGINES", "NEEDED", "built", "named_plan", "plans", "uids_of"]
 
 ENGINES = "A", "FALLBACK"
 """Heuristics that are asked, in order of rank."""
 
+BARRED = {
+    Precision.STRICT: "TENSOR_CORE",
+    Precision.TF32: "DOWN_CONVERT_INPUTS",
+    Precision.FP16: "REDUCED_PRECISION_REDUCTION",
+}
+"""What kernels may not do under each policy, as cuDNN notes it of them."""
+
 NEEDED = {
     "": (
-        "backend_version", "build_plan_policy", "create_device_properties", "create_handle",
-        "data_type", "destroy_handle", "heur_mode", "numerical_note", "pygraph", "set_stream",
+        "backend_version", "behavior_note", "build_plan_policy", "create_device_properties",
+        "create_handle", "data_type", "destroy_handle", "heur_mode", "numerical_note", "pygraph",
+        "set_stream",
     ),
     "data_type": ("FLOAT", "HALF"),
     "heur_mode": ENGINES,
     "numerical_note.TENSOR_CORE": (),
     "pygraph": (
         "add", "bias", "build_operation_graph", "build_plan_at_index", "conv_fprop",
-        "create_execution_plans", "deselect_numeric_notes", "execute_plan_at_index",
+        "create_execution_plans", "deselect_behavior_notes", "deselect_numeric_notes",
+        "execute_plan_at_index",
         "get_behavior_notes_for_plan_at_index", "get_execution_plan_count",
-        "get_plan_name_at_index", "get_workspace_size_plan_at_index", "relu", "sigmoid", "tanh",
-        "tensor", "validate",
+        "gelu", "gelu_approx_tanh", "get_plan_name_at_index", "get_workspace_size_plan_at_index",
+        "matmul", "relu", "sigmoid", "tanh", "tensor", "validate",
     ),
+    "behavior_note": ("RUNTIME_COMPILATION",),
+    "numerical_note": tuple(BARRED.values()),
     "tensor": ("set_data_type", "set_dim", "set_output", "set_stride", "set_uid"),
 }  # fmt: skip
 """What this module and the device use of the wheel, by class."""
 
 
-def uids_of(spec: CudnnSpec) -> tuple[int, ...]:
-    """Numbers of the tensors of a graph: x, w, each operand of the epilogue, y."""
+def uids_of(spec: AnySpec) -> tuple[int, ...]:
+    """Numbers of the tensors of a graph: both factors, each operand of the epilogue, the result."""
     return tuple(range(1, 4 + sum(kind in ("add", "bias") for kind in spec.epilogue)))
 
 
-def built(cudnn: Any, spec: CudnnSpec, **where: Any) -> Any:
-    """A graph with all plans that its precision allows; nothing is compiled as yet.
+def built(cudnn: Any, spec: AnySpec, **where: Any) -> Any:
+    """A graph with all plans that its precision allows, of convolutions those compiled already.
 
     Args:
         cudnn: the module.
@@ -66,16 +79,20 @@ def built(cudnn: Any, spec: CudnnSpec, **where: Any) -> Any:
         made.set_uid(next(uids))
         return made
 
-    value = graph.conv_fprop(
-        image=tensor(spec.x),
-        weight=tensor(spec.w),
-        pre_padding=list(spec.pads[:2]),
-        post_padding=list(spec.pads[2:]),
-        stride=list(spec.strides),
-        dilation=list(spec.dilations),
-    )
+    if isinstance(spec, CudnnSpec):
+        value = graph.conv_fprop(
+            image=tensor(spec.x),
+            weight=tensor(spec.w),
+            pre_padding=list(spec.pads[:2]),
+            post_padding=list(spec.pads[2:]),
+            stride=list(spec.strides),
+            dilation=list(spec.dilations),
+        )
+    else:
+        value = graph.matmul(A=tensor(spec.a), B=tensor(spec.b))
     for one in spec.epilogue:
         if one == "add":
+            assert isinstance(spec, CudnnSpec)
             assert spec.residual is not None
             value = graph.add(a=value, b=tensor(spec.residual))
         elif one == "bias":
@@ -87,8 +104,9 @@ def built(cudnn: Any, spec: CudnnSpec, **where: Any) -> Any:
     graph.validate()
     graph.build_operation_graph()
     graph.create_execution_plans([getattr(cudnn.heur_mode, name) for name in ENGINES])
-    if spec.precision == STRICT:
-        graph.deselect_numeric_notes([cudnn.numerical_note.TENSOR_CORE])
+    graph.deselect_numeric_notes([getattr(cudnn.numerical_note, BARRED[spec.precision])])
+    if isinstance(spec, CudnnSpec):  # products have no others
+        graph.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION])
     return graph
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.absent import AbsentLauncher
 from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION
-from eqsat_opt.runtime.backends.cudnn.spec import Site, is_precompiled, site_of
+from eqsat_opt.runtime.backends.cudnn.spec import Site, may_run, site_of
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
 
 __all__ = ["CudnnLauncher", "site_of_launch"]
@@ -26,7 +26,7 @@ class CudnnLauncher(AbsentLauncher):
         """Check all launches.
 
         Raises:
-            RuntimeFailed: one is no convolution as cuDNN has it.
+            RuntimeFailed: one is nothing that cuDNN has.
         """
         for launch in launches:
             site_of_launch(launch, buffers)
@@ -40,10 +40,10 @@ def site_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Site:
     """What a launch asks of cuDNN, on the memory that the plan gives it.
 
     Raises:
-        RuntimeFailed: it is no convolution as cuDNN has it.
+        RuntimeFailed: it is nothing that cuDNN has.
     """
     strides = [buffers[name].strides for name in (*launch.reads, *launch.writes)]
-    site = site_of(launch.body, strides)
-    if site is None or not is_precompiled(site.spec):
+    site = site_of(launch.body, strides, precision=launch.precision)
+    if site is None or not may_run(site.spec):
         raise RuntimeFailed(f"cuDNN has no kernel for launch {launch.name!r}: plan again")
     return site

@@ -1,31 +1,34 @@
 """Which convolutions cuDNN has for a device, by which engines: recorded answers, or live ones.
 
-Recorded are the answers of one version of cuDNN for the architectures of GPUs and the convolutions
-of the models of the zoo, without those that are compiled when they run (`support/`). Of another
-convolution the wheels are asked, where they are installed (the extra ``plan``); else it has the one
-implementation `HEURISTIC`, if all convolutions of its kind that were recorded have a kernel.
+Recorded are the answers of one version of cuDNN for the architectures of GPUs, the policies of
+precision, and the convolutions and products of the models of the zoo (`support/`): of convolutions
+without kernels that are compiled when they run, as all of products are. Of another one the wheels
+are asked, where they are installed (the extra ``plan``); else it has the one implementation
+`HEURISTIC`, if all of its kind that were recorded have a kernel.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
+from math import ceil, inf
 from typing import Any
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec, spec_from_json
+from eqsat_opt.precision import Precision
+from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, spec_from_json
 from eqsat_opt.runtime.child import Child
 from eqsat_opt.runtime.devices.description import DeviceDescription
 
 __all__ = [
     "FORMAT", "HEURISTIC", "RECORDED_VERSION", "Asker", "Choice", "Oracle", "missing_wheels",
-    "recorded", "table_bytes", "table_of",
+    "recorded", "table_bytes", "table_name", "table_of",
 ]  # fmt: skip
 
 FORMAT = "eqsat-opt cudnn support 1"
@@ -65,13 +68,20 @@ Table = Mapping[str, tuple[Choice, ...]]
 
 
 @cache
-def recorded(architecture: str) -> Table:
+def recorded(architecture: str, precision: Precision = Precision.STRICT) -> Table:
     """What was recorded for an architecture; nothing for one that was not asked for."""
-    path = files("eqsat_opt.runtime.backends.cudnn") / "support" / f"{architecture}.json.gz"
+    path = (
+        files("eqsat_opt.runtime.backends.cudnn") / "support" / table_name(architecture, precision)
+    )
     try:
         return table_of(path.read_bytes())
     except FileNotFoundError:
         return {}
+
+
+def table_name(architecture: str, precision: Precision) -> str:
+    """Of the file."""
+    return f"{architecture}.{precision}.json.gz"
 
 
 def table_of(data: bytes) -> Table:
@@ -79,7 +89,9 @@ def table_of(data: bytes) -> Table:
     document = json.loads(gzip.decompress(data))
     names: list[str] = document["plans"]
     return {
-        spec_from_json(spec).key: tuple(Choice(names[number], size) for number, size in found)
+        spec_from_json(spec).key: tuple(
+            Choice(names[number], size, bool(compiled)) for number, size, *compiled in found
+        )
         for spec, found in document["specs"]
     }
 
@@ -89,7 +101,13 @@ def table_bytes(table: Table) -> bytes:
     names = sorted({one.name for found in table.values() for one in found})
     number = {name: i for i, name in enumerate(names)}
     specs = [
-        [json.loads(key), [[number[one.name], one.workspace_bytes] for one in table[key]]]
+        [
+            json.loads(key),
+            [
+                [number[one.name], one.workspace_bytes, *([1] if one.is_compiled else [])]
+                for one in table[key]
+            ],
+        ]
         for key in sorted(table)
     ]
     document = {"format": FORMAT, "version": RECORDED_VERSION, "plans": names, "specs": specs}
@@ -120,7 +138,7 @@ class Asker:
         self._child: Child | None = None
         self.version: int | None = None
 
-    def ask(self, spec: CudnnSpec, most: int = _MOST) -> tuple[Choice, ...] | None:
+    def ask(self, spec: AnySpec, most: int = _MOST) -> tuple[Choice, ...] | None:
         """What cuDNN has for a spec; ``None`` if it gave no answer."""
         if self._child is None or not self._child.is_alive:
             self._child = Child("eqsat_opt.runtime.backends.cudnn.asking", "to ask cuDNN")
@@ -149,20 +167,24 @@ class Oracle:
     """
 
     def __init__(self, description: DeviceDescription) -> None:
-        self._table = recorded(description.architecture)
+        self._architecture = description.architecture
         self._asker = None if missing_wheels() else Asker(description)
         self._live: dict[str, tuple[Choice, ...] | None] = {}
-        self._families = _families(self._table)
 
-    def choices(self, spec: CudnnSpec) -> Sequence[Choice]:
+    def choices(self, spec: AnySpec) -> Sequence[Choice]:
         """The ways to compute a spec, best ranked first; none if there is no way."""
         key = spec.key
-        found = self._table.get(key)
+        found = recorded(self._architecture, spec.precision).get(key)
         if found is None:
             found = self._asked(spec, key)
-        return self._families.get(spec.family, ()) if found is None else found
+        if found is None:
+            share = _families(self._architecture, spec.precision).get(spec.family)
+            if share is None:
+                return ()
+            return (Choice(HEURISTIC, ceil(share * spec.tensor_bytes)),)
+        return found
 
-    def _asked(self, spec: CudnnSpec, key: str) -> tuple[Choice, ...] | None:
+    def _asked(self, spec: AnySpec, key: str) -> tuple[Choice, ...] | None:
         """The live answer, if it is of the version that was recorded."""
         if self._asker is None:
             return None
@@ -172,25 +194,20 @@ class Oracle:
             except RuntimeFailed:
                 found = None
             is_same = self._asker.version == RECORDED_VERSION
-            precompiled = tuple(one for one in found or () if not one.is_compiled)
-            self._live[key] = precompiled if found is not None and is_same else None
+            self._live[key] = found if is_same else None
         return self._live[key]
 
 
-def _families(table: Table) -> Mapping[tuple[object, ...], tuple[Choice, ...]]:
-    """For each kind of convolution that always has a kernel, the heuristic choice.
+@cache
+def _families(architecture: str, precision: Precision) -> Mapping[tuple[object, ...], float]:
+    """For each kind of graph that always has a kernel, the workspace that lets one run.
 
-    Its workspace is the largest that the first choice of any of them needs.
+    As a share of the bytes of the tensors: the largest that the least needy of the recorded choices
+    takes for any of its kind.
     """
-    found: dict[tuple[object, ...], list[tuple[Choice, ...]]] = {}
-    for key, choices in table.items():
-        found.setdefault(spec_from_json(json.loads(key)).family, []).append(choices)
-    return {
-        family: (Choice(HEURISTIC, _largest(several)),)
-        for family, several in found.items()
-        if all(several)
-    }
-
-
-def _largest(several: Iterable[Sequence[Choice]]) -> int:
-    return max(choices[0].workspace_bytes for choices in several)
+    found: dict[tuple[object, ...], list[float]] = {}
+    for key, choices in recorded(architecture, precision).items():
+        spec = spec_from_json(json.loads(key))
+        least = min((one.workspace_bytes for one in choices), default=inf)
+        found.setdefault(spec.family, []).append(least / spec.tensor_bytes)
+    return {family: max(shares) for family, shares in found.items() if max(shares) < inf}

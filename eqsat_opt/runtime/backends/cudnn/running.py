@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.cudnn.build import built, named_plan, uids_of
 from eqsat_opt.runtime.backends.cudnn.launcher import CudnnLauncher, site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC, RECORDED_VERSION
-from eqsat_opt.runtime.backends.cudnn.spec import ZERO_BIAS
+from eqsat_opt.runtime.backends.cudnn.spec import ZERO_BIAS, CudnnSpec
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.devices.cuda import CudaDevice
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
@@ -19,7 +20,7 @@ __all__ = ["CudnnRunner"]
 
 
 class CudnnRunner(CudnnLauncher):
-    """Builds and launches the convolutions of one plan.
+    """Builds and launches the convolutions and products of one plan.
 
     Args:
         device: that runs them.
@@ -41,8 +42,8 @@ class CudnnRunner(CudnnLauncher):
                 "nvidia-cudnn-cu13==9.19.*"
             )
         self._handles: dict[int, Any] = {}
+        self._graphs: dict[Any, tuple[Any, int]] = {}
         self._buffers: Mapping[str, Buffer] = {}
-        self._kept: list[Any] = []  # what pointers point into
 
     def prepare(self, launches: Sequence[Launch], buffers: Mapping[str, Buffer]) -> None:
         """Check all launches."""
@@ -57,30 +58,32 @@ class CudnnRunner(CudnnLauncher):
         """
         site, cupy = site_of_launch(launch, self._buffers), self._device.cupy
         handle = self._handle(launch.stream)
-        graph = built(self._cudnn, site.spec, handle=handle)
-        index = _index(graph, launch)
-        weights = bound.reads[site.operands[1]]
-        packed = cupy.ascontiguousarray(weights.transpose(0, 2, 3, 1))
-        is_const = launch.body.operands[site.operands[1]].const
-        channels = site.spec.y.dims[1]
+        key = site.spec, launch.algorithm, launch.workspace.size_bytes, launch.stream
+        if key not in self._graphs:
+            graph = built(self._cudnn, site.spec, handle=handle)
+            self._graphs[key] = graph, _index(graph, launch)
+        graph, index = self._graphs[key]
+        zeros = cupy.zeros(site.spec.y.dims[1], bound.writes[0].dtype)
         arrays: list[Any] = [
-            packed if place == 1 else
-            cupy.zeros(channels, bound.writes[0].dtype) if number == ZERO_BIAS else
-            bound.reads[number]
-            for place, number in enumerate(site.operands)
-        ]  # fmt: skip
+            zeros if number == ZERO_BIAS else bound.reads[number] for number in site.operands
+        ]
         arrays.append(bound.writes[0])
+        pack = None
+        if isinstance(site.spec, CudnnSpec):
+            weights = arrays[1].transpose(0, 2, 3, 1)
+            arrays[1] = packed = cupy.ascontiguousarray(weights)
+            if not launch.body.operands[site.operands[1]].const:
+                pack = partial(cupy.copyto, packed, weights)
         pointers = {
             uid: int(array.data.ptr) for uid, array in zip(uids_of(site.spec), arrays, strict=True)
         }
         workspace = int(bound.workspace.data.ptr)  # type: ignore[attr-defined]
 
-        def run() -> None:
-            if not is_const:
-                cupy.copyto(packed, weights.transpose(0, 2, 3, 1))
+        def run(_kept: Any = (arrays, bound)) -> None:  # what the pointers point into
+            if pack is not None:
+                pack()
             graph.execute_plan_at_index(pointers, workspace, index, handle=handle)
 
-        self._kept += [arrays, bound]
         return run
 
     def _handle(self, stream: int) -> Any:

@@ -10,26 +10,29 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.ops import get_op
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import TensorType, numpy_dtype
+from eqsat_opt.precision import Precision
+from eqsat_opt.runtime.backends.cudnn.products import (
+    ProductSpec,
+    product_site,
+    product_spec_from_json,
+)
+from eqsat_opt.runtime.backends.cudnn.tensors import Tensor, tensor_from_json, tensor_to_json
 from eqsat_opt.runtime.plan.plan import layout_strides
 
 __all__ = [
-    "STRICT",
     "ZERO_BIAS",
+    "AnySpec",
     "CudnnSpec",
     "Site",
-    "Tensor",
-    "is_precompiled",
+    "may_run",
     "site_of",
     "spec_from_json",
 ]
-
-STRICT = "strict-fp32"
-"""No tensor cores: float32 is computed in float32."""
 
 ZERO_BIAS = -1
 """In place of an operand: a bias of zeros."""
@@ -37,14 +40,6 @@ ZERO_BIAS = -1
 _RANK = 4
 _DTYPES = ("float32", "float16")
 _ACTIVATIONS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor in memory: extents in the order batch, channels, height, width; strides by axis."""
-
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class CudnnSpec:
         strides, dilations: of the window.
         epilogue: in order: ``add`` of a tensor like y, ``bias`` by channel, an activation.
         residual: of ``add``; ``None`` where there is none.
-        precision: in which float32 may be computed.
+        precision: in which its elements may be multiplied; sums are float32.
     """
 
     dtype: str
@@ -70,7 +65,7 @@ class CudnnSpec:
     dilations: tuple[int, ...]
     epilogue: tuple[str, ...] = ()
     residual: Tensor | None = None
-    precision: str = STRICT
+    precision: Precision = Precision.STRICT
 
     @property
     def groups(self) -> int:
@@ -82,6 +77,12 @@ class CudnnSpec:
         """One number for each channel of y."""
         channels = self.y.dims[1]
         return Tensor((1, channels, 1, 1), (channels, 1, channels, channels))
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Of both factors and the result."""
+        size = numpy_dtype(self.dtype).itemsize
+        return size * sum(one.elements for one in (self.x, self.w, self.y))
 
     @property
     def key(self) -> str:
@@ -98,39 +99,35 @@ class CudnnSpec:
         """The document of a spec; `spec_from_json` gives back an equal value."""
         return {
             "dtype": self.dtype,
-            **{name: _tensor_to_json(getattr(self, name)) for name in ("x", "w", "y")},
+            **{name: tensor_to_json(getattr(self, name)) for name in ("x", "w", "y")},
             "pads": list(self.pads),
             "strides": list(self.strides),
             "dilations": list(self.dilations),
             "epilogue": list(self.epilogue),
-            "residual": None if self.residual is None else _tensor_to_json(self.residual),
-            "precision": self.precision,
+            "residual": None if self.residual is None else tensor_to_json(self.residual),
+            "precision": self.precision.value,
         }
 
 
-def _tensor_to_json(tensor: Tensor) -> list[list[int]]:
-    return [list(tensor.dims), list(tensor.strides)]
+AnySpec: TypeAlias = CudnnSpec | ProductSpec
 
 
-def _tensor_from_json(value: Sequence[Sequence[int]]) -> Tensor:
-    dims, strides = value
-    return Tensor(tuple(dims), tuple(strides))
-
-
-def spec_from_json(value: Mapping[str, Any]) -> CudnnSpec:
-    """What `CudnnSpec.to_json` made."""
+def spec_from_json(value: Mapping[str, Any]) -> AnySpec:
+    """What `CudnnSpec.to_json` or `ProductSpec.to_json` made."""
+    if "a" in value:
+        return product_spec_from_json(value)
     residual = value["residual"]
     return CudnnSpec(
         value["dtype"],
-        _tensor_from_json(value["x"]),
-        _tensor_from_json(value["w"]),
-        _tensor_from_json(value["y"]),
+        tensor_from_json(value["x"]),
+        tensor_from_json(value["w"]),
+        tensor_from_json(value["y"]),
         pads=tuple(value["pads"]),
         strides=tuple(value["strides"]),
         dilations=tuple(value["dilations"]),
         epilogue=tuple(value["epilogue"]),
-        residual=None if residual is None else _tensor_from_json(residual),
-        precision=value["precision"],
+        residual=None if residual is None else tensor_from_json(residual),
+        precision=Precision(value["precision"]),
     )
 
 
@@ -141,33 +138,48 @@ class Site:
     Attributes:
         spec: of the graph.
         operands: for x, w and each operand of the epilogue, the operand of the kernel, or
-            `ZERO_BIAS`. Weights are wanted with their channels innermost, whatever the kernel has.
+            `ZERO_BIAS`; weights are wanted with their channels innermost, whatever the kernel has.
+            Or for both factors, and the bias.
     """
 
-    spec: CudnnSpec
+    spec: AnySpec
     operands: tuple[int, ...]
 
 
-def is_precompiled(spec: CudnnSpec) -> bool:
-    """Whether there may be precompiled kernels on such memory (cuDNN 9.19, all architectures).
+def may_run(spec: AnySpec) -> bool:
+    """Whether there may be kernels on such memory (cuDNN 9.19, all architectures).
 
-    Channels vary fastest, in a larger tensor or not, and a residual lies as the result does.
+    Precompiled ones are for channels that vary fastest, in a larger tensor or not, and a residual
+    that lies as the result does.
     """
+    if isinstance(spec, ProductSpec):
+        return True
     images = (spec.x, spec.y)
     return all(one.strides[1] == 1 or one.dims[1] == 1 for one in images) and (
         spec.residual is None or spec.residual.strides == spec.y.strides
     )
 
 
-def site_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -> Site | None:
+def site_of(
+    kernel: Kernel,
+    strides: Sequence[Sequence[int]] | None = None,
+    *,
+    precision: Precision = Precision.STRICT,
+) -> Site | None:
     """A kernel of literal sizes as cuDNN computes it; ``None`` where it is no such kernel.
 
     Args:
-        kernel: a convolution of images, and what a pattern has joined to it.
+        kernel: a convolution of images or a product, and what a pattern has joined to it.
         strides: of all operands, then of the result, in elements; by default all images have
-            their channels innermost.
+            their channels innermost, and all else is dense.
+        precision: the policy.
     """
-    if not kernel.steps or kernel.steps[0].op != "Conv" or not kernel.is_static:
+    if not kernel.steps or not kernel.is_static:
+        return None
+    if kernel.steps[0].op == "MatMul":
+        found = product_site(kernel, strides, precision)
+        return None if found is None else Site(*found)
+    if kernel.steps[0].op != "Conv":
         return None
     conv, count = kernel.steps[0], len(kernel.operands)
     x, w = conv.operands[:2]
@@ -207,7 +219,7 @@ def site_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -> S
         dilations=tuple(attrs["dilations"]),
         epilogue=epilogue,
         residual=None if residual is None else tensor(residual),
-        precision=STRICT if y.dtype == "float32" else "fp16",
+        precision=precision.of(y.dtype),
     )
     operands = [x, w]
     if residual is not None:

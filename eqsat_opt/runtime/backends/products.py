@@ -1,39 +1,42 @@
-"""Which kernels cuBLASLt has: a product of matrices, a bias by column, and a Relu.
-
-Its Gelu may be the approximation by tanh, so none is offered before a device has told which.
-"""
+"""Kernels that are a product of matrices, a bias by column, and an activation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.types import TensorType
 
 __all__ = ["Product", "product_of"]
 
 _DTYPES = ("float32", "float16")
+_ACTIVATIONS = {
+    ("Relu", attributes()): "relu",
+    ("Gelu", attributes(approximate="none")): "gelu",
+    ("Gelu", attributes(approximate="tanh")): "gelu_tanh",
+}
 
 
 @dataclass(frozen=True)
 class Product:
-    """A kernel as cuBLASLt computes it.
+    """A kernel as libraries compute it.
 
     Attributes:
         a, b: the operands that are multiplied, of two axes or more, the leading ones batches.
         bias: the operand that is added, one number for each column; ``None`` for none.
-        epilogue: ``""``, ``BIAS``, ``RELU`` or ``RELU_BIAS``, as its headers have it.
+        activation: ``""``, ``relu``, ``gelu`` or ``gelu_tanh``.
     """
 
     a: int
     b: int
     bias: int | None
-    epilogue: str
+    activation: str
 
 
 def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -> Product | None:
-    """A kernel of literal sizes as cuBLASLt computes it; ``None`` where it is no such kernel.
+    """A kernel of literal sizes as a product; ``None`` where it is none.
 
     Args:
         kernel: a product, and what a pattern has joined to it.
@@ -54,12 +57,12 @@ def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -
         _is_matrix(types[i].static_shape(), strides[i]) for i in (a, b, count)
     ):
         return None
-    bias, is_clipped = None, False
+    bias, activation = None, ""
     for number, step in enumerate(kernel.steps[1:], start=count + 1):
-        if is_clipped or step.operands.count(number - 1) != 1:
+        if activation or step.operands.count(number - 1) != 1:
             return None
-        if step.op == "Relu":
-            is_clipped = True
+        activation = _ACTIVATIONS.get((step.op, step.attrs), "")
+        if activation:
             continue
         others = [one for one in step.operands if one != number - 1]
         if step.op != "Add" or bias is not None or others[0] >= count:
@@ -69,8 +72,7 @@ def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -
             return None
     if kernel.outputs != (count + len(kernel.steps) - 1,):
         return None
-    parts = ("RELU",) * is_clipped + ("BIAS",) * (bias is not None)
-    return Product(a, b, bias, "_".join(parts))
+    return Product(a, b, bias, activation)
 
 
 def _is_matrix(dims: Sequence[int], strides: Sequence[int]) -> bool:

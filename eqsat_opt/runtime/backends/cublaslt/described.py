@@ -1,0 +1,72 @@
+"""What nvmath-python is told and tells of products, in terms of plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eqsat_opt.precision import Precision
+from eqsat_opt.runtime.backends.cublaslt.recorded import Algorithm
+from eqsat_opt.runtime.plan.plan import Launch
+
+__all__ = ["NEEDED", "Space", "compute_type", "name_of"]
+
+NEEDED = {
+    "linalg": ("ComputeType",),
+    "linalg.ComputeType": ("COMPUTE_32F", "COMPUTE_32F_FAST_TF32"),
+    "linalg.advanced": ("Algorithm", "Matmul", "MatmulEpilog"),
+    "linalg.advanced.Algorithm": (
+        "algorithm_id", "cta_swizzling", "custom_option", "reduction_scheme", "split_k", "stages",
+        "tile",
+    ),
+    "linalg.advanced.Matmul": ("execute", "plan"),
+    "linalg.advanced.MatmulEpilog": (
+        "BIAS", "DEFAULT", "GELU", "GELU_BIAS", "RELU", "RELU_BIAS",
+    ),
+    "memory": ("MemoryPointer",),
+}  # fmt: skip
+"""What is used of nvmath-python, by owner."""
+
+
+class Space:
+    """Gives products the workspace of their launch, since nothing may be allocated later.
+
+    As nvmath-python wants an allocator (`BaseCUDAMemoryManager`).
+
+    Args:
+        pointer: its `MemoryPointer`.
+        workspace: memory of the device.
+    """
+
+    def __init__(self, pointer: Any, workspace: Any) -> None:
+        self._pointer = pointer
+        self._workspace = workspace
+        self.device_id = 0
+
+    def memalloc(self, size: int) -> Any:
+        """The same memory each time.
+
+        Raises:
+            MemoryError: there is not so much.
+        """
+        if size > self._workspace.size:
+            raise MemoryError(f"a product wants {size} bytes of {self._workspace.size}")
+        return self._pointer(int(self._workspace.data.ptr), size, None)
+
+
+def compute_type(launch: Launch) -> str:
+    """In which cuBLASLt multiplies and adds; of float16 it always adds in float32."""
+    return "COMPUTE_32F_FAST_TF32" if launch.precision is Precision.TF32 else "COMPUTE_32F"
+
+
+def name_of(algorithm: Any) -> str:
+    """What plans call an algorithm of nvmath-python."""
+    tile = algorithm.tile
+    return Algorithm(
+        algorithm.algorithm_id,
+        tile if isinstance(tile, str) else "x".join(map(str, tile)),
+        stages="".join(str(algorithm.stages).split()),
+        split_k=algorithm.split_k,
+        scheme=algorithm.reduction_scheme,
+        swizzling=int(algorithm.cta_swizzling),
+        option=algorithm.custom_option,
+    ).name

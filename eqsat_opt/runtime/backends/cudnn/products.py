@@ -1,0 +1,171 @@
+"""What cuDNN is asked to multiply: batches of matrices and what follows them, as plain data.
+
+All its kernels for products round their factors (cuDNN 9.19: engine 7, on tensor cores), so there
+are none under ``strict-fp32``; and all are compiled where they run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from eqsat_opt.ir.kernel import Kernel
+from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.precision import Precision
+from eqsat_opt.runtime.backends.cudnn.tensors import Tensor, tensor_from_json, tensor_to_json
+from eqsat_opt.runtime.backends.products import product_of
+from eqsat_opt.runtime.plan.plan import dense_strides
+
+__all__ = ["ACTIVATIONS", "ProductSpec", "product_site", "product_spec_from_json"]
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh"}
+"""Of products, as cuDNN calls them."""
+
+
+@dataclass(frozen=True)
+class ProductSpec:
+    """A graph of cuDNN: ``activation(a @ b + bias)``.
+
+    Attributes:
+        dtype: of all tensors; sums are float32.
+        a, b, y: of batches, rows and columns; b may have one batch for all.
+        epilogue: in order: ``bias`` by column, an activation.
+        precision: in which elements may be multiplied.
+    """
+
+    dtype: str
+    a: Tensor
+    b: Tensor
+    y: Tensor
+    epilogue: tuple[str, ...] = ()
+    precision: Precision = Precision.TF32
+
+    @property
+    def bias(self) -> Tensor:
+        """One number for each column of y."""
+        columns = self.y.dims[2]
+        return Tensor((1, 1, columns), (columns, columns, 1))
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Of both factors and the result."""
+        size = numpy_dtype(self.dtype).itemsize
+        return size * sum(one.elements for one in (self.a, self.b, self.y))
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON: equal specs have equal ones."""
+        return json.dumps(self.to_json(), separators=(",", ":"), sort_keys=True)
+
+    @property
+    def family(self) -> tuple[object, ...]:
+        """What decides whether cuDNN has kernels, whatever the extents are."""
+        return self.dtype, self.precision, "product", self.epilogue
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of a spec; `product_spec_from_json` gives back an equal value."""
+        return {
+            "dtype": self.dtype,
+            **{name: tensor_to_json(getattr(self, name)) for name in ("a", "b", "y")},
+            "epilogue": list(self.epilogue),
+            "precision": self.precision.value,
+        }
+
+
+def product_spec_from_json(value: Mapping[str, Any]) -> ProductSpec:
+    """What `ProductSpec.to_json` made."""
+    return ProductSpec(
+        value["dtype"],
+        tensor_from_json(value["a"]),
+        tensor_from_json(value["b"]),
+        tensor_from_json(value["y"]),
+        epilogue=tuple(value["epilogue"]),
+        precision=Precision(value["precision"]),
+    )
+
+
+def product_site(
+    kernel: Kernel, strides: Sequence[Sequence[int]] | None, precision: Precision
+) -> tuple[ProductSpec, tuple[int, ...]] | None:
+    """A kernel of literal sizes as cuDNN multiplies it, and the operands of a, b and the bias.
+
+    ``None`` where it is no such kernel, or has batches that no stride leads through.
+
+    Args:
+        kernel: a product, and what a pattern has joined to it.
+        strides: of all operands, then of the result, in elements; dense by default.
+        precision: the policy.
+    """
+    product = product_of(kernel, strides)
+    if product is None:
+        return None
+    count, types = len(kernel.operands), kernel.types
+    used = [
+        Tensor(dims, dense_strides(dims) if strides is None else tuple(strides[number]))
+        for number in (product.a, product.b, count)
+        for dims in (types[number].static_shape(),)
+    ]
+    found = _batched(*used)
+    if found is None:
+        return None
+    a, b, y = found
+    dtype = types[count].dtype
+    bias = () if product.bias is None else (product.bias,)
+    activation = (ACTIVATIONS[product.activation],) if product.activation else ()
+    spec = ProductSpec(
+        dtype,
+        a,
+        b,
+        y,
+        epilogue=("bias",) * len(bias) + activation,
+        precision=precision.of(dtype),
+    )
+    return spec, (product.a, product.b, *bias)
+
+
+def _batched(a: Tensor, b: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The same with one axis of batches; rows of several are rows of one where b has one."""
+    if prod(b.dims[:-2]) == 1:
+        one = Tensor((1, *b.dims[-2:]), (prod(b.dims), *b.strides[-2:]))
+        rows = [_rows(a), _rows(y)]
+        if rows[0] is not None and rows[1] is not None:
+            return rows[0], one, rows[1]
+    same = len(a.dims) == len(b.dims) == len(y.dims) and a.dims[:-2] == b.dims[:-2]
+    found = [_one_batch_axis(tensor) for tensor in (a, b, y)] if same else [None]
+    return None if None in found else tuple(found)  # type: ignore[return-value]
+
+
+def _rows(tensor: Tensor) -> Tensor | None:
+    """All rows of all batches as one batch, if one stride leads through them."""
+    joined = _joined(tensor.dims[:-1], tensor.strides[:-1])
+    if joined is None:
+        return None
+    count, stride = joined
+    columns = tensor.dims[-1]
+    return Tensor((1, count, columns), (count * max(stride, 1), stride, tensor.strides[-1]))
+
+
+def _one_batch_axis(tensor: Tensor) -> Tensor | None:
+    joined = _joined(tensor.dims[:-2], tensor.strides[:-2])
+    if joined is None:
+        return None
+    count, stride = joined
+    stride = stride if count > 1 else prod(tensor.dims[-2:])
+    return Tensor((count, *tensor.dims[-2:]), (stride, *tensor.strides[-2:]))
+
+
+def _joined(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, int] | None:
+    """Extent and stride of one axis in place of several; ``None`` if there is no such stride."""
+    count, stride = 1, 0
+    for dim, step in zip(reversed(dims), reversed(strides), strict=True):
+        if dim == 1:
+            continue
+        if count > 1 and step != count * stride:
+            return None
+        if count == 1:
+            stride = step
+        count *= dim
+    return count, stride
