@@ -24,6 +24,7 @@ from benchmarks.gpu.bench import GpuBench, HostBench
 from benchmarks.gpu.cases import operator_cases, probes
 from benchmarks.gpu.kernels import by_algorithm, crossing, repeated
 from benchmarks.gpu.merging import merge
+from benchmarks.gpu.peers.compared import PEERS
 from benchmarks.gpu.prepared import (
     KernelPlan,
     ModelPlan,
@@ -347,15 +348,13 @@ def test_a_rehearsal_needs_four_packages(prepared: Prepared, tmp_path: Path) -> 
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
-        states = {
-            entry["state"]
-            for step in unit.STEPS
-            for entry in read(folder, step)["units"].values()
-            if not entry.get("why", "").startswith("absent: No module named")  # another runtime
-        }
+        units = [one for step in unit.STEPS for one in read(folder, step)["units"].values()]
+        absent = [one for one in units if one.get("why", "").startswith("absent: ")]
+        states = {one["state"] for one in units if one not in absent}
         if "stopped" not in states:
             break
     assert states == {"done"}, ran.stdout
+    assert len(absent) == len(PEERS)
     assert len(list(folder.iterdir())) == 6
     told = merge(folder)
     assert f"{len(prepared.kernels)} prices" in told

@@ -23,6 +23,7 @@ from benchmarks.gpu.prepared import Scale, model_inputs, model_of, read_prepared
 from benchmarks.gpu.timing import Timed
 from benchmarks.gpu.unit import Bench, Task, Unit
 from eqsat_opt.errors import RuntimeFailed
+from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.testing.reference import ReferenceSession
 
@@ -57,8 +58,12 @@ _SAMPLE_US = 10_000.0
 
 
 def units(task: Task) -> Sequence[Unit]:
-    """One for each model of full size, and each peer; tiny ones where there is none else."""
-    plans = read_prepared(task.folder).of(task.models).plans
+    """One for each model of full size, and each peer; tiny ones where there is none else.
+
+    Peers compute in strict float32, so plans of another precision have none.
+    """
+    known = read_prepared(task.folder).of(task.models).plans
+    plans = [one for one in known if one.plan.precision is Precision.STRICT]
     scale: Scale = "full" if any(one.scale == "full" for one in plans) else "tiny"
     models = dict.fromkeys(one.model for one in plans if one.scale == scale)
     return tuple(
