@@ -17,6 +17,7 @@ from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher, 
 from eqsat_opt.runtime.devices.cuda import CudaDevice
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.profile import load_profile
+from eqsat_opt.runtime.devices.threaded import ThreadedHost
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.files import read_plan, write_plan
@@ -51,7 +52,8 @@ def load_plan(plan: str | os.PathLike[str] | Plan, model: ModelLike) -> Executab
         return _on_gpu(plan, model)
     launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
     constants = make_constants(plan, stored_tensors(model))
-    return Executable(plan, constants, HostDevice(), launchers)
+    device = HostDevice() if plan.streams == 1 else ThreadedHost()
+    return Executable(plan, constants, device, launchers)
 
 
 def _on_gpu(plan: Plan, model: ModelLike) -> Executable:
