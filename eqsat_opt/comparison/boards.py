@@ -11,13 +11,11 @@ import onnx
 from eqsat_opt.comparison.operators import fold_constants
 from eqsat_opt.errors import OptionError, PlanError, RuntimeFailed
 from eqsat_opt.ir.onnx_export import export_model, model_proto
-from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
-from eqsat_opt.runtime.devices.threaded import ThreadedHost
-from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.hosted import hosted
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
 from eqsat_opt.runtime.measure import Measurement, measure
-from eqsat_opt.runtime.plan.constants import Tensors, make_constants
+from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.search import Outcome, Reading
 from eqsat_opt.search.planned import planned
 
@@ -80,11 +78,9 @@ class ThreadedBoard:
         """
         try:
             plan = planned(outcome, self.tensors, sizes=self.sizes)
+            runner = hosted(plan, self.tensors)
         except (OptionError, PlanError) as error:
             raise RuntimeFailed(f"the graph has no plan: {error}") from error
-        launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
-        constants = make_constants(plan, self.tensors)
-        runner = Executable(plan, constants, ThreadedHost(), launchers)
         call = runner.bind(_feeds(_model(outcome), self.sizes))
         return _reading(measure(call, threads=plan.streams, budget_s=self.budget_s))
 

@@ -25,14 +25,14 @@ from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
-from eqsat_opt.ir.stored_tensors import ModelLike
+from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.optimising import AnyModel, Progress, session_options
 from eqsat_opt.options import Options
-from eqsat_opt.plans import load_plan
 from eqsat_opt.proving.selection import costs_only
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.session import OrtSession
 from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.hosted import hosted
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
 from eqsat_opt.runtime.plan.files import plan_text, read_plan
 from eqsat_opt.runtime.source import OpenRunner
@@ -216,7 +216,7 @@ def _on_streams(result: MethodResult, given: ModelLike) -> Executable:
     if not result.plan:
         raise RuntimeFailed("it has no plan")
     try:
-        return load_plan(result.plan, given)
+        return hosted(read_plan(result.plan), stored_tensors(given))
     except PlanError as error:
         raise RuntimeFailed(str(error)) from error
 
