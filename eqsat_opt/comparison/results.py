@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 MOST_NOISE = 0.1
-"""How far the original of a race of streams may differ from itself, relative. Beyond that the row
-is refused: threads wait for each other, so a busy machine disturbs them more than one thread."""
+"""How far the original of a race of streams, and the plan that also runs twice, may differ from
+themselves, relative. Beyond that the row is refused."""
 
 _ROUNDING = 1e-9
 """Relative difference of costs that is a rounding of sums."""
@@ -304,7 +304,7 @@ class Comparison:
         if self.race is None or not self.settings.runs_streams or self.race.noise <= MOST_NOISE:
             return ""
         return (
-            f"the times of streams are refused: the original differs from itself by "
+            f"the times of streams are refused: what ran twice differs from itself by "
             f"{self.race.noise:.0%}, more than {MOST_NOISE:.0%}; measure again on a quiet machine"
         )
 

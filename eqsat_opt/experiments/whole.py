@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeGuard
 from urllib.parse import quote
@@ -18,6 +19,8 @@ from eqsat_opt.comparison import CompareSettings, Comparison, MethodResult, gath
 from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
+from eqsat_opt.contest.standing import log_noise
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import ModelError, OptionError, PlanError, RuntimeFailed, reason
 from eqsat_opt.experiments.worker import Reply, Run, Task, run_apart
 from eqsat_opt.files import Scratch, write_whole
@@ -35,7 +38,7 @@ from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.hosted import hosted
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
 from eqsat_opt.runtime.plan.files import plan_text, read_plan
-from eqsat_opt.runtime.source import OpenRunner
+from eqsat_opt.runtime.source import Feeds, OpenRunner
 from eqsat_opt.runtime.staging import Staging
 
 __all__ = ["compare_apart"]
@@ -185,6 +188,9 @@ def _raced(found: Comparison, model: AnyModel, options: Options) -> RaceResult:
                 entrants[name] = partial(_on_streams, best[name], given)
             else:
                 entrants[name] = partial(OrtSession, best[name].model, session)
+        plans = [name for name in entrants if name != ORIGINAL]
+        if found.settings.runs_streams and plans:
+            entrants[_TWIN] = entrants[plans[0]]
         race_s = _RACE_S * len(entrants)
         held = race(
             entrants,
@@ -195,6 +201,8 @@ def _raced(found: Comparison, model: AnyModel, options: Options) -> RaceResult:
             time_limit_s=race_s,
             extension_s=race_s,
         )
+    if _TWIN in held.entries:
+        held = _with_noise_of(held, plans[0])
     shared = {name: held.entries[first[key]] for name, key in keys.items()}
     entries = {name: replace(entry, name=name) for name, entry in shared.items()}
     return replace(held, entries={ORIGINAL: held.entries[ORIGINAL], **entries})
@@ -207,7 +215,49 @@ def _what_runs(result: MethodResult, settings: CompareSettings) -> str:
     return plan_text(read_plan(result.plan))
 
 
-def _on_streams(result: MethodResult, given: ModelLike) -> Executable:
+_TWIN = "the first plan again"
+
+
+def _with_noise_of(held: RaceResult, name: str) -> RaceResult:
+    """A race whose noise is also that of a plan beside its twin, if it is more.
+
+    Threads that wait for each other suffer from whatever else runs, a session hardly.
+    """
+    pairs = [*zip(held.entries[name].session_us, held.entries[_TWIN].session_us, strict=False)]
+    noise = math.expm1(log_noise(pairs)) if pairs else 0.0
+    return replace(held, noise=max(held.noise, noise))
+
+
+@dataclass(frozen=True)
+class _Settled:
+    """A plan whose threads have cores of their own when its first run is timed."""
+
+    runner: Executable
+
+    @property
+    def input_names(self) -> Sequence[str]:
+        return self.runner.input_names
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        return self.runner.output_names
+
+    def run(self, feeds: Feeds) -> list[Any]:
+        return self.runner.run(feeds)
+
+    def bind(self, feeds: Feeds) -> Callable[[], object]:
+        call, deadline = self.runner.bind(feeds), Deadline.after(_SETTLING_S)
+        while not deadline.expired:
+            call()
+        return call
+
+
+_SETTLING_S = 0.2
+"""New threads stay on the core of the one that started them for some tenths of a second where
+the others are not idle."""
+
+
+def _on_streams(result: MethodResult, given: ModelLike) -> _Settled:
     """The plan of a result, with a thread for each of its streams.
 
     Raises:
@@ -216,7 +266,7 @@ def _on_streams(result: MethodResult, given: ModelLike) -> Executable:
     if not result.plan:
         raise RuntimeFailed("it has no plan")
     try:
-        return hosted(read_plan(result.plan), stored_tensors(given))
+        return _Settled(hosted(read_plan(result.plan), stored_tensors(given)))
     except PlanError as error:
         raise RuntimeFailed(str(error)) from error
 
