@@ -414,9 +414,7 @@ def test_times_of_streams_on_a_busy_machine_are_refused(device: str, is_refused:
     for noise in (0.2, MOST_NOISE):
         raced = replace(found, race=replace(held, noise=noise))
         refused = is_refused and noise > MOST_NOISE
-        assert (
-            "differs from itself by 20%, more than 10%" in raced.refusal
-        ) == refused
+        assert ("differs from itself by 20%, more than 10%" in raced.refusal) == refused
         assert raced.to_json()["race_refused"] == raced.refusal
         console = Console(file=io.StringIO(), width=200)
         print_comparison(console, raced)
