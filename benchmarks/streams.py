@@ -4,9 +4,10 @@
 to do in between, and prints how long it takes from the end of a launch to the beginning of one that
 waits for it: of a thread that sleeps, and of one that comes when the event is recorded already.
 
-`python -m benchmarks.streams race MODEL …` races the model in one session of onnxruntime on one
-thread and on all, and as a plan of sessions on as many streams, each on one thread, called in
-turns. A model whose original differs from itself by more than 10 % is refused.
+`python -m benchmarks.streams race MODEL …` races a plan of sessions on several streams, each on one
+thread, with the model in one session of onnxruntime on one thread and on as many as there are
+streams, called in turns. The plan runs twice; a model whose plan differs from itself by more than
+10 % is refused.
 """
 
 from __future__ import annotations
@@ -96,31 +97,26 @@ def run_events(hops: int, rounds: int) -> int:
     return 0
 
 
-def run_race(names: list[str], most: int, seconds: float) -> int:
+def run_race(names: list[str], streams: int, seconds: float) -> int:
     """Race sessions and streams of models of the zoo."""
-    counts = range(2, most + 1)
-    heads = [f"{n} streams, of it" for n in counts]
-    print("| model | session, 1 thread, µs | " + f"{most} threads, of it | " + " | ".join(heads))
-    print("| --- | --: | --: |" + " --: |" * len(counts))
+    own, one, several = f"{streams} streams", "session, 1 thread", f"session, {streams} threads"
+    print(f"| model | sessions, events | {own}, µs | {one}, µs | {several}, µs | noise |")
+    print("| --- | --: | --: | --: | --: | --: |")
     for name in names or ["inception_e", "nasnet_cell", "squeezenet"]:
         model = zoo.build_named(name)
+        plan = plan_model(load_model(model), streams=streams)
         entrants: dict[str, OpenRunner] = {
-            "session": partial(OrtSession, model, OrtOptions(1)),
-            "threads": partial(OrtSession, model, OrtOptions(most)),
+            own: partial(load_plan, plan, model),
+            one: partial(OrtSession, model, OrtOptions(1)),
+            several: partial(OrtSession, model, OrtOptions(streams)),
         }
-        for count in counts:
-            plan = plan_model(load_model(model), streams=count)
-            entrants[f"{count}"] = partial(load_plan, plan, model)
-        limit_s = seconds * len(entrants)
-        held = race(
-            entrants, "session", random_inputs(model, 0), threads=most, time_limit_s=limit_s
-        )
+        feeds, limit_s = random_inputs(model, 0), seconds * len(entrants)
+        held = race(entrants, own, feeds, threads=streams, time_limit_s=limit_s)
+        size = f"{len(plan.launches)}, {sum(len(launch.records) for launch in plan.launches)}"
+        cells = [f"{entry.median_us:,.0f}" for entry in held.entries.values()]
         if held.noise > MOST_NOISE:
-            print(f"| {name} | refused: noise {held.noise:.0%}")
-            continue
-        own = held.entries["session"].median_us
-        cells = [f"{entry.ratio:.3f}" for key, entry in held.entries.items() if key != "session"]
-        print(f"| {name} | {own:.0f} | " + " | ".join(cells) + f" | noise {held.noise:.1%}")
+            cells = ["refused"] * len(cells)
+        print(f"| `{name}` | {size} | " + " | ".join(cells) + f" | {held.noise:.1%} |", flush=True)
     return 0
 
 
@@ -133,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     events.add_argument("--rounds", type=int, default=200)
     raced = commands.add_parser("race")
     raced.add_argument("models", nargs="*", help="zoo models")
-    raced.add_argument("--streams", type=int, default=usable_cores(), help="most of them")
+    raced.add_argument("--streams", type=int, default=usable_cores(), help="as many, at most")
     raced.add_argument("--seconds", type=float, default=5.0, help="of each entrant")
     given = parser.parse_args(arguments)
     if given.command == "events":
