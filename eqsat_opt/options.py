@@ -220,7 +220,8 @@ class Options:
         max_error: how far the outputs of the tuned form may be from those of the original, as a
             share of the maximum of each; 0 allows no kernel that rounds otherwise.
         energy_model: file with a model of energy (``static_w``, ``pj_per_flop`` by precision,
-            ``pj_per_byte``, ``source``), which prices energy in place of a meter or of a profile.
+            ``pj_per_byte``, ``source``, and by algorithm ``of_algorithm``), which prices energy in
+            place of a meter or of a profile.
         streams: on which kernels could run side by side. With several, the report tells the
             longest chain of kernels and the simulated end of a schedule; a session of onnxruntime
             runs one kernel after another all the same.

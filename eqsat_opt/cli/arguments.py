@@ -158,8 +158,8 @@ EnergyModel = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="A model of energy, JSON: static_w, pj_per_flop by precision, pj_per_byte and source; "
-        "it prices energy in place of a meter.",
+        help="A model of energy, JSON: static_w, pj_per_flop by precision, pj_per_byte and source, "
+        "and of_algorithm for what some need of both; it prices energy in place of a meter.",
         show_default=False,
     ),
 ]

@@ -197,7 +197,7 @@ def _on_egraph(
         operators=_n_running(found.outcome.graph),
         kernels=len(found.outcome.kernels),
         metrics=totals(found.outcome),
-        rules=rules_used(found.outcome.graph),
+        rules=_sorted(Counter(rules_used(found.outcome.graph)) + Counter(found.steps)),
         time_s=clock.time_s,
         cpu_s=clock.cpu_s,
         trace=found.trace,
@@ -231,13 +231,17 @@ def _searched(
         operators=_n_running(found.graph),
         kernels=len(found.outcome.kernels),
         metrics=totals(found.outcome),
-        rules=dict(sorted(Counter(found.steps).items())),
+        rules=_sorted(Counter(found.steps)),
         time_s=clock.time_s,
         cpu_s=clock.cpu_s,
         trace=trace,
         notes=found.notes,
         outcome=found.outcome,
     )
+
+
+def _sorted(counts: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
 
 
 def priced(subject: Subject, settings: CompareSettings) -> Original:

@@ -25,6 +25,7 @@ class Engine(Protocol):
         name: as the command line calls it.
         exact: whether it proves its result where its budget is not spent.
         extract: how a graph is taken out.
+        trials: substitutions that are tried after extraction where no sum is what is minimised.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -33,6 +34,9 @@ class Engine(Protocol):
 
     @property
     def extract(self) -> Extractor: ...
+
+    @property
+    def trials(self) -> int: ...
 
     def saturate(self, graph: Graph, rules: Sequence[Rule], budget: Budget) -> Saturation:
         """The e-graph of a model."""
@@ -68,6 +72,8 @@ class EqSat:
     Attributes:
         extract: ``exact``, or ``greedy`` without search and without the model as a start.
         seeds: whether siblings can merge; rules of several roots that merge them do not run.
+        trials: on streams, substitutions that are tried from the best extracted graph on, which is
+            none that ends soonest: no sum knows how kernels share a device. 0 for none.
     """
 
     name: ClassVar[str] = "eqsat"
@@ -75,9 +81,12 @@ class EqSat:
 
     extract: Extractor = "exact"
     seeds: bool = True
+    trials: int = 300
 
     def __post_init__(self) -> None:
         _check_extractor(self.extract)
+        if self.trials < 0:
+            raise OptionError(f"trials is {self.trials}; give a count, or 0 for none")
 
     def saturate(self, graph: Graph, rules: Sequence[Rule], budget: Budget) -> Saturation:
         """All rules; for those that merge siblings equations of the loader, and laws of slices."""
@@ -98,6 +107,7 @@ class Tensat:
 
     name: ClassVar[str] = "tensat"
     exact: ClassVar[bool] = True
+    trials: ClassVar[int] = 0
 
     rounds: int = 1
     filter: bool = True

@@ -20,7 +20,8 @@ from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.rules import Rule
 from eqsat_opt.runtime.backends.protocol import Backend
-from eqsat_opt.search import Frame, Level, Outcome, Prices, Quoted
+from eqsat_opt.search import Budget as SearchBudget
+from eqsat_opt.search import Frame, Level, MetaFlow, Outcome, Prices, Quoted
 from eqsat_opt.search.pricing import Preferred, Row
 from eqsat_opt.search.streaming import StreamDevice, Streams
 from eqsat_opt.select import Candidate, Selected, raise_graph
@@ -41,6 +42,7 @@ class Saturated:
         enodes: size of the e-graph.
         stopped_by: what ended saturation.
         trace: how the cost fell; a graph counts from when it could have been written out.
+        steps: names of the rules of substitutions after extraction, at level ``streams``.
     """
 
     outcome: Outcome
@@ -49,6 +51,7 @@ class Saturated:
     enodes: int
     stopped_by: str
     trace: tuple[Moment, ...]
+    steps: tuple[str, ...] = ()
 
 
 def _children(eclasses: EClasses, node: int) -> tuple[int, ...]:
@@ -219,9 +222,9 @@ def saturated(
 
     Above level ``operators`` the patterns of ``backends`` are priced, too, by the way to run each
     that is best by itself once the graph is built. Siblings merge by seeds instead of two-root
-    rules. At level ``streams`` graphs are extracted for several sums, and the one whose kernels end
-    first is taken. With ``deterministic`` equal seeds give equal graphs unless a time limit
-    strikes.
+    rules. At level ``streams`` graphs are extracted for several sums, and from the one whose
+    kernels end first substitutions go on as long as one ends sooner. With ``deterministic`` equal
+    seeds give equal graphs unless a time limit strikes.
 
     Raises:
         SaturationError: the engine failed.
@@ -246,7 +249,7 @@ def saturated(
     def framed(graph: Graph, prices: Prices) -> Frame:
         return Frame(graph, (), prices, level, profile=profile, backends=backends)
 
-    start = framed(operator_graph(saturation.lowered), prices)
+    start = best_framed = framed(operator_graph(saturation.lowered), prices)
     goal = prices.valuation.objective
     guides = (*_guides(goal), *_bounds(goal)) if level == "streams" else (goal,)
     best = start.outcome(start.start)
@@ -272,7 +275,9 @@ def saturated(
         chosen = [items[place] for place, _ in found.choice.values()]
         raised = raise_graph(saturation.lowered, eclasses, _operators_of(eclasses, chosen))
         frame = framed(raised, _as_chosen(eclasses, found.choice, items, prices))
-        best = min(best, frame.outcome(frame.start), key=lambda one: one.value)
+        outcome = frame.outcome(frame.start)
+        if outcome.value < best.value:
+            best, best_framed = outcome, frame
         if level == "streams":
             trace.append(Moment(clock() - started, best.value, cpu() - started_cpu))
             continue
@@ -288,6 +293,13 @@ def saturated(
         ]
     proven = answers[-len(_bounds(goal)) :] if level == "streams" else answers
     lower_bound, status = max((one.lower_bound, one.status) for one in proven)
+    steps: tuple[str, ...] = ()
+    if level == "streams" and engine.trials:
+        frame = replace(best_framed, rules=tuple(rules))
+        descent = MetaFlow(alpha=1.0).run(frame, SearchBudget(substitutions=engine.trials), seed)
+        best, steps = descent.outcome, descent.steps
+    if steps:
+        trace.append(Moment(clock() - started, best.value, cpu() - started_cpu))
     if status == "optimal" and best.value > lower_bound * (1 + _ROUNDING):
         status = "feasible"
     return Saturated(
@@ -297,6 +309,7 @@ def saturated(
         enodes=report.enodes,
         stopped_by=report.stopped_by,
         trace=tuple(trace),
+        steps=steps,
     )
 
 

@@ -99,7 +99,9 @@ class ProfilePricer:
         metrics = {TIME: time_us, WORKSPACE: float(how.workspace_bytes)}
         if self._energy is not None:
             work = self.profile.work(offer.body, how.algorithm, how.workspace_bytes)
-            metrics[ENERGY] = self._energy.energy_uj(time_us, *work, self.precision)
+            metrics[ENERGY] = self._energy.energy_uj(
+                time_us, *work, self.precision, algorithm=how.algorithm
+            )
         return Quote(metrics, "analytic")
 
     def is_known(self, offer: Offer) -> bool:

@@ -172,7 +172,11 @@ class Pricer:
             # It rises with the time, so that of a bound is a bound.
             kernel, how = offer.kernel, offer.implementation
             metrics[ENERGY] = self._energy.energy_uj(
-                time_us, literal(kernel.flops) * how.arithmetic, literal(kernel.bytes), PRECISION
+                time_us,
+                literal(kernel.flops) * how.arithmetic,
+                literal(kernel.bytes),
+                PRECISION,
+                algorithm=how.algorithm,
             )
         return Quote(metrics, source)
 

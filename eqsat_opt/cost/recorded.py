@@ -163,7 +163,9 @@ class RecordedPricer:
         if self._energy is not None:
             flops = literal(offer.kernel.flops) * how.arithmetic
             size_bytes = literal(offer.kernel.bytes)
-            metrics[ENERGY] = self._energy.energy_uj(metrics[TIME], flops, size_bytes, _PRECISION)
+            metrics[ENERGY] = self._energy.energy_uj(
+                metrics[TIME], flops, size_bytes, _PRECISION, algorithm=how.algorithm
+            )
         return Quote(metrics, "bound" if is_bound else "recorded")
 
     def is_known(self, offer: Offer) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -98,11 +99,17 @@ def _installed(name: str) -> Iterator[object]:
             ) from error
 
 
-_READERS: Mapping[type, str] = {float: "a number", int: "a whole number"}
+_KINDS: Mapping[type, str] = {
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    str: "a text",
+}
+"""Of parameters; those of other types are for the search to check."""
 
 
 def _value(where: str, value: Any, type_: Any) -> Any:
-    """A parameter as its type; only texts are read."""
+    """A parameter as its type; numbers and flags may be texts, as on the command line."""
     if get_origin(type_) is Literal:
         if value not in get_args(type_):
             choices = " or ".join(map(str, get_args(type_)))
@@ -110,9 +117,11 @@ def _value(where: str, value: Any, type_: Any) -> Any:
         return value
     if type_ is bool and isinstance(value, str):
         return _value(where, value, Literal["true", "false"]) == "true"
-    if type_ not in _READERS or not isinstance(value, str):
+    if type_ not in _KINDS:
         return value
-    try:
-        return type_(value)
-    except ValueError as error:
-        raise OptionError(f"{where} is {value!r}; give {_READERS[type_]}") from error
+    accepted = {float: (float, int, str), int: (int, str)}.get(type_, (type_,))
+    # In Python a flag is a whole number.
+    if isinstance(value, accepted) and isinstance(value, bool) is (type_ is bool):
+        with suppress(ValueError, OverflowError):
+            return type_(value)
+    raise OptionError(f"{where} is {value!r}; give {_KINDS[type_]}")

@@ -57,13 +57,20 @@ def resnet50(
     width: int = 64,
     blocks: tuple[int, ...] = _BLOCKS,
     classes: int = 1000,
+    strided: int = 3,
 ) -> ModelProto:
     """Build ResNet-50 with batch normalization folded into the convolutions.
 
-    Image (1, 3, 224, 224) to scores (1, classes); torchvision's bottleneck, stride on the 3x3.
+    Image (1, 3, 224, 224) to scores (1, classes). The kernels of extent `strided` stride: 3 in
+    torchvision's bottleneck; 1 in that of He et al. 2016, where the projecting shortcut and the
+    first convolution are siblings.
     """
+    if strided not in (1, 3):
+        raise ValueError(f"strided is {strided}; give 1 or 3, the extent of a bottleneck's kernels")
     b = GraphBuilder("resnet50", seed)
-    return _bottleneck_net(b, b.conv, image_size, width, blocks=blocks, classes=classes)
+    return _bottleneck_net(
+        b, b.conv, image_size, width, blocks=blocks, classes=classes, strided=strided
+    )
 
 
 def resnet50_bn(
@@ -113,8 +120,10 @@ def _bottleneck_net(
     conv: Convolution,
     image_size: int,
     width: int,
+    *,
     blocks: tuple[int, ...],
     classes: int,
+    strided: int = 3,
 ) -> ModelProto:
     x = b.input("image", (1, 3, image_size, image_size))
     x = b.max_pool(b.relu(conv(x, width, 7, stride=2)), 3, 2)
@@ -129,6 +138,7 @@ def _bottleneck_net(
                 x,
                 channels=width * 2**stage,
                 stride=stride,
+                strided=strided,
                 branch_gain=branch_gain,
                 project=block == 0,
             )
@@ -141,12 +151,13 @@ def _bottleneck(
     x: Value,
     channels: int,
     stride: int,
-    branch_gain: float,
     *,
+    strided: int,
+    branch_gain: float,
     project: bool,
 ) -> Value:
-    y = b.relu(conv(x, channels, 1))
-    y = b.relu(conv(y, channels, 3, stride=stride))
+    y = b.relu(conv(x, channels, 1, stride=stride if strided == 1 else 1))
+    y = b.relu(conv(y, channels, 3, stride=stride if strided == 3 else 1))
     y = conv(y, 4 * channels, 1, gain=branch_gain)
     shortcut = conv(x, 4 * channels, 1, stride=stride) if project else x
     return b.relu(b.add(y, shortcut))

@@ -231,6 +231,25 @@ def test_forms_of_a_choice_fit_together() -> None:
     assert {one.implementation.writes for one in convolutions} == {(images,)}
 
 
+def test_the_model_of_energy_knows_algorithms() -> None:
+    """Each quote is that of its own algorithm."""
+    one = Figure(1.0, "x")
+    plain = EnergyModel(one, {"fp32": one}, one)
+    saving = replace(plain, of_algorithm={"gemm": Figure(0.5, "x")})
+    kernel = conv((1, 64, 28, 28), (64, 64, 3, 3))
+    told: dict[str, dict[bool, float]] = {}
+    for model in (plain, saving):
+        pricer = ProfilePricer(V100, energy=model)
+        (backend,) = pricer.backends
+        for how in backend.implementations(kernel):
+            quote = pricer.price(Offer(kernel, backend.name, how))
+            moving = quote.metrics[ENERGY] - quote.metrics[TIME]
+            told.setdefault(how.algorithm, {})[model is saving] = moving
+    for name, both in told.items():
+        assert both[True] == pytest.approx(both[False] * (0.5 if name == "gemm" else 1.0))
+    assert {"direct", "gemm"} <= set(told)
+
+
 def test_the_plan_of_a_choice_has_its_kernels_algorithms_and_layouts() -> None:
     proposal = proposed(ProfilePricer(V100), Objective({TIME: 1.0}))
     best, *_, original = proposal.placed

@@ -235,6 +235,14 @@ def test_energy_is_static_and_dynamic() -> None:
         model.energy_uj(1.0, 1.0, 1.0, "fp16")
 
 
+def test_an_algorithm_may_need_less_for_the_same_operations() -> None:
+    figure = Figure(10.0, "x")
+    model = EnergyModel(figure, {"fp32": figure}, figure, {"gemm": Figure(0.5, "Table 1")})
+    by = {name: model.energy_uj(1.0, 1e6, 1e6, "fp32", algorithm=name) for name in ("gemm", "fft")}
+    assert by == {"gemm": pytest.approx(20.0), "fft": pytest.approx(30.0)}
+    assert model.source == "x; Table 1"
+
+
 def test_a_profile_of_ones_own_may_say_energy(tmp_path: Path) -> None:
     value = json.loads(profile_text(load_profile("v100")))
     figure = {"value": 30, "source": "measured: 2026-01-01, driver 1"}
@@ -244,6 +252,13 @@ def test_a_profile_of_ones_own_may_say_energy(tmp_path: Path) -> None:
     assert profile.energy is not None
     assert profile.energy.pj_per_flop["fp32"].value == 30
     assert "energy.pj_per_flop.fp32" in dict(profile.figures())
+    assert not profile.energy.of_algorithm
+    value["energy"]["of_algorithm"] = {"gemm": figure}
+    (tmp_path / "v.json").write_text(json.dumps(value))
+    profile = load_profile(tmp_path / "v.json")
+    assert profile.energy is not None
+    assert profile.energy.of_algorithm["gemm"].value == 30
+    assert "energy.of_algorithm.gemm" in dict(profile.figures())
 
 
 def broken(value: dict[str, object], place: str) -> dict[str, object]:

@@ -335,6 +335,11 @@ def test_the_objective_without_either(
         ({"source": ""}, "does not say in a line where its figures are from"),
         ({"source": "a\nb"}, "does not say in a line where its figures are from"),
         ({"source": ...}, "lacks the field 'source'"),
+        (
+            {"of_algorithm": 1},
+            "of_algorithm of the energy model bad.json is 1, which is not an obj",
+        ),
+        ({"of_algorithm": {"gemm": 0}}, "gemm of of_algorithm of the energy model bad.json is 0"),
         ({"unit": "J"}, "has the field 'unit', which is not known"),
     ],
 )

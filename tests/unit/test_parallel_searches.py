@@ -14,17 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat_opt.comparison.boards import OrtBoard, ThreadedBoard
+from eqsat_opt.comparison.engines import EqSat
 from eqsat_opt.comparison.saturated import Saturated, saturated
 from eqsat_opt.cost.analytic import ProfilePricer
-from eqsat_opt.egraph import Budget as Saturation
+from eqsat_opt.egraph import Budget as SaturationBudget
+from eqsat_opt.egraph import Saturation
 from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.ir.graph import Graph
-from eqsat_opt.rules import families
+from eqsat_opt.rules import Rule, families
 from eqsat_opt.runtime.backends.registry import load_backend
 from eqsat_opt.runtime.devices.cores import Cores
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
-from eqsat_opt.search import Budget, Frame, Offered, Outcome, Prices, Reading, make_search
+from eqsat_opt.search import Budget, Frame, MetaFlow, Offered, Outcome, Prices, Reading, make_search
 from eqsat_opt.search.autograph import AutoGraph, best_sequences
 from eqsat_opt.search.board import Board, SimulatedBoard
 from eqsat_opt.search.frame import Level
@@ -383,13 +385,14 @@ def test_what_is_left_when_stages_are_spent(stages: int) -> None:
 # ** the e-graph **
 
 
-def extracted(frame: Frame) -> Saturated:
+def extracted(frame: Frame, engine: EqSat | None = None) -> Saturated:
     assert frame.profile is not None
     return saturated(
         frame.graph,
         frame.rules,
         frame.prices,
-        Saturation(),
+        SaturationBudget(),
+        engine=engine,
         level=frame.level,
         profile=frame.profile,
         backends=frame.backends,
@@ -411,6 +414,28 @@ def test_the_e_graph_is_bounded_by_the_chain_and_by_the_work() -> None:
     wide = g.graph(*(g("MatMul", x, g.weight(1024, 1024)) for _ in range(4)))
     many = extracted(framed(wide, profile=device(launch_us=0.0)))
     assert many.outcome.value * 0.9 < many.lower_bound <= many.outcome.value
+
+
+@dataclass(frozen=True)
+class Unsaturated(EqSat):
+    """An e-graph that holds the model alone."""
+
+    def saturate(self, graph: Graph, rules: Sequence[Rule], budget: SaturationBudget) -> Saturation:
+        return super().saturate(graph, (), budget)
+
+
+def test_after_extraction_substitutions_go_on_as_long_as_kernels_end_sooner() -> None:
+    g = GraphMaker()
+    x = g.input("x", 128, 256)
+    short = g("MatMul", x, g.weight(256, 256))
+    long = g("MatMul", g("MatMul", x, g.weight(256, 256)), g.weight(256, 256))
+    frame = framed(g.graph(g("Add", short, long)), ["matmul/assoc"])
+    greedy = MetaFlow(alpha=1.0).run(frame, AMPLE)
+    found = extracted(frame, Unsaturated())
+    assert found.steps == greedy.steps == ("matmul/assoc",)
+    assert found.outcome.value == pytest.approx(greedy.value)
+    assert found.trace[-1].cost == found.outcome.value
+    assert extracted(frame, Unsaturated(trials=0)).steps == ()
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,16 @@ from eqsat_opt.rules import Rule, families
 from eqsat_opt.rules.rule import Sides, Tensor, directed, rule
 from eqsat_opt.rules.term import ops
 from eqsat_opt.runtime.devices.profile import load_profile
-from eqsat_opt.search import Budget, Frame, MetaFlow, Offered, Prices, Search, SearchResult
+from eqsat_opt.search import (
+    Budget,
+    Frame,
+    MetaFlow,
+    Offered,
+    Prices,
+    Search,
+    SearchResult,
+    make_search,
+)
 from eqsat_opt.search.decoding import decode
 from eqsat_opt.search.exhaustive import Exhaustive
 from eqsat_opt.search.independence import search_parts
@@ -110,6 +120,31 @@ def test_parts_are_searched_by_themselves_and_then_where_they_meet() -> None:
     assert again.steps == search(graph, FACTORING, alpha=1.0, part=4).steps
     with pytest.raises(OptionError, match="part is -1; give a number of operators"):
         MetaFlow(part=-1)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"alpha": True}, "metaflow.alpha is True; give a number"),
+        ({"alpha": [1.1]}, "metaflow.alpha is [1.1]; give a number"),
+        ({"part": 1.5}, "metaflow.part is 1.5; give a whole number"),
+        ({"part": True}, "metaflow.part is True; give a whole number"),
+        ({"part": "1.5"}, "metaflow.part is '1.5'; give a whole number"),
+        ({"hash": 3}, "metaflow.hash is 3; choose canonical or taso"),
+    ],
+)
+def test_parameters_of_another_kind(parameters: Mapping[str, Any], expected: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(expected)):
+        make_search("metaflow", parameters)
+
+
+def test_flags_and_texts_of_another_kind() -> None:
+    with pytest.raises(OptionError, match=r"exhaustive\.parts is 1; give true or false"):
+        make_search("exhaustive", {"parts": 1})
+    with pytest.raises(OptionError, match=r"nimble\.after is 1; give a text"):
+        make_search("nimble", {"after": 1})
+    assert make_search("metaflow", {"alpha": 2, "part": "3"}) == MetaFlow(alpha=2.0, part=3)
+    assert make_search("exhaustive", {"parts": "false"}) == Exhaustive(parts=False)
 
 
 # ** all graphs **

@@ -272,6 +272,23 @@ def test_folded_and_explicit_batch_normalization_compute_the_same() -> None:
     )
 
 
+@pytest.mark.parametrize(("strided", "siblings"), [(3, 0), (1, 3)])
+def test_bottlenecks_stride_where_they_are_told_to(strided: int, siblings: int) -> None:
+    """The projecting shortcut strides, and so may the convolution beside it."""
+    model = zoo.build("resnet50", scale="tiny", strided=strided, blocks=(1, 1, 1, 1))
+    readers = Counter(
+        (node.input[0], helper.get_node_attr_value(node, "strides")[0])
+        for node in model.graph.node
+        if node.op_type == "Conv"
+    )
+    assert sum(stride == 2 and n == 2 for (_, stride), n in readers.items()) == siblings
+
+
+def test_kernels_of_no_bottleneck_are_refused() -> None:
+    with pytest.raises(OptionError, match="give 1 or 3"):
+        zoo.build("resnet50", scale="tiny", strided=2)
+
+
 def test_attention_of_bert_taso_reaches_the_output() -> None:
     """The published script leaves it dead."""
     model = zoo.build("bert_taso", scale="tiny", layers=1)

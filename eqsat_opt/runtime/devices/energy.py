@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from eqsat_opt.documents import Entry, read_document
@@ -25,20 +25,24 @@ class EnergyModel:
         static_w: power of the idle device, W.
         pj_per_flop: by precision, pJ.
         pj_per_byte: of memory traffic, pJ.
+        of_algorithm: what an algorithm needs of both, as a multiple; 1 where it is not named.
     """
 
     static_w: Figure
     pj_per_flop: Mapping[str, Figure]
     pj_per_byte: Figure
+    of_algorithm: Mapping[str, Figure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Freeze the mapping."""
-        object.__setattr__(self, "pj_per_flop", MappingProxyType(dict(self.pj_per_flop)))
+        """Freeze the mappings."""
+        for name in ("pj_per_flop", "of_algorithm"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     @property
     def source(self) -> str:
         """Where its figures are from, each source once."""
-        figures = (self.static_w, *self.pj_per_flop.values(), self.pj_per_byte)
+        rates = (*self.pj_per_flop.values(), self.pj_per_byte, *self.of_algorithm.values())
+        figures = (self.static_w, *rates)
         return "; ".join(dict.fromkeys(one.source for one in figures))
 
     def require_precision(self, precision: str) -> None:
@@ -53,7 +57,15 @@ class EnergyModel:
                 f"the energy model knows no precision {precision!r}; it knows {known}"
             )
 
-    def energy_uj(self, time_us: float, flops: float, size_bytes: float, precision: str) -> float:
+    def energy_uj(
+        self,
+        time_us: float,
+        flops: float,
+        size_bytes: float,
+        precision: str,
+        *,
+        algorithm: str = "",
+    ) -> float:
         """Energy, µJ.
 
         Raises:
@@ -61,25 +73,37 @@ class EnergyModel:
         """
         self.require_precision(precision)
         moving = self.pj_per_flop[precision].value * flops + self.pj_per_byte.value * size_bytes
+        if algorithm in self.of_algorithm:
+            moving *= self.of_algorithm[algorithm].value
         return self.static_w.value * time_us + moving * 1e-6
+
+
+_FIELDS = ("static_w", "pj_per_flop", "pj_per_byte", "of_algorithm")
 
 
 def energy_from_json(entry: Entry) -> EnergyModel:
     """The model in a profile, where each figure has a source of its own.
 
     Raises:
-        StageError: a figure is missing, or makes no sense.
+        StageError: a figure is missing, but ``of_algorithm``, or makes no sense.
     """
-    entry.require_all("static_w", "pj_per_flop", "pj_per_byte")
+    entry.require_fields(*_FIELDS)
     return EnergyModel(
         figure_of(entry.mapping("static_w")),
         figure_table(entry.mapping("pj_per_flop")),
         figure_of(entry.mapping("pj_per_byte")),
+        figure_table(_of_algorithm(entry)),
     )
+
+
+def _of_algorithm(entry: Entry) -> Entry:
+    return Entry(entry.value.get("of_algorithm", {}), entry.place("of_algorithm"))
 
 
 def load_energy_model(path: str | os.PathLike[str]) -> EnergyModel:
     """The model of a file: ``static_w``, ``pj_per_flop`` by precision, ``pj_per_byte``, ``source``.
+
+    It may have ``of_algorithm``, too.
 
     Raises:
         OptionError: it cannot be read, lacks one of them, or gives what makes no sense.
@@ -87,17 +111,19 @@ def load_energy_model(path: str | os.PathLike[str]) -> EnergyModel:
     where = f"the energy model {os.fspath(path)}"
     try:
         entry = Entry(read_document(path, "an energy model"), where)
-        entry.require_all("static_w", "pj_per_flop", "pj_per_byte", "source")
+        entry.require_fields(*_FIELDS, "source")
         source = entry.text("source").strip()
         if not source or not source.isprintable():
             raise StageError(f"{where} does not say in a line where its figures are from")
         table = entry.mapping("pj_per_flop")
         if not table.value:
             raise StageError(f"{table.where} names no precision, such as fp32")
+        shares = _of_algorithm(entry)
         return EnergyModel(
             Figure(number_of(entry, "static_w"), source),
             {name: Figure(number_of(table, name), source) for name in table.value},
             Figure(number_of(entry, "pj_per_byte"), source),
+            {name: Figure(number_of(shares, name), source) for name in shares.value},
         )
     except StageError as error:
         raise OptionError(str(error)) from error
