@@ -223,8 +223,10 @@ def _with_noise_of(held: RaceResult, name: str) -> RaceResult:
 
     Threads that wait for each other suffer from whatever else runs, a session hardly.
     """
-    pairs = [*zip(held.entries[name].session_us, held.entries[_TWIN].session_us, strict=False)]
-    noise = math.expm1(log_noise(pairs)) if pairs else 0.0
+    one, twin = held.entries[name], held.entries[_TWIN]
+    if one.note or twin.note:  # it left the race, and says so
+        return held
+    noise = math.expm1(log_noise([*zip(one.session_us, twin.session_us, strict=False)]))
     return replace(held, noise=max(held.noise, noise))
 
 
