@@ -227,7 +227,8 @@ def _with_noise_of(held: RaceResult, name: str) -> RaceResult:
     if one.note or twin.note:  # it left the race, and says so
         return held
     noise = math.expm1(log_noise([*zip(one.session_us, twin.session_us, strict=False)]))
-    return replace(held, noise=max(held.noise, noise))
+    threshold = max(held.threshold, noise)
+    return replace(held, noise=max(held.noise, noise), threshold=threshold)
 
 
 @dataclass(frozen=True)
