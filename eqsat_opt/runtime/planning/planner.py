@@ -199,7 +199,7 @@ def make_plan(
         if seats is not None:
             seated = _seated([unit.outputs for unit in units], inner, seats)
         else:
-            spent = [_unit_us(graph, unit, views, recipes, profile) for unit in units]
+            spent = [_unit_us(graph, unit, views, recipes, profile=profile) for unit in units]
             seated = schedule(spent, inner, streams, profile.event_us.value)
         stretches = stretches_of(seated)
     tasks = _tasks(
