@@ -14,11 +14,12 @@ from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.precision import Precision
-from eqsat_opt.runtime.backends.launching import launcher_names, load_launcher, load_runner
+from eqsat_opt.runtime.backends.launching import launcher_names, load_runner
 from eqsat_opt.runtime.devices.cuda import CudaDevice
 from eqsat_opt.runtime.devices.host import HostDevice
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.hosted import hosted
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.files import read_plan, write_plan
 from eqsat_opt.runtime.plan.joins import concatenations
@@ -50,9 +51,7 @@ def load_plan(plan: str | os.PathLike[str] | Plan, model: ModelLike) -> Executab
         plan = read_plan(plan)
     if plan.target != _HOST:
         return _on_gpu(plan, model)
-    launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
-    constants = make_constants(plan, stored_tensors(model))
-    return Executable(plan, constants, HostDevice(), launchers)
+    return hosted(plan, stored_tensors(model))
 
 
 def _on_gpu(plan: Plan, model: ModelLike) -> Executable:

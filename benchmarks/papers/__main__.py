@@ -10,7 +10,10 @@ stand in the same order, where half a percent is a tie; what never rises in the 
 never rise from one to the next. Whatever needs what is not here, or compares with systems that are
 not here, is *not comparable*, with the reason. Costs are predicted by the profile of the paper's
 device, never measured on it, or measured on this processor; times of searches are CPU seconds of
-this machine. `--cpu` replaces the budgets of the files.
+this machine. What is *measured* ran in one race, in turns: on streams of this processor, beside the
+model in one session of as many threads. What differs by less than the race can tell is a tie there,
+and a race in which what runs twice differs from itself by more than 10 % is not comparable. `--cpu`
+replaces the budgets of the files.
 """
 
 from __future__ import annotations
@@ -48,6 +51,9 @@ _SETTINGS = (
     *("limits", "measure", "backends"),
 )
 _OPTIONS = ("rules", "numerics", "check", "threads")
+
+_MEASURED = "measured"
+"""The metric of a race: the median time over fresh sessions, µs."""
 
 _USES = "uses of "
 """How a metric begins that counts the uses of a rule."""
@@ -97,10 +103,16 @@ def change(paper: tuple[float, float], ours: tuple[float, float]) -> str:
     return f"ours {_way(own)}, the paper's {_way(theirs)}"
 
 
-def order(paper: Mapping[str, float], ours: Mapping[str, float]) -> str:
-    """Why ours are in another order than the paper's; empty if they are not."""
+def order(paper: Mapping[str, float], ours: Mapping[str, float], tie: float = _TIE) -> str:
+    """Why ours are in another order than the paper's; empty if they are not.
+
+    Args:
+        paper: its figures.
+        ours: the same.
+        tie: relative difference of ours that are taken for equal.
+    """
     for one, other in combinations(paper, 2):
-        theirs, own = _sign(paper[one], paper[other]), _sign(ours[one], ours[other])
+        theirs, own = _sign(paper[one], paper[other]), _sign(ours[one], ours[other], tie)
         if theirs != own:
             words = {-1: "below", 0: "equal to", 1: "above"}
             return f"{one} is {words[own]} {other} here, and {words[theirs]} it in the paper"
@@ -119,8 +131,8 @@ def _ratio(before: float, after: float) -> float:
     return after / before if before else math.nan
 
 
-def _sign(one: float, other: float) -> int:
-    if one == other or math.isclose(one, other, rel_tol=_TIE):
+def _sign(one: float, other: float, tie: float = _TIE) -> int:
+    if one == other or math.isclose(one, other, rel_tol=tie):
         return 0
     return 1 if one > other else -1
 
@@ -143,18 +155,43 @@ def _compared(model: str, given: str) -> Comparison:
     settings["budget"] = parse_budget([settings.get("budget", "1000")])
     options = {"check": 0, **{name: value[name] for name in _OPTIONS if name in value}}
     return api.compare(
-        model, Options(**options), CompareSettings(parameters=value.get("set", {}), **settings)
+        model,
+        Options(**options),
+        CompareSettings(parameters=value.get("set", {}), **settings),
+        is_raced=value["metric"] == _MEASURED,
     )
 
 
 def _number(found: Comparison, result: MethodResult | None, name: str) -> float:
     """A metric, or a number of the run, of a method or of the original."""
+    if name == _MEASURED:
+        return _measured_us(found, None if result is None else result.method)
     one: Any = found.original if result is None else result
     if name.startswith(_USES):
         return float(one.rules.get(name.removeprefix(_USES), 0))
     if name in one.metrics:
         return float(one.metrics[name])
     return float(getattr(one, name))
+
+
+def _measured_us(found: Comparison, method: str | None) -> float:
+    """The time of a method, or of the original.
+
+    Raises:
+        EqsatError: the race does not tell.
+    """
+    race = found.race
+    if race is None or found.refusal:
+        raise EqsatError(found.refusal or "no race was held")
+    entry = race.entries[race.original if method is None else method]
+    if entry.note:
+        raise EqsatError(f"{entry.name} {entry.note}")
+    return entry.median_us
+
+
+def _tie(found: Comparison, metric: str) -> float:
+    """The relative difference of our figures that tells nothing."""
+    return found.race.threshold if metric == _MEASURED and found.race is not None else _TIE
 
 
 def _result(found: Comparison, method: str) -> MethodResult:
@@ -203,6 +240,7 @@ def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | 
         pairs = paper.items() if isinstance(paper, dict) else zip(["", ""], paper, strict=True)
         their = f"{told.join(f'{name} {_text(x)}'.strip() for name, x in pairs)} {unit}".strip()
     settings = {**common, **{k: v for k, v in given.items() if k in (*_SETTINGS, *_OPTIONS)}}
+    settings["metric"] = _MEASURED if given["metric"] == _MEASURED else ""
     if cpu_s is not None:
         settings["budget"] = f"graphs=0,cpu={cpu_s:g}"
     try:
@@ -225,7 +263,7 @@ def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | 
                 why = "no rule applies here, so neither searches"
                 return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=why)
             own = {name: _number(found, one, given["metric"]) for name, one in results.items()}
-            why = order(paper, own)
+            why = order(paper, own, _tie(found, given["metric"]))
             cut = [name for name, one in results.items() if one.stopped_by in _BUDGETS]
             if why and cut:
                 why += f"; {', '.join(cut)} ended by a limit of the budget"
@@ -238,6 +276,8 @@ def _figure(given: Mapping[str, Any], common: Mapping[str, Any], cpu_s: float | 
                 why += f"; {result.method} ended by a limit of the budget"
     except EqsatError as error:
         return Figure(where, what, their, ours="", verdict=NOT_COMPARABLE, why=str(error))
+    if given["metric"] == _MEASURED:
+        own["one session"] = _measured_us(found, None)
     ours = told.join(f"{name} {_text(x)}".strip() for name, x in own.items())
     ours = f"{ours} {given.get('our_unit', unit)}".strip()
     return Figure(where, what, their, ours, verdict=NOT_REPRODUCED if why else REPRODUCED, why=why)

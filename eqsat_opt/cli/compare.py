@@ -122,7 +122,8 @@ def compare_methods(
         bool,
         typer.Option(
             "--run",
-            help="Race the best model of each method against MODEL here, by onnxruntime.",
+            help="Race the best model of each method against MODEL here, by onnxruntime; "
+            "streams of local by a thread each.",
         ),
     ] = False,
     plot: Annotated[

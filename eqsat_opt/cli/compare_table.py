@@ -62,6 +62,8 @@ def print_comparison(console: Console, found: Comparison) -> None:
         console.print(f"{failure.method}{seed} failed: {failure.why}", style="red", markup=False)
     if found.race is not None:
         console.print(_race_terms(found))
+        if found.refusal:
+            console.print(found.refusal, style="yellow", markup=False)
         if found.race.is_busy:
             console.print(found.race.busy_text, style="yellow", markup=False)
     if found.original is not None and found.original.assumed_sizes:
@@ -193,6 +195,9 @@ def _measured(found: Comparison, runs: Sequence[Runs]) -> Iterator[_Row]:
     race = found.race
     if race is None:
         return
+    if found.refusal:
+        yield "measured", "refused", ["refused" for _ in runs]
+        return
     entries = [race.entries.get(one.method) for one in runs]
     before = race.entries[race.original]
     times = ["" if one is None or one.note else time_text(one.median_us) for one in entries]
@@ -205,8 +210,9 @@ def _race_terms(found: Comparison) -> str:
     race = found.race
     assert race is not None
     here = f", whatever {found.settings.device} would need" if found.settings.device else ""
+    how = "on streams, the original by" if found.settings.runs_streams else "by"
     return (
-        f"measured here by onnxruntime{here}: noise {race.noise:.1%}, a difference below "
+        f"measured here {how} onnxruntime{here}: noise {race.noise:.1%}, a difference below "
         f"{race.threshold:.1%} tells nothing; {race.builds} builds, {race.rounds} rounds, "
         f"{race.clock} clock, {race.seconds:.0f} s"
     )

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import onnx
 
-from eqsat_opt.comparison.boards import OrtBoard
+from eqsat_opt.comparison.boards import OrtBoard, ThreadedBoard
 from eqsat_opt.comparison.engines import Engine
 from eqsat_opt.comparison.installed import Installed, known_as
 from eqsat_opt.comparison.operators import fold_constants, operator_graph
@@ -42,10 +42,13 @@ from eqsat_opt.rules.rule import Phase
 from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.protocol import Backend
 from eqsat_opt.runtime.backends.registry import load_backend
+from eqsat_opt.runtime.devices.cores import Cores
+from eqsat_opt.runtime.plan.constants import Tensors
 from eqsat_opt.runtime.staging import Staging
+from eqsat_opt.search import Board, Frame, Offered, Prices, Search, Usual
 from eqsat_opt.search import Budget as SearchBudget
-from eqsat_opt.search import Frame, Offered, Prices, Search, Usual
 from eqsat_opt.search import Pricer as SearchPricer
+from eqsat_opt.search.streaming import StreamDevice
 from eqsat_opt.select import rules_used
 
 __all__ = ["Subject", "checked", "priced", "prices_text", "run_method", "warm_up"]
@@ -68,7 +71,9 @@ class Subject:
         rules: general equations, which are for derivations, are left out.
         given_sizes: of symbolic dimensions; others get an assumed one for pricing.
         pricer: that measures; ``None`` for the profile of a device, or the roofline.
-        threads: of whole graphs that are measured here.
+        threads: of whole graphs that are measured here, and so the most streams.
+        tensors: that the model stores, of which plans are made; without, graphs are not measured
+            on streams.
     """
 
     graph: Graph
@@ -76,6 +81,7 @@ class Subject:
     given_sizes: Mapping[str, int] = field(default_factory=dict)
     pricer: AnyPricer | None = None
     threads: int = 1
+    tensors: Tensors = field(default_factory=dict)
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -140,14 +146,21 @@ def _framed(
         backends = known_as(subject.pricer.backends)
     elif settings.level != "operators":
         backends = (load_backend("ort"),)
+    streams: StreamDevice | None = profile
+    board: Board | None = None
+    if settings.runs_streams:
+        streams = Cores.of(subject.threads)
+        board = ThreadedBoard(subject.tensors, subject.sizes.all)
+    elif profile is None:
+        board = OrtBoard(subject.threads, subject.sizes.all)
     return Frame(
         graph,
         subject.read if rules else (),
         Prices.of(device, settings.goal, subject.sizes.all),
         settings.level,
-        profile=profile,
+        profile=streams,
         backends=backends,
-        board=OrtBoard(subject.threads, subject.sizes.all) if profile is None else None,
+        board=board,
     )
 
 

@@ -15,6 +15,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.search import Outcome
 
 __all__ = [
+    "MOST_NOISE",
     "Comparison",
     "Failure",
     "MethodResult",
@@ -25,6 +26,10 @@ __all__ = [
     "gathered",
     "totals",
 ]
+
+MOST_NOISE = 0.1
+"""How far the original of a race of streams, and the plan that also runs twice, may differ from
+themselves, relative. Beyond that the row is refused."""
 
 _ROUNDING = 1e-9
 """Relative difference of costs that is a rounding of sums."""
@@ -294,6 +299,16 @@ class Comparison:
         )
 
     @property
+    def refusal(self) -> str:
+        """Why the times of the race do not count, in words; empty if they do, or none was held."""
+        if self.race is None or not self.settings.runs_streams or self.race.noise <= MOST_NOISE:
+            return ""
+        return (
+            f"the times of streams are refused: what ran twice differs from itself by "
+            f"{self.race.noise:.0%}, more than {MOST_NOISE:.0%}; measure again on a quiet machine"
+        )
+
+    @property
     def measuring_s(self) -> float:
         """Seconds for measuring kernels, all runs together."""
         return math.fsum(one.measuring_s for one in self.results)
@@ -327,6 +342,7 @@ class Comparison:
             ],
             "failures": [asdict(one) for one in self.failures],
             "race": None if self.race is None else self.race.to_json(),
+            "race_refused": self.refusal,
         }
 
 

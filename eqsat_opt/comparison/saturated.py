@@ -21,11 +21,10 @@ from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Kernel, Step
 from eqsat_opt.rules import Rule
 from eqsat_opt.runtime.backends.protocol import Backend
-from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.search import Budget as SearchBudget
 from eqsat_opt.search import Frame, Level, MetaFlow, Outcome, Prices, Quoted
 from eqsat_opt.search.pricing import Preferred, Row
-from eqsat_opt.search.streaming import Streams
+from eqsat_opt.search.streaming import StreamDevice, Streams
 from eqsat_opt.select import Candidate, Selected, raise_graph
 from eqsat_opt.select.candidates import JOINT, OperandRef, kernel_of
 from eqsat_opt.select.tiling import tile
@@ -222,7 +221,7 @@ def saturated(
     time_limit_s: float = 10.0,
     seed: int = 0,
     level: Level = "operators",
-    profile: DeviceProfile | None = None,
+    profile: StreamDevice | None = None,
     backends: Sequence[Backend] = (),
     deterministic: bool = False,
 ) -> Saturated:

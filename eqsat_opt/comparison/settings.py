@@ -135,11 +135,6 @@ class CompareSettings:
             raise OptionError(
                 "fused kernels are chosen for sums only; give another objective, or level operators"
             )
-        if self.level == "streams" and self.profile is None:
-            raise OptionError(
-                "streams are simulated by the profile of a device; give one with --device, v100 "
-                "for instance, or level kernels"
-            )
 
     def _require_energy(self) -> None:
         """Say which devices tell energy, where it is asked of one that does not."""
@@ -175,6 +170,11 @@ class CompareSettings:
     def goal(self) -> AnyObjective:
         """What is minimised, with limits on peaks as caps of every kernel."""
         return peaks_capped(parse_objective(self.objective, self.limits, metric=metric_name))
+
+    @property
+    def runs_streams(self) -> bool:
+        """Whether results have streams that threads of this processor run."""
+        return self.level == "streams" and self.profile is None
 
     @property
     def is_time(self) -> bool:

@@ -127,6 +127,7 @@ def verify_saved(path: str) -> Verification:
         record = json.loads(text)
         settings = CompareSettings.from_json(record["settings"])
         said, numerics = float(record["cost"]), Numerics.parse(record["numerics"])
+        threads = int(record.get("threads", 1))
         shapes = Options(shapes=record["shapes"]).shape_sets
     except (KeyError, TypeError, ValueError) as error:
         raise OptionError(f"{path} has metadata of compare that cannot be read: {error}") from error
@@ -134,7 +135,7 @@ def verify_saved(path: str) -> Verification:
         raise OptionError(f"the prices of {path} were measured, so they cannot be told again")
     imported = import_model(loaded, exact=record["numerics"] == "bitexact")
     sizes = size_sets(imported, shapes)[0]
-    subject = Subject(normalise(imported, numerics=numerics), (), sizes.given)
+    subject = Subject(normalise(imported, numerics=numerics), (), sizes.given, threads=threads)
     verification = Verification(record, said, priced(subject, settings).cost)
     search = settings.searches.get(record.get("method"))
     if not verification.agrees and getattr(search, "places", False):

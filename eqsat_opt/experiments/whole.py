@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeGuard
 from urllib.parse import quote
@@ -14,24 +15,30 @@ from urllib.parse import quote
 import onnx_ir
 
 from eqsat_opt import zoo
-from eqsat_opt.comparison import CompareSettings, Comparison, gathered
+from eqsat_opt.comparison import CompareSettings, Comparison, MethodResult, gathered
 from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
-from eqsat_opt.errors import ModelError, OptionError, reason
+from eqsat_opt.contest.standing import log_noise
+from eqsat_opt.deadline import Deadline
+from eqsat_opt.errors import ModelError, OptionError, PlanError, RuntimeFailed, reason
 from eqsat_opt.experiments.worker import Reply, Run, Task, run_apart
 from eqsat_opt.files import Scratch, write_whole
 from eqsat_opt.ir.onnx_export import model_proto
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
+from eqsat_opt.ir.stored_tensors import ModelLike, stored_tensors
 from eqsat_opt.optimising import AnyModel, Progress, session_options
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import costs_only
 from eqsat_opt.runtime.backends.ort.acceptance import require_valid
 from eqsat_opt.runtime.backends.ort.session import OrtSession
+from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.hosted import hosted
 from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
-from eqsat_opt.runtime.source import OpenRunner
+from eqsat_opt.runtime.plan.files import plan_text, read_plan
+from eqsat_opt.runtime.source import Feeds, OpenRunner
 from eqsat_opt.runtime.staging import Staging
 
 __all__ = ["compare_apart"]
@@ -160,20 +167,30 @@ def _finite(value: Any) -> Any:
 
 
 def _raced(found: Comparison, model: AnyModel, options: Options) -> RaceResult:
-    """The best result of each method against the model as it came; equal graphs run once."""
+    """The best result of each method against the model as it came; equal ones run once.
+
+    On streams of this processor plans are raced, and else graphs.
+    """
     given = zoo.build_named(model.removeprefix("zoo:")) if _is_zoo(model) else model
     loaded = load_model(given)
     sizes = size_sets(import_model(loaded), options.shape_sets)[0].inputs
     session = session_options(options)
     best = {one.method: one.best for one in found.runs if one.best is not None}
+    keys = {name: _what_runs(one, found.settings) for name, one in best.items()}
     first: dict[str, str] = {}
-    for name, result in best.items():
-        first.setdefault(result.structure, name)
+    for name, key in keys.items():
+        first.setdefault(key, name)
     with Staging(loaded, given) as staging:
         specs = input_specs(staging.original)
         entrants: dict[str, OpenRunner] = {ORIGINAL: partial(OrtSession, staging.original, session)}
         for name in first.values():
-            entrants[name] = partial(OrtSession, best[name].model, session)
+            if found.settings.runs_streams:
+                entrants[name] = partial(_on_streams, best[name], given)
+            else:
+                entrants[name] = partial(OrtSession, best[name].model, session)
+        plans = [name for name in entrants if name != ORIGINAL]
+        if found.settings.runs_streams and plans:
+            entrants[_TWIN] = entrants[plans[0]]
         race_s = _RACE_S * len(entrants)
         held = race(
             entrants,
@@ -184,9 +201,77 @@ def _raced(found: Comparison, model: AnyModel, options: Options) -> RaceResult:
             time_limit_s=race_s,
             extension_s=race_s,
         )
-    shared = {name: held.entries[first[one.structure]] for name, one in best.items()}
+    if _TWIN in held.entries:
+        held = _with_noise_of(held, plans[0])
+    shared = {name: held.entries[first[key]] for name, key in keys.items()}
     entries = {name: replace(entry, name=name) for name, entry in shared.items()}
     return replace(held, entries={ORIGINAL: held.entries[ORIGINAL], **entries})
+
+
+def _what_runs(result: MethodResult, settings: CompareSettings) -> str:
+    """What two results have in common that need not both run."""
+    if not settings.runs_streams or not result.plan:
+        return result.structure
+    return plan_text(read_plan(result.plan))
+
+
+_TWIN = "the first plan again"
+
+
+def _with_noise_of(held: RaceResult, name: str) -> RaceResult:
+    """A race whose noise is also that of a plan beside its twin, if it is more.
+
+    Threads that wait for each other suffer from whatever else runs, a session hardly.
+    """
+    one, twin = held.entries[name], held.entries[_TWIN]
+    if one.note or twin.note:  # it left the race, and says so
+        return held
+    noise = math.expm1(log_noise([*zip(one.session_us, twin.session_us, strict=False)]))
+    threshold = max(held.threshold, noise)
+    return replace(held, noise=max(held.noise, noise), threshold=threshold)
+
+
+@dataclass(frozen=True)
+class _Settled:
+    """A plan whose threads have cores of their own when its first run is timed."""
+
+    runner: Executable
+
+    @property
+    def input_names(self) -> Sequence[str]:
+        return self.runner.input_names
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        return self.runner.output_names
+
+    def run(self, feeds: Feeds) -> list[Any]:
+        return self.runner.run(feeds)
+
+    def bind(self, feeds: Feeds) -> Callable[[], object]:
+        call, deadline = self.runner.bind(feeds), Deadline.after(_SETTLING_S)
+        while not deadline.expired:
+            call()
+        return call
+
+
+_SETTLING_S = 0.2
+"""New threads stay on the core of the one that started them for some tenths of a second where
+the others are not idle."""
+
+
+def _on_streams(result: MethodResult, given: ModelLike) -> _Settled:
+    """The plan of a result, with a thread for each of its streams.
+
+    Raises:
+        RuntimeFailed: there is none, or it does not run here.
+    """
+    if not result.plan:
+        raise RuntimeFailed("it has no plan")
+    try:
+        return _Settled(hosted(read_plan(result.plan), stored_tensors(given)))
+    except PlanError as error:
+        raise RuntimeFailed(str(error)) from error
 
 
 def _is_zoo(model: AnyModel) -> TypeGuard[str]:

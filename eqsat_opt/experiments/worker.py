@@ -35,6 +35,7 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import size_sets
+from eqsat_opt.ir.stored_tensors import stored_tensors
 from eqsat_opt.numerics import Numerics
 from eqsat_opt.optimising import open_pricer, session_options
 from eqsat_opt.options import Options
@@ -51,6 +52,10 @@ _START_UP_S = 300.0
 
 _LIMIT_FACTOR, _LIMIT_S = 10.0, 600.0
 """A run hangs that takes so many times its budget of CPU time, and so many seconds more."""
+
+
+_RECORDED = ("rules", "numerics", "shapes", "threads")
+"""Options that costs depend on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +89,7 @@ class Task:
     @property
     def record(self) -> dict[str, Any]:
         """What a saved model says of how it was found."""
-        options = {name: self.options[name] for name in ("rules", "numerics", "shapes")}
+        options = {name: self.options[name] for name in _RECORDED}
         return {"model": self.name, "settings": dict(self.settings), **options}
 
 
@@ -210,11 +215,21 @@ def _loaded(task: Task, blobs: Sequence[bytes]) -> _Loaded:
     closing = ExitStack()
     pricer, threads = None, session_options(options).threads
     if settings.measure:
-        pricer = closing.enter_context(open_pricer(options, *priced_sources(settings, threads)))
+        # A stream is a thread, so kernels on several of them have one each.
+        measured = replace(options, threads=1) if settings.runs_streams else options
+        sources = priced_sources(settings, measured.threads)
+        pricer = closing.enter_context(open_pricer(measured, *sources))
     return _Loaded(
         options=options,
         settings=settings,
-        subject=Subject(clean, rules, sizes.given, pricer=pricer, threads=threads),
+        subject=Subject(
+            clean,
+            rules,
+            sizes.given,
+            pricer=pricer,
+            threads=threads,
+            tensors=stored_tensors(given) if settings.runs_streams else {},
+        ),
         model=loaded,
         given=given,
         sizes=sizes.inputs,

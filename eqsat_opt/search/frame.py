@@ -19,7 +19,6 @@ from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.rules.rule import Rule
 from eqsat_opt.runtime.backends.protocol import Backend
-from eqsat_opt.runtime.devices.profile import DeviceProfile
 from eqsat_opt.runtime.plan.simulation import simulate
 from eqsat_opt.runtime.plan.streams import Schedule
 from eqsat_opt.search.board import Board, SimulatedBoard
@@ -30,7 +29,7 @@ from eqsat_opt.search.outcome import Chosen, Outcome
 from eqsat_opt.search.pricing import MILLIONTHS, Prices, Row
 from eqsat_opt.search.rewriting import Rewritten, Trial, rewritten
 from eqsat_opt.search.state import State
-from eqsat_opt.search.streaming import Placed, Streams
+from eqsat_opt.search.streaming import Placed, StreamDevice, Streams
 from eqsat_opt.search.terms import Term, TermGraph, Terms
 
 __all__ = ["LEVELS", "Chosen", "Frame", "Level", "Outcome"]
@@ -51,8 +50,7 @@ class Frame:
         rules: read both ways where they are bidirectional.
         prices: of kernels on one device, for one objective.
         level: what a kernel is.
-        profile: of the device, which level ``streams`` needs; ``None`` where its kernels are
-            measured.
+        profile: of the streams of the device, which level ``streams`` needs.
         backends: whose patterns are kernels, at levels above operators.
         joins: whether a contraction may be fused with what another kernel computes.
         board: that measures whole outcomes; by default the simulation of the profile.
@@ -62,7 +60,7 @@ class Frame:
     rules: tuple[Rule, ...]
     prices: Prices
     level: Level = "operators"
-    profile: DeviceProfile | None = field(default=None, kw_only=True)
+    profile: StreamDevice | None = field(default=None, kw_only=True)
     backends: Sequence[Backend] = field(default=(), kw_only=True)
     joins: bool = field(default=True, kw_only=True)
     board: Board | None = field(default=None, kw_only=True)

@@ -10,17 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from eqsat_opt.cost.metrics import TIME
 from eqsat_opt.errors import OptionError
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.protocol import Offer
-from eqsat_opt.runtime.devices.profile import DeviceProfile
+from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.plan.simulation import Load, simulate
 from eqsat_opt.runtime.plan.streams import Schedule, schedule, serial, with_events
 from eqsat_opt.search.pricing import Quoted
 
-__all__ = ["Placed", "Streams", "eager", "waiting"]
+__all__ = ["Placed", "StreamDevice", "Streams", "eager", "waiting"]
+
+
+class StreamDevice(Protocol):
+    """What a device has that runs streams: a profile, or the cores of this processor."""
+
+    @property
+    def streams(self) -> Figure:
+        """Beyond which more bring nothing."""
+
+    @property
+    def launch_us(self) -> Figure:
+        """Of the time of a kernel, what does not use the device."""
+
+    @property
+    def event_us(self) -> Figure:
+        """What waiting for an event of another stream adds."""
+
+    def load(self, kernel: Kernel, algorithm: str = "direct", *, workspace_bytes: int = 0) -> Load:
+        """What a kernel of literal sizes asks of the device; its width is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +64,11 @@ class Streams:
         profile: of the device.
     """
 
-    profile: DeviceProfile
+    profile: StreamDevice
     _widths: dict[Offer, float] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, profile: DeviceProfile | None) -> Streams:
+    def of(cls, profile: StreamDevice | None) -> Streams:
         """Those of a device.
 
         Raises:

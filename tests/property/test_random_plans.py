@@ -24,6 +24,7 @@ from eqsat_opt.runtime.backends.launching import load_launcher, takes_views
 from eqsat_opt.runtime.backends.native.library import missing
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.host import HostDevice
+from eqsat_opt.runtime.devices.threaded import ThreadedHost
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import make_constants
@@ -59,6 +60,9 @@ def check(graph: Graph, seed: int, streams: int, orders: int, choose: Choose = m
     meant = interpret(plan, constants, feeds)
     executable = Executable(plan, constants, HostDevice(), LAUNCHERS)
     found, again = executable.run(feeds), executable.run(feeds)
+    threaded = Executable(plan, constants, ThreadedHost(), LAUNCHERS)
+    for several in (threaded.run(feeds), threaded.run(feeds)):
+        assert [one.tobytes() for one in several] == [one.tobytes() for one in found]
     for port, want, got, twice in zip(plan.outputs, wanted, found, again, strict=True):
         limit = TOLERANCE * np.abs(want).max(initial=1e-30)
         assert np.abs(got - want).max(initial=0) <= limit

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from rich.console import Console
 
-from eqsat_opt import api, comparison, reporting
+from eqsat_opt import api, comparison, reporting, zoo
 from eqsat_opt.cli import main
 from eqsat_opt.cli.compare_plot import front_of
 from eqsat_opt.cli.compare_table import print_comparison
@@ -30,18 +30,22 @@ from eqsat_opt.comparison import (
     run_method,
 )
 from eqsat_opt.comparison.engines import ENGINES
-from eqsat_opt.comparison.results import descent
+from eqsat_opt.comparison.results import MOST_NOISE, descent
 from eqsat_opt.comparison.saturated import saturated
+from eqsat_opt.contest.race_result import RaceEntry, RaceResult
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import OptionError
 from eqsat_opt.experiments import whole, worker
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
+from eqsat_opt.plans import load_plan
 from eqsat_opt.proving.selection import default_rules, load_rules
 from eqsat_opt.rules import Numerics
 from eqsat_opt.rules.library import FAMILIES
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.profile import profile_names
+from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.files import read_plan
 from eqsat_opt.search import Budget, search_class
 from eqsat_opt.testing import GraphMaker
@@ -340,7 +344,6 @@ def test_json_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
         (["--budget", "graph=1"], "; did you mean graphs?"),
         (["--methods", "sampling", "--set", "sampling.samples=3"], "give an even number"),
         (["--level", "tiles"], "unknown level 'tiles'; choose from operators, kernels"),
-        (["--level", "streams"], "by the profile of a device; give one with --device"),
         (["--level", "kernels", "--objective", "time*bytes"], "chosen for sums only"),
         (["--objective", "speed"], "unknown metric 'speed'"),
         (["--objective", "workspace", "--device", "v100"], "so it cannot be minimised"),
@@ -356,6 +359,68 @@ def test_mistakes_are_one_line(
     assert errors.startswith("error: ")
     assert errors.count("\n") == 1
     assert expected in errors
+
+
+def test_streams_of_this_processor_are_raced_with_their_threads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(whole, "_RACE_S", 0.05)
+    model = "zoo:inception_e@tiny"
+    given = ("--level", "streams", "--methods", "nimble,ios", "--rules", "matmul/assoc", "--run")
+    options = ("--threads", "2", "--save", "out", "--json", "out.json")
+    assert main(["compare", model, *given, *options]) == 0
+    output = capsys.readouterr().out
+    assert "measured here on streams" in output
+    value = json.loads(Path("out.json").read_text(encoding="utf-8"))
+    found = by_method(value)
+    plan = read_plan(found["nimble"]["plan"])
+    assert (plan.target, plan.streams) == ("cpu", 2)
+    assert any(launch.waits for launch in plan.launches)
+    assert {launch.backend for launch in plan.launches} == {"ort"}
+    assert len(plan.launches) < found["nimble"]["kernels"]  # sessions between events
+    # Equal graphs, but only one of them on two streams: both run.
+    assert found["ios"]["structure"] == found["nimble"]["structure"]
+    race = value["race"]
+    assert race["clock"] == "wall"
+    assert race["entries"]["nimble"]["session_us"] != race["entries"]["ios"]["session_us"]
+    assert bool(value["race_refused"]) == (race["noise"] > MOST_NOISE)
+    assert ("refused" in output) == bool(value["race_refused"])
+    feeds = random_inputs(zoo.build_named("inception_e@tiny"), 0)
+    expected = OrtSession(zoo.build_named("inception_e@tiny"), OrtOptions(1)).run(feeds)
+    runner = load_plan(plan, zoo.build_named("inception_e@tiny"))
+    for got, want in zip(runner.run(feeds), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    assert main(["compare", found["nimble"]["model"], "--verify"]) == 0
+    assert "as it says" in capsys.readouterr().out
+
+
+def test_on_one_thread_there_is_one_stream() -> None:
+    value = numbers(
+        "zoo:inception_e@tiny", "--level", "streams", "--methods", "nimble", "--save", "out"
+    )
+    (found,) = value["results"]
+    assert read_plan(found["plan"]).streams == 1
+    assert found["cost"] == pytest.approx(value["original_cost"])
+
+
+@pytest.mark.parametrize(("device", "is_refused"), [("", True), ("v100", False)])
+def test_times_of_streams_on_a_busy_machine_are_refused(device: str, is_refused: bool) -> None:
+    settings = CompareSettings(methods=("nimble",), level="streams", device=device)
+    entries = {
+        name: RaceEntry(name, 123.0, 123.0, 0.0, 1.0, (123.0,) * 2, 2) for name in ("m", "nimble")
+    }
+    held = RaceResult("m", "m", entries, 0.2, 0.03, 0.2, 2, "wall", 2, 2, 1.0)
+    found = gathered("m", settings, [(None, result_of("nimble", 100.0))])
+    for noise in (0.2, MOST_NOISE):
+        raced = replace(found, race=replace(held, noise=noise))
+        refused = is_refused and noise > MOST_NOISE
+        assert ("differs from itself by 20%, more than 10%" in raced.refusal) == refused
+        assert raced.to_json()["race_refused"] == raced.refusal
+        console = Console(file=io.StringIO(), width=200)
+        print_comparison(console, raced)
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert ("123 µs" in text) != refused
+        assert ("measure again on a quiet machine" in text) == refused
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ import json
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.papers import __main__ as papers
-from eqsat_opt import zoo
+from eqsat_opt import api, zoo
 from eqsat_opt.comparison import CompareSettings, parse_budget
 from eqsat_opt.errors import OptionError
 
@@ -63,7 +64,7 @@ def figures() -> list[tuple[str, dict[str, Any]]]:
 def require_sides(one: dict[str, Any]) -> None:
     """Each side is a comparison of one method; a figure that is a number names them."""
     assert one["metric"]
-    assert one["model"].removeprefix("zoo:") in {*zoo.names(), "squeezenet@tiny"}
+    assert one["model"].removeprefix("zoo:").partition("@")[0] in zoo.names()
     assert isinstance(one["paper"], str) or one["paper"].keys() >= one["sides"].keys()
     for side in one["sides"].values():
         assert side.keys() <= {*papers._SETTINGS, *papers._OPTIONS}
@@ -97,7 +98,7 @@ def test_every_figure_can_be_told() -> None:
         if isinstance(one["paper"], str):
             assert one["why"]
             continue
-        assert one["model"].removeprefix("zoo:") in zoo.names()
+        assert one["model"].removeprefix("zoo:").partition("@")[0] in zoo.names()
         is_order = isinstance(one["paper"], dict)
         used = one["paper"] if is_order and "variants" not in one else [one["method"]]
         assert set(used) <= set(one["methods"])
@@ -194,3 +195,59 @@ def test_a_figure_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
         "not comparable",
         "no rule applies here, so neither searches",
     )
+
+
+@pytest.mark.parametrize(
+    ("times", "said", "verdict", "why"),
+    [
+        ((100.0, 110.0), {}, "reproduced", ""),
+        ((100.0, 102.0), {}, "not reproduced", "fast is equal to slow here"),
+        ((100.0, 110.0), {"refusal": "too busy"}, "not comparable", "too busy"),
+        ((100.0, 110.0), {"note": "left early"}, "not comparable", "slow left early"),
+        ((100.0, 110.0), {"race": None}, "not comparable", "no race was held"),
+    ],
+)
+def test_a_measured_figure(
+    times: tuple[float, float],
+    said: dict[str, Any],
+    verdict: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A race tells, in which small differences are ties, unless it was refused."""
+    paper = {"fast": 1.0, "slow": 2.0}
+    told = {"original": 90.0, **dict(zip(paper, times, strict=True))}
+    entries = {
+        name: SimpleNamespace(name=name, median_us=time_us, note="")
+        for name, time_us in told.items()
+    }
+    entries["slow"].note = said.get("note", "")
+    race = SimpleNamespace(original="original", threshold=0.03, entries=entries)
+    results = [SimpleNamespace(method=name, stopped_by="exhausted", tried=1) for name in paper]
+    runs = [SimpleNamespace(method=one.method, median=one, failures=()) for one in results]
+    asked = []
+
+    def compared(model: str, given: str) -> Any:
+        asked.append(json.loads(given)["metric"])
+        return SimpleNamespace(
+            runs=runs, race=said.get("race", race), refusal=said.get("refusal", "")
+        )
+
+    monkeypatch.setattr(papers, "_compared", compared)
+    figure = {"where": "Table 2", "what": "it", "model": "m", "metric": "measured", "unit": "µs"}
+    found = papers._figure({**figure, "paper": paper}, {"methods": list(paper)}, None)
+    assert asked == ["measured"]
+    assert (found.verdict, why in found.why) == (verdict, True)
+    if verdict != "not comparable":
+        assert found.ours == f"fast 100, slow {times[1]:g}, one session 90 µs"
+
+
+def test_a_measured_figure_is_raced(monkeypatch: pytest.MonkeyPatch) -> None:
+    raced = []
+    monkeypatch.setattr(
+        api, "compare", lambda *given, is_raced: raced.append((given[2].level, is_raced))
+    )
+    for metric in ("measured", "cost"):
+        given = {"methods": ["nimble"], "level": "streams", "metric": metric}
+        papers._compared("a model of this test", json.dumps(given))
+    assert raced == [("streams", True), ("streams", False)]

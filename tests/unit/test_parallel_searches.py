@@ -13,15 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqsat_opt.comparison.boards import OrtBoard
+from eqsat_opt.comparison.boards import OrtBoard, ThreadedBoard
 from eqsat_opt.comparison.engines import EqSat
 from eqsat_opt.comparison.saturated import Saturated, saturated
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.egraph import Budget as SaturationBudget
 from eqsat_opt.egraph import Saturation
-from eqsat_opt.errors import OptionError
+from eqsat_opt.errors import OptionError, RuntimeFailed
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.rules import Rule, families
+from eqsat_opt.runtime.backends.registry import load_backend
+from eqsat_opt.runtime.devices.cores import Cores
 from eqsat_opt.runtime.devices.figures import Figure
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.search import Budget, Frame, MetaFlow, Offered, Outcome, Prices, Reading, make_search
@@ -106,6 +108,25 @@ def test_this_machine_is_a_board() -> None:
     assert found.value == frame.on(found.graph).start.value
     with pytest.raises(OptionError, match="the profile of a device"):
         AutoGraph().run(replace(frame, board=None), AMPLE)
+
+
+def test_streams_of_this_machine_are_a_board() -> None:
+    """Each outcome runs as it is scheduled, and what cannot stand in a plan is said."""
+    graph = chains(2)
+    tensors = {name: one.load for name, one in graph.constants.items()}
+    prices, backends = Prices.of(), (load_backend("ort"),)
+    board = ThreadedBoard(tensors, budget_s=0.01)
+    cores = replace(Cores.of(2), event_us=Figure(0.0, "made up"))
+    frame = Frame(graph, (), prices, "streams", profile=cores, backends=backends, board=board)
+    found = frame.outcome(frame.start)
+    assert found.streams == 2
+    assert found.value < sum(one.metrics["time_us"] for one in found.kernels.values())
+    assert board.measure(found).time_us > 0
+    with pytest.raises(RuntimeFailed, match=r"the graph has no plan: .* is not stored"):
+        replace(board, tensors={}).measure(found)
+    kernel = next(iter(found.kernels.values())).kernel
+    assert kernel is not None
+    assert cores.load(kernel).width == 0.5
 
 
 # ** Nimble **

@@ -28,7 +28,7 @@ from eqsat_opt.runtime.plan.constants import Tensors, make_constants
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.plan import Computed, Literal, Plan, Stored
-from eqsat_opt.runtime.planning.planner import make_plan
+from eqsat_opt.runtime.planning.planner import Seat, make_plan
 from eqsat_opt.runtime.planning.segments import segments
 from eqsat_opt.runtime.planning.units import is_native
 from eqsat_opt.runtime.planning.views import reshaped_strides
@@ -254,14 +254,51 @@ def test_a_bound_run_gives_inputs_again_where_their_memory_is_used_again() -> No
 # ** backends **
 
 
-def test_a_whole_graph_is_one_segment() -> None:
+def three_branches() -> Graph:
     g = GraphMaker()
     x = g.input("x", 2, 4, 3, 3)
     branches = [g("Relu", g.conv(x, g.weight(2, 4, 1, 1), g.weight(2))) for _ in range(3)]
-    plan = planned(g.graph(g("Concat", *branches, axis=1)), ort_only, streams=3)
+    return g.graph(g("Concat", *branches, axis=1))
+
+
+def test_a_whole_graph_is_one_segment() -> None:
+    plan = planned(three_branches(), ort_only)
     assert [launch.backend for launch in plan.launches] == ["ort"]
     assert plan.streams == 1
     assert plan.versions.keys() == {"ort"}
+
+
+def test_a_session_has_what_one_stream_runs_between_events() -> None:
+    plan = planned(three_branches(), ort_only, streams=3)
+    assert sorted((one.backend, len(one.body.steps)) for one in plan.launches) == [
+        ("ort", 1), ("ort", 2), ("ort", 2), ("ort", 2),
+    ]  # fmt: skip
+    assert plan.streams == 3
+    assert plan.launches[-1].waits
+
+
+def test_sessions_are_cut_where_kernels_have_their_seats() -> None:
+    """The second stream waits for the first kernel, not for the two behind it."""
+    g = GraphMaker()
+    first = g("Relu", g.input("x", 8))
+    second = g("Tanh", first)
+    third = g("Exp", second)
+    other = g("Neg", first)
+    last = g("Add", third, other)
+    order = (first, second, third, other, last)
+    seats = {name: Seat(rank, int(name == other)) for rank, name in enumerate(order)}
+    seats[third] = Seat(2, 0)
+    plan = planned(g.graph(last), ort_only, seats=seats)
+    assert [(one.stream, [step.op for step in one.body.steps]) for one in plan.launches] == [
+        (0, ["Relu"]), (0, ["Tanh", "Exp"]), (1, ["Neg"]), (0, ["Add"]),
+    ]  # fmt: skip
+    # What a kernel inside of a session waits for, the session does from the beginning.
+    seats[second] = Seat(1, 0, waits=(other,))
+    seats[other] = Seat(0, 1)
+    plan = planned(g.graph(last), ort_only, seats=seats)
+    (tail,) = (one for one in plan.launches if last in one.writes)
+    assert [step.op for step in tail.body.steps] == ["Tanh", "Exp", "Add"]
+    assert tail.waits
 
 
 def test_strided_operands_of_sessions_are_packed_in_a_workspace() -> None:

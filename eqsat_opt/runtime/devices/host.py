@@ -1,7 +1,8 @@
 """The processor that Python runs on: memory of NumPy, launches that run when they are queued.
 
 Streams are names only: what is queued runs at once, which is one of the orders that a checked plan
-allows. Others are tried by the interpreter of plans.
+allows. Others are tried by the interpreter of plans, and `eqsat_opt.runtime.devices.threaded` has a
+thread for each stream.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.devices.calls import joined
-from eqsat_opt.runtime.devices.protocol import Event, Launched, Memory, Stream
+from eqsat_opt.runtime.devices.protocol import Captured, Event, Launched, Memory, Stream
 from eqsat_opt.runtime.plan.places import Array, aligned_memory, array_of
 from eqsat_opt.runtime.plan.plan import Plan
 
@@ -95,7 +96,7 @@ class HostDevice:
         else:
             self._capturing.append(work)
 
-    def capture(self, queue: Callable[[], None]) -> tuple[Launched, ...]:
+    def capture(self, queue: Callable[[], None]) -> Captured:
         """The launches that ``queue`` queues, in their order; compiled neighbours are one call."""
         self._capturing = []
         try:
@@ -104,7 +105,7 @@ class HostDevice:
         finally:
             self._capturing = None
 
-    def replay(self, captured: tuple[Launched, ...]) -> None:
+    def replay(self, captured: Captured) -> None:
         """Run them again."""
         for work in captured:
             work()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from eqsat_opt.runtime.devices.host import HostDevice
-from eqsat_opt.runtime.devices.protocol import Event, Launched, Memory, Stream
+from eqsat_opt.runtime.devices.protocol import Captured, Event, Launched, Memory, Stream
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Plan
 
@@ -74,14 +74,14 @@ class RecordingDevice:
         self.log.append(("launch", getattr(work, "name", ""), stream))
         self._host.launch(work, stream)
 
-    def capture(self, queue: Callable[[], None]) -> tuple[Launched, ...]:
+    def capture(self, queue: Callable[[], None]) -> Captured:
         """Logged around what is captured."""
         self.log.append(("capture",))
         captured = self._host.capture(queue)
         self.log.append(("captured", len(captured)))
         return captured
 
-    def replay(self, captured: tuple[Launched, ...]) -> None:
+    def replay(self, captured: Captured) -> None:
         """Logged with the number of launches."""
         self.log.append(("replay", len(captured)))
         self._host.replay(captured)

@@ -23,6 +23,7 @@ __all__ = [
     "schedule",
     "schedule_of",
     "serial",
+    "stretches_of",
     "with_events",
 ]
 
@@ -95,6 +96,24 @@ def schedule(
     order = _by_urgency(time_us, reduced)
     stream = _streams(order, chain, time_us, reduced, max_streams=max_streams, event_us=event_us)
     return with_events(order, stream, reduced)
+
+
+def stretches_of(placed: Schedule) -> list[int]:
+    """Of each launch, the number of its stretch: launches of one stream that may be one.
+
+    Nothing waits for less than a stretch, and it waits for nothing but in the beginning, so that
+    nothing begins later if all launches of each are one.
+    """
+    stretch, count = [0] * len(placed.order), 0
+    open_: dict[int, int] = {}  # by stream, the stretch that may go on
+    for number in placed.order:
+        own = placed.stream[number]
+        if placed.waits[number] or own not in open_:
+            open_[own], count = count, count + 1
+        stretch[number] = open_[own]
+        if placed.records[number]:
+            del open_[own]
+    return stretch
 
 
 def makespan_us(placed: Schedule, time_us: Sequence[float], event_us: float = 0.0) -> float:

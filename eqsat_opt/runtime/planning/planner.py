@@ -37,7 +37,7 @@ from eqsat_opt.runtime.plan.plan import (
     dense_strides,
     layout_strides,
 )
-from eqsat_opt.runtime.plan.streams import Schedule, schedule, with_events
+from eqsat_opt.runtime.plan.streams import Schedule, schedule, stretches_of, with_events
 from eqsat_opt.runtime.planning.recipes import Recipes
 from eqsat_opt.runtime.planning.segments import segments
 from eqsat_opt.runtime.planning.stand_ins import with_stand_ins
@@ -105,6 +105,7 @@ class _Task:
         writes: buffers: values, and the parts of a Concat that are copied.
         workspace_bytes: that it needs by what is known of the algorithm.
         precision: in which it multiplies.
+        values: all that it computes, also what nobody else reads.
     """
 
     name: str
@@ -115,6 +116,7 @@ class _Task:
     algorithm: str = "default"
     workspace_bytes: int = 0
     precision: Precision = Precision.STRICT
+    values: tuple[str, ...] = ()
 
 
 def make_plan(
@@ -201,8 +203,25 @@ def make_plan(
     views = find_views(
         nodes, dims, movable, given, strides=strides, packed=packed, is_cheaper=is_cheaper
     )
+    before = _before(units)
+    stretches = [0] * len(units)
+    if seats is not None or streams > 1:
+        inner = [(first, number) for number, firsts in enumerate(before) for first in firsts]
+        if seats is not None:
+            seated = _seated([unit.outputs for unit in units], inner, seats)
+        else:
+            spent = [_unit_us(graph, unit, views, recipes, profile=profile) for unit in units]
+            seated = schedule(spent, inner, streams, profile.event_us.value)
+        stretches = stretches_of(seated)
     tasks = _tasks(
-        graph, units, views, recipes, workspace_of=workspace_of, precision_of=precision_of
+        graph,
+        units,
+        views,
+        recipes,
+        before=before,
+        stretches=stretches,
+        workspace_of=workspace_of,
+        precision_of=precision_of,
     )
     launchers = {t.backend: load_launcher(t.backend) for t in tasks}
     used = _used_constants(graph, tasks, recipes)
@@ -215,7 +234,7 @@ def make_plan(
     if seats is None:
         placed = schedule(times, edges, streams, profile.event_us.value)
     else:
-        placed = _seated(tasks, edges, seats)
+        placed = _seated([task.values for task in tasks], edges, seats)
     launches = tuple(
         Launch(
             task.name,
@@ -368,19 +387,45 @@ def _of_units(nodes: Sequence[Node], units: Sequence[Unit]) -> list[Node]:
     return [node for node in nodes if node.output in outputs]
 
 
+def _before(units: Sequence[Unit]) -> list[list[int]]:
+    """Of each unit, the numbers of those that it reads."""
+    producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
+    return [sorted({producer[n] for n in unit.reads if n in producer}) for unit in units]
+
+
+def _unit_us(
+    graph: Graph,
+    unit: Unit,
+    views: Views,
+    recipes: Mapping[str, Recipe],
+    profile: DeviceProfile,
+) -> float:
+    """The analytic time of a unit by itself."""
+    if unit.outputs[0] in views.nodes:
+        return 0.0
+    body, _ = _kernel(graph, unit.parts, unit.outputs, recipes)
+    return profile.kernel_us(body)
+
+
 def _tasks(
     graph: Graph,
     units: Sequence[Unit],
     views: Views,
     recipes: Mapping[str, Recipe],
     *,
+    before: Sequence[Sequence[int]],
+    stretches: Sequence[int],
     workspace_of: Callable[[Node], int],
     precision_of: Callable[[Node], Precision],
 ) -> list[_Task]:
-    """Launches to be, in an order in which they can run."""
-    producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
-    before = [sorted({producer[n] for n in unit.reads if n in producer}) for unit in units]
-    labels = [session_of(unit) if unit.outputs[0] not in views.nodes else "" for unit in units]
+    """Launches to be, in an order in which they can run.
+
+    What may run together does so within a stretch of one stream.
+    """
+    labels = [
+        (session_of(unit), stretch) if unit.outputs[0] not in views.nodes else ("", stretch)
+        for unit, stretch in zip(units, stretches, strict=True)
+    ]
     copied: dict[str, list[int]] = {}
     for value, number in views.copies:
         copied.setdefault(value, []).append(number)
@@ -389,7 +434,7 @@ def _tasks(
         for name in unit.reads:
             readers.setdefault(name, set()).add(i)
     tasks = []
-    for group in segments(before, [label or None for label in labels]):
+    for group in segments(before, [label if label[0] else None for label in labels]):
         inside = set(group)
         first = units[group[0]]
         if first.outputs[0] in views.nodes:
@@ -398,7 +443,8 @@ def _tasks(
                 source = node.inputs[number]
                 name = views.copies[node.output, number]
                 body = _copy_of(graph, source, recipes)
-                tasks.append(_Task(name, _copier(first), body, (source,), writes=(name,)))
+                copier = _copier(first)
+                tasks.append(_Task(name, copier, body, (source,), writes=(name,), values=(name,)))
             continue
         outputs = tuple(
             name
@@ -412,8 +458,11 @@ def _tasks(
             body = Kernel(body.operands, (), (0,))
         way = first.backend, first.algorithm
         made = _Task(outputs[0], way[0], body, reads, writes=outputs, algorithm=way[1])
+        values = tuple(name for i in group for name in units[i].outputs)
         space = max(map(workspace_of, parts))
-        tasks.append(replace(made, workspace_bytes=space, precision=precision_of(parts[0])))
+        tasks.append(
+            replace(made, workspace_bytes=space, precision=precision_of(parts[0]), values=values)
+        )
     return tasks
 
 
@@ -450,22 +499,22 @@ def _edges(nodes: Sequence[Node], tasks: Sequence[_Task], views: Views) -> list[
 
 
 def _seated(
-    tasks: Sequence[_Task], edges: Sequence[tuple[int, int]], seats: Mapping[str, Seat]
+    made: Sequence[Sequence[str]], edges: Sequence[tuple[int, int]], seats: Mapping[str, Seat]
 ) -> Schedule:
-    """The tasks where they are wanted; copies run where what they copy is made."""
-    before: list[list[int]] = [[] for _ in tasks]
+    """What computes values, where it is wanted; copies run where what they copy is made."""
+    before: list[list[int]] = [[] for _ in made]
     for first, second in edges:
         before[second].append(first)
-    rank, stream = [-1] * len(tasks), [0] * len(tasks)
+    rank, stream = [-1] * len(made), [0] * len(made)
     writer: dict[str, int] = {}
     waits = []
-    for number, task in enumerate(tasks):
-        found = [seats[name] for name in task.writes if name in seats]
+    for number, values in enumerate(made):
+        found = [seats[name] for name in values if name in seats]
         if found:
             rank[number] = max(one.rank for one in found)
             stream[number] = found[0].stream
             waits += [(name, number) for one in found for name in one.waits]
-            writer.update(dict.fromkeys(task.writes, number))
+            writer.update(dict.fromkeys(values, number))
         elif before[number]:
             last = max(before[number], key=lambda one: rank[one])
             rank[number], stream[number] = rank[last], stream[last]
@@ -475,11 +524,11 @@ def _seated(
         if name in writer and rank[writer[name]] < rank[number]
     ]
     every = sorted({*edges, *extra})
-    missing, after = [0] * len(tasks), [list[int]() for _ in tasks]
+    missing, after = [0] * len(made), [list[int]() for _ in made]
     for first, second in every:
         missing[second] += 1
         after[first].append(second)
-    ready = [(rank[n], n) for n in range(len(tasks)) if not missing[n]]
+    ready = [(rank[n], n) for n in range(len(made)) if not missing[n]]
     heapify(ready)
     order = []
     while ready:

@@ -7,6 +7,7 @@ is told so around each product and told otherwise again, since the rest of the p
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from functools import cache
 from itertools import product
@@ -51,13 +52,29 @@ def _loaded() -> list[str]:
     return list(dict.fromkeys(path for path in paths if path.startswith("/")))
 
 
+_lock = threading.Lock()
+_running = 0
+_before: list[tuple[Callable[[int], Any], int]] = []
+
+
 def on_one_thread(run: Callable[[], None]) -> None:
-    """Run something with products on the calling thread alone; a few µs on top."""
-    before = [(write, read()) for read, write in _libraries()]
-    for write, _ in before:
-        write(1)
+    """Run something with products on the calling thread alone; a few µs on top.
+
+    The number of threads is one for the whole process. Where several threads of a plan compute
+    products, the first of them sets it, and the last one that ends sets what was before.
+    """
+    global _running
+    with _lock:
+        if not _running:
+            _before[:] = [(write, read()) for read, write in _libraries()]
+            for write, _ in _before:
+                write(1)
+        _running += 1
     try:
         run()
     finally:
-        for write, threads in before:
-            write(threads)
+        with _lock:
+            _running -= 1
+            if not _running:
+                for write, threads in _before:
+                    write(threads)

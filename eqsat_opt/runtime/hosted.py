@@ -1,0 +1,29 @@
+"""A plan on this processor: one launch at a time, or a thread for each of its streams."""
+
+from __future__ import annotations
+
+from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.devices.host import HostDevice
+from eqsat_opt.runtime.devices.threaded import ThreadedHost
+from eqsat_opt.runtime.executor import Executable
+from eqsat_opt.runtime.plan.constants import Tensors, make_constants
+from eqsat_opt.runtime.plan.plan import Plan
+
+__all__ = ["hosted"]
+
+
+def hosted(plan: Plan, tensors: Tensors) -> Executable:
+    """A plan for the host that is ready to run; its threads end with what is returned.
+
+    Args:
+        plan: for the host.
+        tensors: that the model stores.
+
+    Raises:
+        PlanError: it is not safe to run, was made for other weights or another version of a
+            backend, or a package is missing.
+        RuntimeFailed: a backend refuses a kernel.
+    """
+    launchers = {one.backend: load_launcher(one.backend) for one in plan.launches}
+    device = HostDevice() if plan.streams == 1 else ThreadedHost()
+    return Executable(plan, make_constants(plan, tensors), device, launchers)
