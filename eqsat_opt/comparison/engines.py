@@ -72,8 +72,8 @@ class EqSat:
     Attributes:
         extract: ``exact``, or ``greedy`` without search and without the model as a start.
         seeds: whether siblings can merge; rules of several roots that merge them do not run.
-        trials: on streams, substitutions that are tried from the best extracted graph on, which is
-            none that ends soonest: no sum knows how kernels share a device. 0 for none.
+        trials: on streams, substitutions that are tried from the best extracted graph on, and from
+            the original: no sum that is extracted for knows how kernels share a device. 0 for none.
     """
 
     name: ClassVar[str] = "eqsat"

@@ -296,9 +296,12 @@ def saturated(
     lower_bound, status = max((one.lower_bound, one.status) for one in proven)
     steps: tuple[str, ...] = ()
     if level == "streams" and engine.trials:
-        frame = replace(best_framed, rules=tuple(rules))
-        descent = MetaFlow(alpha=1.0).run(frame, SearchBudget(substitutions=engine.trials), seed)
-        best, steps = descent.outcome, descent.steps
+        # From the original, too: what lies near it may be far from any least sum.
+        for frame in (start, best_framed) if best_framed is not start else (start,):
+            within = SearchBudget(substitutions=engine.trials)
+            descent = MetaFlow(alpha=1.0).run(replace(frame, rules=tuple(rules)), within, seed)
+            if descent.value < best.value:
+                best, steps = descent.outcome, descent.steps
     if steps:
         trace.append(Moment(clock() - started, best.value, cpu() - started_cpu))
     if status == "optimal" and best.value > lower_bound * (1 + _ROUNDING):
