@@ -181,6 +181,7 @@ class GpuBench:
             "runtime": lambda: cupy.cuda.runtime.runtimeGetVersion(),
             "free_bytes": lambda: cupy.cuda.runtime.memGetInfo()[0],
             "cudnn": lambda: cudnn.backend_version(),
+            "cublaslt": lambda: _imported("nvmath.bindings.cublasLt").get_version(),
             "description": lambda: json.loads(_text(cudnn.create_device_properties(0).serialize())),
             "smi": _smi,
         }

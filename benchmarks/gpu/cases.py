@@ -63,7 +63,7 @@ def _all(target: str) -> Iterator[tuple[str, KernelPlan]]:
 
 
 def probes(target: str) -> tuple[KernelPlan, ...]:
-    """A copy, a product, and a kernel that does next to nothing."""
+    """A copy, a product, a kernel that does next to nothing, and a product with a Gelu."""
     wide, one, square = (
         TensorType("float32", shape) for shape in ((_COPIED,), (1,), (_SIDE, _SIDE))
     )
@@ -71,6 +71,7 @@ def probes(target: str) -> tuple[KernelPlan, ...]:
         "copy": ("cuda", _body([wide], [("Relu", (0,))])),
         "product": ("cublaslt", _body([square, square], [("MatMul", (0, 1))])),
         "empty": ("cuda", _body([one], [("Relu", (0,))])),
+        "gelu": ("cublaslt", _product_with_gelu()),
     }
     return tuple(_plain(name, target, backend, body) for name, (backend, body) in bodies.items())
 
@@ -79,6 +80,18 @@ def _body(types: Sequence[TensorType], steps: Sequence[tuple[str, tuple[int, ...
     operands = tuple(Operand(type_, False) for type_ in types)
     made = tuple(Step(op, attributes(), read) for op, read in steps)
     return Kernel(operands, made, (len(operands) + len(made) - 1,))
+
+
+def _product_with_gelu() -> Kernel:
+    """Of so little depth that results lie where the forms of Gelu differ most."""
+    shapes = (64, 4), (4, 96), (96,)
+    operands = tuple(Operand(TensorType("float32", shape), False) for shape in shapes)
+    steps = (
+        Step("MatMul", attributes(), (0, 1)),
+        Step("Add", attributes(), (3, 2)),
+        Step("Gelu", attributes(approximate="none"), (4,)),
+    )
+    return Kernel(operands, steps, (5,))
 
 
 def _retyped(case: Case) -> Iterator[Case]:

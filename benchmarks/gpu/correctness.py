@@ -30,7 +30,7 @@ from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.places import Array
 
-__all__ = ["exact", "run", "units"]
+__all__ = ["BOUNDS", "exact", "largest_error", "run", "units"]
 
 STEP = "correctness"
 
@@ -114,7 +114,7 @@ def _checked_kernel(kernel: KernelPlan, number: int, bench: Bench) -> Mapping[st
                 )
             )
     wanted = exact(launch.body, values)
-    errors = [_error(a, b) for a, b in zip(found, wanted, strict=True)]
+    errors = [largest_error(a, b) for a, b in zip(found, wanted, strict=True)]
     less = 0.0 if launch.precision is Precision.STRICT else launch.precision.share
     bounds = [max(b, less) if (b := BOUNDS.get(str(a.dtype), 0.0)) else 0.0 for a in found]
     return {
@@ -141,7 +141,7 @@ def exact(body: Kernel, values: Sequence[Array]) -> list[Array]:
     return evaluate_kernel(replace(body, operands=operands), wide)
 
 
-def _error(found: Array, wanted: Array) -> float:
+def largest_error(found: Array, wanted: Array) -> float:
     """The largest difference, as a share of the largest value; infinite where it is no number."""
     if found.shape != wanted.shape:
         return float("inf")
@@ -184,7 +184,7 @@ def _checked_plan(entry: ModelPlan, bench: Bench) -> Mapping[str, Any]:
     names = [port.name for port in plan.outputs]
     if not names:
         raise RuntimeFailed("the plan has no output")
-    errors = [_error(a, wanted[name]) for a, name in zip(found, names, strict=True)]
+    errors = [largest_error(a, wanted[name]) for a, name in zip(found, names, strict=True)]
     return {
         "error": max(errors),
         "is_good": max(errors) <= max(PLAN_BOUND, plan.precision.share),

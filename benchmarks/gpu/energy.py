@@ -8,10 +8,12 @@ as they can; `merge` makes a model of energy of them and compares it with the pl
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 from benchmarks.gpu.kernels import by_algorithm, repeated
@@ -54,6 +56,7 @@ _KERNELS = 4
 
 _MOST_PLANS = 3
 _WINDOWS = {"plans": 5, "kernel": 2}
+_WATCHED_S, _POLL_S, _FEWEST_TICKS = 3.0, 0.001, 3
 _REHEARSED_W, _REHEARSED_US, _TICK_S = 300.0, 20_000.0, 0.1
 
 
@@ -125,9 +128,11 @@ def _work_by_algorithm(plan: Plan) -> dict[str, list[float]]:
 
 
 def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:
-    """Windows, and what they tell of each load."""
-    prepared = read_prepared(unit.request["folder"])
+    """Windows, and what they tell of each load; or how often the counter moves."""
     meter, clock = _meter(bench)
+    if "ticks" in unit.request:
+        return _ticks(meter, clock)
+    prepared = read_prepared(unit.request["folder"])
     deadline = Deadline.after(unit.deadline_s - _SPARE_S)
     if "kernel" in unit.request:
         kernel = next(one for one in prepared.kernels if one.name == unit.request["kernel"])
@@ -159,6 +164,29 @@ def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:
         "least_time": min(counted, key=lambda o: o.time_us).load if counted else "",
         "least_energy": min(counted, key=lambda o: o.energy_uj).load if counted else "",
         "windows": [one.to_json() for one in windows],
+    }  # fmt: skip
+
+
+def _ticks(meter: SensingMeter, clock: Clock) -> Mapping[str, Any]:
+    """How often the counter moves and by how much, medians, while nothing runs."""
+    begin_ns, last_uj = clock.wall_ns(), meter.read()
+    at_ns, steps_uj = [], []
+    while clock.wall_ns() - begin_ns < _WATCHED_S * 1e9:
+        clock.sleep(_POLL_S)
+        now_uj = meter.read()
+        if now_uj != last_uj:
+            at_ns.append(clock.wall_ns())
+            steps_uj.append(now_uj - last_uj)
+            last_uj = now_uj
+    if len(at_ns) < _FEWEST_TICKS:
+        raise RuntimeFailed(
+            f"the counter of {meter.name} moved {len(at_ns)} times in {_WATCHED_S:.0f} s, so "
+            f"nothing tells the energy of {meter.scope}"
+        )
+    return {
+        "meter": meter.scope, "ticks": len(at_ns),
+        "tick_ms": statistics.median(b - a for a, b in pairwise(at_ns)) / 1e6,
+        "step_uj": statistics.median(steps_uj[1:]),
     }  # fmt: skip
 
 

@@ -23,6 +23,8 @@ from eqsat_opt.documents import write_document
 from eqsat_opt.errors import OptionError, StageError
 from eqsat_opt.files import write_whole
 from eqsat_opt.precision import Precision
+from eqsat_opt.runtime.backends.cublaslt import recorded as cublaslt
+from eqsat_opt.runtime.backends.cublaslt.recorded import Support, support_bytes
 from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded, table_bytes
 from eqsat_opt.runtime.backends.cudnn.spec import spec_from_json
 from eqsat_opt.runtime.devices.description import PROPERTIES, DeviceDescription
@@ -33,6 +35,7 @@ from eqsat_opt.runtime.measure import PROTOCOL_VERSION, Measurement
 __all__ = ["Found", "found_in", "merge"]
 
 DEVICE, SUPPORT, TABLES = "device.json", "support.json.gz", "tables.md"
+PRODUCTS = "products.json.gz"
 ENERGY = "energy_model.json"
 
 
@@ -119,6 +122,10 @@ def _merge(folder: Path, prepared: Prepared, found: Found) -> str:
     if table is not None:
         write_whole(folder / SUPPORT, table_bytes(table), StageError)
         told.append(f"{len(table)} convolutions in {folder / SUPPORT}")
+    products = products_of(found, base)
+    if products is not None:
+        write_whole(folder / PRODUCTS, support_bytes(products), StageError)
+        told.append(f"the Gelu of cuBLASLt in {folder / PRODUCTS}")
     fitted = energy_of(dict(found.done("energy")), found.source("kernels by NVML"))
     if fitted is not None:
         write_document(folder / ENERGY, model_to_json(fitted.model))
@@ -215,3 +222,14 @@ def support_of(found: Found, base: DeviceProfile) -> Mapping[str, tuple[Choice, 
             continue
         table[asked.key] = tuple(Choice(name, size) for name, size in choices)
     return table
+
+
+def products_of(found: Found, base: DeviceProfile) -> Support | None:
+    """What is recorded of cuBLASLt with the Gelu that was found; nothing where it is neither."""
+    results = dict(found.done("probe"))
+    gelu = results.get("gelu", {}).get("gelu", "")
+    if not gelu or not found.is_real or base.description is None:
+        return None
+    known = cublaslt.recorded(base.description.architecture)
+    version = results.get("facts", {}).get("cublaslt")
+    return replace(known, gelu=gelu, version=version if isinstance(version, int) else 0)

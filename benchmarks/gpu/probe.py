@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from benchmarks.gpu import energy
+from benchmarks.gpu.correctness import BOUNDS, exact, largest_error
 from benchmarks.gpu.kernels import crossing, repeated
 from benchmarks.gpu.measuring import copies_of, kernel_sampler
-from benchmarks.gpu.prepared import KernelPlan, Prepared, read_prepared
+from benchmarks.gpu.prepared import (
+    KernelPlan,
+    Prepared,
+    kernel_constants,
+    kernel_feeds,
+    read_prepared,
+)
 from benchmarks.gpu.timing import Timed, by_turns
 from benchmarks.gpu.unit import Bench, Task, Unit
 from eqsat_opt.ir.dims import literal
+from eqsat_opt.ir.graph import attributes
 from eqsat_opt.runtime.backends.cudnn.launcher import site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
 from eqsat_opt.runtime.backends.cudnn.spec import spec_from_json
@@ -29,7 +39,6 @@ _MOST = 4
 
 _LAUNCHES = 500
 _BUDGET_S = 2.0
-_PROBES = "copy", "product", "launch", "event"
 
 
 def units(task: Task) -> Sequence[Unit]:
@@ -42,8 +51,9 @@ def _units(prepared: Prepared, folder: str) -> Iterator[Unit]:
         return Unit(STEP, name, __name__, value, 60.0, {"folder": folder, **request})
 
     yield unit("facts", 3.0, facts=True)
-    for name in _PROBES:
+    for name in _FIGURES:
         yield unit(name, 2.0, probe=name)
+    yield Unit(STEP, "ticks", energy.__name__, 1.5, 30.0, {"ticks": True})
     specs = [one for kernel in prepared.kernels if (one := _spec(kernel)) is not None]
     keys = sorted({json.dumps(one, sort_keys=True) for one in specs})
     for number, begin in enumerate(range(0, len(keys), _SPECS), start=1):
@@ -138,7 +148,25 @@ def _event(probes: Mapping[str, KernelPlan], bench: Bench) -> Mapping[str, Any]:
     return {"event_us": max(more_us, 0.0), "launches": _LAUNCHES, **found}
 
 
-_FIGURES = {"copy": _copy, "product": _product, "launch": _launch, "event": _event}
+def _gelu(probes: Mapping[str, KernelPlan], bench: Bench) -> Mapping[str, Any]:
+    """Which Gelu cuBLASLt computes behind a product; empty where it is neither."""
+    kernel = probes["gelu"]
+    feeds = kernel_feeds(kernel, kernel.plan)
+    (found,) = bench.load(kernel.plan, kernel_constants(kernel, kernel.plan)).run(feeds)
+    (launch,) = kernel.plan.launches
+    errors = {}
+    for form in ("none", "tanh"):
+        last = replace(launch.body.steps[-1], attrs=attributes(approximate=form))
+        body = replace(launch.body, steps=(*launch.body.steps[:-1], last))
+        (wanted,) = exact(body, [feeds[name] for name in launch.reads])
+        errors[form] = largest_error(found, wanted)
+    best = min(errors, key=errors.__getitem__)
+    return {"gelu": best if errors[best] <= BOUNDS["float32"] else "", "errors": errors}
+
+
+_FIGURES = {
+    "copy": _copy, "product": _product, "launch": _launch, "event": _event, "gelu": _gelu,
+}  # fmt: skip
 
 
 def _timed(kernels: Mapping[str, KernelPlan], bench: Bench) -> dict[str, Timed]:

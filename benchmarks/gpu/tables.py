@@ -23,7 +23,17 @@ def tables(found: Found, base: DeviceProfile, profile: DeviceProfile) -> str:
     lines = [f"# {profile.title}, {found.written_at[:10]}", ""]
     if not found.is_real:
         lines += ["**A rehearsal on a processor: all times are invented.**", ""]
-    for section in (_units, _figures, _support, _correctness, _prices, _plans, _peers, _energy):
+    for section in (
+        _units,
+        _figures,
+        _probed,
+        _support,
+        _correctness,
+        _prices,
+        _plans,
+        _peers,
+        _energy,
+    ):
         made = list(section(found, base, profile))
         if made:
             lines += [*made, ""]
@@ -56,6 +66,16 @@ def _figures(found: Found, base: DeviceProfile, profile: DeviceProfile) -> Itera
         if name in known and one.source != dict(base.figures())[name].source
     ]
     yield from _table(["figure", "profile", "found"], rows)
+
+
+def _probed(found: Found, *_: Any) -> Iterator[str]:
+    results = dict(found.done("probe"))
+    if "gelu" in results:
+        form = results["gelu"]["gelu"] or "neither form of Gelu"
+        yield f"Behind a product cuBLASLt computes Gelu as: {form}."
+    if "ticks" in results:
+        one = results["ticks"]
+        yield f"The energy counter moves each {one['tick_ms']:.3g} ms by {one['step_uj']:.3g} µJ."
 
 
 def _support(found: Found, *_: Any) -> Iterator[str]:

@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import correctness, measuring, results, unit
+from benchmarks.gpu import correctness, measuring, probe, results, unit
 from benchmarks.gpu.bench import GpuBench, HostBench
 from benchmarks.gpu.cases import operator_cases, probes
 from benchmarks.gpu.kernels import by_algorithm, crossing, repeated
-from benchmarks.gpu.merging import merge
+from benchmarks.gpu.merging import Found, merge, products_of
 from benchmarks.gpu.peers.compared import PEERS
 from benchmarks.gpu.prepared import (
     KernelPlan,
@@ -315,6 +315,43 @@ def test_the_same_on_a_gpu(
     assert "fake" in str(bench.facts()["device"]).lower()
 
 
+def test_the_gelu_that_was_found_becomes_a_table(prepared: Prepared, tmp_path: Path) -> None:
+    """Only what a device told, and only if it is one of both forms."""
+    base = load_profile("h200")
+    for gelu, is_real, expected in (
+        ("tanh", True, "tanh"), ("none", True, "none"), ("", True, None), ("none", False, None),
+    ):  # fmt: skip
+        results = {"gelu": {"gelu": gelu}, "facts": {"cublaslt": 130200}}
+        units = {name: {"state": "done", "result": one} for name, one in results.items()}
+        made = products_of(Found({"probe": units}, is_real, "2026-01-01"), base)
+        assert (None if made is None else (made.gelu, made.version)) == (
+            None if expected is None else (expected, 130200)
+        )
+
+
+@pytest.mark.parametrize(("form", "told"), [("none", "none"), ("tanh", "tanh"), ("relu", "")])
+def test_which_gelu_is_told_by_its_numbers(
+    form: str, told: str, prepared: Prepared, tmp_path: Path
+) -> None:
+    write_prepared(tmp_path, prepared)
+    kernel = next(one for one in prepared.probes if one.name == "gelu")
+    (launch,) = kernel.plan.launches
+    changed: dict[str, Any] = {"op": "Relu", "attrs": ()} if form == "relu" else {}
+    last = replace(launch.body.steps[-1], attrs=attributes(approximate=form))
+    body = replace(launch.body, steps=(*launch.body.steps[:-1], replace(last, **changed)))
+
+    def run(feeds: Mapping[str, Array]) -> list[Array]:
+        return [
+            x.astype(np.float32)
+            for x in correctness.exact(body, [feeds[name] for name in launch.reads])
+        ]
+
+    bench: Any = SimpleNamespace(load=lambda _plan, _constants: SimpleNamespace(run=run))
+    request = {"folder": str(tmp_path), "probe": "gelu"}
+    found = probe.run(unit.Unit("probe", "gelu", probe.__name__, request=request), bench)
+    assert found["gelu"] == told
+
+
 # ** a rehearsal **
 
 ABSENT = (
@@ -360,6 +397,9 @@ def test_a_rehearsal_needs_four_packages(prepared: Prepared, tmp_path: Path) -> 
     assert f"{len(prepared.kernels)} prices" in told
     text = (folder / "tables.md").read_text()
     assert "times are invented" in text
+    assert "cuBLASLt computes Gelu as: none" in text  # as the operator is defined
+    assert "moves each 100 ms by 3e+07 µJ" in text  # of a counter of 300 W
+    assert not (folder / "products.json.gz").exists()  # no device has told that
     assert f"| {MODEL}, as it stands, 2 streams |" in text
     device = load_recorded(folder / "device.json")  # type: ignore[arg-type]
     assert device is not None
