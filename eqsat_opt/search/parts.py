@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from eqsat_opt.ir.graph import OPAQUE, Graph
+from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.rebuild import GraphWriter
 from eqsat_opt.search.terms import OUTPUT, TermGraph, Terms
 
@@ -77,10 +77,11 @@ def whole_of(graph: Graph, parts: Sequence[tuple[Part, Part]]) -> Graph:
     for name, handle in graph.constants.items():
         writer.constant(name, handle)
         now[name] = name
-    constant = set(graph.constants)
+    constant, known = set(graph.constants), dict[str, Node]()
     for node in graph.nodes:  # what is known at compile time belongs to no part
         if node.op != OPAQUE and constant.issuperset(node.reads):
             constant.update(node.outputs)
+            known[node.output] = node
             writer.node(node, *(graph.types[name] for name in node.outputs))
             now[node.output] = node.output
     for before, after in parts:
@@ -97,15 +98,19 @@ def whole_of(graph: Graph, parts: Sequence[tuple[Part, Part]]) -> Graph:
                 inner.update((name, name) for name in node.outputs if name)
                 continue
             (name,) = node.outputs
-            if name in now and name in constant:
+            written = replace(node, inputs=tuple(inner[one] for one in node.inputs))
+            if name in known and _computes_as(written, known[name]):
                 inner[name] = name
                 continue
-            inner[name] = name if name in kept else writer.fresh(name)
-            written = replace(
-                node, inputs=tuple(inner[one] for one in node.inputs), outputs=(inner[name],)
-            )
+            # A value that a rule made may have the name of what it stands for.
+            inner[name] = name if name in kept and name not in known else writer.fresh(name)
+            written = replace(written, outputs=(inner[name],))
             writer.node(written, after.types[name])
         now.update(
             (old, inner[new]) for old, new in zip(before.outputs, after.outputs, strict=True)
         )
     return writer.graph([now[name] for name in graph.outputs])
+
+
+def _computes_as(one: Node, other: Node) -> bool:
+    return (one.op, one.attrs, one.inputs) == (other.op, other.attrs, other.inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -82,6 +83,22 @@ def test_what_is_found_computes_the_same(graph: Graph, is_staged: bool) -> None:
     inputs = random_inputs(graph)
     for before, now in zip(evaluate(graph, inputs), evaluate(found.graph, inputs), strict=True):
         np.testing.assert_allclose(now, before, rtol=1e-6, atol=1e-6)
+
+
+def test_a_value_known_at_compile_time_may_become_another_of_the_same_name() -> None:
+    """Its name stays, where a rule replaces what it computes."""
+    g = GraphMaker()
+    x = g.input("x", 4, 4)
+    weights = g.weight(4, 4), g.weight(4, 4)
+    graph = g.graph(g("MatMul", x, g("Add", *weights)))
+    (part,) = cut(framed(graph), [])[1]
+    first, second = part.nodes
+    nodes = replace(first, op="Sub"), second
+    other = whole_of(graph, [(part, part.with_nodes(nodes))])
+    other.check()
+    inputs = random_inputs(graph)
+    wanted = evaluate(graph.with_nodes(nodes), inputs)
+    np.testing.assert_array_equal(evaluate(other, inputs)[0], wanted[0])
 
 
 def test_opaque_nodes_belong_to_parts() -> None:

@@ -62,6 +62,7 @@ HELD: dict[str, dict[str, str]] = {
         "ir/extraordinary.py": "Div Exp Mul Pow Reciprocal Rsqrt Scale Square",
         "ir/folding.py":
             "Add Cast Div Equal Gather LeakyRelu Mul Pad ReduceMean ReduceProd Sub Where",
+        "ir/half.py": "Cast InstanceNormalization LRN",
         "ir/handles.py": "Reshape",
         "ir/normalise.py": "Cast Clip Concat Expand Pad Reshape Slice Transpose Where",
     },
@@ -81,6 +82,7 @@ HELD: dict[str, dict[str, str]] = {
             "Slice Transpose",
     },
     "parts of spellings that recognition looks for, and what it may leave around them": {
+        "cost/operators.py": "Center RmsN Rsqrt",
         "egraph/recognition/fragments.py":
             "Add Clip HardSigmoid Max Min Mul Reciprocal Reshape Scalar Scale Shift Sub",
         "egraph/recognition/readout.py":
