@@ -61,7 +61,7 @@ def goes_round(proposal: Proposal) -> dict[str, StageValue]:
     return back
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(typed_graphs())
 def test_stages_go_round(graph: Graph) -> None:
     proposal = proposal_of(graph)
@@ -80,7 +80,7 @@ def test_stages_go_round(graph: Graph) -> None:
     assert str(raised) == str(proposal.best)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.randoms(use_true_random=False))
 def test_stages_of_odd_models_go_round(rng: random.Random) -> None:
     """Control flow, functions, sequences, empty tensors, every element type."""
