@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from eqsat_opt.ir.ops import get_op
@@ -128,6 +130,12 @@ class FakeGpu:
         self.plan_names = ["eng51", "eng0"]
         self.workspace_bytes = 0
         self.algorithms = [algorithm(7, 1 << 10), algorithm(3, 0)]
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Stand where the libraries would."""
+        whole = {"cupy": self.cupy, "cudnn": self.cudnn, "nvmath": SimpleNamespace()}
+        for name, module in {**whole, **self.nvmath}.items():
+            monkeypatch.setitem(sys.modules, name, module)
 
     def note(self, *entry: object) -> None:
         self.log.append(entry)

@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,7 @@ RUNNERS = {"Conv": "cudnn", "MatMul": "cublaslt"}
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     made = FakeGpu(tmp_path)
-    modules = {"cupy": made.cupy, "cudnn": made.cudnn, "nvmath": SimpleNamespace(), **made.nvmath}
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
+    made.install(monkeypatch)
     return made
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -286,19 +287,11 @@ def test_errors_are_found(prepared: Prepared, tmp_path: Path) -> None:
         assert not correctness.run(one, Wrong(float("nan")))["is_good"]
 
 
-def fake_modules(gpu: FakeGpu) -> dict[str, Any]:
-    return {
-        "cupy": gpu.cupy, "cudnn": gpu.cudnn, "nvmath": SimpleNamespace(), **gpu.nvmath,
-    }  # fmt: skip
-
-
 @pytest.mark.skipif(bool(missing()), reason=missing())
 def test_the_same_on_a_gpu(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpu = FakeGpu(tmp_path)
-    for name, module in fake_modules(gpu).items():
-        monkeypatch.setitem(sys.modules, name, module)
+    FakeGpu(tmp_path).install(monkeypatch)
     write_prepared(tmp_path, prepared)
     units = correctness.units(unit.Task(tmp_path))
     one = next(one for one in units if one.request.get("plan", "").endswith("2 streams"))
@@ -510,7 +503,7 @@ def test_without_a_gpu_nothing_is_learnt(
     results_path(tmp_path, "correctness").write_text("{}")
     assert command.main(["correctness", "--out", str(tmp_path), "--dry-run"]) == 1
     assert "is no file of results; remove it" in capsys.readouterr().err
-    if _has_cupy():
+    if find_spec("cupy") is not None:
         pytest.skip("CuPy is here")
     results_path(tmp_path, "correctness").unlink()
     assert command.main(["compare", "--out", str(tmp_path)]) == 1
@@ -602,14 +595,6 @@ def test_an_interruption_keeps_what_is_known(
     monkeypatch.setattr("benchmarks.gpu.running.Children.do", interrupt)
     assert command.main(["measure", "--out", str(tmp_path), "--dry-run"]) == 130
     assert set(entries(tmp_path)) == {"good"}
-
-
-def _has_cupy() -> bool:
-    try:
-        import cupy  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("arguments", [["dance"], ["all", "--budget", "-1"], ["all", "--bugdet=1"]])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -387,9 +385,7 @@ def test_what_float16_explains_and_what_it_does_not() -> None:
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     made = FakeGpu(tmp_path)
-    modules = {"cupy": made.cupy, "cudnn": made.cudnn, "nvmath": SimpleNamespace(), **made.nvmath}
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
+    made.install(monkeypatch)
     return made
 
 

@@ -133,9 +133,12 @@ def _batched(a: Tensor, b: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] |
         rows = [_rows(a), _rows(y)]
         if rows[0] is not None and rows[1] is not None:
             return rows[0], one, rows[1]
-    same = len(a.dims) == len(b.dims) == len(y.dims) and a.dims[:-2] == b.dims[:-2]
-    found = [_one_batch_axis(tensor) for tensor in (a, b, y)] if same else [None]
-    return None if None in found else tuple(found)  # type: ignore[return-value]
+    if not (len(a.dims) == len(b.dims) == len(y.dims) and a.dims[:-2] == b.dims[:-2]):
+        return None
+    first, second, result = map(_one_batch_axis, (a, b, y))
+    if first is None or second is None or result is None:
+        return None
+    return first, second, result
 
 
 def _rows(tensor: Tensor) -> Tensor | None:
