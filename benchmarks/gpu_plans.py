@@ -27,14 +27,14 @@ import eqsat_opt
 from eqsat_opt import zoo
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.stored_tensors import stored_tensors
-from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.launching import alignment_bytes, load_launcher
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.joins import concatenations
-from eqsat_opt.runtime.plan.plan import Plan
+from eqsat_opt.runtime.plan.plan import Buffer, Plan
 from eqsat_opt.runtime.plan.streams import makespan_us, schedule_of
 
 TARGETS = "h200,a100,l4,t4,b200"
@@ -56,11 +56,17 @@ def faults(plan: Plan) -> list[str]:
             found.append(str(error))
     given = {port.buffer for port in plan.inputs} | plan.constants.keys()
     for launch in plan.launches:
-        if not launch.body.steps and plan.buffer_of[launch.writes[0]].base:
-            source = plan.buffer_of[launch.reads[0]]
-            if not source.base and source.name not in given:
-                found.append(f"{source.name} is copied into {launch.writes[0]}")
+        source, place = launch.reads[0], plan.buffer_of[launch.writes[0]]
+        is_copy = not launch.body.steps and bool(place.base)
+        if is_copy and plan.root_of(source).name not in given and _is_taken(plan, source, place):
+            found.append(f"{source} is copied into {place.name}")
     return found
+
+
+def _is_taken(plan: Plan, source: str, place: Buffer) -> bool:
+    """Whether all that touches a value takes an address like that of its place."""
+    touching = (one for one in plan.launches if source in (*one.reads, *one.writes))
+    return all(place.offset % alignment_bytes(one.backend) == 0 for one in touching)
 
 
 def differences(plan: Plan, path: Path) -> list[str]:

@@ -36,7 +36,7 @@ _PRODUCTS: Sequence[tuple[str, tuple[tuple[int, ...], ...], tuple[str, ...]]] = 
     for epilogue, steps in {
         "alone": (), "bias": ("Add",), "relu": ("Relu",), "bias, relu": ("Add", "Relu"),
     }.items()
-    for shapes in (((9, 12), (12, 7)), ((2, 3, 5, 12), (3, 12, 7)), ((64, 256), (256, 96)))
+    for shapes in (((9, 12), (12, 7)), ((2, 3, 4, 12), (3, 12, 7)), ((64, 256), (256, 96)))
 )  # fmt: skip
 """Epilogues of cuBLASLt, each on one product and on several."""
 

@@ -333,6 +333,9 @@ def _without(one: Assigned, refused: Collection[str]) -> Assigned:
         one,
         backend_of=lambda node: runner(node)[0],
         algorithm_of=lambda node: runner(node)[1],
+        workspace_of=lambda node: (
+            one.workspace_of(node) if runner(node)[0] in _LIBRARIES else DEFAULT.workspace_bytes
+        ),
         precision_of=lambda node: (
             one.precision_of(node) if runner(node)[0] in _LIBRARIES else Precision.STRICT
         ),

@@ -332,13 +332,14 @@ def copied_parts(plan: Plan) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "target", "views"), [("nasnet_cell", "h200", 0), ("squeezenet", "t4", 8)]
+    ("name", "is_tiny", "target", "views"),
+    [("nasnet_cell", False, "h200", 0), ("squeezenet", True, "t4", 8)],
 )
 def test_no_launch_of_a_plan_for_a_gpu_is_on_the_host(
-    name: str, target: str, views: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, is_tiny: bool, target: str, views: int, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    plan = planned(zoo.build(name, scale="tiny"), target, streams=3)
+    plan = planned(zoo.build(name, scale="tiny" if is_tiny else "full"), target, streams=3)
     assert concatenations(plan).views == views
     assert copied_parts(plan) == []
     assert {one.backend for one in plan.launches} == {"cudnn", "cuda"}

@@ -104,7 +104,7 @@ def test_biases_of_any_rank_beside_siblings(
     biases = [weight(*shape) for shape in shapes]
     sums = [g("Add", *pair) for pair in zip(products, biases, strict=True)]
     lowered = lower(g.graph(*sums))
-    seeds = sibling_seeds(lowered)
+    seeds = sibling_seeds(lowered, list(BOOK.values()))
     concats = [term for term in seeds.terms if term.op == "Concat"]
     assert len(concats) == 1 + stacked
 

@@ -28,10 +28,10 @@ from eqsat_opt.runtime.plan.constants import Tensors, make_constants
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.plan import Computed, Literal, Plan, Stored
+from eqsat_opt.runtime.planning.layouts import reshaped_strides
 from eqsat_opt.runtime.planning.planner import Seat, make_plan
 from eqsat_opt.runtime.planning.segments import segments
 from eqsat_opt.runtime.planning.units import is_native
-from eqsat_opt.runtime.planning.views import reshaped_strides
 from eqsat_opt.testing.graphs import GraphMaker, evaluate
 
 Choose = Callable[[Any], str]

@@ -17,6 +17,8 @@ from eqsat_opt.egraph.terms import Lowered, TermNode
 from eqsat_opt.ir.graph import Attrs, attributes
 from eqsat_opt.ir.ops import get_op
 from eqsat_opt.ir.types import TensorType
+from eqsat_opt.rules.rule import Rule
+from eqsat_opt.rules.term import Apply
 
 __all__ = ["NO_SEEDS", "SEED_RULE", "Seeder", "Seeds", "sibling_seeds"]
 
@@ -239,8 +241,10 @@ def _mixed_kernels(seeder: Seeder) -> None:
                 seeder.runs(biases, 1)
 
 
-def sibling_seeds(lowered: Lowered) -> Seeds:
-    """The terms and equations that the loader adds to the model."""
+def sibling_seeds(lowered: Lowered, rules: Sequence[Rule]) -> Seeds:
+    """The terms and equations that the loader adds to the model, for the rules that will run."""
+    if not rules:
+        return NO_SEEDS
     seeder = Seeder(lowered)
     for op, _, weights in _weight_groups(lowered):
         seeder.runs(weights, 1 if op == "MatMul" else 0)
@@ -251,5 +255,14 @@ def sibling_seeds(lowered: Lowered) -> Seeds:
     for data in _step_groups(lowered):
         if all(seeder.type(d).rank == 2 for d in data):
             seeder.runs(data, 0)
-    _mixed_kernels(seeder)
+    if any(_takes_padded(rule) for rule in rules):
+        _mixed_kernels(seeder)
     return seeder.seeds
+
+
+def _takes_padded(rule: Rule) -> bool:
+    """Whether a rule lets operators use padded constants that the graph holds besides.
+
+    Without one, only the largest of several kernels would merge, with zeros that nobody reads.
+    """
+    return any(isinstance(root, Apply) and root.op == "Pad" for root in rule.lhs)

@@ -128,15 +128,15 @@ def saturate_terms(
     clock = time.perf_counter
     times: dict[str, float] = {}
     start = clock()
+    # Two-root rules over siblings are for searches on graphs; here the seeds and the slice laws do
+    # their work. General equations are for derivations of other rules.
+    chosen = [rule for rule in rules if rule.phase not in _ELSEWHERE]
     if seeds is None:
-        seeds = sibling_seeds(lowered) if rules else NO_SEEDS
+        seeds = sibling_seeds(lowered, chosen)
     found = _recognised(lowered, len(lowered.terms) + len(seeds.terms), rules, budget)
     times["recognise"] = clock() - start
 
     start = clock()
-    # Two-root rules over siblings are for searches on graphs; here the seeds and the slice laws do
-    # their work. General equations are for derivations of other rules.
-    chosen = [rule for rule in rules if rule.phase not in _ELSEWHERE]
     prepared = program_for(
         chosen, (*lowered.terms, *seeds.terms, *found.terms), exact=lowered.exact
     )

@@ -23,7 +23,15 @@ from eqsat_opt.runtime.plan.plan import Buffer, Launch
 if TYPE_CHECKING:
     from eqsat_opt.runtime.devices.cuda import CudaDevice
 
-__all__ = ["Bound", "Launcher", "launcher_names", "load_launcher", "load_runner", "takes_views"]
+__all__ = [
+    "Bound",
+    "Launcher",
+    "alignment_bytes",
+    "launcher_names",
+    "load_launcher",
+    "load_runner",
+    "takes_views",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +125,15 @@ launches that copy, so that the time of these is seen where plans are priced."""
 def takes_views(name: str) -> bool:
     """Whether launches of a backend take views, where no implementation was chosen that says so."""
     return name in _STRIDED
+
+
+_ALIGNMENT_BYTES = {"cudnn": 16, "cublaslt": 16}
+"""Of the addresses that the widest loads and stores of a library take; cuDNN assumes it of all."""
+
+
+def alignment_bytes(name: str) -> int:
+    """What the addresses of tensors are multiples of where a backend's launches take them."""
+    return _ALIGNMENT_BYTES.get(name, 1)
 
 
 def launcher_names() -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.plan.plan import Plan
 
 __all__ = ["Concatenations", "concatenations"]
@@ -16,7 +17,7 @@ class Concatenations:
     Attributes:
         views: tensors of which launches write parts; several that are parts of one are one.
         in_place: parts that are written by the kernels which compute them.
-        copied: parts that are copied there.
+        copied: parts that are copied there, by a launch of their own or with what it computes.
         computed: launches that concatenate among other things, or nothing else.
     """
 
@@ -34,12 +35,26 @@ def concatenations(plan: Plan) -> Concatenations:
         for name in launch.writes
         if plan.buffer_of[name].base
     }
-    copied = sum(not launch.body.steps for launch in parts.values())
+    alone = sum(not launch.body.steps for launch in parts.values())
+    joining = [launch.body for launch in plan.launches if _joins(launch.body)]
     return Concatenations(
         views=len({plan.root_of(name).name for name in parts}),
-        in_place=len(parts) - copied,
-        copied=copied,
-        computed=sum(
-            any(step.op == "Concat" for step in launch.body.steps) for launch in plan.launches
-        ),
+        in_place=len(parts) - alone,
+        copied=alone + sum(map(_copied, joining)),
+        computed=len(joining),
+    )
+
+
+def _joins(body: Kernel) -> bool:
+    return any(step.op == "Concat" for step in body.steps)
+
+
+def _copied(body: Kernel) -> int:
+    """How many operands of concatenations are as the kernel reads them, or parts of that."""
+    moved = set(range(len(body.operands)))
+    for number, step in enumerate(body.steps, start=len(body.operands)):
+        if step.op == "Slice" and moved.issuperset(step.operands):
+            moved.add(number)
+    return sum(
+        operand in moved for step in body.steps if step.op == "Concat" for operand in step.operands
     )

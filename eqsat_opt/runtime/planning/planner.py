@@ -15,18 +15,17 @@ from eqsat_opt.errors import OptionError, PlanError
 from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
 from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
-from eqsat_opt.ir.kernel import Kernel, Operand, Step
-from eqsat_opt.ir.types import TensorType
+from eqsat_opt.ir.types import TensorType, numpy_dtype
 from eqsat_opt.precision import Precision
-from eqsat_opt.runtime.backends.generated.cuda_launcher import CUDA
-from eqsat_opt.runtime.backends.launching import Launcher, load_launcher, takes_views
+from eqsat_opt.runtime.backends.launching import (
+    alignment_bytes,
+    load_launcher,
+    takes_views,
+)
 from eqsat_opt.runtime.devices.profile import DeviceProfile, load_profile
 from eqsat_opt.runtime.plan.constants import Tensors, digest_of
 from eqsat_opt.runtime.plan.hazards import check_plan
-from eqsat_opt.runtime.plan.memory import Value, arrange
-from eqsat_opt.runtime.plan.order import happens_before
 from eqsat_opt.runtime.plan.plan import (
-    Buffer,
     Computed,
     Launch,
     Plan,
@@ -34,15 +33,16 @@ from eqsat_opt.runtime.plan.plan import (
     Recipe,
     Stored,
     Workspace,
-    dense_strides,
     layout_strides,
 )
 from eqsat_opt.runtime.plan.streams import Schedule, schedule, stretches_of, with_events
+from eqsat_opt.runtime.planning.buffers import buffers_of, used_constants, with_memory
+from eqsat_opt.runtime.planning.channels import with_parts_at_ends
 from eqsat_opt.runtime.planning.recipes import Recipes
-from eqsat_opt.runtime.planning.segments import segments
 from eqsat_opt.runtime.planning.stand_ins import with_stand_ins
-from eqsat_opt.runtime.planning.units import GENERATED, Unit, find_units, session_of
-from eqsat_opt.runtime.planning.views import Layout, Views, find_views
+from eqsat_opt.runtime.planning.tasks import copy_of, edges_of, kernel_of, tasks_of, unit_us
+from eqsat_opt.runtime.planning.units import Unit, find_units
+from eqsat_opt.runtime.planning.views import find_views
 
 __all__ = ["HOST", "Seat", "make_plan", "static_graph"]
 
@@ -51,8 +51,6 @@ HOST = "cpu"
 
 _FOR_HOST = "xeon"
 """The profile by whose analytic times launches are ordered on streams of the host."""
-
-_COPIERS = frozenset({GENERATED, CUDA, "analytic"})
 
 _MOVING = frozenset({"Concat", "Reshape", "Slice"})
 
@@ -90,33 +88,6 @@ class Seat:
     rank: int
     stream: int
     waits: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """What becomes a launch.
-
-    Attributes:
-        name: of the launch.
-        backend: who runs it.
-        body: what it computes.
-        algorithm: how.
-        reads: values.
-        writes: buffers: values, and the parts of a Concat that are copied.
-        workspace_bytes: that it needs by what is known of the algorithm.
-        precision: in which it multiplies.
-        values: all that it computes, also what nobody else reads.
-    """
-
-    name: str
-    backend: str
-    body: Kernel
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    algorithm: str = "default"
-    workspace_bytes: int = 0
-    precision: Precision = Precision.STRICT
-    values: tuple[str, ...] = ()
 
 
 def make_plan(
@@ -167,6 +138,11 @@ def make_plan(
     if profile is None:
         profile = load_profile(_FOR_HOST if target == HOST else target)
     graph = static_graph(graph, dict(sizes or {}))
+
+    def takes_strides(node: Node) -> bool:
+        return is_strided(node) if is_strided is not None else takes_views(backend_of(node))
+
+    graph = with_parts_at_ends(graph, takes_strides)
     recipes, nodes, graph = _constants(graph, tensors)
     backends = [backend_of(node) for node in nodes]
     for name in dict.fromkeys(backends):
@@ -177,7 +153,7 @@ def make_plan(
         nodes,
         backends,
         algorithms,
-        strided=list(map(is_strided, nodes) if is_strided else map(takes_views, backends)),
+        strided=list(map(takes_strides, nodes)),
         together=[unit_of(node) for node in nodes],
         constants=recipes,
     )
@@ -196,12 +172,19 @@ def make_plan(
 
     def is_cheaper(node: Node, copied: Sequence[int]) -> bool:
         """Whether copies of some operands take less than to write the whole result at once."""
-        whole, _ = _kernel(graph, (node,), (node.output,), recipes)
-        parts = (_copy_of(graph, node.inputs[number], recipes) for number in copied)
+        whole, _ = kernel_of(graph, (node,), (node.output,), recipes)
+        parts = (copy_of(graph, node.inputs[number], recipes) for number in copied)
         return sum(map(profile.kernel_us, parts)) <= profile.kernel_us(whole)
 
     views = find_views(
-        nodes, dims, movable, given, strides=strides, packed=packed, is_cheaper=is_cheaper
+        nodes,
+        dims,
+        movable,
+        given,
+        strides=strides,
+        packed=packed,
+        aligned=_aligned(graph, units),
+        is_cheaper=is_cheaper,
     )
     before = _before(units)
     stretches = [0] * len(units)
@@ -210,10 +193,10 @@ def make_plan(
         if seats is not None:
             seated = _seated([unit.outputs for unit in units], inner, seats)
         else:
-            spent = [_unit_us(graph, unit, views, recipes, profile=profile) for unit in units]
+            spent = [unit_us(graph, unit, views, recipes, profile=profile) for unit in units]
             seated = schedule(spent, inner, streams, profile.event_us.value)
         stretches = stretches_of(seated)
-    tasks = _tasks(
+    tasks = tasks_of(
         graph,
         units,
         views,
@@ -224,12 +207,9 @@ def make_plan(
         precision_of=precision_of,
     )
     launchers = {t.backend: load_launcher(t.backend) for t in tasks}
-    used = _used_constants(graph, tasks, recipes)
-    buffers = tuple(
-        replace(one, form=form_of(one.base or one.name))
-        for one in _buffers(graph, tasks, views, used, dims=dims)
-    )
-    edges = _edges(nodes, tasks, views)
+    used = used_constants(graph, tasks, recipes)
+    buffers = buffers_of(graph, tasks, views, used, form_of=form_of)
+    edges = edges_of(nodes, tasks, views)
     times = [profile.kernel_us(task.body, precision=task.precision.peak) for task in tasks]
     if seats is None:
         placed = schedule(times, edges, streams, profile.event_us.value)
@@ -268,7 +248,7 @@ def make_plan(
         versions={name: one.version() for name, one in sorted(launchers.items())
                   if any(task.backend == name for task in tasks)},
     )  # fmt: skip
-    plan = _with_memory(plan, launchers)
+    plan = with_memory(plan, launchers)
     check_plan(plan)
     return plan
 
@@ -359,26 +339,25 @@ def _constants(graph: Graph, tensors: Tensors) -> tuple[dict[str, Recipe], list[
     nodes = []
     for node in graph.nodes:
         if all(name in recipes for name in node.inputs):
-            body, reads = _kernel(graph, (node,), (node.output,), recipes)
+            body, reads = kernel_of(graph, (node,), (node.output,), recipes)
             recipes[node.output] = Computed(body, reads)
         else:
             nodes.append(node)
     return recipes, nodes, graph
 
 
-def _kernel(
-    graph: Graph, nodes: Sequence[Node], outputs: Sequence[str], recipes: Mapping[str, Recipe]
-) -> tuple[Kernel, tuple[str, ...]]:
-    """What some nodes compute, and what they read from outside."""
-    inner = {node.output for node in nodes}
-    reads = tuple(dict.fromkeys(n for node in nodes for n in node.inputs if n not in inner))
-    number = {name: i for i, name in enumerate((*reads, *(node.output for node in nodes)))}
-    operands = tuple(Operand(_type(graph, name), name in recipes) for name in reads)
-    steps = tuple(Step(n.op, n.attrs, tuple(number[i] for i in n.inputs)) for n in nodes)
-    return Kernel(operands, steps, tuple(number[name] for name in outputs)), reads
+def _aligned(graph: Graph, units: Sequence[Unit]) -> dict[str, int]:
+    """What the number of the first element is a multiple of, by value that is not taken anywhere.
 
-
-# ** tasks **
+    It counts from the beginning of memory that is aligned for all.
+    """
+    found: dict[str, int] = {}
+    for unit in units:
+        alignment = alignment_bytes(unit.backend)
+        for name in (*unit.reads, *unit.outputs) if alignment > 1 else ():
+            itemsize = numpy_dtype(_type(graph, name).dtype).itemsize
+            found[name] = max(found.get(name, 1), alignment // itemsize)
+    return found
 
 
 def _of_units(nodes: Sequence[Node], units: Sequence[Unit]) -> list[Node]:
@@ -391,111 +370,6 @@ def _before(units: Sequence[Unit]) -> list[list[int]]:
     """Of each unit, the numbers of those that it reads."""
     producer = {name: i for i, unit in enumerate(units) for name in unit.outputs}
     return [sorted({producer[n] for n in unit.reads if n in producer}) for unit in units]
-
-
-def _unit_us(
-    graph: Graph,
-    unit: Unit,
-    views: Views,
-    recipes: Mapping[str, Recipe],
-    profile: DeviceProfile,
-) -> float:
-    """The analytic time of a unit by itself."""
-    if unit.outputs[0] in views.nodes:
-        return 0.0
-    body, _ = _kernel(graph, unit.parts, unit.outputs, recipes)
-    return profile.kernel_us(body)
-
-
-def _tasks(
-    graph: Graph,
-    units: Sequence[Unit],
-    views: Views,
-    recipes: Mapping[str, Recipe],
-    *,
-    before: Sequence[Sequence[int]],
-    stretches: Sequence[int],
-    workspace_of: Callable[[Node], int],
-    precision_of: Callable[[Node], Precision],
-) -> list[_Task]:
-    """Launches to be, in an order in which they can run.
-
-    What may run together does so within a stretch of one stream.
-    """
-    labels = [
-        (session_of(unit), stretch) if unit.outputs[0] not in views.nodes else ("", stretch)
-        for unit, stretch in zip(units, stretches, strict=True)
-    ]
-    copied: dict[str, list[int]] = {}
-    for value, number in views.copies:
-        copied.setdefault(value, []).append(number)
-    readers: dict[str, set[int]] = {}
-    for i, unit in enumerate(units):
-        for name in unit.reads:
-            readers.setdefault(name, set()).add(i)
-    tasks = []
-    for group in segments(before, [label if label[0] else None for label in labels]):
-        inside = set(group)
-        first = units[group[0]]
-        if first.outputs[0] in views.nodes:
-            (node,) = first.parts
-            for number in copied.get(node.output, ()):
-                source = node.inputs[number]
-                name = views.copies[node.output, number]
-                body = _copy_of(graph, source, recipes)
-                copier = _copier(first)
-                tasks.append(_Task(name, copier, body, (source,), writes=(name,), values=(name,)))
-            continue
-        outputs = tuple(
-            name
-            for i in group
-            for name in units[i].outputs
-            if name in graph.outputs or readers.get(name, set()) - inside
-        )
-        parts = [node for i in group for node in units[i].parts]
-        body, reads = _kernel(graph, parts, outputs, recipes)
-        if first.is_copy and len(group) == 1:
-            body = Kernel(body.operands, (), (0,))
-        way = first.backend, first.algorithm
-        made = _Task(outputs[0], way[0], body, reads, writes=outputs, algorithm=way[1])
-        values = tuple(name for i in group for name in units[i].outputs)
-        space = max(map(workspace_of, parts))
-        tasks.append(
-            replace(made, workspace_bytes=space, precision=precision_of(parts[0]), values=values)
-        )
-    return tasks
-
-
-def _copy_of(graph: Graph, name: str, recipes: Mapping[str, Recipe]) -> Kernel:
-    return Kernel((Operand(_type(graph, name), name in recipes),), (), (0,))
-
-
-def _copier(unit: Unit) -> str:
-    """Who copies what has another place already."""
-    return unit.backend if unit.backend in _COPIERS else "numpy"
-
-
-def _edges(nodes: Sequence[Node], tasks: Sequence[_Task], views: Views) -> list[tuple[int, int]]:
-    """Which tasks need what which have made, through all views."""
-    writers: dict[str, tuple[int, ...]] = {
-        name: (number,) for number, task in enumerate(tasks) for name in task.writes
-    }
-    for node in nodes:
-        if node.output not in views.nodes:
-            continue
-        parts = [
-            views.copies.get((node.output, number), name) for number, name in enumerate(node.inputs)
-        ]
-        found = (one for name in parts for one in writers.get(name, ()))
-        writers[node.output] = tuple(dict.fromkeys(found))
-    return sorted(
-        {
-            (writer, number)
-            for number, task in enumerate(tasks)
-            for name in task.reads
-            for writer in writers.get(name, ())
-        }
-    )
 
 
 def _seated(
@@ -539,98 +413,3 @@ def _seated(
             if not missing[later]:
                 heappush(ready, (rank[later], later))
     return with_events(order, stream, every)
-
-
-# ** memory **
-
-
-def _used_constants(
-    graph: Graph, tasks: Sequence[_Task], recipes: Mapping[str, Recipe]
-) -> dict[str, Recipe]:
-    """Those that a launch, an output or another recipe needs, in their order."""
-    needed = {*graph.outputs, *(name for task in tasks for name in task.reads)}
-    for name in reversed(list(recipes)):
-        recipe = recipes[name]
-        if name in needed and isinstance(recipe, Computed):
-            needed.update(recipe.operands)
-    return {name: recipe for name, recipe in recipes.items() if name in needed}
-
-
-def _buffers(
-    graph: Graph,
-    tasks: Sequence[_Task],
-    views: Views,
-    constants: Mapping[str, Recipe],
-    dims: Mapping[str, tuple[int, ...]],
-) -> tuple[Buffer, ...]:
-    """All that is read or written, and the memory that it lies in; without places as yet."""
-    producer = {node.output: node for node in graph.nodes}
-    parts = {name: place for place, name in views.copies.items()}
-    inputs = [name for name in graph.inputs if name in dims and name not in constants]
-    names = dict.fromkeys(inputs)
-    names.update(dict.fromkeys(constants))
-    names.update(dict.fromkeys(n for task in tasks for n in (*task.reads, *task.writes)))
-    names.update(dict.fromkeys(graph.outputs))
-    taken = set(names)
-    names.update(dict.fromkeys(views.layouts[n].root for n in taken if n not in parts))
-    names.update(dict.fromkeys(views.layouts[value].root for value, _ in parts.values()))
-    buffers = []
-    for name in names:
-        if name in parts:
-            value, number = parts[name]
-            node, layout = producer[value], views.layouts[value]
-            axis = node.attr("axis")
-            begin = sum(dims[one][axis] for one in node.inputs[:number])
-            layout = Layout(
-                layout.root, layout.offset + begin * layout.strides[axis], layout.strides
-            )
-            type_, extents = _type(graph, value), dims[node.inputs[number]]
-        else:
-            layout, type_, extents = views.layouts[name], _type(graph, name), dims[name]
-        strides = layout.strides if extents else dense_strides(extents)
-        one = Buffer(name, type_.dtype, extents, strides)
-        if layout.root != name:
-            one = replace(one, base=layout.root, offset=layout.offset * one.itemsize)
-        buffers.append(one)
-    # A view of nothing has no place in what may be nothing itself.
-    return tuple(replace(b, offset=0) if 0 in b.dims else b for b in buffers)
-
-
-def _with_memory(plan: Plan, launchers: Mapping[str, Launcher]) -> Plan:
-    """The plan with offsets of buffers and workspaces."""
-    order = happens_before(plan)
-    uses: dict[str, list[int]] = {
-        b.name: [] for b in plan.buffers if not b.base and b.name not in plan.constants
-    }
-    sizes = [
-        max(launchers[one.backend].workspace_bytes(one, plan.buffer_of), one.workspace.size_bytes)
-        for one in plan.launches
-    ]
-    for number, launch in enumerate(plan.launches):
-        for name in (*launch.reads, *launch.writes):
-            root = plan.root_of(name).name
-            if root in uses and (not uses[root] or uses[root][-1] != number):
-                uses[root].append(number)
-    starts = {port.buffer for port in plan.inputs}
-    ends = {plan.root_of(port.buffer).name for port in plan.outputs}
-    values = [
-        Value(plan.buffer_of[name].span_bytes, tuple(used), name in starts, name in ends)
-        for name, used in uses.items()
-    ]
-    values += [Value(size, (number,)) for number, size in enumerate(sizes) if size]
-    arena = arrange(values, order)
-    offset_of = dict(zip(uses, arena.offsets, strict=False))
-    spaces = iter(arena.offsets[len(uses) :])
-    launches = [
-        replace(launch, workspace=Workspace(next(spaces), size)) if size else launch
-        for launch, size in zip(plan.launches, sizes, strict=True)
-    ]
-    return replace(
-        plan,
-        buffers=tuple(
-            replace(b, offset=offset_of[b.name]) if b.name in offset_of else b for b in plan.buffers
-        ),
-        launches=tuple(launches),
-        arena_bytes=arena.size_bytes,
-        lower_bound_bytes=arena.lower_bound_bytes,
-    )

@@ -186,17 +186,28 @@ def _generators(
 ) -> Iterator[tuple[str, frozenset[str]]]:
     """Backends that generate kernels of regions, and the outputs of the nodes that may be in one.
 
-    On a GPU a Concat of what kernels of other kinds compute stays outside: they write where it
-    belongs from the beginning, and nothing is copied.
+    On a GPU a Concat of what kernels of other kinds compute, or of parts of that, stays outside:
+    they write where it belongs from the beginning, and nothing is copied.
     """
-    of = {n.output: (n, backend) for n, backend in zip(nodes, backends, strict=True)}
     for backend in (GENERATED, CUDA):
-        own = frozenset(name for name, (_, by) in of.items() if by == backend)
+        own = {n.output for n, by in zip(nodes, backends, strict=True) if by == backend}
         if backend == CUDA:
-            other = {name for name, (node, by) in of.items() if by != CUDA or not _is_chain(node)}
-            own -= {n for n in own if of[n][0].op == "Concat" and other & set(of[n][0].inputs)}
+            own -= _written_by_others(nodes, own)
         if own:
-            yield backend, own
+            yield backend, frozenset(own)
+
+
+def _written_by_others(nodes: Sequence[Node], own: Container[str]) -> set[str]:
+    """Concats that kernels outside of regions write parts of."""
+    concats: set[str] = set()
+    others: set[str] = set()
+    for node in nodes:
+        is_view = node.op in ("Concat", "Slice") and not others.isdisjoint(node.inputs)
+        if is_view or node.output not in own or not _is_chain(node):
+            others.add(node.output)
+        if is_view and node.op == "Concat":
+            concats.add(node.output)
+    return concats
 
 
 def _is_chain(node: Node) -> bool:

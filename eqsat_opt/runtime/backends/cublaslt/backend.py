@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.precision import Precision
+from eqsat_opt.runtime.backends.cublaslt.launcher import CUBLASLT, are_aligned
 from eqsat_opt.runtime.backends.cublaslt.recorded import (
     HEURISTIC,
     MARGIN_BYTES,
@@ -22,9 +23,6 @@ from eqsat_opt.runtime.backends.protocol import Implementation, KernelPattern
 from eqsat_opt.runtime.devices.profile import DeviceProfile
 
 __all__ = ["CUBLASLT", "CublasLtBackend"]
-
-CUBLASLT = "cublaslt"
-"""What plans call this backend."""
 
 _GELU = {"gelu": "none", "gelu_tanh": "tanh"}
 
@@ -64,10 +62,14 @@ class CublasLtBackend(Elsewhere):
     def implementations(self, kernel: Kernel) -> Sequence[Implementation]:
         """What was recorded first, on tensors as ONNX orders them, or what it ranks first there.
 
-        None for what it does not have.
+        None for what it does not have, or would write where it cannot.
         """
         product = product_of(kernel)
-        if product is None or _GELU.get(product.activation, "") not in ("", self._support.gelu):
+        if (
+            product is None
+            or not are_aligned(kernel)
+            or _GELU.get(product.activation, "") not in ("", self._support.gelu)
+        ):
             return ()
         key = product_key(kernel, product, self.precision)
         choices = self._support.choices.get(key, (Choice(HEURISTIC),))

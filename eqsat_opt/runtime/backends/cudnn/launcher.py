@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.absent import AbsentLauncher
+from eqsat_opt.runtime.backends.absent import AbsentLauncher, require_aligned
 from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION
 from eqsat_opt.runtime.backends.cudnn.spec import Site, may_run, site_of
 from eqsat_opt.runtime.plan.plan import Buffer, Launch
@@ -26,9 +26,10 @@ class CudnnLauncher(AbsentLauncher):
         """Check all launches.
 
         Raises:
-            RuntimeFailed: one is nothing that cuDNN has.
+            RuntimeFailed: one is nothing that cuDNN has, or its memory is not aligned.
         """
         for launch in launches:
+            require_aligned(launch, buffers)
             site_of_launch(launch, buffers)
 
     def workspace_bytes(self, launch: Launch, buffers: Mapping[str, Buffer]) -> int:

@@ -1,0 +1,231 @@
+"""Where values lie in memory: in that of their own, inside a Concat, or overlapping another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from eqsat_opt.ir.graph import Node
+from eqsat_opt.runtime.plan.plan import dense_strides
+
+__all__ = ["Dims", "Layout", "Places", "is_part", "part_layout", "reshaped_strides"]
+
+Dims = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a value lies in the memory of another one, or of its own.
+
+    Attributes:
+        root: the value whose memory it is.
+        offset: of the first element, in elements.
+        strides: by axis, in elements.
+    """
+
+    root: str
+    offset: int
+    strides: Dims
+
+
+def reshaped_strides(dims: Dims, strides: Dims, new: Dims) -> Dims | None:
+    """Strides by which the same elements have other extents; ``None`` if there are none.
+
+    Runs of axes that lie densely inside one another are cut anew.
+    """
+    if 0 in dims:
+        return dense_strides(new)
+    runs: list[list[int]] = []  # number of elements, stride of the last axis; merged where dense
+    for dim, stride in zip(dims, strides, strict=True):
+        if dim == 1:
+            continue
+        if runs and runs[-1][1] == dim * stride:
+            runs[-1] = [runs[-1][0] * dim, stride]
+        else:
+            runs.append([dim, stride])
+    result = [0] * len(new)
+    axis = len(new) - 1
+    for size, stride in reversed(runs):
+        rest, step = size, stride
+        while rest > 1:
+            if axis < 0 or rest % new[axis]:
+                return None
+            result[axis] = step
+            step, rest, axis = step * new[axis], rest // new[axis], axis - 1
+    for left in range(axis + 1):  # extents of 1: any stride will do
+        result[left] = dense_strides(new)[left]
+    return tuple(result)
+
+
+def is_part(node: Node, movable: Collection[str]) -> bool:
+    """Whether a node may be a view into what it reads."""
+    return node.output in movable and node.op in ("Slice", "Reshape")
+
+
+def part_layout(node: Node, whole: Layout, dims: Mapping[str, Dims]) -> Layout | None:
+    """Where a Slice or Reshape of a value lies; ``None`` if no strides say it."""
+    if node.op == "Slice":
+        offset = whole.offset + node.attr("lo") * whole.strides[node.attr("axis")]
+        return Layout(whole.root, offset if prod(dims[node.output]) else 0, whole.strides)
+    strides = reshaped_strides(dims[node.inputs[0]], whole.strides, dims[node.output])
+    return None if strides is None else Layout(whole.root, whole.offset, strides)
+
+
+class Places:
+    """Which values lie inside which others, so far.
+
+    Args:
+        nodes, dims, movable, strides, packed, aligned: as of `find_views`.
+
+    Attributes:
+        dims: of every value, and of memory that several values overlap in.
+        inside: value to what it lies in, along which axis, from which element of it.
+        unions: memory that several values overlap in to one of them.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        dims: Mapping[str, Dims],
+        movable: Collection[str],
+        *,
+        strides: Mapping[str, Dims],
+        packed: Collection[str],
+        aligned: Mapping[str, int],
+    ) -> None:
+        self.dims = dict(dims)
+        self.inside: dict[str, tuple[str, int, int]] = {}
+        self.unions: dict[str, str] = {}
+        self._strides = dict(strides)
+        self._packed, self._aligned = packed, aligned
+        self._part_of = {node.output: node for node in nodes if is_part(node, movable)}
+        self._computed = {node.output for node in nodes} - self._part_of.keys()
+        self._parts: dict[str, list[Node]] = {}
+        for node in self._part_of.values():
+            self._parts.setdefault(node.inputs[0], []).append(node)
+
+    def saved(self) -> tuple[dict[str, tuple[str, int, int]], dict[str, str]]:
+        """What `restore` goes back to."""
+        return dict(self.inside), dict(self.unions)
+
+    def restore(self, state: tuple[dict[str, tuple[str, int, int]], dict[str, str]]) -> None:
+        """Forget what was placed since."""
+        self.inside, self.unions = state
+
+    def own(self, value: str) -> Layout:
+        """Of a value that has memory of its own."""
+        return Layout(value, 0, self._strides.get(value) or dense_strides(self.dims[value]))
+
+    def layout(self, value: str) -> Layout:
+        """Of a value that is no part of something that is computed before it."""
+        chain = []
+        while value in self.inside:
+            chain.append(self.inside[value])
+            value = chain[-1][0]
+        own = self.own(value)
+        return Layout(value, sum(at * own.strides[axis] for _, axis, at in chain), own.strides)
+
+    def may_lie(self, value: str, layout: Layout) -> bool:
+        """Whether what computes and reads a value takes it there."""
+        if 0 in self.dims[value]:
+            return True
+        if layout.offset % self._aligned.get(value, 1):
+            return False
+        own = self._strides.get(value) or dense_strides(self.dims[value])
+        wanted = zip(self.dims[value], own, layout.strides, strict=True)
+        return value not in self._packed or all(d == 1 or one == two for d, one, two in wanted)
+
+    def put(self, value: str, whole: str, axis: int, at: int) -> bool:
+        """Let a value be written into a Concat from the beginning; whether it may be."""
+        if value in self.inside or value not in self._computed:
+            return False
+        self.inside[value] = whole, axis, at
+        if self.may_lie(value, self.layout(value)):
+            return True
+        del self.inside[value]
+        return False
+
+    def unite(self, value: str, whole: str, axis: int, at: int) -> bool:
+        """Let a Slice lie where a Concat wants it, by memory that covers both; whether it may.
+
+        Args:
+            value: operand of the Concat.
+            whole: the Concat.
+            axis: along which it concatenates.
+            at: where the operand begins.
+        """
+        part = self._part_of.get(value)
+        if part is None or part.op != "Slice" or part.attr("axis") != axis:
+            return False
+        source, lo = part.inputs[0], int(part.attr("lo"))
+        first, second = self._root_along(source, axis), self._root_along(whole, axis)
+        if source not in self._computed or first is None or second is None:
+            return False
+        (one, from_one), (two, from_two) = first, second
+        shift = from_two + at - from_one - lo
+        if one == two:
+            return shift == 0
+        starts = max(shift, 0), max(-shift, 0)
+        ends = tuple(
+            start + self.dims[name][axis] for start, name in zip(starts, (one, two), strict=True)
+        )
+        size = self.dims[value][axis]
+        begin = starts[0] + from_one + lo
+        if size == 0 or (max(starts), min(ends)) != (begin, begin + size):
+            return False  # something else of both would lie in the same place
+        return self._joined((one, two), starts, max(ends), axis)
+
+    def _root_along(self, value: str, axis: int) -> tuple[str, int] | None:
+        """What a value lies in and where it begins, if they differ along that axis only."""
+        at = 0
+        while value in self.inside:
+            value, along, more = self.inside[value]
+            if along != axis:
+                return None
+            at += more
+        return value, at
+
+    def _joined(
+        self, roots: tuple[str, str], starts: tuple[int, int], extent: int, axis: int
+    ) -> bool:
+        """Put two values into memory that covers both, unless something would not fit there."""
+        one, two = (self._widened(root, axis, extent) for root in roots)
+        dims = tuple(extent if i == axis else d for i, d in enumerate(self.dims[roots[0]]))
+        if any(a != b for d, a, b in zip(dims, one, two, strict=True) if d > 1):
+            return False
+        moved = [*roots, *(value for value in self.inside if self.layout(value).root in roots)]
+        before = sum(1 for value in moved for _ in self._views_of(value, self.layout(value)))
+        name = f"{roots[1]} and {roots[0]}"
+        while name in self.dims:
+            name += "_"
+        state = self.saved()
+        self.dims[name], self._strides[name] = dims, one
+        self.unions[name] = roots[1]
+        for root, start in zip(roots, starts, strict=True):
+            self.inside[root] = name, axis, start
+        after = sum(1 for value in moved for _ in self._views_of(value, self.layout(value)))
+        if after == before and all(self.may_lie(v, self.layout(v)) for v in moved):
+            return True
+        self.restore(state)
+        return False
+
+    def _widened(self, root: str, axis: int, extent: int) -> Dims:
+        """Strides of memory that is longer along an axis, and otherwise lies as a value does."""
+        dims, strides = self.dims[root], self.own(root).strides
+        step = dims[axis] * strides[axis]
+        return tuple(
+            stride // step * extent * strides[axis] if d > 1 and stride >= step else stride
+            for d, stride in zip(dims, strides, strict=True)
+        )
+
+    def _views_of(self, value: str, layout: Layout) -> Iterator[str]:
+        """What is a view into a value that lies there."""
+        stack = [(value, layout)]
+        while stack:
+            whole, place = stack.pop()
+            for node in self._parts.get(whole, ()):
+                part = part_layout(node, place, self.dims)
+                if part is not None and self.may_lie(node.output, part):
+                    yield node.output
+                    stack.append((node.output, part))
