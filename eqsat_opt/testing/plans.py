@@ -18,7 +18,7 @@ from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Launch, Plan, Workspace
 from eqsat_opt.testing.graphs import GraphMaker
 
-__all__ = ["MUTATIONS", "branching_graph", "judge", "mutants", "provenance"]
+__all__ = ["MUTATIONS", "branching_graph", "judge", "mutants", "provenance", "siblings_graph"]
 
 _Tags = npt.NDArray[np.int64]
 
@@ -72,6 +72,62 @@ def branching_graph(seed: int, nodes: int = 16) -> Graph:
             values.append(made)
     used = {name for node in maker.graph(values[-1]).nodes for name in node.inputs}
     return maker.graph(*(name for name in values if name not in used))
+
+
+def siblings_graph(seed: int, blocks: int = 4) -> Graph:
+    """A random graph of siblings that were merged: their parts go into concatenations, or further.
+
+    Every element of every value reaches an output.
+    """
+    generator = np.random.default_rng(seed)
+    maker = GraphMaker(seed)
+    values = [maker.input("x", int(generator.integers(1, 3)), 3, 4, 2)]
+
+    def shape(name: str) -> tuple[int, ...]:
+        return maker.type(name).static_shape()
+
+    def merged(x: str, sizes: list[int]) -> list[str]:
+        """Parts of one product or convolution and what is computed of it by element."""
+        total = sum(sizes)
+        whole = maker.conv(x, maker.weight(total, shape(x)[1], 1, 1), maker.weight(total))
+        for op in generator.permutation(["Add", "Tanh", "Mul"])[: generator.integers(4)]:
+            factor = maker.weight(1, int(generator.choice([1, total])), 1, 1)
+            whole = maker("Tanh", whole) if op == "Tanh" else maker(str(op), whole, factor)
+        ends = np.cumsum(sizes).tolist()
+        if generator.random() < 0.3 and len(sizes) > 2:  # a part of a part
+            outer = maker("Slice", whole, axis=1, lo=sizes[0], hi=total)
+            inner = [
+                maker("Slice", outer, axis=1, lo=end - size - sizes[0], hi=end - sizes[0])
+                for size, end in list(zip(sizes, ends, strict=True))[1:]
+            ]
+            return [maker("Slice", whole, axis=1, lo=0, hi=sizes[0]), *inner]
+        return [
+            maker("Slice", whole, axis=1, lo=end - size, hi=end)
+            for size, end in zip(sizes, ends, strict=True)
+        ]
+
+    for _ in range(blocks):
+        x = str(generator.choice(values[-3:]))
+        parts = merged(x, generator.integers(1, 4, generator.integers(2, 5)).tolist())
+        if generator.random() < 0.3:  # two of them in one concatenation, or one in two
+            parts += merged(x, [1, 2])
+        further = generator.random(len(parts)) < 0.5
+        inside = [
+            maker.conv(part, maker.weight(2, shape(part)[1], 1, 1)) if is_read else part
+            for part, is_read in zip(generator.permutation(parts).tolist(), further, strict=True)
+        ]
+        whole = maker("Concat", *inside, axis=1)
+        if generator.random() < 0.4:
+            both = [whole, str(generator.choice(parts))]
+            whole = maker("Concat", *generator.permutation(both).tolist(), axis=1)
+        values.append(whole)
+        if generator.random() < 0.3:
+            batch, channels, height, width = shape(whole)
+            values.append(maker("Reshape", whole, shape=(batch, channels, width, height)))
+            values.append(maker("Reshape", values[-1], shape=(batch, channels, height, width)))
+    used = {name for node in maker.graph(values[-1]).nodes for name in node.inputs}
+    every = [node.outputs[0] for node in maker.graph(values[-1]).nodes]
+    return maker.graph(*(name for name in every if name not in used))
 
 
 # ** where data come from **

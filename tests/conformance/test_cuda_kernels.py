@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from eqsat_opt.ir.ops import OPS
-from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.ir.types import TensorType, numpy_dtype
 from eqsat_opt.runtime.backends.generated.building import built
 from eqsat_opt.runtime.backends.generated.cuda import Geometry, cuda_source
 from eqsat_opt.runtime.backends.generated.program import Memory, Program
@@ -51,13 +52,19 @@ class Trial:
 
 
 def trial(name: str, case: Case, form: str) -> Trial:
-    graph = node_graph(case.op, case.types, case.attrs)
     operands = [formed(x, form) for x in operands_of(case)]
     dtype = numpy_dtype(case.result.dtype)
     result = formed(np.zeros(case.result.static_shape(), dtype), form)
+    return placed(name, case, form, operands, result=result)
+
+
+def placed(name: str, case: Case, form: str, operands: Sequence[Array], *, result: Array) -> Trial:
+    """A trial on arrays where they lie."""
+    graph = node_graph(case.op, case.types, case.attrs)
     arrays = {f"x{i}": x for i, x in enumerate(operands)} | {"y": result}
     strides = {k: [s // x.itemsize for s in x.strides] for k, x in arrays.items()}
-    program = built(graph, graph.nodes, graph.outputs, strides)
+    aligned = {k: math.gcd(16, x.ctypes.data) for k, x in arrays.items()}
+    program = built(graph, graph.nodes, graph.outputs, strides, aligned_bytes=aligned)
     return Trial(case, form, Kernel.of(name, program), operands, result=result)
 
 
@@ -144,6 +151,74 @@ def test_several_operators_are_one_kernel(tmp_path: Path) -> None:
 def test_every_schedule_is_used(some: tuple[list[Trial], Compiled]) -> None:
     schedules = {nest.schedule for one in some[0] for nest in one.kernel.program.nests}
     assert schedules == {"element", "row", "tile"}
+
+
+# ** packs **
+
+
+def aligned(array: Array, first: int = 0) -> Array:
+    """A copy whose element of a number is at a multiple of 64 bytes."""
+    room = np.empty(array.size + 200, array.dtype)
+    begin = (-room.ctypes.data % 64) // array.itemsize - first + 64 // array.itemsize
+    found = room[begin : begin + array.size].reshape(array.shape)
+    found[...] = array
+    return found
+
+
+@pytest.fixture(scope="module")
+def packs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Trial], Compiled]:
+    """Sums, or minima of truths, by where they lie."""
+    made: dict[str, Trial] = {}
+
+    def add(key: str, case: Case, operands: Sequence[Array], result: Array) -> None:
+        made[key] = placed(f"packs{len(made)}", case, key, operands, result=result)
+
+    for dtype in DTYPES:
+        kind = TensorType(dtype, (2, 3, 16))
+        case = Case("And" if dtype == "bool" else "Add", (kind, kind), {})
+        x, y = operands_of(case)
+        nothing = np.zeros(kind.static_shape(), numpy_dtype(dtype))
+        add(dtype, case, [aligned(x), aligned(y)], aligned(nothing))
+        if dtype != "float32":
+            continue
+        add("result off", case, [aligned(x), aligned(y)], aligned(nothing, -1))
+        add("operand off by two", case, [aligned(x), aligned(y, -2)], aligned(nothing))
+        wide = aligned(np.zeros((2, 3, 24), np.float32))
+        add("into a part", case, [aligned(x), aligned(y)], wide[..., 4:20])
+        odd = aligned(np.zeros((2, 3, 23), np.float32))
+        add("into an odd part", case, [aligned(x), aligned(y)], odd[..., 4:20])
+        last_first = aligned(np.zeros((2, 16, 3), np.float32)).transpose(0, 2, 1)
+        add("in another order", case, [formed_like(x, last_first), aligned(y)], aligned(nothing))
+        for shape in ((16,), (3, 1), ()):
+            small = Case("Add", (kind, TensorType(dtype, shape)), {})
+            x, b = operands_of(small)
+            add(f"broadcast {shape}", small, [aligned(x), aligned(b)], aligned(nothing))
+    library = compiled([one.kernel for one in made.values()], tmp_path_factory.mktemp("packs"))
+    return made, library
+
+
+def formed_like(array: Array, other: Array) -> Array:
+    """A copy with the strides of another array."""
+    found = np.empty_like(other)
+    found[...] = array
+    return found
+
+
+def test_packs_are_as_wide_as_memory_allows(packs: tuple[dict[str, Trial], Compiled]) -> None:
+    made, library = packs
+    assert failures([*made.values()], library) == {}
+    lanes = {key: one.kernel.program.nests[0].lanes for key, one in made.items()}
+    wide = {dtype: min(16 // numpy_dtype(dtype).itemsize, 8) for dtype in DTYPES}
+    assert lanes == wide | {
+        "result off": 1,
+        "operand off by two": 2,
+        "into a part": 4,
+        "into an odd part": 1,
+        "in another order": 1,
+        "broadcast (16,)": 4,
+        "broadcast (3, 1)": 4,
+        "broadcast ()": 4,
+    }
 
 
 BARRIER = "__syncthreads();"

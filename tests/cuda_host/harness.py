@@ -86,7 +86,9 @@ def compiled(kernels: Sequence[Kernel], folder: Path, name: str = "kernels") -> 
     source = folder / f"{name}.cpp"
     source.write_text(text, "utf-8")
     library = folder / f"{name}.so"
+    # A pack that is not aligned ends the process, as it ends everything on a GPU.
     command = ["g++", "-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-ffp-contract=off"]
+    command += ["-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"]
     command += [f"-I{Path(__file__).parent}", str(source), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr[:4000]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from benchmarks.plans import mixed, mixed_all, tensors_of, workspace_bytes
 from eqsat_opt import zoo
 from eqsat_opt.ir import import_model, load_model
+from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import Graph, Node
 from eqsat_opt.ir.stored_tensors import stored_tensors
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
@@ -30,9 +31,17 @@ from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.files import plan_from_json, plan_text
 from eqsat_opt.runtime.plan.interpreter import interpret
+from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import make_plan
 from eqsat_opt.testing.graphs import evaluate, typed_graphs
-from eqsat_opt.testing.plans import MUTATIONS, branching_graph, judge, mutants, provenance
+from eqsat_opt.testing.plans import (
+    MUTATIONS,
+    branching_graph,
+    judge,
+    mutants,
+    provenance,
+    siblings_graph,
+)
 
 LAUNCHERS = {name: load_launcher(name) for name in ("numpy", "ort", "native", "generated")}
 Choose = Callable[[int], Callable[[Node], str]]
@@ -42,10 +51,18 @@ needs_all = pytest.mark.skipif(
 TOLERANCE = 2e-4  # of the maximum: sums of a few hundred float32 products
 
 
-def check(graph: Graph, seed: int, streams: int, orders: int, choose: Choose = mixed) -> None:
+def check(
+    graph: Graph,
+    seed: int,
+    streams: int,
+    orders: int,
+    choose: Choose = mixed,
+    layout: str = "plain",
+) -> Plan:
     """The plan of a graph, by the interpreter in several orders and on the host."""
     tensors = tensors_of(graph)
-    plan = make_plan(graph, tensors, choose(seed), streams=streams)
+    form = Form("host", layout)
+    plan = make_plan(graph, tensors, choose(seed), streams=streams, form_of=lambda name: form)
     assert plan_from_json(json.loads(plan_text(plan))) == plan
     for launch in plan.launches:
         if not takes_views(launch.backend):
@@ -74,6 +91,7 @@ def check(graph: Graph, seed: int, streams: int, orders: int, choose: Choose = m
         assert all(other[name].tobytes() == value.tobytes() for name, value in meant.items())
         places = provenance(plan, order)
         assert all(np.array_equal(places[key], tags) for key, tags in origin.items())
+    return plan
 
 
 @settings(max_examples=40)
@@ -92,6 +110,31 @@ def test_branching_graphs(streams: int) -> None:
 @pytest.mark.parametrize("streams", [1, 2, 3])
 def test_branching_graphs_on_all_backends(streams: int) -> None:
     check(branching_graph(streams), streams, streams, orders=3, choose=mixed_all)
+
+
+def numpy_only(_seed: int) -> Callable[[Node], str]:
+    return lambda node: "numpy"
+
+
+@pytest.mark.parametrize("layout", ["plain", "nhwc"])
+def test_merged_siblings(layout: str) -> None:
+    joined = 0
+    for seed in range(12):
+        choose = mixed if seed % 2 and layout == "plain" else numpy_only
+        graph = siblings_graph(seed)
+        plan = check(graph, seed, 1 + seed % 3, orders=3, choose=choose, layout=layout)
+        joined += any(" and " in buffer.name for buffer in plan.buffers)
+    assert joined >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["plain", "nhwc"])
+@pytest.mark.parametrize("tens", range(50))
+def test_many_merged_siblings(tens: int, layout: str) -> None:
+    for seed in range(10 * tens, 10 * tens + 10):
+        choose = mixed if seed % 2 and layout == "plain" else numpy_only
+        graph = siblings_graph(seed, 1 + seed % 8)
+        check(graph, seed, 1 + seed % 4, orders=5, choose=choose, layout=layout)
 
 
 @pytest.mark.slow

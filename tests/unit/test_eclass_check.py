@@ -24,7 +24,9 @@ def network() -> Graph:
     """Two branches of a convolutional network and a chain of products."""
     g = GraphMaker()
     x = g.input("x", 1, 8, 6, 6)
-    branches = [g("Relu", g.conv(x, g.weight(4, 8, k, k), g.weight(4), pad=k // 2)) for k in (1, 3)]
+    branches = [
+        g("Relu", g.conv(x, g.weight(4, 8, k, k), g.weight(4), pad=k // 2)) for k in (1, 3, 3)
+    ]
     joined = g("Concat", *branches, axis=1)
     pool = {
         "kernel": (3, 3),

@@ -88,7 +88,7 @@ def buffers_of(
             layout, extents, value = views.layouts[name], dims[name], name
         strides = layout.strides if extents else dense_strides(extents)
         _, owner = views.unions.get(layout.root, ((), layout.root))
-        one = Buffer(name, type_of(value).dtype, extents, strides, form_of(owner))
+        one = Buffer(name, type_of(value).dtype, extents, strides, form=form_of(owner))
         if layout.root != name:
             one = replace(one, base=layout.root, offset=layout.offset * one.itemsize)
         buffers.append(one)

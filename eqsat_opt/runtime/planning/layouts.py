@@ -201,7 +201,7 @@ class Places:
             name += "_"
         state = self.saved()
         self.dims[name], self._strides[name] = dims, one
-        self.unions[name] = roots[1]
+        self.unions[name] = self.unions.get(roots[1], roots[1])
         for root, start in zip(roots, starts, strict=True):
             self.inside[root] = name, axis, start
         after = sum(1 for value in moved for _ in self._views_of(value, self.layout(value)))

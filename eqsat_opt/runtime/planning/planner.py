@@ -138,13 +138,14 @@ def make_plan(
     if profile is None:
         profile = load_profile(_FOR_HOST if target == HOST else target)
     graph = static_graph(graph, dict(sizes or {}))
+    by_output = {node.outputs[0]: backend_of(node) for node in graph.nodes}
 
     def takes_strides(node: Node) -> bool:
-        return is_strided(node) if is_strided is not None else takes_views(backend_of(node))
+        return is_strided(node) if is_strided else takes_views(by_output[node.outputs[0]])
 
     graph = with_parts_at_ends(graph, takes_strides)
     recipes, nodes, graph = _constants(graph, tensors)
-    backends = [backend_of(node) for node in nodes]
+    backends = [by_output[node.output] for node in nodes]
     for name in dict.fromkeys(backends):
         load_launcher(name)
     algorithms = [algorithm_of(node) for node in nodes]

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -48,6 +49,11 @@ from eqsat_opt.ir.types import FLOATS, WHOLE_RANGES, numpy_dtype
 from eqsat_opt.runtime.backends.generated.by_hand import BY_HAND, Chosen, Multiplied
 from eqsat_opt.runtime.backends.generated.intervals import remaining
 from eqsat_opt.runtime.backends.generated.kernel import NUMBER
+from eqsat_opt.runtime.backends.generated.memory_order import (
+    found_tile,
+    in_memory_order,
+    steps_of,
+)
 from eqsat_opt.runtime.backends.generated.program import (
     Block,
     Branch,
@@ -62,7 +68,6 @@ from eqsat_opt.runtime.backends.generated.program import (
     Schedule,
     Statement,
     Store,
-    Tile,
     Value,
     Whole,
 )
@@ -81,9 +86,6 @@ HALVES = {"float16": "RoundHalf", "bfloat16": "RoundBrain"}
 
 _MOST_STATEMENTS = 4_000
 _WARP = 32
-_TILED = 16
-"""Iterations from which on two loops are worth a tile."""
-_MOST_TILES = 4
 
 Target = Literal["gpu", "cpu"]
 
@@ -97,6 +99,7 @@ def built(
     outputs: Sequence[str],
     strides: Mapping[str, Sequence[int]] | None = None,
     target: Target = "gpu",
+    aligned_bytes: Mapping[str, int] = MappingProxyType({}),
 ) -> Program:
     """The program of some nodes.
 
@@ -107,12 +110,16 @@ def built(
         strides: by axis, in elements, of values that are not dense in the order of ONNX; they may
             be negative.
         target: for whom loops are ordered.
+        aligned_bytes: what the addresses of the values that are read or written are multiples of,
+            where it is known.
 
     Raises:
         Unfit: there is none.
     """
     try:
-        return _Building(graph, nodes, outputs, strides or {}, target=target).run()
+        return _Building(
+            graph, nodes, outputs, strides or {}, target=target, aligned_bytes=aligned_bytes
+        ).run()
     except (IllTyped, EqsatError, OverflowError) as error:
         raise Unfit(str(error)) from error
     except RecursionError as error:
@@ -165,8 +172,10 @@ class _Building(Terms[_Scope, Register]):
         outputs: Sequence[str],
         strides: Mapping[str, Sequence[int]],
         target: Target,
+        aligned_bytes: Mapping[str, int],
     ) -> None:
         super().__init__(graph)
+        self.aligned_bytes = aligned_bytes
         self.strides, self.outputs, self.target = strides, outputs, target
         self.tensors = {node.output: self.indexed(node) for node in nodes}
         self.moving = {node.output for node in nodes if get_op(node.op).is_moving}
@@ -215,17 +224,24 @@ class _Building(Terms[_Scope, Register]):
         if rows is None:
             tile = found_tile(whole, loops)
             schedule: Schedule = "tile" if tile else "element"
-            return LoopNest(
+            nest = LoopNest(
                 schedule, rows=(), head=(), loops=tuple(loops), block=tuple(whole), tile=tile
             )
+            return in_memory_order(nest, self._widest)
         head, block = self._blocks(index, group, rows, frozenset(axes) - rows)
-        return LoopNest(
+        nest = LoopNest(
             "row",
             rows=tuple(loop for loop in loops if loop.variable in rows),
             head=tuple(head),
             loops=tuple(loop for loop in loops if loop.variable not in rows),
             block=tuple(block),
         )
+        return nest if self.target == "cpu" else in_memory_order(nest, self._widest)
+
+    def _widest(self, one: Load | Store) -> int:
+        """How many elements can be read or written at once where an access begins."""
+        name = self.outputs[one.buffer] if isinstance(one, Store) else [*self.reads][one.buffer]
+        return self.aligned_bytes.get(name, 0) // numpy_dtype(self._dtype(name)).itemsize
 
     def _blocks(
         self,
@@ -273,7 +289,7 @@ class _Building(Terms[_Scope, Register]):
         if self.target == "gpu":
             return any(wanted <= place.symbols() for place in loads)
         last = fold.loops[-1].variable
-        return any(wanted <= p.symbols() and abs(_steps(p).get(last, 0)) == 1 for p in loads)
+        return any(wanted <= p.symbols() and abs(steps_of(p).get(last, 0)) == 1 for p in loads)
 
     # Registers -----------------------------------------------------------------------------------
 
@@ -654,30 +670,3 @@ def _without(
 ) -> Mapping[Atom, Poly]:
     inner = {variable for variable, _ in bound}
     return {variable: value for variable, value in values.items() if variable not in inner}
-
-
-def found_tile(block: Sequence[Statement], loops: Sequence[Loop]) -> Tile | None:
-    """The loops by which elements are read in another order than they are written, if they are."""
-    wide = [loop.variable for loop in loops if loop.extent >= _TILED]
-    stores = [_steps(one.place) for one in block if isinstance(one, Store)]
-    for write in wide:
-        if not all(steps.get(write) == 1 for steps in stores):
-            continue
-        for read in wide:
-            loads = tuple(
-                one.result.number
-                for one in block
-                if isinstance(one, Load)
-                and _steps(one.place).get(read) == 1
-                and _steps(one.place).get(write, 0) > 1
-            )
-            if read != write and loads:
-                return Tile(read, write, loads[:_MOST_TILES])
-    return None
-
-
-def _steps(place: Poly) -> Mapping[Atom, int]:
-    """The stride of each loop in an address that is a sum of them; else none."""
-    if any(len(m) > 1 or (m and m[0].kind != "symbol") for m, _ in place.terms):
-        return {}
-    return {m[0]: stride for m, stride in place.terms if m}

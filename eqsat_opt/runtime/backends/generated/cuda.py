@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from eqsat_opt.ir.ops.integers import Atom
+from eqsat_opt.ir.ops.integers import Atom, atom, substitute
+from eqsat_opt.runtime.backends.generated.memory_order import changing_with
 from eqsat_opt.runtime.backends.generated.printing import (
     FOLDS,
     REGISTERS,
@@ -32,6 +33,8 @@ from eqsat_opt.runtime.backends.generated.program import (
     LoopNest,
     Program,
     Schedule,
+    Statement,
+    Store,
     Tile,
 )
 
@@ -67,11 +70,22 @@ def _prelude() -> str:
     """The functions of elements, without what another compiler needs of its system."""
     folder = Path(__file__).parent / "src"
     texts = [(folder / name).read_text("utf-8") for name in ("functions.h", "typed.h")]
-    return re.sub(r'(?m)^#(pragma once|include ").*\n', "", "\n".join(texts)) + _SHUFFLE
+    return re.sub(r'(?m)^#(pragma once|include ").*\n', "", "\n".join(texts)) + _OF_THREADS
 
 
-_SHUFFLE = """
+_OF_THREADS = """
 namespace eqsat {
+
+// Elements that are read and written together.
+template <class T, int N> struct alignas(sizeof(T) * N) Pack { T at[N]; };
+
+template <int N, class T> EQSAT_INLINE Pack<T, N> read_pack(const T* p) {
+  return *reinterpret_cast<const Pack<T, N>*>(p);
+}
+template <int N, class T> EQSAT_INLINE Pack<T, N> no_pack(const T*) { return {}; }
+template <int N, class T> EQSAT_INLINE void write_pack(T* p, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(p) = pack;
+}
 
 // Of the thread whose number in the warp differs in the bits of the mask.
 template <class T> EQSAT_INLINE T neighbour(T value, int mask) {
@@ -121,7 +135,7 @@ def _index_type(program: Program, nest: LoopNest) -> str:
 
 def _geometry(name: str, nest: LoopNest) -> Geometry:
     if nest.schedule == "element":
-        blocks = math.ceil(nest.row_size / _THREADS)
+        blocks = math.ceil(nest.row_size / nest.lanes / _THREADS)
         return Geometry(name, blocks, _THREADS, is_cooperative=False)
     if nest.schedule == "row":
         widest = max([one.size for one in nest.head if isinstance(one, Fold)] + [nest.row_size])
@@ -141,9 +155,51 @@ def _is_tiled(loop: Loop, tile: Tile) -> bool:
 
 def _element(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
     yield f"  const {kind} t = static_cast<{kind}>(blockIdx.x) * {_THREADS} + threadIdx.x;"
-    yield f"  if (t >= {nest.row_size}) return;"
+    yield f"  if (t >= {nest.row_size // nest.lanes}) return;"
+    if nest.lanes > 1:
+        yield from _packed(nest, kind)
+        return
     yield from decomposed("t", nest.loops, kind, "  ")
     yield from block_lines(nest.block, "  ", kind)
+
+
+def _packed(nest: LoopNest, kind: str) -> Iterator[str]:
+    """Some iterations of the last loop: packs are read, computed with by element, and written."""
+    *outer, last = nest.loops
+    lanes, variable = nest.lanes, last.variable
+    first = Atom(f"{variable.key}_first")
+    pack = Atom(f"{variable.key}_pack")
+    yield from decomposed("t", [*outer, Loop(pack, last.extent // lanes)], kind, "  ")
+    yield f"  const {kind} {first.key} = {pack.key} * {lanes};"
+    changing = changing_with(variable, nest.block)
+    inside: list[Statement] = []
+    loaded, wholes = {}, {}
+    for one in nest.block:
+        if isinstance(one, Load | Store) and variable in one.place.symbols():
+            begin = index(substitute(one.place, {variable: atom(first)}))
+            if isinstance(one, Load):
+                name = f"pack{one.result.number}"
+                yield f"  const auto {name} = read_pack<{lanes}>(in{one.buffer} + ({begin}));"
+                loaded[one.result.number] = f"load({name}.at + lane)"
+            else:
+                wholes[one.buffer] = begin
+                yield f"  auto whole{one.buffer} = no_pack<{lanes}>(out{one.buffer});"
+            inside.append(one)
+        elif isinstance(one, Store) or one.result.atom in changing:
+            inside.append(one)
+        else:
+            yield from statement_lines(one, "  ", kind, {})
+    yield "#pragma unroll"
+    yield f"  for (int lane = 0; lane < {lanes}; lane++) {{"
+    yield f"    const {kind} {variable.key} = {first.key} + lane;"
+    for one in inside:
+        if isinstance(one, Store):
+            yield f"    store(whole{one.buffer}.at + lane, v{one.value.number});"
+        else:
+            yield from statement_lines(one, "    ", kind, loaded)
+    yield "  }"
+    for buffer, begin in wholes.items():
+        yield f"  write_pack(out{buffer} + ({begin}), whole{buffer});"
 
 
 def _row(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Launches of generated CUDA kernels: the text and the grids of each, made without a GPU.
 
-What a launch computes and the strides of its buffers say all, so a plan holds no text: whoever runs
+What a launch computes and where its buffers lie say all, so a plan holds no text: whoever runs
 it makes the same text again, as the version of the plan says.
 """
 
@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.graph import Graph, Node
@@ -27,6 +28,9 @@ CUDA = "cuda"
 """What plans call this backend."""
 
 Strides = tuple[tuple[int, ...], ...]
+
+_WIDEST = 16
+"""Bytes that a thread reads or writes at once at most."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +72,17 @@ class CudaLauncher(AbsentLauncher):
 
 
 def cuda_kernel(launch: Launch, buffers: Mapping[str, Buffer]) -> CudaKernel:
-    """The kernel of a launch; that of an equal body on equal strides is the same.
+    """The kernel of a launch; that of an equal body on equal memory is the same.
 
     Raises:
         RuntimeFailed: none can be generated.
     """
-    strides = tuple(buffers[name].strides for name in (*launch.reads, *launch.writes))
+    touched = [buffers[name] for name in (*launch.reads, *launch.writes)]
+    strides = tuple(one.strides for one in touched)
+    # Memory of its own is aligned for everything.
+    aligned = tuple(gcd(_WIDEST, one.offset) if one.base else _WIDEST for one in touched)
     try:
-        return _generated(launch.body, strides)
+        return _generated(launch.body, strides, aligned)
     except Unfit as error:
         raise RuntimeFailed(
             f"no kernel can be generated for launch {launch.name!r}: {error}"
@@ -83,13 +90,18 @@ def cuda_kernel(launch: Launch, buffers: Mapping[str, Buffer]) -> CudaKernel:
 
 
 @lru_cache(maxsize=1 << 12)
-def _generated(body: Kernel, strides: Strides) -> CudaKernel:
+def _generated(body: Kernel, strides: Strides, aligned: tuple[int, ...]) -> CudaKernel:
     graph = graph_of(body)
     values = (*graph.inputs, *graph.outputs)
     program = built(
-        graph, graph.nodes, graph.outputs, dict(zip(values, strides, strict=True)), target="gpu"
+        graph,
+        graph.nodes,
+        graph.outputs,
+        dict(zip(values, strides, strict=True)),
+        target="gpu",
+        aligned_bytes=dict(zip(values, aligned, strict=True)),
     )
-    key = hashlib.sha256(f"{body.signature} {strides}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{body.signature} {strides} {aligned}".encode()).hexdigest()[:16]
     text, grids = cuda_kernels(f"k{key}", program)
     memories = (*program.reads, *program.writes)
     return CudaKernel(text, grids, tuple(values.index(memory.name) for memory in memories))

@@ -169,6 +169,8 @@ class LoopNest:
         loops: those within a row.
         block: what depends on all of them; stores stand in it.
         tile: of the schedule ``tile``.
+        lanes: iterations of the last loop that one thread takes, of the schedule ``element``. Its
+            accesses are to packs of as many elements, or to one that all of them read.
     """
 
     schedule: Schedule
@@ -177,6 +179,7 @@ class LoopNest:
     loops: tuple[Loop, ...]
     block: Block
     tile: Tile | None = None
+    lanes: int = 1
 
     @property
     def row_count(self) -> int:
