@@ -26,6 +26,7 @@ from eqsat_opt.runtime.backends.cudnn.oracle import (
     Asker,
     Choice,
     Oracle,
+    has_engines,
     missing_wheels,
     recorded,
     table_bytes,
@@ -185,7 +186,7 @@ def test_answers_that_were_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None
     assert not Oracle(old).choices(spec)
     # Asked live, but of another version than plans name.
     monkeypatch.setattr(f"{oracle}.missing_wheels", lambda: "")
-    answers = {"version": RECORDED_VERSION + 1}
+    answers = {"version": RECORDED_VERSION + 100}
 
     def ask(self: Asker, spec: CudnnSpec, most: int = 4) -> tuple[Choice, ...]:
         self.version = answers["version"]
@@ -193,7 +194,7 @@ def test_answers_that_were_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(Asker, "ask", ask)
     assert [one.name for one in Oracle(described).choices(spec)] == [HEURISTIC]
-    answers["version"] = RECORDED_VERSION
+    answers["version"] = RECORDED_VERSION + 1  # a patch of it
     assert [one.name for one in Oracle(described).choices(spec)] == ["eng1"]
 
     def fail(self: Asker, spec: CudnnSpec, most: int = 4) -> None:
@@ -241,7 +242,7 @@ def test_live_answers_are_those_that_were_recorded() -> None:
     drawn = sorted(table)[::80]
     same = sum(asker.ask(spec_from_json(json.loads(key))) == table[key] for key in drawn)
     asker.close()
-    assert asker.version == RECORDED_VERSION
+    assert has_engines(asker.version)
     assert same >= 0.95 * len(drawn)
 
 

@@ -27,14 +27,20 @@ from eqsat_opt.runtime.child import Child
 from eqsat_opt.runtime.devices.description import DeviceDescription
 
 __all__ = [
-    "FORMAT", "HEURISTIC", "RECORDED_VERSION", "Asker", "Choice", "Oracle", "missing_wheels",
-    "recorded", "table_bytes", "table_name", "table_of",
+    "FORMAT", "HEURISTIC", "RECORDED_VERSION", "Asker", "Choice", "Oracle", "has_engines",
+    "missing_wheels", "recorded", "table_bytes", "table_name", "table_of",
 ]  # fmt: skip
 
 FORMAT = "eqsat-opt cudnn support 1"
 
 RECORDED_VERSION = 91900
 """Of cuDNN, as it numbers itself: whose answers are recorded."""
+
+
+def has_engines(version: int | None) -> bool:
+    """Whether a version has the engines that were recorded: patches of it do."""
+    return version is not None and version // 100 == RECORDED_VERSION // 100
+
 
 HEURISTIC = "heuristic"
 """Whatever cuDNN ranks first when it runs, within the workspace of the launch."""
@@ -193,8 +199,7 @@ class Oracle:
                 found = self._asker.ask(spec)
             except RuntimeFailed:
                 found = None
-            is_same = self._asker.version == RECORDED_VERSION
-            self._live[key] = found if is_same else None
+            self._live[key] = found if has_engines(self._asker.version) else None
         return self._live[key]
 
 

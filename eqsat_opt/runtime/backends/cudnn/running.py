@@ -10,7 +10,7 @@ from typing import Any
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.runtime.backends.cudnn.build import built, named_plan, uids_of
 from eqsat_opt.runtime.backends.cudnn.launcher import CudnnLauncher, site_of_launch
-from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC, RECORDED_VERSION
+from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC, RECORDED_VERSION, has_engines
 from eqsat_opt.runtime.backends.cudnn.spec import ZERO_BIAS, CudnnSpec
 from eqsat_opt.runtime.backends.launching import Bound
 from eqsat_opt.runtime.devices.cuda import CudaDevice
@@ -36,7 +36,7 @@ class CudnnRunner(CudnnLauncher):
         except ImportError as error:
             raise RuntimeFailed(f"{error}; run pip install 'eqsat-opt[gpu]'") from error
         version = self._cudnn.backend_version()
-        if version != RECORDED_VERSION:
+        if not has_engines(version):
             raise RuntimeFailed(
                 f"plans name engines of cuDNN {RECORDED_VERSION}; here is {version}: install "
                 "nvidia-cudnn-cu13==9.19.*"
