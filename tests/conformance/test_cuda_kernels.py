@@ -150,7 +150,7 @@ def test_several_operators_are_one_kernel(tmp_path: Path) -> None:
 
 def test_every_schedule_is_used(some: tuple[list[Trial], Compiled]) -> None:
     schedules = {nest.schedule for one in some[0] for nest in one.kernel.program.nests}
-    assert schedules == {"element", "row", "tile"}
+    assert schedules == {"element", "row", "column", "tile"}
 
 
 # ** packs **

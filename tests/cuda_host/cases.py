@@ -99,7 +99,7 @@ _USES: Mapping[str, Sequence[tuple[Sequence[Shape], Mapping[str, Any]]]] = {
         ([], {"channels": 3, "height": 3, "width": 1, "dtype": "float32"}),
     ],
     "Gather": [([(3, 7, 4), (2, 5)], {"axis": 1}), ([(6,), ()], {"axis": 0})],
-    "GlobalAveragePool": [([(2, 3, 7, 9)], {}), ([(1, 5, 2)], {})],
+    "GlobalAveragePool": [([(2, 3, 7, 9)], {}), ([(1, 5, 2)], {}), ([(1, 40, 6, 7)], {})],
     "GlobalMaxPool": [([(2, 3, 7, 9)], {})],
     "InstanceNormalization": [([(2, 3, 9, 5), (3,), (3,)], {}), ([(1, 2, 3), (2,), (2,)], {})],
     "LRN": [([(1, 7, 3, 2)], {"size": 4}), ([(2, 3)], {"size": 5})],
@@ -138,6 +138,7 @@ _USES: Mapping[str, Sequence[tuple[Sequence[Shape], Mapping[str, Any]]]] = {
             ([(3, 300)], {"axes": (1,), "keepdims": 0}),
             ([(2, 3, 4)], {"axes": (0, 2), "keepdims": 1}),
             ([(5, 8, 3)], {"axes": (0, 1, 2), "keepdims": 0}),
+            ([(45, 35)], {"axes": (0,), "keepdims": 0}),
         ]
         for name in ("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceProd")
     },

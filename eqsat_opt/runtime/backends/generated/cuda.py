@@ -141,6 +141,10 @@ def _geometry(name: str, nest: LoopNest) -> Geometry:
         widest = max([one.size for one in nest.head if isinstance(one, Fold)] + [nest.row_size])
         threads = min(_THREADS, math.ceil(widest / _WARP) * _WARP)
         return Geometry(name, nest.row_count, threads, is_cooperative=True)
+    if nest.schedule == "column":
+        *outer, last = nest.rows
+        blocks = math.prod(row.extent for row in outer) * math.ceil(last.extent / _WARP)
+        return Geometry(name, blocks, _THREADS, is_cooperative=True)
     assert nest.tile is not None
     extents = [
         math.ceil(loop.extent / _TILE) if _is_tiled(loop, nest.tile) else loop.extent
@@ -222,6 +226,42 @@ def _row(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
     yield "  }"
 
 
+def _column(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
+    """Neighbouring rows by the threads of a warp, a share of what is reduced by each warp.
+
+    Threads beyond the last row do what that row's do, since all have to reach the barriers.
+    """
+    *outer, last = nest.rows
+    part = Atom(f"{last.variable.key}_part")
+    squares = [*outer, Loop(part, math.ceil(last.extent / _WARP))]
+    yield f"  const {kind} r = static_cast<{kind}>(blockIdx.x);"
+    yield from decomposed("r", squares, kind, "  ")
+    yield f"  const int lane = threadIdx.x % {_WARP}, warp = threadIdx.x / {_WARP};"
+    beyond = f"{part.key} * {_WARP} + lane >= {last.extent}"
+    yield f"  const bool is_beyond = {beyond};"
+    place = f"is_beyond ? {last.extent - 1} : {part.key} * {_WARP} + lane"
+    yield f"  const {kind} {last.variable.key} = {place};"
+    warps = geometry.threads // _WARP
+    for one in nest.head:
+        if not isinstance(one, Fold):
+            yield from statement_lines(one, "  ", kind, {})
+            continue
+        total, register = f"v{one.result.number}", REGISTERS[one.result.dtype]
+        join, flat, shared = FOLDS[one.kind], f"t{one.result.number}", f"shared{one.result.number}"
+        yield f"  {register} {total} = {start(one.kind, one.result.dtype)};"
+        yield f"  for ({kind} {flat} = warp; {flat} < {one.size}; {flat} += {warps}) {{"
+        yield from decomposed(flat, one.loops, kind, "    ")
+        yield from fold_step(one, "    ", kind, total)
+        yield "  }"
+        yield f"  __shared__ {register} {shared}[{warps}][{_WARP}];"
+        yield f"  {shared}[warp][lane] = {total};"
+        yield "  __syncthreads();"
+        yield f"  {total} = {shared}[0][lane];"
+        yield f"  for (int w = 1; w < {warps}; w++) {total} = {join}({total}, {shared}[w][lane]);"
+    yield "  if (warp || is_beyond) return;"
+    yield from block_lines(nest.block, "  ", kind)
+
+
 def _shared_fold(one: Fold, threads: int, kind: str) -> Iterator[str]:
     """A reduction by all threads of a block: each its share, then warps, then the block."""
     total, register = f"v{one.result.number}", REGISTERS[one.result.dtype]
@@ -289,5 +329,6 @@ def _tile(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
 _PRINTERS: Mapping[Schedule, Callable[[LoopNest, Geometry, str], Iterator[str]]] = {
     "element": _element,
     "row": _row,
+    "column": _column,
     "tile": _tile,
 }

@@ -7,6 +7,7 @@ read and written together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from eqsat_opt.runtime.backends.generated.program import (
     Load,
     Loop,
     LoopNest,
+    Schedule,
     Statement,
     Store,
     Tile,
@@ -30,6 +32,10 @@ __all__ = ["changing_with", "found_tile", "in_memory_order", "steps_of"]
 _TILED = 16
 """Iterations from which on two loops are worth a tile."""
 _MOST_TILES = 4
+_COLUMNS = 16
+"""Rows side by side from which on neighbouring threads take one each."""
+_MANY_BLOCKS, _LONG = 128, 1024
+"""Blocks that keep a GPU busy; iterations that are too many for the threads of fewer blocks."""
 _LANES = 8, 4, 2
 """How many iterations a thread may take."""
 
@@ -74,7 +80,9 @@ def in_memory_order(nest: LoopNest, widest: Callable[[Load | Store], int]) -> Lo
     head = tuple(_fold_in_order(one) for one in nest.head)
     loops = _in_order(nest.loops, stores)
     if nest.schedule == "row":
-        return replace(nest, rows=_in_order(nest.rows, stores), head=head, loops=loops)
+        rows = _in_order(nest.rows, stores)
+        schedule: Schedule = "column" if not loops and _are_columns(rows, head) else "row"
+        return replace(nest, schedule=schedule, rows=rows, head=head, loops=loops)
     loops, block = _joined(loops, nest.block)
     return replace(nest, loops=loops, block=block, lanes=_lanes(loops, block, widest))
 
@@ -87,6 +95,27 @@ def _in_order(loops: Sequence[Loop], places: Sequence[Poly]) -> tuple[Loop, ...]
         return max((abs(one.get(loop.variable, 0)) for one in steps), default=0)
 
     return tuple(sorted(loops, key=longest, reverse=True))
+
+
+def _are_columns(rows: Sequence[Loop], head: Block) -> bool:
+    """Whether what lies side by side is not what is reduced, but the next row."""
+    if not rows or rows[-1].extent < _COLUMNS:
+        return False
+    last, folds = rows[-1].variable, [one for one in head if isinstance(one, Fold)]
+    blocks = math.prod(row.extent for row in rows) // _COLUMNS
+    if blocks < _MANY_BLOCKS and any(one.size > _LONG for one in folds):
+        return False
+    steps = [
+        steps_of(one.place)
+        for fold in folds
+        for one in _all(fold.block)
+        if isinstance(one, Load) and not one.place.symbols().isdisjoint(_variables(fold))
+    ]
+    return all(one.get(last) == 1 for one in steps)
+
+
+def _variables(fold: Fold) -> frozenset[Atom]:
+    return frozenset(loop.variable for loop in fold.loops)
 
 
 def _fold_in_order(one: Statement) -> Statement:

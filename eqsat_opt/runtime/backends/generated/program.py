@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 FoldKind = Literal["sum", "max", "min", "product"]
-Schedule = Literal["element", "row", "tile"]
+Schedule = Literal["element", "row", "column", "tile"]
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,8 @@ class LoopNest:
     Attributes:
         schedule: ``element``: each iteration by itself; ``row``: iterations of `rows` by
             themselves, of which each first reduces what `head` folds, by all threads of a block;
+            ``column``: the same by some threads of a block, whose neighbours have the next
+            iterations of the last of `rows`;
             ``tile``: elements of two loops by squares that wait in shared memory.
         rows: loops around `head`; all loops where there is one block only.
         head: what depends on rows alone.
