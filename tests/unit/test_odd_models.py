@@ -109,6 +109,19 @@ def test_biases_of_any_rank_beside_siblings(
     assert len(concats) == 1 + stacked
 
 
+def test_kernels_are_padded_for_rules_that_use_them_only() -> None:
+    """Else only the larger of two kernels would merge, with filters that nobody reads."""
+    g = GraphMaker()
+    x = g.input("x", 1, 4, 6, 6)
+    small, large = g.conv(x, g.weight(4, 4, 1, 1)), g.conv(x, g.weight(4, 4, 3, 3), pad=1)
+    lowered = lower(g.graph(small, large))
+    using = BOOK["conv/use-padded-kernel"]
+    others = [one for one in BOOK.values() if one is not using]
+    assert [term.op for term in sibling_seeds(lowered, [using]).terms][:2] == ["Pad", "Concat"]
+    assert sibling_seeds(lowered, others).terms == ()
+    assert sibling_seeds(lowered, []).terms == ()
+
+
 def searched(windows: Lowered) -> Any:
     return saturate_windows(windows, list(BOOK.values()), Budget(nodes=3000)).eclasses
 

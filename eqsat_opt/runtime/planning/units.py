@@ -95,6 +95,8 @@ def find_units(
     loose = ["" if i in fused else backend for i, backend in enumerate(backends)]
     for backend, allowed in _generators(nodes, loose):
         for parts, views, outputs in _regions(graph, nodes, allowed):
+            if backend == CUDA:
+                parts, outputs = _written_in_place(graph, nodes, parts, outputs, strided=strided)
             chosen = sorted(by_output[name] for name in {*parts, *views})
             unit = Unit(
                 tuple(nodes[i] for i in chosen),
@@ -208,6 +210,43 @@ def _written_by_others(nodes: Sequence[Node], own: Container[str]) -> set[str]:
         if is_view and node.op == "Concat":
             concats.add(node.output)
     return concats
+
+
+def _written_in_place(
+    graph: Graph,
+    nodes: Sequence[Node],
+    parts: tuple[str, ...],
+    outputs: tuple[str, ...],
+    strided: Sequence[bool],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A region, and its outputs, without a Concat of what it computes, which is a view then.
+
+    A kernel that writes several results where they belong tells no part of a Concat from another,
+    so that threads need not, and what others compute can be written there as well. Results of
+    several extents take a kernel each, which is worth it where something would be copied.
+    """
+    by_output = {node.output: i for i, node in enumerate(nodes)}
+    inside = set(parts)
+    for name in outputs:
+        concat = nodes[by_output[name]]
+        readers = [i for i, node in enumerate(nodes) if name in node.inputs]
+        if concat.op != "Concat" or any(nodes[i].output in inside for i in readers):
+            continue
+        own = [one for one in concat.inputs if one in inside]
+        others = [one for one in concat.inputs if one not in inside]
+        is_free = len(set(concat.inputs)) == len(concat.inputs) and all(
+            one in by_output
+            and strided[by_output[one]]
+            and nodes[by_output[one]].op not in ("Slice", "Reshape", "Transpose")
+            and sum(node.op == "Concat" and one in node.inputs for node in nodes) == 1
+            for one in concat.inputs
+        )
+        shapes = {graph.types[one] for one in own}
+        if own and is_free and (others or len(shapes) == 1):
+            parts = tuple(one for one in parts if one != name)
+            outputs = tuple(dict.fromkeys([*(one for one in outputs if one != name), *own]))
+            inside.remove(name)
+    return parts, outputs
 
 
 def _is_chain(node: Node) -> bool:
