@@ -229,8 +229,7 @@ def _written_in_place(
     inside = set(parts)
     for name in outputs:
         concat = nodes[by_output[name]]
-        readers = [i for i, node in enumerate(nodes) if name in node.inputs]
-        if concat.op != "Concat" or any(nodes[i].output in inside for i in readers):
+        if concat.op != "Concat" or any(name in nodes[by_output[one]].inputs for one in inside):
             continue
         own = [one for one in concat.inputs if one in inside]
         others = [one for one in concat.inputs if one not in inside]
