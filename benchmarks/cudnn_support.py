@@ -44,7 +44,7 @@ from eqsat_opt.runtime.backends.cudnn.oracle import (
 )
 from eqsat_opt.runtime.backends.cudnn.products import ProductSpec, product_site
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, CudnnSpec, site_of, spec_from_json
-from eqsat_opt.runtime.backends.cudnn.tensors import Tensor
+from eqsat_opt.runtime.backends.tensors import Tensor
 from eqsat_opt.runtime.devices.description import DeviceDescription
 from eqsat_opt.runtime.devices.profile import load_profile
 

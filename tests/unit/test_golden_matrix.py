@@ -19,7 +19,7 @@ from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.oracle import RECORDED_VERSION, Asker, Oracle, missing_wheels
 from eqsat_opt.runtime.backends.cudnn.products import ProductSpec
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, CudnnSpec
-from eqsat_opt.runtime.backends.cudnn.tensors import Tensor
+from eqsat_opt.runtime.backends.tensors import Tensor
 from eqsat_opt.runtime.devices.description import DeviceDescription
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.plan import dense_strides, layout_strides

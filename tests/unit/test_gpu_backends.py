@@ -334,7 +334,7 @@ def copied_parts(plan: Plan) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "is_tiny", "target", "views"),
-    [("nasnet_cell", False, "h200", 0), ("squeezenet", True, "t4", 8)],
+    [("nasnet_cell", False, "h200", 1), ("squeezenet", True, "t4", 8)],
 )
 def test_no_launch_of_a_plan_for_a_gpu_is_on_the_host(
     name: str, is_tiny: bool, target: str, views: int, tmp_path: Path, monkeypatch: Any

@@ -15,6 +15,7 @@ from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.cublaslt.launcher import are_aligned
 from eqsat_opt.runtime.backends.launching import load_launcher
+from eqsat_opt.runtime.backends.products import product_of
 from eqsat_opt.runtime.plan.constants import make_constants
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, Plan
@@ -208,13 +209,18 @@ def test_libraries_refuse_what_is_not_aligned() -> None:
     [
         (((5, 7), (7, 3)), True),  # one product: it begins where its memory does
         (((2, 4, 7), (2, 7, 3)), True),  # 48 bytes
-        (((2, 5, 7), (2, 7, 3)), False),  # 60 bytes
+        (((2, 5, 7), (2, 7, 3)), True),  # 60 bytes, but one call of two batches
+        (((2, 1, 5, 7), (1, 3, 7, 3)), False),  # no stride leads through the batches of a factor
+        (((2, 1, 4, 7), (1, 3, 7, 3)), True),  # 48 bytes
         (((1, 5, 7), (1, 7, 3)), True),
     ],
 )
 def test_every_product_of_several_begins_at_a_multiple(shapes: Any, fits: bool) -> None:
     operands = tuple(Operand(TensorType("float32", shape), False) for shape in shapes)
-    assert are_aligned(Kernel(operands, (Step("MatMul", (), (0, 1)),), (2,))) == fits
+    kernel = Kernel(operands, (Step("MatMul", (), (0, 1)),), (2,))
+    product = product_of(kernel)
+    assert product is not None
+    assert are_aligned(kernel, product) == fits
 
 
 def adds(channels: Sequence[int], *, is_one_read: bool) -> Graph:

@@ -27,7 +27,7 @@ CUPY: Needed = {
     ),
     "cuda.memory": ("MemoryPointer", "OutOfMemoryError"),
     "cuda.memory.MemoryPointer": ("__add__", "ptr"),
-    "ndarray": ("T", "data", "dtype", "reshape", "shape", "size", "strides", "transpose"),
+    "ndarray": ("data", "dtype", "reshape", "shape", "size", "strides", "swapaxes", "transpose"),
 }  # fmt: skip
 
 PYNVML: Needed = {

@@ -67,7 +67,7 @@ class CublasLtBackend(Elsewhere):
         product = product_of(kernel)
         if (
             product is None
-            or not are_aligned(kernel)
+            or not are_aligned(kernel, product)
             or _GELU.get(product.activation, "") not in ("", self._support.gelu)
         ):
             return ()

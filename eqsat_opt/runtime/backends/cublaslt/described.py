@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cublaslt.recorded import Algorithm
+from eqsat_opt.runtime.backends.tensors import Tensor
 from eqsat_opt.runtime.plan.plan import Launch
 
-__all__ = ["NEEDED", "Space", "compute_type", "name_of"]
+__all__ = ["NEEDED", "Dims", "Space", "calls", "compute_type", "name_of"]
+
+Dims = tuple[int, ...]
 
 NEEDED = {
     "linalg": ("ComputeType",),
@@ -70,3 +76,35 @@ def name_of(algorithm: Any) -> str:
         swizzling=int(algorithm.cta_swizzling),
         option=algorithm.custom_option,
     ).name
+
+
+def calls(
+    arrays: Sequence[Any],
+    batches: Sequence[Tensor] | None,
+    viewed: Callable[[Any, Dims, Dims], Any],
+) -> Iterator[Sequence[Any]]:
+    """Both factors and the result of each call: of one, if they are batches of matrices.
+
+    Args:
+        arrays: the factors and the result.
+        batches: these as batches, rows and columns, if one stride leads through each.
+        viewed: an array with other extents, and strides in bytes.
+    """
+    if batches is None:
+        a, b, y = arrays
+        for n in np.ndindex(*y.shape[:-2]):
+            yield a[_batch(a, n)], b[_batch(b, n)], y[n]
+        return
+    views = []
+    for array, one in zip(arrays, batches, strict=True):
+        begin = int(one.dims[0] == 1)  # one matrix is not told to be a batch
+        strides = tuple(step * array.dtype.itemsize for step in one.strides[begin:])
+        views.append(viewed(array, one.dims[begin:], strides))
+    yield views
+
+
+def _batch(array: Any, number: tuple[int, ...]) -> tuple[int, ...]:
+    """Where a batch of the result reads an operand, which may have fewer of them."""
+    extents = array.shape[:-2]
+    own = number[len(number) - len(extents) :]
+    return tuple(0 if extent == 1 else n for n, extent in zip(own, extents, strict=True))

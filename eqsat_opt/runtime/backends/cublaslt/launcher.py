@@ -8,11 +8,13 @@ from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.types import numpy_dtype
 from eqsat_opt.runtime.backends.absent import AbsentLauncher, require_aligned
+from eqsat_opt.runtime.backends.batches import one_product
 from eqsat_opt.runtime.backends.launching import alignment_bytes
 from eqsat_opt.runtime.backends.products import Product, product_of
+from eqsat_opt.runtime.backends.tensors import Tensor
 from eqsat_opt.runtime.plan.plan import Buffer, Launch, dense_strides
 
-__all__ = ["CUBLASLT", "CublasLtLauncher", "are_aligned", "product_of_launch"]
+__all__ = ["CUBLASLT", "CublasLtLauncher", "are_aligned", "batches_of_launch", "product_of_launch"]
 
 CUBLASLT = "cublaslt"
 """What plans call this backend."""
@@ -41,20 +43,42 @@ class CublasLtLauncher(AbsentLauncher):
             product_of_launch(launch, buffers)
 
 
-def are_aligned(kernel: Kernel, strides: Sequence[int] | None = None) -> bool:
-    """Whether every matrix of the result begins where it can be written, if the first one does.
-
-    Each is a product of its own, and it is told that of the addresses of factors, but never of the
-    result (nvmath-python 1.0).
+def _at_once(
+    kernel: Kernel, product: Product, strides: Sequence[Sequence[int]] | None = None
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Both factors and the result as batches, rows and columns, if one call computes all of them.
 
     Args:
-        kernel: a product.
-        strides: of its result, in elements; dense by default.
+        kernel: that the product is of.
+        product: in terms of its operands.
+        strides: of all operands, then of the result, in elements; dense by default.
     """
+    count = len(kernel.operands)
+
+    def tensor(number: int) -> Tensor:
+        dims = kernel.types[number].static_shape()
+        return Tensor(dims, dense_strides(dims) if strides is None else tuple(strides[number]))
+
+    found = one_product(tensor(product.a), tensor(product.b), tensor(count))
+    if found is not None and found[2].dims[0] > 1 and product.bias is not None:
+        return None  # it would be told of a bias for each
+    return found
+
+
+def are_aligned(
+    kernel: Kernel, product: Product, strides: Sequence[Sequence[int]] | None = None
+) -> bool:
+    """Whether every matrix of the result begins where it can be written, if the first one does.
+
+    What is no product of batches is several, and cuBLASLt is told of the addresses of their
+    factors, but never of their results (nvmath-python 1.0).
+    """
+    if _at_once(kernel, product, strides) is not None:
+        return True
     result = kernel.types[kernel.outputs[0]]
     dims = result.static_shape()
     unit = alignment_bytes(CUBLASLT) // numpy_dtype(result.dtype).itemsize
-    steps = zip(dims[:-2], strides or dense_strides(dims), strict=False)
+    steps = zip(dims[:-2], dense_strides(dims) if strides is None else strides[-1], strict=False)
     return all(dim == 1 or step % unit == 0 for dim, step in steps)
 
 
@@ -66,6 +90,14 @@ def product_of_launch(launch: Launch, buffers: Mapping[str, Buffer]) -> Product:
     """
     strides = [buffers[name].strides for name in (*launch.reads, *launch.writes)]
     product = product_of(launch.body, strides)
-    if product is None or not are_aligned(launch.body, strides[-1]):
+    if product is None or not are_aligned(launch.body, product, strides):
         raise RuntimeFailed(f"cuBLASLt has no kernel for launch {launch.name!r}: plan again")
     return product
+
+
+def batches_of_launch(
+    launch: Launch, buffers: Mapping[str, Buffer]
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Both factors and the result of a launch as batches of matrices, if one call computes it."""
+    strides = [buffers[name].strides for name in (*launch.reads, *launch.writes)]
+    return _at_once(launch.body, product_of_launch(launch, buffers), strides)

@@ -6,11 +6,19 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.cublaslt.described import Space, compute_type, name_of
-from eqsat_opt.runtime.backends.cublaslt.launcher import CublasLtLauncher, product_of_launch
+from eqsat_opt.runtime.backends.cublaslt.described import (
+    Dims,
+    Space,
+    calls,
+    compute_type,
+    name_of,
+)
+from eqsat_opt.runtime.backends.cublaslt.launcher import (
+    CublasLtLauncher,
+    batches_of_launch,
+    product_of_launch,
+)
 from eqsat_opt.runtime.backends.cublaslt.recorded import (
     HEURISTIC,
     MARGIN_BYTES,
@@ -52,10 +60,9 @@ class CublasLtRunner(CublasLtLauncher):
         self._buffers = buffers
 
     def build(self, launch: Launch, bound: Bound) -> Callable[[], None]:
-        """The products of all batches on this memory.
+        """The products of all batches on this memory: one, where one stride leads through them.
 
-        The library adds a bias by row, so what is multiplied are the transposed matrices. Batches
-        are products of their own: their strides need not be those of one array.
+        The library adds a bias by row, so what is multiplied are the transposed matrices.
 
         Raises:
             RuntimeFailed: this device has no such algorithm, or it needs more workspace.
@@ -65,13 +72,10 @@ class CublasLtRunner(CublasLtLauncher):
         bias = None if product.bias is None else bound.reads[product.bias].reshape(-1)
         stream = self._device.on_stream(launch.stream)
         space = Space(self._memory.MemoryPointer, bound.workspace)
-        numbers = list(np.ndindex(*y.shape[:-2]))
         epilogue = epilogue_of(product)
         planned = [
-            self._planned(
-                launch, (a[_batch(a, n)], b[_batch(b, n)], y[n]), bias, epilogue, space=space
-            )
-            for n in numbers
+            self._planned(launch, matrices, bias, epilogue, space=space)
+            for matrices in calls((a, b, y), batches_of_launch(launch, self._buffers), self._viewed)
         ]
 
         def run() -> None:
@@ -79,6 +83,9 @@ class CublasLtRunner(CublasLtLauncher):
                 made.execute(algorithm=algorithm, stream=stream)
 
         return run
+
+    def _viewed(self, array: Any, dims: Dims, strides: Dims) -> Any:
+        return self._device.cupy.ndarray(dims, array.dtype, array.data, strides)
 
     def _planned(
         self,
@@ -93,9 +100,9 @@ class CublasLtRunner(CublasLtLauncher):
         a, b, y = matrices
         stream = self._device.on_stream(launch.stream)
         made = self._advanced.Matmul(
-            b.T,
-            a.T,
-            y.T,
+            b.swapaxes(-1, -2),
+            a.swapaxes(-1, -2),
+            y.swapaxes(-1, -2),
             beta=0.0,
             options={
                 "inplace": True,
@@ -118,10 +125,3 @@ class CublasLtRunner(CublasLtLauncher):
             f"launch {launch.name!r}: cuBLASLt has no algorithm {launch.algorithm!r} here that "
             f"needs at most {launch.workspace.size_bytes} bytes of workspace; plan again"
         )
-
-
-def _batch(array: Any, number: tuple[int, ...]) -> tuple[int, ...]:
-    """Where a batch of the result reads an operand, which may have fewer of them."""
-    extents = array.shape[:-2]
-    own = number[len(number) - len(extents) :]
-    return tuple(0 if extent == 1 else n for n, extent in zip(own, extents, strict=True))

@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, CudnnSpec
-from eqsat_opt.runtime.backends.cudnn.tensors import Tensor
+from eqsat_opt.runtime.backends.tensors import Tensor
 
 __all__ = ["BARRED", "ENGINES", "NEEDED", "built", "named_plan", "plans", "uids_of"]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.ir.types import numpy_dtype
 from eqsat_opt.precision import Precision
-from eqsat_opt.runtime.backends.cudnn.tensors import Tensor, tensor_from_json, tensor_to_json
+from eqsat_opt.runtime.backends.batches import one_product
 from eqsat_opt.runtime.backends.products import product_of
+from eqsat_opt.runtime.backends.tensors import Tensor, tensor_from_json, tensor_to_json
 from eqsat_opt.runtime.plan.plan import dense_strides
 
 __all__ = ["ACTIVATIONS", "ProductSpec", "product_site", "product_spec_from_json"]
@@ -108,7 +108,7 @@ def product_site(
         for number in (product.a, product.b, count)
         for dims in (types[number].static_shape(),)
     ]
-    found = _batched(*used)
+    found = one_product(*used)
     if found is None:
         return None
     a, b, y = found
@@ -124,51 +124,3 @@ def product_site(
         precision=precision.of(dtype),
     )
     return spec, (product.a, product.b, *bias)
-
-
-def _batched(a: Tensor, b: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The same with one axis of batches; rows of several are rows of one where b has one."""
-    if prod(b.dims[:-2]) == 1:
-        one = Tensor((1, *b.dims[-2:]), (prod(b.dims), *b.strides[-2:]))
-        rows = [_rows(a), _rows(y)]
-        if rows[0] is not None and rows[1] is not None:
-            return rows[0], one, rows[1]
-    if not (len(a.dims) == len(b.dims) == len(y.dims) and a.dims[:-2] == b.dims[:-2]):
-        return None
-    first, second, result = map(_one_batch_axis, (a, b, y))
-    if first is None or second is None or result is None:
-        return None
-    return first, second, result
-
-
-def _rows(tensor: Tensor) -> Tensor | None:
-    """All rows of all batches as one batch, if one stride leads through them."""
-    joined = _joined(tensor.dims[:-1], tensor.strides[:-1])
-    if joined is None:
-        return None
-    count, stride = joined
-    columns = tensor.dims[-1]
-    return Tensor((1, count, columns), (count * max(stride, 1), stride, tensor.strides[-1]))
-
-
-def _one_batch_axis(tensor: Tensor) -> Tensor | None:
-    joined = _joined(tensor.dims[:-2], tensor.strides[:-2])
-    if joined is None:
-        return None
-    count, stride = joined
-    stride = stride if count > 1 else prod(tensor.dims[-2:])
-    return Tensor((count, *tensor.dims[-2:]), (stride, *tensor.strides[-2:]))
-
-
-def _joined(dims: Sequence[int], strides: Sequence[int]) -> tuple[int, int] | None:
-    """Extent and stride of one axis in place of several; ``None`` if there is no such stride."""
-    count, stride = 1, 0
-    for dim, step in zip(reversed(dims), reversed(strides), strict=True):
-        if dim == 1:
-            continue
-        if count > 1 and step != count * stride:
-            return None
-        if count == 1:
-            stride = step
-        count *= dim
-    return count, stride

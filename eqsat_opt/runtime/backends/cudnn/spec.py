@@ -21,7 +21,7 @@ from eqsat_opt.runtime.backends.cudnn.products import (
     product_site,
     product_spec_from_json,
 )
-from eqsat_opt.runtime.backends.cudnn.tensors import Tensor, tensor_from_json, tensor_to_json
+from eqsat_opt.runtime.backends.tensors import Tensor, tensor_from_json, tensor_to_json
 from eqsat_opt.runtime.plan.plan import layout_strides
 
 __all__ = [

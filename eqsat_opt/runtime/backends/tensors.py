@@ -1,4 +1,4 @@
-"""Tensors of graphs of cuDNN."""
+"""Tensors as libraries are told of them."""
 
 from __future__ import annotations
 
