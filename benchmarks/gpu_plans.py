@@ -64,9 +64,20 @@ def faults(plan: Plan) -> list[str]:
 
 
 def _is_taken(plan: Plan, source: str, place: Buffer) -> bool:
-    """Whether all that touches a value takes an address like that of its place."""
-    touching = (one for one in plan.launches if source in (*one.reads, *one.writes))
-    return all(place.offset % alignment_bytes(one.backend) == 0 for one in touching)
+    """Whether all that touches a value would take it in its place.
+
+    A part of a larger value lies there only together with all of it, so that nothing else of both
+    may begin at an odd address either.
+    """
+    units = [alignment_bytes(one.backend) for one in plan.launches if source in one.reads]
+    units += [alignment_bytes(one.backend) for one in plan.launches if source in one.writes]
+    if not plan.buffer_of[source].base:
+        return all(place.offset % unit == 0 for unit in units)
+    unit = max(map(alignment_bytes, ON_GPU))
+    roots = plan.root_of(source), plan.root_of(place.name)
+    return all(
+        step == 1 or step * one.itemsize % unit == 0 for one in roots for step in one.strides
+    )
 
 
 def differences(plan: Plan, path: Path) -> list[str]:
