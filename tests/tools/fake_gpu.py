@@ -268,22 +268,50 @@ class FakeGpu:
         gpu, gelu = self, get_op("Gelu").eval_fn
 
         class Matmul:
-            def __init__(self, a: Any, b: Any, c: Any, **options: Any) -> None:
-                told = options["options"]
-                assert (told["inplace"], options["beta"]) == (True, 0.0)
-                gpu.note("compute", told["compute_type"])
-                self.space, self.limit = told["allocator"], told["memory_limit"]
+            """As nvmath-python 1.0 has it; `tests/unit/test_nvmath.py` asks the real one."""
+
+            def __init__(
+                self, a: Any, b: Any, /, c: Any, *, beta: float, options: Any, stream: Any
+            ) -> None:
+                assert sorted(options) == ["allocator", "compute_type", "inplace", "memory_limit"]
+                assert (options["inplace"], beta) == (True, 0.0)
+                assert type(options["memory_limit"]) is int
+                assert stream.gpu is gpu
+                gpu.note("compute", options["compute_type"])
+                self.space, self.limit = options["allocator"], options["memory_limit"]
+                for one in (a, b, c):
+                    steps = [step // one.itemsize for step in one.strides]
+                    if 1 not in (*steps, *one.shape):
+                        raise ValueError("Unsupported layout.")
                 self.a, self.b, self.c = a, b, c
+                self.found: list[Any] = []
+                self.size_bytes, self.has_space = 0, False
 
             def plan(
-                self, *, preferences: Any, epilog: str, epilog_inputs: Any, stream: FakeStream
-            ) -> list[Any]:
-                self.epilog, self.bias = epilog, (epilog_inputs or {}).get("bias")
-                return [one for one in gpu.algorithms if one.workspace_bytes <= self.limit]
+                self, *, preferences: Any, epilog: str | None, epilog_inputs: Any, stream: Any
+            ) -> Sequence[Any]:
+                assert epilog is None or epilog in names[1:], "Not supported."
+                self.epilog, self.bias = epilog or "", (epilog_inputs or {}).get("bias")
+                assert ("BIAS" in self.epilog) == (self.bias is not None)
+                if self.bias is not None:
+                    assert self.c.strides[0] == self.c.itemsize, "a bias is one of rows"
+                    if self.bias.strides != (self.bias.itemsize,):
+                        raise ValueError("The stride of the bias must be 1")
+                fitting = [one for one in gpu.algorithms if one.workspace_bytes <= self.limit]
+                self.found = fitting[: preferences["limit"]]
+                if not self.found:
+                    raise RuntimeError("Planning failed to find any suitable algorithm.")
+                self.size_bytes = max(one.workspace_bytes for one in self.found)
+                if self.size_bytes and epilog:
+                    self.size_bytes += 16
+                return tuple(self.found)
 
-            def execute(self, algorithm: Any, stream: FakeStream) -> None:
-                if size := algorithm.workspace_bytes:
-                    assert self.space.memalloc(size).device_ptr
+            def execute(self, *, algorithm: Any, stream: FakeStream) -> None:
+                assert any(one is algorithm for one in self.found)
+                if self.size_bytes and not self.has_space:
+                    assert gpu.captured is None, "it has run before"
+                    assert self.space.memalloc(self.size_bytes).device_ptr
+                    self.has_space = True
 
                 def run() -> None:
                     value = np.matmul(self.a, self.b)
@@ -295,6 +323,7 @@ class FakeGpu:
 
                 gpu.queue(run, stream.number, "product", algorithm.algorithm_id)
 
+        # The first one is there as well, and `plan` does not take it.
         names = ("DEFAULT", "BIAS", "RELU", "RELU_BIAS", "GELU", "GELU_BIAS")
         epilogues = SimpleNamespace(**{name: name for name in names})
         return {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cublaslt.recorded import Algorithm
 from eqsat_opt.runtime.plan.plan import Launch
 
-__all__ = ["NEEDED", "Space", "compute_type", "name_of"]
+__all__ = ["NEEDED", "Space", "batch_at", "compute_type", "name_of"]
 
 NEEDED = {
     "linalg": ("ComputeType",),
@@ -20,7 +21,7 @@ NEEDED = {
     ),
     "linalg.advanced.Matmul": ("execute", "plan"),
     "linalg.advanced.MatmulEpilog": (
-        "BIAS", "DEFAULT", "GELU", "GELU_BIAS", "RELU", "RELU_BIAS",
+        "BIAS", "GELU", "GELU_BIAS", "RELU", "RELU_BIAS",
     ),
     "memory": ("MemoryPointer",),
 }  # fmt: skip
@@ -58,15 +59,37 @@ def compute_type(launch: Launch) -> str:
     return "COMPUTE_32F_FAST_TF32" if launch.precision is Precision.TF32 else "COMPUTE_32F"
 
 
+def batch_at(number: Sequence[int], extents: Sequence[int]) -> tuple[int, ...]:
+    """Where a batch of the result reads an operand, which may have fewer of them.
+
+    Args:
+        number: of the batch, by axis.
+        extents: of the operand's axes of batches.
+    """
+    own = number[len(number) - len(extents) :]
+    return tuple(0 if extent == 1 else n for n, extent in zip(own, extents, strict=True))
+
+
 def name_of(algorithm: Any) -> str:
     """What plans call an algorithm of nvmath-python."""
-    tile = algorithm.tile
+    tile = _told(algorithm, "tile")
     return Algorithm(
         algorithm.algorithm_id,
         tile if isinstance(tile, str) else "x".join(map(str, tile)),
-        stages="".join(str(algorithm.stages).split()),
+        stages="".join(str(_told(algorithm, "stages")).split()),
         split_k=algorithm.split_k,
         scheme=algorithm.reduction_scheme,
         swizzling=int(algorithm.cta_swizzling),
         option=algorithm.custom_option,
     ).name
+
+
+def _told(algorithm: Any, attribute: str) -> Any:
+    """An attribute as nvmath-python writes it, or as cuBLASLt numbers it.
+
+    A newer cuBLASLt has tiles that nvmath-python has no names for (13.1 has 4x1 to 256x1).
+    """
+    try:
+        return getattr(algorithm, attribute)
+    except KeyError as error:
+        return str(int(error.args[0]))

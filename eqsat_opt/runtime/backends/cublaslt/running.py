@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.cublaslt.described import Space, compute_type, name_of
+from eqsat_opt.errors import RuntimeFailed, reason
+from eqsat_opt.runtime.backends.cublaslt.described import (
+    Space,
+    batch_at,
+    compute_type,
+    name_of,
+)
 from eqsat_opt.runtime.backends.cublaslt.launcher import CublasLtLauncher, product_of_launch
 from eqsat_opt.runtime.backends.cublaslt.recorded import (
     HEURISTIC,
@@ -65,14 +70,11 @@ class CublasLtRunner(CublasLtLauncher):
         bias = None if product.bias is None else bound.reads[product.bias].reshape(-1)
         stream = self._device.on_stream(launch.stream)
         space = Space(self._memory.MemoryPointer, bound.workspace)
-        numbers = list(np.ndindex(*y.shape[:-2]))
         epilogue = epilogue_of(product)
-        planned = [
-            self._planned(
-                launch, (a[_batch(a, n)], b[_batch(b, n)], y[n]), bias, epilogue, space=space
-            )
-            for n in numbers
-        ]
+        planned = []
+        for n in np.ndindex(*y.shape[:-2]):
+            matrices = a[batch_at(n, a.shape[:-2])], b[batch_at(n, b.shape[:-2])], y[n]
+            planned.append(self._planned(launch, matrices, bias, epilogue, space=space))
 
         def run() -> None:
             for made, algorithm in planned:
@@ -92,36 +94,27 @@ class CublasLtRunner(CublasLtLauncher):
         """A product, and the algorithm that the launch names."""
         a, b, y = matrices
         stream = self._device.on_stream(launch.stream)
-        made = self._advanced.Matmul(
-            b.T,
-            a.T,
-            y.T,
-            beta=0.0,
-            options={
-                "inplace": True,
-                "compute_type": getattr(self._linalg.ComputeType, compute_type(launch)),
-                "memory_limit": max(launch.workspace.size_bytes - MARGIN_BYTES, 0),
-                "allocator": space,
-            },
-            stream=stream,
-        )
-        found = made.plan(
-            preferences={"limit": _RANKED},
-            epilog=getattr(self._advanced.MatmulEpilog, epilogue or "DEFAULT"),
-            epilog_inputs=None if bias is None else {"bias": bias},
-            stream=stream,
-        )
+        options = {
+            "inplace": True,
+            "compute_type": getattr(self._linalg.ComputeType, compute_type(launch)),
+            "memory_limit": max(launch.workspace.size_bytes - MARGIN_BYTES, 0),
+            "allocator": space,
+        }
+        why = "plan again"
+        try:
+            made = self._advanced.Matmul(b.T, a.T, y.T, beta=0.0, options=options, stream=stream)
+            found = made.plan(
+                preferences={"limit": _RANKED},
+                epilog=getattr(self._advanced.MatmulEpilog, epilogue) if epilogue else None,
+                epilog_inputs=None if bias is None else {"bias": bias},
+                stream=stream,
+            )
+        except Exception as error:  # it has none, or does not take the matrices
+            found, why = (), reason(error)
         for algorithm in found:
-            if launch.algorithm in (HEURISTIC, name_of(algorithm)):
+            if launch.algorithm == HEURISTIC or launch.algorithm == name_of(algorithm):
                 return made, algorithm
         raise RuntimeFailed(
             f"launch {launch.name!r}: cuBLASLt has no algorithm {launch.algorithm!r} here that "
-            f"needs at most {launch.workspace.size_bytes} bytes of workspace; plan again"
+            f"needs at most {launch.workspace.size_bytes} bytes of workspace: {why}"
         )
-
-
-def _batch(array: Any, number: tuple[int, ...]) -> tuple[int, ...]:
-    """Where a batch of the result reads an operand, which may have fewer of them."""
-    extents = array.shape[:-2]
-    own = number[len(number) - len(extents) :]
-    return tuple(0 if extent == 1 else n for n, extent in zip(own, extents, strict=True))
