@@ -7,6 +7,7 @@ write down what they are told.
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ from eqsat_opt.runtime.backends.generated.cuda import Geometry
 from eqsat_opt.runtime.backends.generated.program import Memory, Program
 from tests.cuda_host.harness import Kernel, compiled
 
-__all__ = ["FakeArray", "FakeGpu"]
+__all__ = ["FakeArray", "FakeGpu", "FakeGraph"]
 
 
 class Pointer:
@@ -61,6 +62,8 @@ class FakeEvent:
 
     def __init__(self, number: int) -> None:
         self.number, self.at = number, 0
+        self.known: dict[int, int] = {}
+        self.capture: list[Any] | None = None
 
     def record(self, stream: FakeStream) -> None:
         self.at = sum(one[0] == "launch" for one in stream.gpu.log)
@@ -70,8 +73,18 @@ class FakeEvent:
 
 
 class FakeStream:
+    """A stream.
+
+    Attributes:
+        known: how much was queued on each stream before what is queued here next.
+        capture: that it takes part in, as whoever waits for an event of it.
+    """
+
     def __init__(self, gpu: FakeGpu, number: int) -> None:
         self.gpu, self.number, self.ptr = gpu, number, 1000 + number
+        self.known: dict[int, int] = {}
+        self.capture: list[Any] | None = None
+        gpu.streams[number] = self
 
     def __enter__(self) -> FakeStream:
         self.gpu.current = self.number
@@ -81,12 +94,19 @@ class FakeStream:
         self.gpu.current = None
 
     def begin_capture(self, mode: int) -> None:
+        assert not gc.isenabled(), "what ends during a capture may break it"
         self.gpu.note("begin_capture", self.number)
-        self.gpu.captured = []
+        for stream in self.gpu.streams.values():
+            stream.known = {}
+        self.gpu.captured = self.capture = []
 
     def end_capture(self) -> Any:
         captured, self.gpu.captured = self.gpu.captured or [], None
         self.gpu.note("end_capture", self.number)
+        for stream in self.gpu.streams.values():
+            stream.capture = None
+            if stream.known.get(stream.number, 0) > self.known.get(stream.number, 0):
+                raise self.gpu.CUDARuntimeError("cudaErrorStreamCaptureUnjoined")
 
         def launch(stream: FakeStream) -> None:
             for work in captured:
@@ -94,11 +114,16 @@ class FakeStream:
 
         return SimpleNamespace(launch=launch)
 
-    def record(self, event: Any) -> None:
+    def record(self, event: FakeEvent) -> None:
         self.gpu.note("record", self.number, event.number)
+        event.known, event.capture = dict(self.known), self.capture
 
-    def wait_event(self, event: Any) -> None:
+    def wait_event(self, event: FakeEvent) -> None:
         self.gpu.note("wait", self.number, event.number)
+        if event.capture is not None:
+            self.capture = event.capture
+        for number, count in event.known.items():
+            self.known[number] = max(count, self.known.get(number, 0))
 
     def synchronize(self) -> None:
         assert self.gpu.captured is None, "a stream that is captured cannot be waited for"
@@ -123,6 +148,7 @@ class FakeGpu:
     def __init__(self, folder: Path, capability: tuple[int, int] = (9, 0)) -> None:
         self.folder, self.capability = folder, capability
         self.log: list[tuple[object, ...]] = []
+        self.streams: dict[int, FakeStream] = {}
         self.current: int | None = None
         self.captured: list[Any] | None = None
         self.free_bytes = 1 << 40
@@ -130,6 +156,9 @@ class FakeGpu:
         self.plan_names = ["eng51", "eng0"]
         self.workspace_bytes = 0
         self.algorithms = [algorithm(7, 1 << 10), algorithm(3, 0)]
+
+    class CUDARuntimeError(Exception):
+        """Of CuPy."""
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Stand where the libraries would."""
@@ -143,6 +172,9 @@ class FakeGpu:
     def queue(self, work: Any, stream: int, *entry: object) -> None:
         """Run now, or when the graph is launched."""
         self.note("launch", stream, *entry)
+        one = self.streams[stream]
+        one.known[stream] = one.known.get(stream, 0) + 1
+        assert one.capture is self.captured, "it would not be part of the graph"
         if self.captured is None:
             work()
         else:
@@ -152,9 +184,6 @@ class FakeGpu:
 
     @property
     def cupy(self) -> Any:
-        class CUDARuntimeError(Exception):
-            pass
-
         class OutOfMemoryError(Exception):
             pass
 
@@ -185,8 +214,18 @@ class FakeGpu:
                 raise AssertionError("a copy on no stream")
             self.queue(lambda: np.copyto(target, value), self.current, "copy")
 
+        def asnumpy(value: FakeArray, order: str) -> NDArray[Any]:
+            assert self.captured is None, "a copy to the host waits"
+            return np.array(value, order=order)  # type: ignore[call-overload, no-any-return]
+
+        def ascontiguousarray(value: FakeArray) -> FakeArray:
+            if value.flags.c_contiguous:
+                return value
+            assert self.captured is None, "nothing may be allocated during a capture"
+            return np.array(value, order="C").view(FakeArray)
+
         runtime = SimpleNamespace(
-            CUDARuntimeError=CUDARuntimeError,
+            CUDARuntimeError=self.CUDARuntimeError,
             deviceSynchronize=lambda: self.note("deviceSynchronize"),
             getDeviceCount=lambda: 1,
             getDeviceProperties=lambda _: {"major": major, "minor": minor, "name": b"Fake"},
@@ -202,8 +241,7 @@ class FakeGpu:
         )
         return SimpleNamespace(
             cuda=cuda, zeros=zeros, asarray=asarray, ndarray=ndarray, copyto=copyto,
-            asnumpy=np.array, ascontiguousarray=lambda x: np.array(x, order="C").view(FakeArray),
-            RawModule=self.module,
+            asnumpy=asnumpy, ascontiguousarray=ascontiguousarray, RawModule=self.module,
         )  # fmt: skip
 
     def module(self, code: str, options: tuple[str, ...], backend: str) -> Any:
@@ -227,7 +265,7 @@ class FakeGpu:
             def call(blocks: tuple[int], threads: tuple[int], arguments: Sequence[Any]) -> None:
                 assert self.current is not None, "a kernel on no stream"
                 assert len(arguments) == len(one.program.writes)
-                assert blocks[0] > 0
+                assert blocks[0] > 0, "CuPy would launch one block"
                 data = [*(array.data.ptr for array in arguments), blocks[0], threads[0]]
 
                 def run() -> None:
@@ -244,6 +282,8 @@ class FakeGpu:
     @property
     def cudnn(self) -> Any:
         def set_stream(handle: Any, stream: int) -> None:
+            assert type(stream) is int
+            assert self.captured is None
             handle.stream = stream - 1000
 
         return SimpleNamespace(
@@ -268,22 +308,50 @@ class FakeGpu:
         gpu, gelu = self, get_op("Gelu").eval_fn
 
         class Matmul:
-            def __init__(self, a: Any, b: Any, c: Any, **options: Any) -> None:
-                told = options["options"]
-                assert (told["inplace"], options["beta"]) == (True, 0.0)
-                gpu.note("compute", told["compute_type"])
-                self.space, self.limit = told["allocator"], told["memory_limit"]
+            """As nvmath-python 1.0 has it; `tests/unit/test_nvmath.py` asks the real one."""
+
+            def __init__(
+                self, a: Any, b: Any, /, c: Any, *, beta: float, options: Any, stream: Any
+            ) -> None:
+                assert sorted(options) == ["allocator", "compute_type", "inplace", "memory_limit"]
+                assert (options["inplace"], beta) == (True, 0.0)
+                assert type(options["memory_limit"]) is int
+                assert stream.gpu is gpu
+                gpu.note("compute", options["compute_type"])
+                self.space, self.limit = options["allocator"], options["memory_limit"]
+                for one in (a, b, c):
+                    steps = [step // one.itemsize for step in one.strides]
+                    if 1 not in (*steps, *one.shape):
+                        raise ValueError("Unsupported layout.")
                 self.a, self.b, self.c = a, b, c
+                self.found: list[Any] = []
+                self.size_bytes, self.has_space = 0, False
 
             def plan(
-                self, *, preferences: Any, epilog: str, epilog_inputs: Any, stream: FakeStream
-            ) -> list[Any]:
-                self.epilog, self.bias = epilog, (epilog_inputs or {}).get("bias")
-                return [one for one in gpu.algorithms if one.workspace_bytes <= self.limit]
+                self, *, preferences: Any, epilog: str | None, epilog_inputs: Any, stream: Any
+            ) -> Sequence[Any]:
+                assert epilog is None or epilog in names[1:], "Not supported."
+                self.epilog, self.bias = epilog or "", (epilog_inputs or {}).get("bias")
+                assert ("BIAS" in self.epilog) == (self.bias is not None)
+                if self.bias is not None:
+                    assert self.c.strides[0] == self.c.itemsize, "a bias is one of rows"
+                    if self.bias.strides != (self.bias.itemsize,):
+                        raise ValueError("The stride of the bias must be 1")
+                fitting = [one for one in gpu.algorithms if one.workspace_bytes <= self.limit]
+                self.found = fitting[: preferences["limit"]]
+                if not self.found:
+                    raise RuntimeError("Planning failed to find any suitable algorithm.")
+                self.size_bytes = max(one.workspace_bytes for one in self.found)
+                if self.size_bytes and epilog:
+                    self.size_bytes += 16
+                return tuple(self.found)
 
-            def execute(self, algorithm: Any, stream: FakeStream) -> None:
-                if size := algorithm.workspace_bytes:
-                    assert self.space.memalloc(size).device_ptr
+            def execute(self, *, algorithm: Any, stream: FakeStream) -> None:
+                assert any(one is algorithm for one in self.found)
+                if self.size_bytes and not self.has_space:
+                    assert gpu.captured is None, "it has run before"
+                    assert self.space.memalloc(self.size_bytes).device_ptr
+                    self.has_space = True
 
                 def run() -> None:
                     value = np.matmul(self.a, self.b)
@@ -295,6 +363,7 @@ class FakeGpu:
 
                 gpu.queue(run, stream.number, "product", algorithm.algorithm_id)
 
+        # The first one is there as well, and `plan` does not take it.
         names = ("DEFAULT", "BIAS", "RELU", "RELU_BIAS", "GELU", "GELU_BIAS")
         epilogues = SimpleNamespace(**{name: name for name in names})
         return {
@@ -337,6 +406,7 @@ class FakeGraph:
         self.gpu, self.dtype, self.handle = gpu, io_data_type, handle
         self.steps: list[Any] = []
         self.result = FakeTensor()
+        self.is_built: set[int] = set()
 
     def tensor(self, **kinds: Any) -> FakeTensor:
         return FakeTensor(**kinds)
@@ -392,17 +462,22 @@ class FakeGraph:
         return self.gpu.plan_names[number]
 
     def get_workspace_size_plan_at_index(self, number: int) -> int:
+        assert number in self.is_built
         return self.gpu.workspace_bytes
 
     def build_plan_at_index(self, number: int) -> None:
         assert self.precision
+        assert self.gpu.captured is None
         if number == 0:
             raise RuntimeError("Deselecting execution plan")
+        self.is_built.add(number)
 
     def execute_plan_at_index(
         self, pack: Mapping[int, int], workspace: int, index: int, handle: Any
     ) -> None:
         assert handle is self.handle
+        assert index in self.is_built
+        assert {type(one) for one in (*pack, *pack.values(), workspace)} == {int}
 
         def run() -> None:
             value: Any = None

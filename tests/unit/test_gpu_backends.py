@@ -19,7 +19,7 @@ from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.types import TensorType
 from eqsat_opt.runtime.backends.cublaslt.recorded import epilogue_of
-from eqsat_opt.runtime.backends.cudnn.build import NEEDED, named_plan, plans, uids_of
+from eqsat_opt.runtime.backends.cudnn.build import NEEDED, plans, uids_of
 from eqsat_opt.runtime.backends.cudnn.oracle import (
     HEURISTIC,
     RECORDED_VERSION,
@@ -224,11 +224,9 @@ class FakeGraph:
         return f"eng{number}"
 
 
-def test_plans_are_told_by_rank_and_found_by_name() -> None:
+def test_plans_are_told_by_rank() -> None:
     assert list(plans(FakeGraph(), 4)) == [("eng1", 10, True), ("eng2", 20, False)]
     assert list(plans(FakeGraph(), 1)) == [("eng1", 10, True)]
-    assert named_plan(FakeGraph(), "eng2") == 2
-    assert named_plan(FakeGraph(), "eng3") is None
 
 
 @pytest.mark.skipif(bool(missing_wheels()), reason=missing_wheels())
@@ -361,8 +359,10 @@ def test_a_residual_that_lies_elsewhere_is_added_by_a_generated_kernel(
     plan = planned(model_proto(export_model(g.graph(g.conv(both, g.weight(8, 16, 3, 3))))), "h200")
     told = Counter((one.backend, one.body.name) for one in plan.launches if one.body.steps)
     assert told == {("cudnn", "Conv"): 3, ("cuda", "Transpose+Add"): 1}
-    # That one, one that writes into a view, and the last, whose extents were not recorded.
-    assert [one.algorithm for one in plan.launches].count(HEURISTIC) == 3
+    # That one, one that writes into a view, and the last where nobody is asked: its extents were
+    # not recorded.
+    unknown = 2 + bool(missing_wheels())
+    assert [one.algorithm for one in plan.launches].count(HEURISTIC) == unknown
 
 
 def test_products_of_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,8 @@ def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -
     Args:
         kernel: a product, and what a pattern has joined to it.
         strides: of all operands, then of the result, in elements; dense by default. One of the last
-            two axes has to be contiguous.
+            two axes has to be contiguous, and the last one where a bias is added: libraries are
+            told of no stride of a bias, and cuBLASLt adds none to a result that lies by columns.
     """
     if not kernel.steps or kernel.steps[0].op != "MatMul" or not kernel.is_static:
         return None
@@ -69,6 +70,8 @@ def product_of(kernel: Kernel, strides: Sequence[Sequence[int]] | None = None) -
             return None
         bias = others[0]
         if not _is_bias(types[bias], y):
+            return None
+        if strides is not None and any(strides[i][-1] != 1 for i in (bias, count)):
             return None
     if kernel.outputs != (count + len(kernel.steps) - 1,):
         return None

@@ -5,9 +5,11 @@ Nothing is allocated while a graph is captured: all kernels are built and run on
 
 from __future__ import annotations
 
+import gc
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -104,12 +106,13 @@ class CudaDevice:
     def upload(self, target: Array, value: Array) -> None:
         """Copy a value to the device, by stream 0."""
         with self._streams[0]:
-            self.cupy.copyto(target, self.cupy.asarray(np.ascontiguousarray(value)))
+            self.cupy.copyto(target, self.cupy.asarray(np.asarray(value, order="C")))
 
     def download(self, source: Array) -> Array:
         """A dense copy, when all work is done."""
         self.synchronize()
-        return np.ascontiguousarray(self.cupy.asnumpy(source))
+        found: Array = self.cupy.asnumpy(source, order="C")
+        return found
 
     def stream(self, number: Stream) -> Stream:
         """Open a stream that waits for no other one."""
@@ -163,13 +166,20 @@ class CudaDevice:
         self._runtime.deviceSynchronize()
         queue()
         self.synchronize()
-        first = self._streams[0]
+        first, was_collecting = self._streams[0], gc.isenabled()
+        gc.disable()  # what ends during a capture may make calls that break it
         first.begin_capture(self._runtime.streamCaptureModeThreadLocal)
         try:
             queue()
+        except BaseException:
+            with suppress(self._runtime.CUDARuntimeError):  # that it is broken is no news
+                first.end_capture()
+            raise
+        else:
+            return first.end_capture()
         finally:
-            graph = first.end_capture()
-        return graph
+            if was_collecting:
+                gc.enable()
 
     def replay(self, captured: Any) -> None:
         """Queue the graph on stream 0."""

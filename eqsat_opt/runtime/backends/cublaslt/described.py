@@ -12,7 +12,7 @@ from eqsat_opt.runtime.backends.cublaslt.recorded import Algorithm
 from eqsat_opt.runtime.backends.tensors import Tensor
 from eqsat_opt.runtime.plan.plan import Launch
 
-__all__ = ["NEEDED", "Dims", "Space", "calls", "compute_type", "name_of"]
+__all__ = ["NEEDED", "Space", "calls", "compute_type", "name_of"]
 
 Dims = tuple[int, ...]
 
@@ -26,7 +26,7 @@ NEEDED = {
     ),
     "linalg.advanced.Matmul": ("execute", "plan"),
     "linalg.advanced.MatmulEpilog": (
-        "BIAS", "DEFAULT", "GELU", "GELU_BIAS", "RELU", "RELU_BIAS",
+        "BIAS", "GELU", "GELU_BIAS", "RELU", "RELU_BIAS",
     ),
     "memory": ("MemoryPointer",),
 }  # fmt: skip
@@ -66,11 +66,11 @@ def compute_type(launch: Launch) -> str:
 
 def name_of(algorithm: Any) -> str:
     """What plans call an algorithm of nvmath-python."""
-    tile = algorithm.tile
+    tile = _told(algorithm, "tile")
     return Algorithm(
         algorithm.algorithm_id,
         tile if isinstance(tile, str) else "x".join(map(str, tile)),
-        stages="".join(str(algorithm.stages).split()),
+        stages="".join(str(_told(algorithm, "stages")).split()),
         split_k=algorithm.split_k,
         scheme=algorithm.reduction_scheme,
         swizzling=int(algorithm.cta_swizzling),
@@ -81,30 +81,45 @@ def name_of(algorithm: Any) -> str:
 def calls(
     arrays: Sequence[Any],
     batches: Sequence[Tensor] | None,
-    viewed: Callable[[Any, Dims, Dims], Any],
+    ndarray: Callable[[Dims, Any, Any, Dims], Any],
 ) -> Iterator[Sequence[Any]]:
     """Both factors and the result of each call: of one, if they are batches of matrices.
 
     Args:
         arrays: the factors and the result.
         batches: these as batches, rows and columns, if one stride leads through each.
-        viewed: an array with other extents, and strides in bytes.
+        ndarray: makes an array of extents, element type, pointer and strides in bytes.
     """
     if batches is None:
         a, b, y = arrays
         for n in np.ndindex(*y.shape[:-2]):
-            yield a[_batch(a, n)], b[_batch(b, n)], y[n]
+            yield a[_batch_at(n, a.shape[:-2])], b[_batch_at(n, b.shape[:-2])], y[n]
         return
     views = []
     for array, one in zip(arrays, batches, strict=True):
         begin = int(one.dims[0] == 1)  # one matrix is not told to be a batch
         strides = tuple(step * array.dtype.itemsize for step in one.strides[begin:])
-        views.append(viewed(array, one.dims[begin:], strides))
+        views.append(ndarray(one.dims[begin:], array.dtype, array.data, strides))
     yield views
 
 
-def _batch(array: Any, number: tuple[int, ...]) -> tuple[int, ...]:
-    """Where a batch of the result reads an operand, which may have fewer of them."""
-    extents = array.shape[:-2]
+def _batch_at(number: Sequence[int], extents: Sequence[int]) -> tuple[int, ...]:
+    """Where a batch of the result reads an operand, which may have fewer of them.
+
+    Args:
+        number: of the batch, by axis.
+        extents: of the operand's axes of batches.
+    """
     own = number[len(number) - len(extents) :]
     return tuple(0 if extent == 1 else n for n, extent in zip(own, extents, strict=True))
+
+
+def _told(algorithm: Any, attribute: str) -> Any:
+    """An attribute as nvmath-python writes it, or as cuBLASLt numbers it.
+
+    A newer cuBLASLt has tiles that nvmath-python has no names for (13.1 has 4x1 to 256x1).
+    """
+    try:
+        return getattr(algorithm, attribute)
+    except KeyError as error:
+        return str(int(error.args[0]))

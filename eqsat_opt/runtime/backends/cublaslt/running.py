@@ -6,14 +6,8 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.cublaslt.described import (
-    Dims,
-    Space,
-    calls,
-    compute_type,
-    name_of,
-)
+from eqsat_opt.errors import RuntimeFailed, reason
+from eqsat_opt.runtime.backends.cublaslt.described import Space, calls, compute_type, name_of
 from eqsat_opt.runtime.backends.cublaslt.launcher import (
     CublasLtLauncher,
     batches_of_launch,
@@ -72,10 +66,10 @@ class CublasLtRunner(CublasLtLauncher):
         bias = None if product.bias is None else bound.reads[product.bias].reshape(-1)
         stream = self._device.on_stream(launch.stream)
         space = Space(self._memory.MemoryPointer, bound.workspace)
-        epilogue = epilogue_of(product)
+        batches, epilogue = batches_of_launch(launch, self._buffers), epilogue_of(product)
         planned = [
             self._planned(launch, matrices, bias, epilogue, space=space)
-            for matrices in calls((a, b, y), batches_of_launch(launch, self._buffers), self._viewed)
+            for matrices in calls((a, b, y), batches, self._device.cupy.ndarray)
         ]
 
         def run() -> None:
@@ -83,9 +77,6 @@ class CublasLtRunner(CublasLtLauncher):
                 made.execute(algorithm=algorithm, stream=stream)
 
         return run
-
-    def _viewed(self, array: Any, dims: Dims, strides: Dims) -> Any:
-        return self._device.cupy.ndarray(dims, array.dtype, array.data, strides)
 
     def _planned(
         self,
@@ -99,29 +90,28 @@ class CublasLtRunner(CublasLtLauncher):
         """A product, and the algorithm that the launch names."""
         a, b, y = matrices
         stream = self._device.on_stream(launch.stream)
-        made = self._advanced.Matmul(
-            b.swapaxes(-1, -2),
-            a.swapaxes(-1, -2),
-            y.swapaxes(-1, -2),
-            beta=0.0,
-            options={
-                "inplace": True,
-                "compute_type": getattr(self._linalg.ComputeType, compute_type(launch)),
-                "memory_limit": max(launch.workspace.size_bytes - MARGIN_BYTES, 0),
-                "allocator": space,
-            },
-            stream=stream,
-        )
-        found = made.plan(
-            preferences={"limit": _RANKED},
-            epilog=getattr(self._advanced.MatmulEpilog, epilogue or "DEFAULT"),
-            epilog_inputs=None if bias is None else {"bias": bias},
-            stream=stream,
-        )
+        options = {
+            "inplace": True,
+            "compute_type": getattr(self._linalg.ComputeType, compute_type(launch)),
+            "memory_limit": max(launch.workspace.size_bytes - MARGIN_BYTES, 0),
+            "allocator": space,
+        }
+        turned = [one.swapaxes(-1, -2) for one in (b, a, y)]
+        why = "plan again"
+        try:
+            made = self._advanced.Matmul(*turned, beta=0.0, options=options, stream=stream)
+            found = made.plan(
+                preferences={"limit": _RANKED},
+                epilog=getattr(self._advanced.MatmulEpilog, epilogue) if epilogue else None,
+                epilog_inputs=None if bias is None else {"bias": bias},
+                stream=stream,
+            )
+        except Exception as error:  # it has none, or does not take the matrices
+            found, why = (), reason(error)
         for algorithm in found:
-            if launch.algorithm in (HEURISTIC, name_of(algorithm)):
+            if launch.algorithm == HEURISTIC or launch.algorithm == name_of(algorithm):
                 return made, algorithm
         raise RuntimeFailed(
             f"launch {launch.name!r}: cuBLASLt has no algorithm {launch.algorithm!r} here that "
-            f"needs at most {launch.workspace.size_bytes} bytes of workspace; plan again"
+            f"needs at most {launch.workspace.size_bytes} bytes of workspace: {why}"
         )

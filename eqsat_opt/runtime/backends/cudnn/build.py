@@ -13,7 +13,7 @@ from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.backends.cudnn.spec import AnySpec, CudnnSpec
 from eqsat_opt.runtime.backends.tensors import Tensor
 
-__all__ = ["BARRED", "ENGINES", "NEEDED", "built", "named_plan", "plans", "uids_of"]
+__all__ = ["BARRED", "ENGINES", "NEEDED", "built", "plans", "uids_of"]
 
 ENGINES = "A", "FALLBACK"
 """Heuristics that are asked, in order of rank."""
@@ -128,11 +128,3 @@ def plans(graph: Any, most: int) -> Iterator[tuple[str, int, bool]]:
         size_bytes = int(graph.get_workspace_size_plan_at_index(number))
         yield str(graph.get_plan_name_at_index(number)), size_bytes, is_compiled
         found += 1
-
-
-def named_plan(graph: Any, name: str) -> int | None:
-    """The index of a plan by its name; ``None`` if this version or device has no such plan."""
-    for number in range(graph.get_execution_plan_count()):
-        if graph.get_plan_name_at_index(number) == name:
-            return number
-    return None

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from eqsat_opt.errors import RuntimeFailed
-from eqsat_opt.runtime.backends.cudnn.build import built, named_plan, uids_of
+from eqsat_opt.errors import RuntimeFailed, reason
+from eqsat_opt.runtime.backends.cudnn.build import built, uids_of
 from eqsat_opt.runtime.backends.cudnn.launcher import CudnnLauncher, site_of_launch
 from eqsat_opt.runtime.backends.cudnn.oracle import HEURISTIC, RECORDED_VERSION, has_engines
 from eqsat_opt.runtime.backends.cudnn.spec import ZERO_BIAS, CudnnSpec
@@ -60,7 +60,11 @@ class CudnnRunner(CudnnLauncher):
         handle = self._handle(launch.stream)
         key = site.spec, launch.algorithm, launch.workspace.size_bytes, launch.stream
         if key not in self._graphs:
-            graph = built(self._cudnn, site.spec, handle=handle)
+            try:
+                graph = built(self._cudnn, site.spec, handle=handle)
+            except Exception as error:
+                why = f"launch {launch.name!r}: cuDNN refuses it: {reason(error)}"
+                raise RuntimeFailed(why) from error
             self._graphs[key] = graph, _index(graph, launch)
         graph, index = self._graphs[key]
         zeros = cupy.zeros(site.spec.y.dims[1], bound.writes[0].dtype)
@@ -72,7 +76,7 @@ class CudnnRunner(CudnnLauncher):
         if isinstance(site.spec, CudnnSpec):
             weights = arrays[1].transpose(0, 2, 3, 1)
             arrays[1] = packed = cupy.ascontiguousarray(weights)
-            if not launch.body.operands[site.operands[1]].const:
+            if not (packed is weights or launch.body.operands[site.operands[1]].const):
                 pack = partial(cupy.copyto, packed, weights)
         pointers = {
             uid: int(array.data.ptr) for uid, array in zip(uids_of(site.spec), arrays, strict=True)
@@ -98,13 +102,9 @@ class CudnnRunner(CudnnLauncher):
 def _index(graph: Any, launch: Launch) -> int:
     """The index of a launch's plan, which is built."""
     room = launch.workspace.size_bytes
-    if launch.algorithm == HEURISTIC:
-        numbers: Sequence[int | None] = range(graph.get_execution_plan_count())
-    else:
-        numbers = (named_plan(graph, launch.algorithm),)
-    for number in numbers:
-        if number is None:
-            break
+    for number in range(graph.get_execution_plan_count()):
+        if launch.algorithm not in (HEURISTIC, graph.get_plan_name_at_index(number)):
+            continue
         try:
             graph.build_plan_at_index(number)
         except Exception:

@@ -171,7 +171,8 @@ def site_of(
     Args:
         kernel: a convolution of images or a product, and what a pattern has joined to it.
         strides: of all operands, then of the result, in elements; by default all images have
-            their channels innermost, and all else is dense.
+            their channels innermost, and all else is dense. Those of a bias are told nobody, so
+            it has no gaps.
         precision: the policy.
     """
     if not kernel.steps or not kernel.is_static:
@@ -194,6 +195,10 @@ def site_of(
     if after is None:
         return None
     bias, residual, activation = after
+    if bias is not None and strides is not None:
+        steps = zip(types[bias].static_shape(), strides[bias], strict=True)
+        if any(step != 1 for extent, step in steps if extent != 1):
+            return None
     parts = {
         "add": residual is not None,
         "bias": bias is not None or residual is not None or bool(activation),
