@@ -39,7 +39,7 @@ from benchmarks.gpu.prepared import (
 )
 from benchmarks.gpu.preparing import kernels_of
 from benchmarks.gpu.results import Results, results_path
-from benchmarks.gpu.running import children_of, run_units
+from benchmarks.gpu.running import crew_of, run_units
 from benchmarks.gpu.timing import Timed, by_turns, runs_for
 from eqsat_opt import zoo
 from eqsat_opt.cost.analytic import ProfilePricer
@@ -88,8 +88,8 @@ HEAD = {"bench": "host", "prepared": "0"}
 
 def done(folder: Path, *units: unit.Unit, seconds: float = 100.0) -> Results:
     kept = Results(folder, "measure", HEAD)
-    with children_of("host") as children:
-        run_units(units, kept, children, Deadline.after(seconds))
+    with crew_of("host", 1) as crew:
+        run_units(units, kept, crew, Deadline.after(seconds))
     return kept
 
 
@@ -138,8 +138,11 @@ def test_a_run_goes_on_where_it_was_broken_off(tmp_path: Path) -> None:
 
 def test_without_time_units_are_left(tmp_path: Path) -> None:
     kept = Results(tmp_path, "measure", HEAD)
-    with children_of("host") as children:
-        assert run_units([gpu_units.unit("good")], kept, children, Deadline.after(0)) == 1
+    good = gpu_units.unit("good")
+    long = replace(gpu_units.unit("good again"), least_s=200.0)
+    with crew_of("host", 1) as crew:
+        assert run_units([good], kept, crew, Deadline.after(0)) == [good]
+        assert run_units([long], kept, crew, Deadline.after(100)) == [long]
     assert kept.counts() == {}
 
 
