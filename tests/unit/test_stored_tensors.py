@@ -164,7 +164,6 @@ def test_a_tensor_of_too_few_elements() -> None:
 
 def test_types_of_an_onnx_that_is_newer_than_onnx_ir(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of which one knows nothing are not there; the module can be imported."""
-
     real = onnx_ir.DataType
 
     class Types:
