@@ -16,23 +16,30 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.prepared import read_prepared
 from benchmarks.gpu.results import Results
-from benchmarks.gpu.running import Children, children_of, run_units
-from benchmarks.gpu.steps import SHARES, units_of
-from benchmarks.gpu.unit import STEPS, Task
+from benchmarks.gpu.running import Children, crew_of, run_units
+from benchmarks.gpu.steps import SHARES, TOGETHER, units_of
+from benchmarks.gpu.unit import STEPS, Task, Unit
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.errors import EqsatError, OptionError
+from eqsat_opt.errors import EqsatError, OptionError, printable
 from eqsat_opt.precision import Precision
 
 BUDGET_S = 480.0
 REHEARSAL_S = 40.0
+_REHEARSAL = "host"
 _MOST_REASONS = 3
+_AGAIN_S = 1.0
+"""With so much time left, what steps had no time for is taken up again."""
+
+_PROCESSES, _CORES_EACH = 4, 4
+"""At a time, where no times are taken: most of what a unit waits for is a compiler."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,7 +112,9 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     budget_s = options.budget or (REHEARSAL_S if options.dry_run else BUDGET_S)
     steps = STEPS if options.step == "all" else (options.step,)
-    return _do(steps, Task(folder, tuple(models)), budget_s, "host" if options.dry_run else "gpu")
+    return _do(
+        steps, Task(folder, tuple(models)), budget_s, _REHEARSAL if options.dry_run else "gpu"
+    )
 
 
 def _with_all(name: str) -> Any:
@@ -124,43 +133,79 @@ def _with_all(name: str) -> Any:
 
 def _do(steps: Sequence[str], task: Task, budget_s: float, bench: str) -> int:
     """Do steps in turn; 0 if any unit of them is done."""
-    deadline, learnt = Deadline.after(budget_s), 0
+    deadline = Deadline.after(budget_s)
     prepared = read_prepared(task.folder).of(task.models)
     head = {"bench": bench, "prepared": prepared.digest}
-    waiting = {step: SHARES[step] for step in steps}
-    with children_of(bench) as children:
-        for step in steps:
-            share = waiting[step] / sum(waiting.values())
-            del waiting[step]
-            learnt += _step(step, task, head, children, deadline=deadline.share(share))
-    if not learnt:
+    opened: dict[str, Results] = {}
+    left: dict[str, Sequence[Unit]] = {}
+    with crew_of(bench, _processes()) as crew:
+        for step, share in _shares(steps):
+            opening = _opened(step, task, head)
+            if opening is not None:
+                opened[step], units = opening
+                left[step] = _step(units, opened[step], crew, deadline.share(share))
+        for is_shared in (True, False):
+            for step, share in _shares([one for one in left if left[one]]):
+                if deadline.left_s > _AGAIN_S:
+                    until = deadline.share(share) if is_shared else deadline
+                    left[step] = _step(left[step], opened[step], crew, until)
+    if not any(one.counts()["done"] for one in opened.values() if not one.trouble):
         print("error: nothing was learnt", file=sys.stderr)
-    return 0 if learnt else 1
+        return 1
+    return 0
+
+
+def _shares(steps: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """Steps with what each gets of the time that those before it have left."""
+    for number, step in enumerate(steps):
+        yield step, SHARES[step] / sum(SHARES[one] for one in steps[number:])
+
+
+def _processes() -> int:
+    return max(1, min(_PROCESSES, (os.cpu_count() or 1) // _CORES_EACH))
+
+
+def _opened(
+    step: str, task: Task, head: Mapping[str, str]
+) -> tuple[Results, Sequence[Unit]] | None:
+    """The file of a step and its units; nothing, and why, if there are none."""
+    try:
+        results, units = Results(task.folder, step, head), units_of(step, task)
+    except Exception as error:  # the steps that follow may do better
+        why = str(error) if isinstance(error, EqsatError) else f"{type(error).__name__}: {error}"
+        print(f"{step}: {printable(why)}", file=sys.stderr)
+        return None
+    if not results.can_be_written():
+        print(f"{step}: {results.trouble}", file=sys.stderr)
+        return None
+    if head["bench"] == _REHEARSAL:  # where units take less time than they say
+        units = [replace(one, least_s=0.0) for one in units]
+    return results, units
 
 
 def _step(
-    step: str, task: Task, head: Mapping[str, str], children: Children, *, deadline: Deadline
-) -> int:
-    """Do a step; how many of its units are done, by now."""
-    began = time.monotonic()
+    units: Sequence[Unit], results: Results, crew: Sequence[Children], deadline: Deadline
+) -> Sequence[Unit]:
+    """Do units of a step; what is left for want of time."""
+    began, step = time.monotonic(), results.path.stem
+    members = crew if step in TOGETHER else crew[:1]
     try:
-        results, units = Results(task.folder, step, head), units_of(step, task)
-    except (EqsatError, ImportError) as error:
+        left = run_units(units, results, members, deadline)
+    except EqsatError as error:
         print(f"{step}: {error}", file=sys.stderr)
-        return 0
-    left = run_units(units, results, children, deadline)
-    counts = results.counts()
-    told = [f"{count} {state}" for state, count in sorted(counts.items())]
-    told += [f"{left} left for want of time"] if left else []
+        left = []
+    for children in members[1:]:  # they hold memory of the device
+        children.end()
+    told = [f"{count} {state}" for state, count in sorted(results.counts().items())]
+    told += [f"{len(left)} left for want of time"] if left else []
     print(f"{step}: {', '.join(told) or 'nothing'} in {time.monotonic() - began:.0f} s", flush=True)
     for why, count in results.reasons().most_common(_MOST_REASONS):
-        print(f"  {count} because: {why}")
+        print(f"  {count} because: {why}", flush=True)
     if results.trouble:
         print(f"{step}: {results.trouble}", file=sys.stderr)
-        return 0
-    return counts["done"]
+    return left
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // _processes())))
     sys.exit(main())

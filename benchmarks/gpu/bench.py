@@ -7,9 +7,11 @@ import json
 import platform
 import random
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -98,7 +100,15 @@ class HostBench:
 
     def facts(self) -> Mapping[str, Any]:
         """That it is none, and what is installed."""
-        return {"device": "a rehearsal: times are invented", "packages": packages()}
+        return {"device": self.device(), "packages": packages()}
+
+    def device(self) -> str:
+        """That it is none."""
+        return "a rehearsal: times are invented"
+
+    def is_sound(self) -> bool:
+        """Nothing here outlives a unit."""
+        return True
 
     def load(
         self, plan: Plan, constants: Mapping[str, Array], *, is_captured: bool = True
@@ -176,7 +186,7 @@ class GpuBench:
         """What the libraries say of themselves and of the device; why not, where they do not."""
         cupy, cudnn = _imported("cupy"), _imported("cudnn")
         asked: Mapping[str, Callable[[], Any]] = {
-            "device": lambda: cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
+            "device": self.device,
             "driver": lambda: cupy.cuda.runtime.driverGetVersion(),
             "runtime": lambda: cupy.cuda.runtime.runtimeGetVersion(),
             "free_bytes": lambda: cupy.cuda.runtime.memGetInfo()[0],
@@ -186,6 +196,21 @@ class GpuBench:
             "smi": _smi,
         }
         return {name: _tried(call) for name, call in asked.items()} | {"packages": packages()}
+
+    def device(self) -> str:
+        """The name that the driver has for it."""
+        return _device_name()
+
+    def is_sound(self) -> bool:
+        """Whether waiting for all work ends well; frameworks have the same context as CuPy."""
+        cupy = sys.modules.get("cupy")
+        if cupy is None:
+            return True
+        try:
+            cupy.cuda.runtime.deviceSynchronize()
+        except Exception:
+            return False
+        return True
 
     def load(
         self, plan: Plan, constants: Mapping[str, Array], *, is_captured: bool = True
@@ -225,6 +250,11 @@ def _imported(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise RuntimeFailed(f"{error}; run pip install 'eqsat-opt[gpu]'") from error
+
+
+@cache
+def _device_name() -> str:
+    return str(_imported("cupy").cuda.runtime.getDeviceProperties(0)["name"].decode())
 
 
 def _text(data: Any) -> str:

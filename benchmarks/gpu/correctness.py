@@ -1,4 +1,9 @@
-"""The step `correctness`: kernels against float64, plans against their interpreter."""
+"""The step `correctness`: kernels against float64, plans against the model as it is defined.
+
+A plan that computes something else is compared with its interpreter, which tells whether the plan
+is wrong or what runs it. That takes seconds for each plan of full size, the outputs of a model are
+the same for all of its plans.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +22,7 @@ from benchmarks.gpu.prepared import (
     kernel_feeds,
     loaded,
     model_inputs,
+    model_outputs,
     read_prepared,
 )
 from benchmarks.gpu.unit import FIRST, Bench, Task, Unit
@@ -45,10 +51,13 @@ _RUNS = 20
 _RUNNING_S = 2.0
 """So many runs are compared bit by bit, or as many as there is time for."""
 
-_KERNEL_S, _PLAN_S = 20.0, 60.0
+_KERNEL_S, _PLAN_S = 20.0, 90.0
 _WAY, _OTHER_WAY, _CASE = 5.0, 3.5, 3.0
-_PLANS = {("tiny", True): 6.0, ("full", True): 4.0, ("tiny", False): 3.2, ("full", False): 1.0}
-"""What units are worth; of plans by scale, and whether their model is of those that come first."""
+_PLANS = {("tiny", True): 6.0, ("full", True): 5.5, ("tiny", False): 3.2, ("full", False): 1.0}
+"""What units are worth; of plans by scale, and whether their model is of those that come first.
+
+Where a whole plan is right, so are its kernels.
+"""
 
 
 def units(task: Task) -> Sequence[Unit]:
@@ -177,17 +186,22 @@ def _equal_runs(executable: Executable, feeds: Mapping[str, Array], first: list[
 def _checked_plan(entry: ModelPlan, bench: Bench) -> Mapping[str, Any]:
     plan, constants = loaded(entry)
     feeds = model_inputs(entry.model, entry.scale)
-    wanted = interpret(plan, constants, feeds)
     captured = bench.load(plan, constants)
     found = captured.run(feeds)
     eager = bench.load(plan, constants, is_captured=False).run(feeds)
     names = [port.name for port in plan.outputs]
     if not names:
         raise RuntimeFailed("the plan has no output")
-    errors = [largest_error(a, wanted[name]) for a, name in zip(found, names, strict=True)]
+    bound = max(PLAN_BOUND, plan.precision.share)
+    against, wanted = "model", model_outputs(entry.model, entry.scale)
+    error = max(largest_error(a, wanted[name]) for a, name in zip(found, names, strict=True))
+    if not error <= bound:  # is that the plan's fault or the device's?
+        against, exact = "plan", interpret(plan, constants, feeds)
+        error = max(largest_error(a, exact[name]) for a, name in zip(found, names, strict=True))
     return {
-        "error": max(errors),
-        "is_good": max(errors) <= max(PLAN_BOUND, plan.precision.share),
+        "error": error,
+        "is_good": error <= bound,
+        "against": against,
         "is_eager_equal": all(
             a.tobytes() == b.tobytes() for a, b in zip(found, eager, strict=True)
         ),

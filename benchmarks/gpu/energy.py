@@ -50,6 +50,9 @@ __all__ = ["chosen_kernels", "run", "units"]
 STEP = "energy"
 
 _PLANS_S, _KERNEL_S, _SPARE_S = 110.0, 40.0, 8.0
+_LEAST_PLANS_S, _LEAST_KERNEL_S = 50.0, 20.0
+"""With less no two windows of each load are done."""
+
 _VALUES = {"squeezenet": 4.0, "resnet50": 2.5, "inception_v3": 2.4, "bert": 2.3}
 _KERNELS = 4
 """Of each backend; they are measured after the plans of the first model."""
@@ -75,11 +78,13 @@ def _units(prepared: Prepared, folder: str, bad: frozenset[str]) -> Iterator[Uni
     for model, several in names.items():
         request = {"folder": folder, "plans": several[:_MOST_PLANS]}
         value = _VALUES.get(model, 1.0)
-        yield Unit(STEP, f"{model}: plans", __name__, value, _PLANS_S, request)
+        yield Unit(
+            STEP, f"{model}: plans", __name__, value, _PLANS_S, request, _LEAST_PLANS_S
+        )  # fmt: skip
     good = [k for k in prepared.kernels if f"{k.name}: {k.ways[0].algorithm}" not in bad]
     for kernel in chosen_kernels(good):
         request = {"folder": folder, "kernel": kernel.name}
-        yield Unit(STEP, kernel.name, __name__, 3.0, _KERNEL_S, request)
+        yield Unit(STEP, kernel.name, __name__, 3.0, _KERNEL_S, request, _LEAST_KERNEL_S)
 
 
 def chosen_kernels(kernels: Sequence[KernelPlan], most: int = _KERNELS) -> list[KernelPlan]:

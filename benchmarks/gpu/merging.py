@@ -81,6 +81,9 @@ def found_in(folder: Path, prepared: Prepared) -> Found:
     benches = {str(one["bench"]) for one in documents.values()}
     if len(benches) > 1:
         raise StageError(f"{folder} has results of a rehearsal and of a device; part them")
+    devices = {str(device) for one in documents.values() if (device := one.get("device"))}
+    if len(devices) > 1:
+        raise StageError(f"{folder} has results of {' and of '.join(sorted(devices))}; part them")
     for step, one in documents.items():
         if one["prepared"] != prepared.digest:
             raise StageError(

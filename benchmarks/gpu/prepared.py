@@ -31,16 +31,19 @@ from eqsat_opt.runtime.plan.files import plan_from_json
 from eqsat_opt.runtime.plan.hazards import check_plan
 from eqsat_opt.runtime.plan.places import Array
 from eqsat_opt.runtime.plan.plan import Buffer, Plan, Stored
+from eqsat_opt.testing.reference import ReferenceSession
 
 __all__ = [
     "MOST_BYTES", "KernelPlan", "ModelPlan", "Prepared", "Scale", "Way", "encoded",
-    "kernel_constants", "kernel_feeds", "loaded", "model_inputs", "model_of", "prepared_path",
-    "read_prepared", "with_weights", "write_prepared",
+    "kernel_constants", "kernel_feeds", "loaded", "model_inputs", "model_of", "model_outputs",
+    "prepared_path", "read_prepared", "with_weights", "write_prepared",
 ]  # fmt: skip
 
 FORMAT = "eqsat-opt gpu prepared 1"
 MOST_BYTES = 5 << 20
 SEED = 0
+_MODELS = 8
+"""Kept in memory, with their weights: units of one kind go through those that come first."""
 
 Scale = Literal["full", "tiny"]
 
@@ -161,13 +164,13 @@ class Prepared:
 # ** weights and inputs **
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=_MODELS)
 def model_of(name: str, scale: Scale) -> Any:
     """A model of the zoo, with the weights of `SEED`."""
     return zoo.build(name, scale=scale, seed=SEED)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=_MODELS)
 def _weights(name: str, scale: Scale) -> Weights:
     return Weights(stored_tensors(model_of(name, scale)))
 
@@ -175,6 +178,14 @@ def _weights(name: str, scale: Scale) -> Weights:
 def model_inputs(name: str, scale: Scale) -> dict[str, Array]:
     """Inputs of a model, drawn from `SEED`."""
     return random_inputs(model_of(name, scale), SEED)
+
+
+@lru_cache(maxsize=_MODELS)
+def model_outputs(name: str, scale: Scale) -> Mapping[str, Array]:
+    """What the operators of a model compute from these inputs, as they are defined; in order."""
+    session = ReferenceSession(model_of(name, scale))
+    found = session.run(model_inputs(name, scale))
+    return dict(zip(session.output_names, found, strict=True))
 
 
 def loaded(entry: ModelPlan) -> tuple[Plan, dict[str, Array]]:

@@ -45,6 +45,7 @@ class Results:
 
     Attributes:
         trouble: why the file could not be written the last time; empty if it was.
+        device: that results are of; empty while there are none.
 
     Raises:
         StageError: the file that is there is no such file, or of another head.
@@ -55,6 +56,7 @@ class Results:
         self.trouble = ""
         self._head = {"format": FORMAT, "step": step, **head}
         self._lock = threading.Lock()
+        self.device = ""
         self._entries = self._earlier()
         self._size_bytes = len(json.dumps(self._entries))
         self._facts: dict[str, Any] = {}
@@ -70,6 +72,7 @@ class Results:
                     f"{self.path} has {name} {document.get(name)!r}, not {value!r}; "
                     "give another --out, or remove it"
                 )
+        self.device = str(document.get("device", ""))
         return dict(document["units"])
 
     def tell(self, **facts: Any) -> None:
@@ -79,9 +82,21 @@ class Results:
             self._is_saved = False
 
     def add(self, name: str, entry: Mapping[str, Any]) -> None:
-        """What became of a unit: ``state``, ``took_s``, ``result`` or ``why``."""
+        """What became of a unit: ``state``, ``took_s``, ``result`` or ``why``, and the ``device``.
+
+        Raises:
+            StageError: the file has results of another device.
+        """
         with self._lock:
-            kept, size = dict(entry), len(json.dumps(entry))
+            kept = dict(entry)
+            device = str(kept.pop("device", "")) or self.device
+            if self.device and device != self.device:
+                raise StageError(
+                    f"{self.path} has results of {self.device}; here is {device}: give another "
+                    "--out"
+                )
+            self.device = device
+            size = len(json.dumps(kept))
             if self._size_bytes + size > MOST_BYTES:
                 kept = {"state": "failed", "why": "the file of results is full"}
                 size = len(json.dumps(kept))
@@ -104,12 +119,20 @@ class Results:
         with self._lock:
             return Counter(str(e["why"]) for e in self._entries.values() if e.get("why"))
 
+    def can_be_written(self) -> bool:
+        """Write the file as it is; `trouble` says why that failed."""
+        with self._lock:
+            self._is_saved = False
+        self.save()
+        return not self.trouble
+
     def save(self) -> None:
         """Write the file, if there is anything new; `trouble` says if that failed."""
         with self._lock:
             if self._is_saved:
                 return
-            told = {"written_at": datetime.now(UTC).isoformat(timespec="seconds"), **self._facts}
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            told = {"written_at": now, "device": self.device, **self._facts}
             document = {**self._head, **told, "units": self._entries}
             text = json.dumps(document, indent=0, allow_nan=False)
             try:

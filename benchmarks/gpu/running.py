@@ -1,4 +1,4 @@
-"""Does units in a child, one after another: what crashes or hangs costs its own time only."""
+"""Does units in children, one after another: what crashes or hangs costs its own time only."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import signal
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.files import Scratch
 from eqsat_opt.runtime.child import Child, ending_text
 
-__all__ = ["Children", "children_of", "run_units"]
+__all__ = ["Children", "children_of", "crew_of", "run_units"]
 
 _WORKER = "benchmarks.gpu.worker"
 _STARTS_S = 60.0
@@ -36,31 +39,66 @@ _ENDS_S = 0.5
 
 
 def run_units(
-    units: Sequence[Unit], results: Results, children: Children, deadline: Deadline
-) -> int:
-    """Do the units that are not done yet, those of greater value first.
+    units: Sequence[Unit], results: Results, crew: Sequence[Children], deadline: Deadline
+) -> list[Unit]:
+    """Do the units that are not done yet: first what was not tried, by value.
 
     Args:
         units: of a step.
         results: where what became of them is told.
-        children: who does them.
+        crew: who does them, all at the same time.
         deadline: after which none goes on.
 
     Returns:
-        How many were left for want of time.
+        What was left for want of time.
+
+    Raises:
+        StageError: the results that are there are of another device.
     """
-    waiting = [
-        unit
-        for unit in sorted(units, key=lambda one: -one.value)
-        if results.state_of(unit.name) != "done"
-    ]
-    with results.saved_regularly():
-        for number, unit in enumerate(waiting):
-            entry = None if deadline.left_s < _LEAST_S else children.do(unit, deadline)
+    state = {unit.name: results.state_of(unit.name) for unit in units}
+    waiting = deque(
+        sorted(
+            (unit for unit in units if state[unit.name] != "done"),
+            key=lambda one: (bool(state[one.name]), -one.value),
+        )
+    )
+    left: list[Unit] = []
+    is_over = threading.Event()
+
+    def work(children: Children) -> None:
+        while not is_over.is_set():
+            try:
+                unit = waiting.popleft()
+            except IndexError:
+                return
+            has_time = deadline.left_s >= max(_LEAST_S, unit.least_s)
+            entry = children.do(unit, deadline) if has_time else None
+            if is_over.is_set():
+                return
             if entry is None:
-                return len(waiting) - number
-            results.add(unit.name, entry)
-    return 0
+                left.append(unit)
+            else:
+                results.add(unit.name, entry)
+
+    with results.saved_regularly(), ThreadPoolExecutor(max(1, len(crew) - 1)) as pool:
+        others = [pool.submit(work, children) for children in crew[1:]]
+        try:
+            work(crew[0])
+            for one in others:
+                one.result()
+        finally:  # after an interruption nobody waits for a unit
+            is_over.set()
+            if any(not one.done() for one in others):
+                for children in crew[1:]:
+                    children.stop()
+    return left
+
+
+@contextmanager
+def crew_of(bench: str, count: int) -> Iterator[Sequence[Children]]:
+    """Several that do units at the same time; none is left in the end."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(children_of(bench)) for _ in range(count)]
 
 
 @contextmanager
@@ -100,7 +138,8 @@ class Children:
 
     def _entry(self, child: Child, unit: Unit, deadline: Deadline) -> dict[str, Any] | None:
         begin, limit_s = time.monotonic(), min(unit.deadline_s, deadline.left_s)
-        reply = _asked(child, {"unit": unit.to_json(), "bench": self._bench}, limit_s)
+        told = replace(unit, deadline_s=limit_s).to_json()
+        reply = _asked(child, {"unit": told, "bench": self._bench}, limit_s)
         if reply is None:
             elapsed_s = time.monotonic() - begin
             code = _ended(child, _ENDS_S)
@@ -141,6 +180,12 @@ class Children:
         except OSError:
             return {}
         return {"said": text} if text else {}
+
+    def stop(self) -> None:
+        """Kill the child, for another thread than the one that waits for it."""
+        child = self._child
+        if child is not None:
+            _end_all(child)
 
     def end(self) -> None:
         """End the child, if there is one."""

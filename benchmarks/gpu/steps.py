@@ -7,10 +7,13 @@ from importlib import import_module
 
 from benchmarks.gpu.unit import STEPS, Task, Unit
 
-__all__ = ["SHARES", "units_of"]
+__all__ = ["SHARES", "TOGETHER", "units_of"]
 
 SHARES = {"probe": 1.0, "correctness": 3.0, "measure": 3.0, "compare": 4.0, "energy": 4.0}
 """Of the time of all; what a step leaves over is shared by those that follow."""
+
+TOGETHER = frozenset({"correctness"})
+"""Steps that take no times, whose units may run at the same time."""
 
 _MODULES: Mapping[str, tuple[str, ...]] = {
     "probe": ("benchmarks.gpu.probe",),

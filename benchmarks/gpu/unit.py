@@ -40,7 +40,9 @@ class Unit:
         name: the only one of that name in its step.
         module: whose function ``run(unit, bench)`` does it.
         value: units of greater value run first.
-        deadline_s: after so many seconds its process is ended.
+        deadline_s: after so many seconds its process is ended; what `run` is given is told how
+            many there are, which may be fewer.
+        least_s: with less time left it is not begun.
         request: what `run` has to know, as JSON values.
     """
 
@@ -50,6 +52,7 @@ class Unit:
     value: float = 1.0
     deadline_s: float = 30.0
     request: Mapping[str, Any] = field(default_factory=dict)
+    least_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """The document of a unit; ``Unit(**document)`` is equal to it."""
@@ -78,6 +81,16 @@ class Bench(Protocol):
 
     def facts(self) -> Mapping[str, Any]:
         """Versions of libraries, and the description of the device, as JSON values."""
+
+    def device(self) -> str:
+        """What the device calls itself; results of two are not mixed."""
+
+    def is_sound(self) -> bool:
+        """Whether the device takes more work from this process.
+
+        After an illegal access nothing of the process runs any more, and libraries tell what they
+        are refused then as if they lacked something.
+        """
 
     def load(
         self, plan: Plan, constants: Mapping[str, Array], *, is_captured: bool = True

@@ -7,7 +7,8 @@ import json
 import math
 import os
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import count
 from typing import Any
@@ -45,17 +46,30 @@ def serve() -> None:
         if "log" in request:  # what libraries say before they end the process
             os.dup2(os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
             return {}, ()
-        unit, kind = Unit(**request["unit"]), request["bench"]
-        try:
-            found = import_module(unit.module).run(unit, bench_of(kind))
-            return {"state": "done", "result": _plain(found)}, ()
-        except Exception as error:
-            return _failure(error), ()
-        finally:
-            if next(numbers) % _COLLECTED == 0:
-                gc.collect()  # what is captured and who queues it know each other
+        entry = _done(Unit(**request["unit"]), partial(bench_of, request["bench"]))
+        if next(numbers) % _COLLECTED == 0:
+            gc.collect()  # what is captured and who queues it know each other
+        return entry, ()
 
     answer_requests(answer)
+
+
+def _done(unit: Unit, bench_of: Callable[[], Bench]) -> dict[str, Any]:
+    """What became of a unit."""
+    try:
+        bench = bench_of()
+    except Exception as error:
+        return _failure(error)
+    try:
+        found = import_module(unit.module).run(unit, bench)
+        entry = {"state": "done", "result": _plain(found), "device": bench.device()}
+    except Exception as error:
+        entry = _failure(error)
+    if not bench.is_sound():
+        why = entry.get("why", "it ended well, but the device takes no more work after it")
+        entry = {**entry, "state": "failed", "why": why, "is_spent": True}
+        entry.pop("result", None)
+    return entry
 
 
 def _failure(error: Exception) -> dict[str, Any]:

@@ -38,9 +38,9 @@ _SMALL_MODEL_BYTES = 64 << 20
 """A model with external data has a small file; a larger one is not opened to look for any."""
 
 BITS = {
-    code: onnx_ir.DataType(code).bitwidth
-    for code in onnx.TensorProto.DataType.values()
-    if code not in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING)
+    int(one): one.bitwidth
+    for one in onnx_ir.DataType  # onnx may be newer, and have types that onnx-ir cannot read
+    if one not in (onnx_ir.DataType.UNDEFINED, onnx_ir.DataType.STRING)
 }
 
 

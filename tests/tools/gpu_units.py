@@ -20,7 +20,10 @@ def unit(kind: str, value: float = 1.0, deadline_s: float = 60.0) -> Unit:
 
 
 def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:
-    result: Mapping[str, Any] = _KINDS[unit.request["kind"]]()
+    kind = unit.request["kind"]
+    if kind == "told":
+        return {"deadline_s": unit.deadline_s}
+    result: Mapping[str, Any] = _KINDS[kind]()
     return result
 
 
@@ -37,6 +40,15 @@ def _hang_with_another() -> Any:
     """Another process has the pipe of replies as well."""
     os.fork()
     time.sleep(600)
+
+
+def _slow() -> Any:
+    time.sleep(0.5)
+    return {"pid": os.getpid()}
+
+
+def _no_memory() -> Any:
+    raise MemoryError
 
 
 def _refuse() -> Any:
@@ -74,6 +86,9 @@ _KINDS: Mapping[str, Callable[[], Any]] = {
     "text": lambda: "no mapping",
     "set": lambda: {"is": {1, 2}},
     "large": lambda: {"is": "x" * (1 << 19)},
+    "slow": _slow,
+    "slow again": _slow,
+    "no memory": _no_memory,
     "good": lambda: {"pid": os.getpid()},
     "good again": lambda: {"pid": os.getpid()},
 }

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import correctness, measuring, probe, results, unit
+from benchmarks.gpu import correctness, measuring, probe, results, steps, unit, worker
 from benchmarks.gpu.bench import GpuBench, HostBench
 from benchmarks.gpu.cases import operator_cases, probes
 from benchmarks.gpu.kernels import by_algorithm, crossing, repeated
@@ -39,7 +40,7 @@ from benchmarks.gpu.prepared import (
 )
 from benchmarks.gpu.preparing import kernels_of
 from benchmarks.gpu.results import Results, results_path
-from benchmarks.gpu.running import children_of, run_units
+from benchmarks.gpu.running import crew_of, run_units
 from benchmarks.gpu.timing import Timed, by_turns, runs_for
 from eqsat_opt import zoo
 from eqsat_opt.cost.analytic import ProfilePricer
@@ -88,8 +89,8 @@ HEAD = {"bench": "host", "prepared": "0"}
 
 def done(folder: Path, *units: unit.Unit, seconds: float = 100.0) -> Results:
     kept = Results(folder, "measure", HEAD)
-    with children_of("host") as children:
-        run_units(units, kept, children, Deadline.after(seconds))
+    with crew_of("host", 1) as crew:
+        run_units(units, kept, crew, Deadline.after(seconds))
     return kept
 
 
@@ -136,10 +137,84 @@ def test_a_run_goes_on_where_it_was_broken_off(tmp_path: Path) -> None:
         Results(tmp_path, "measure", {**HEAD, "bench": "gpu"})
 
 
+def test_what_failed_is_tried_again_after_all_else(tmp_path: Path) -> None:
+    refused, good = gpu_units.unit("refuse", value=9), gpu_units.unit("good")
+    done(tmp_path, refused)
+    again = done(tmp_path, refused, good, gpu_units.unit("no memory", value=8))
+    assert again.counts() == {"done": 1, "failed": 2}
+    assert entries(tmp_path)["no memory"]["why"] == "MemoryError: MemoryError"
+    kept = Results(tmp_path, "measure", HEAD)
+    order: list[str] = []
+    crew: Any = [SimpleNamespace(do=lambda one, _: order.append(one.name))]
+    units = [refused, gpu_units.unit("chatter", value=0.5), gpu_units.unit("slow")]
+    run_units(units, kept, crew, Deadline.after(100))
+    assert order == ["slow", "chatter", "refuse"]
+
+
+def test_units_are_told_how_much_time_there_is(tmp_path: Path) -> None:
+    done(tmp_path, gpu_units.unit("told", deadline_s=600.0), seconds=50.0)
+    assert 0 < entries(tmp_path)["told"]["result"]["deadline_s"] <= 50
+
+
+def test_several_units_at_the_same_time(tmp_path: Path) -> None:
+    units = [gpu_units.unit(one) for one in ("slow", "slow again", "good", "crash")]
+    kept = Results(tmp_path, "measure", HEAD)
+    with crew_of("host", 2) as crew:
+        assert run_units(units, kept, crew, Deadline.after(100)) == []
+    found = entries(tmp_path)
+    assert kept.counts() == {"done": 3, "crashed": 1}
+    assert found["slow"]["result"]["pid"] != found["slow again"]["result"]["pid"]
+
+
+def test_an_interruption_waits_for_no_unit(tmp_path: Path) -> None:
+    kept = Results(tmp_path, "measure", HEAD)
+
+    def interrupted(*_: Any) -> NoReturn:
+        while crew[1]._child is None:  # until the other one has begun
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    with crew_of("host", 2) as crew:
+        first: Any = SimpleNamespace(do=interrupted)
+        begin = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            run_units([gpu_units.unit("hang")] * 2, kept, [first, crew[1]], Deadline.after(100))
+        assert time.monotonic() - begin < 30
+    assert kept.counts() == {}
+
+
+def test_a_context_that_is_lost_ends_the_process() -> None:
+    """What libraries refuse then looks as if they lacked something."""
+    bench: Any = SimpleNamespace(device=lambda: "a GPU", is_sound=lambda: False)
+    for kind, why in (("good", "the device takes no more work"), ("refuse", "no GPU here")):
+        found = worker._done(gpu_units.unit(kind), lambda: bench)
+        assert (found["state"], found["is_spent"]) == ("failed", True)
+        assert why in found["why"]
+        assert "result" not in found
+
+
+def test_results_of_two_devices_are_not_mixed(prepared: Prepared, tmp_path: Path) -> None:
+    write_prepared(tmp_path, prepared)
+    head = {"bench": "gpu", "prepared": read_prepared(tmp_path).digest}
+    for step, device in (("measure", "NVIDIA H200"), ("probe", "NVIDIA H100")):
+        kept = Results(tmp_path, step, head)
+        kept.add("one", {"state": "done", "result": {}, "device": device})
+        kept.add("two", {"state": "failed", "why": "is not known here"})
+        kept.save()
+    again = Results(tmp_path, "measure", head)
+    with pytest.raises(StageError, match="results of NVIDIA H200; here is NVIDIA H100: give"):
+        again.add("three", {"state": "done", "result": {}, "device": "NVIDIA H100"})
+    with pytest.raises(StageError, match="results of NVIDIA H100 and of NVIDIA H200; part them"):
+        merge(tmp_path)
+
+
 def test_without_time_units_are_left(tmp_path: Path) -> None:
     kept = Results(tmp_path, "measure", HEAD)
-    with children_of("host") as children:
-        assert run_units([gpu_units.unit("good")], kept, children, Deadline.after(0)) == 1
+    good = gpu_units.unit("good")
+    long = replace(gpu_units.unit("good again"), least_s=200.0)
+    with crew_of("host", 1) as crew:
+        assert run_units([good], kept, crew, Deadline.after(0)) == [good]
+        assert run_units([long], kept, crew, Deadline.after(100)) == [long]
     assert kept.counts() == {}
 
 
@@ -306,6 +381,13 @@ def test_the_same_on_a_gpu(
     executable.bind(kernel_feeds(kernel, plan))
     assert bench.sampler(executable, 5)() == pytest.approx(0.0)  # captured work is not queued anew
     assert "fake" in str(bench.facts()["device"]).lower()
+    assert bench.is_sound()
+
+    def lost() -> NoReturn:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "deviceSynchronize", lost)
+    assert not bench.is_sound()
 
 
 def test_the_gelu_that_was_found_becomes_a_table(prepared: Prepared, tmp_path: Path) -> None:
@@ -532,6 +614,32 @@ def test_what_cannot_be_written_was_not_learnt(
     assert len(told) == 2
     assert "No space left" in told[0]
     assert told[1] == "error: nothing was learnt"
+
+
+def test_a_step_that_cannot_be_read_costs_no_other_one(
+    prepared: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And what is left over goes to what had too little time."""
+    write_prepared(tmp_path, prepared)
+
+    def units(step: str, task: unit.Task) -> list[unit.Unit]:
+        if step == "compare":
+            raise ValueError("27 is no type")
+        good = replace(gpu_units.unit("good"), step=step)
+        return [good] if step in ("correctness", "energy") else []
+
+    monkeypatch.setattr(command, "units_of", units)
+    monkeypatch.setitem(steps.SHARES, "correctness", 1e-9)
+    assert command.main(["all", "--out", str(tmp_path), "--dry-run", "--budget", "60"]) == 0
+    told = capsys.readouterr()
+    assert told.err == "compare: ValueError: 27 is no type\n"
+    assert "correctness: 1 left for want of time" in told.out
+    assert [list(read(tmp_path, step)["units"]) for step in ("correctness", "energy")] == [
+        ["good"], ["good"],
+    ]  # fmt: skip
 
 
 def test_what_is_wrong_is_not_measured(prepared: Prepared, tmp_path: Path) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import runpy
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir
 import pytest
 from onnx import helper, numpy_helper
 
 from eqsat_opt.errors import ModelError
+from eqsat_opt.ir import external as places
 from eqsat_opt.ir.stored_tensors import stored_tensors
 from eqsat_opt.ir.types import DTYPE_CODES
 
@@ -157,3 +160,22 @@ def test_a_tensor_of_too_few_elements() -> None:
     short = onnx.TensorProto(name="w", data_type=1, dims=[3], float_data=[1.0, 2.0])
     with pytest.raises(ModelError, match="2 of 3 elements"):
         stored_tensors(model([short]))["w"]()
+
+
+def test_types_of_an_onnx_that_is_newer_than_onnx_ir(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of which one knows nothing are not there; the module can be imported."""
+    real = onnx_ir.DataType
+
+    class Types:
+        UNDEFINED, STRING = real.UNDEFINED, real.STRING
+
+        def __iter__(self) -> Iterator[onnx_ir.DataType]:
+            return (one for one in real if one is not real.INT2)
+
+        def __call__(self, code: int) -> onnx_ir.DataType:
+            return {int(one): one for one in self}[code]
+
+    monkeypatch.setattr(onnx_ir, "DataType", Types())
+    bits = runpy.run_path(places.__file__)["BITS"]
+    monkeypatch.undo()
+    assert bits.keys() == places.BITS.keys() - {real.INT2}

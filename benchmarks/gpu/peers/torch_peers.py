@@ -59,6 +59,7 @@ def _make(
         inputs = [torch.from_numpy(np.array(feeds[name])).to(device) for name in graph.inputs]
         inputs = [x.contiguous(memory_format=order) if x.ndim == 4 else x for x in inputs]
     if mode:
+        torch.compiler.reset()  # all models share one code object, which keeps eight versions
         module = torch.compile(module, mode=mode, fullgraph=True)
     found: list[Any] = [()]
 
