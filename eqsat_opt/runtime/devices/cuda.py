@@ -168,8 +168,8 @@ class CudaDevice:
         self.synchronize()
         first, was_collecting = self._streams[0], gc.isenabled()
         gc.disable()  # what ends during a capture may make calls that break it
-        first.begin_capture(self._runtime.streamCaptureModeThreadLocal)
         try:
+            first.begin_capture(self._runtime.streamCaptureModeThreadLocal)
             queue()
         except BaseException:
             with suppress(self._runtime.CUDARuntimeError):  # that it is broken is no news
