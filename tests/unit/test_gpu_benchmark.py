@@ -220,6 +220,13 @@ def test_results_of_two_devices_are_not_mixed(prepared: Prepared, tmp_path: Path
         again.add("three", {"state": "done", "result": {}, "device": "NVIDIA H100"})
     with pytest.raises(StageError, match="results of NVIDIA H100 and of NVIDIA H200; part them"):
         merge(tmp_path)
+    results_path(tmp_path, "measure").unlink()
+    results_path(tmp_path, "probe").unlink()
+    kept = Results(tmp_path, "probe", head)
+    facts = {"device": "NVIDIA H100"}
+    kept.add("facts", {"state": "done", "result": facts, **facts})
+    kept.save()
+    assert "plans were for NVIDIA H200; this is what NVIDIA H100 told" in merge(tmp_path)
 
 
 def test_without_time_units_are_left(tmp_path: Path) -> None:
