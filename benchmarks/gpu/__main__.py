@@ -135,6 +135,7 @@ def _do(steps: Sequence[str], task: Task, budget_s: float, bench: str) -> int:
     """Do steps in turn; 0 if any unit of them is done."""
     deadline = Deadline.after(budget_s)
     prepared = read_prepared(task.folder).of(task.models)
+    prepared.check_versions()
     head = {"bench": bench, "prepared": prepared.digest}
     opened: dict[str, Results] = {}
     left: dict[str, Sequence[Unit]] = {}

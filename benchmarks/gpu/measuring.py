@@ -11,7 +11,7 @@ from benchmarks.gpu.kernels import by_algorithm, repeated
 from benchmarks.gpu.prepared import KernelPlan, kernel_constants, kernel_feeds, read_prepared
 from benchmarks.gpu.results import read_results, results_path
 from benchmarks.gpu.timing import by_turns, runs_for
-from benchmarks.gpu.unit import Bench, Sampler, Task, Unit
+from benchmarks.gpu.unit import FIRST, Bench, Sampler, Task, Unit
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.devices.profile import load_profile
@@ -24,6 +24,9 @@ STEP = "measure"
 _DEADLINE_S = 40.0
 _BUDGET_S = 0.4
 _MOST_COPIES, _MOST_BYTES = 32, 4 << 30
+_LATER = 1e9
+"""More than any bound, µs."""
+
 _OVER_CACHE = 2.0
 """So many caches full are read before anything is read again."""
 
@@ -31,15 +34,17 @@ _OVER_CACHE = 2.0
 def units(task: Task) -> Sequence[Unit]:
     """One for each kernel that was prepared, cheapest bound first: these are chosen first.
 
+    Those of models that come first stand before all others.
     What `correctness` found to be wrong, or to end its process, is left out.
     """
     prepared, bad = read_prepared(task.folder).of(task.models), bad_units(task.folder)
+    first = set(FIRST)
     return tuple(
         Unit(
             STEP,
             kernel.name,
             __name__,
-            value=-kernel.bound_us,
+            value=-kernel.bound_us - (0.0 if first & kernel.models.keys() else _LATER),
             deadline_s=_DEADLINE_S,
             request={"folder": str(task.folder), "kernel": kernel.name, "ways": ways},
         )

@@ -116,8 +116,10 @@ def merge(folder: Path) -> str:
 def _merge(folder: Path, prepared: Prepared, found: Found) -> str:
     told = []
     base = load_profile(prepared.target)
-    profile = profile_of(base, found)
-    rows = tuple(rows_of(found, _machine(found, base)))
+    profile, machine = profile_of(base, found), _machine(found, base)
+    if found.is_real and base.description is not None and machine != base.description.name:
+        told.append(f"plans were for {base.description.name}; this is what {machine} told")
+    rows = tuple(rows_of(found, machine))
     if rows:
         write_document(folder / DEVICE, recorded_to_json(RecordedDevice(profile, rows)))
         told.append(f"{len(rows)} prices in {folder / DEVICE}: give it as --target")

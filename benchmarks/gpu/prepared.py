@@ -25,6 +25,7 @@ from eqsat_opt.errors import StageError, reason
 from eqsat_opt.files import write_whole
 from eqsat_opt.ir.stored_tensors import stored_tensors
 from eqsat_opt.ir.types import numpy_dtype
+from eqsat_opt.runtime.backends.launching import load_launcher
 from eqsat_opt.runtime.inputs import random_inputs
 from eqsat_opt.runtime.plan.constants import Tensors, Weights, make_constants
 from eqsat_opt.runtime.plan.files import plan_from_json
@@ -159,6 +160,22 @@ class Prepared:
             plans=tuple(one for one in self.plans if one.model in wanted),
             kernels=tuple(one for one in self.kernels if wanted & one.models.keys()),
         )
+
+    def check_versions(self) -> None:
+        """See that plans name the libraries and the generator of kernels of this package.
+
+        Raises:
+            StageError: they were prepared by another one, so that none of them would run.
+        """
+        every = [*(one.document for one in self.plans)]
+        every += [one.document for one in (*self.kernels, *self.cases, *self.probes)]
+        versions = {item for document in every for item in document["versions"].items()}
+        for name, version in sorted(versions):
+            here = load_launcher(name).version()
+            if version != here:
+                raise StageError(
+                    f"what is prepared was made with {version}; here is {here}: prepare again"
+                )
 
 
 # ** weights and inputs **

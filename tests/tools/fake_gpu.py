@@ -227,9 +227,12 @@ class FakeGpu:
         runtime = SimpleNamespace(
             CUDARuntimeError=self.CUDARuntimeError,
             deviceSynchronize=lambda: self.note("deviceSynchronize"),
+            deviceGetPCIBusId=lambda _: "0000:01:00.0",
+            driverGetVersion=lambda: 13000,
             getDeviceCount=lambda: 1,
             getDeviceProperties=lambda _: {"major": major, "minor": minor, "name": b"Fake"},
             memGetInfo=lambda: (self.free_bytes, self.free_bytes),
+            runtimeGetVersion=lambda: 13000,
             streamCaptureModeThreadLocal=1,
         )
         cuda = SimpleNamespace(
@@ -460,6 +463,9 @@ class FakeGraph:
 
     def get_plan_name_at_index(self, number: int) -> str:
         return self.gpu.plan_names[number]
+
+    def get_behavior_notes_for_plan_at_index(self, number: int) -> list[object]:
+        return []
 
     def get_workspace_size_plan_at_index(self, number: int) -> int:
         assert number in self.is_built

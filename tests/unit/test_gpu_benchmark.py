@@ -21,7 +21,17 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import correctness, measuring, probe, results, steps, unit, worker
+from benchmarks.gpu import (
+    correctness,
+    energy,
+    measuring,
+    probe,
+    results,
+    steps,
+    timing,
+    unit,
+    worker,
+)
 from benchmarks.gpu.bench import GpuBench, HostBench
 from benchmarks.gpu.cases import operator_cases, probes
 from benchmarks.gpu.kernels import by_algorithm, crossing, repeated
@@ -41,6 +51,7 @@ from benchmarks.gpu.prepared import (
 from benchmarks.gpu.preparing import kernels_of
 from benchmarks.gpu.results import Results, results_path
 from benchmarks.gpu.running import crew_of, run_units
+from benchmarks.gpu.steps import units_of
 from benchmarks.gpu.timing import Timed, by_turns, runs_for
 from eqsat_opt import zoo
 from eqsat_opt.cost.analytic import ProfilePricer
@@ -66,6 +77,7 @@ from eqsat_opt.runtime.backends.cudnn.oracle import Choice, recorded
 from eqsat_opt.runtime.backends.cudnn.spec import CudnnSpec, spec_from_json
 from eqsat_opt.runtime.backends.gpu import device_backend
 from eqsat_opt.runtime.backends.protocol import Offer
+from eqsat_opt.runtime.devices.cuda import CudaDevice
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.executor import Executable
 from eqsat_opt.runtime.measure import PROTOCOL_VERSION
@@ -79,6 +91,8 @@ from eqsat_opt.zoo import _evaluate
 from tests.cuda_host.harness import missing
 from tests.tools import gpu_units
 from tests.tools.fake_gpu import FakeGpu
+from tests.tools.fake_nvml import FakeNvml
+from tests.unit.machines import Machine
 
 ROOT = Path(__file__).parents[2]
 HEAD = {"bench": "host", "prepared": "0"}
@@ -206,6 +220,13 @@ def test_results_of_two_devices_are_not_mixed(prepared: Prepared, tmp_path: Path
         again.add("three", {"state": "done", "result": {}, "device": "NVIDIA H100"})
     with pytest.raises(StageError, match="results of NVIDIA H100 and of NVIDIA H200; part them"):
         merge(tmp_path)
+    results_path(tmp_path, "measure").unlink()
+    results_path(tmp_path, "probe").unlink()
+    kept = Results(tmp_path, "probe", head)
+    facts = {"device": "NVIDIA H100"}
+    kept.add("facts", {"state": "done", "result": facts, **facts})
+    kept.save()
+    assert "plans were for NVIDIA H200; this is what NVIDIA H100 told" in merge(tmp_path)
 
 
 def test_without_time_units_are_left(tmp_path: Path) -> None:
@@ -388,6 +409,55 @@ def test_the_same_on_a_gpu(
 
     monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "deviceSynchronize", lost)
     assert not bench.is_sound()
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_every_step_on_a_gpu(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit of each kind; those of many runs, with fewer of them."""
+    FakeGpu(tmp_path).install(monkeypatch)
+    monkeypatch.setattr(timing, "MOST_ROUNDS", 5)
+    monkeypatch.setattr(timing, "_MOST_RUNS", 2)
+    monkeypatch.setattr(measuring, "_MOST_COPIES", 2)
+    machine = Machine()
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(machine))
+    monkeypatch.setattr(energy, "SYSTEM_CLOCK", machine)
+    write_prepared(tmp_path, prepared)
+    bench, task = GpuBench(), unit.Task(tmp_path)
+
+    def found(step: str, name: str) -> dict[str, Any]:
+        one = next(one for one in units_of(step, task) if one.name.startswith(name))
+        result = worker._done(one, lambda: bench)
+        assert result["state"] == "done", result
+        assert result["device"] == "Fake"
+        return dict(result["result"])
+
+    facts = found("probe", "facts")
+    assert (facts["driver"], facts["free_bytes"]) == (13000, 1 << 40)
+    assert found("probe", "gelu")["gelu"] == "tanh"
+    assert found("probe", "ticks")["tick_ms"] == pytest.approx(100, abs=5)
+    timed = found("measure", "cublaslt")["ways"]["heuristic"]
+    assert timed["measurement"]["n"] == 5
+    assert len(found("compare", f"{MODEL}: plans")["plans"]) == 2
+    _, spec, _ = convolution()
+    request = {"specs": [spec.to_json()], "target": "h200"}
+    asked = unit.Unit("probe", "support", probe.__name__, request=request)
+    assert probe.run(asked, bench)["answers"][0][1] == [["eng0", 0]]
+    ended_ns = machine.now_ns
+
+    def queued(*_: Any) -> None:
+        nonlocal ended_ns
+        ended_ns = max(ended_ns, machine.now_ns) + 1_000_000
+
+    monkeypatch.setattr(CudaDevice, "replay", queued)
+    monkeypatch.setattr(
+        CudaDevice,
+        "synchronize",
+        lambda _: machine.sleep(max(ended_ns - machine.now_ns, 0) / 1e9),
+    )
+    plans = found("energy", f"{MODEL}: plans")
+    assert [one["time_us"] for one in plans["loads"]] == pytest.approx([1000] * 3, rel=0.05)
 
 
 def test_the_gelu_that_was_found_becomes_a_table(prepared: Prepared, tmp_path: Path) -> None:
@@ -573,6 +643,12 @@ def test_what_a_user_did_wrong_is_one_sentence(
     assert "unknown device 'nope'" in fails("prepare", "--out", new, "--target", "nope")
     assert "nothing runs plans on" in fails("prepare", "--out", new, "--target", "xeon")
     assert list(new.iterdir()) == []
+    others = [
+        replace(one, document={**one.document, "versions": {"cuda": "cuda 0"}})
+        for one in prepared.cases
+    ]
+    write_prepared(good, replace(prepared, cases=tuple(others)))
+    assert "was made with cuda 0; here is cuda " in fails("all", "--out", good, "--dry-run")
     for data in (b"", b"no gzip", gzip.compress(b"{"), gzip.compress(b"[]"), gzip.compress(b"{}")):
         prepared_path(good).write_bytes(data)
         assert "is damaged" in fails("probe", "--out", good, "--dry-run")

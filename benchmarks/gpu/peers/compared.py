@@ -49,6 +49,9 @@ PEERS: Mapping[str, str] = {
 """By name, the module that makes it; what compiles fast comes first."""
 
 COMPILED_S = 90.0
+_LEAST_S = {"jax.jit": 20.0, "torch.compile": 45.0, "torch.compile max-autotune": 60.0}
+"""With less time left none of these compiles anything."""
+
 _REST_S = 30.0
 """To build the model, to check outputs, to take samples."""
 
@@ -79,6 +82,7 @@ def units(task: Task) -> Sequence[Unit]:
             value=_VALUES.get(model, 0.5) - rank / 100,
             deadline_s=COMPILED_S + _REST_S,
             request={"model": model, "scale": scale, "peer": peer},
+            least_s=_LEAST_S.get(peer, 0.0),
         )
         for model in models
         for rank, peer in enumerate(PEERS)
