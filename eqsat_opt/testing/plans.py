@@ -90,9 +90,20 @@ def siblings_graph(seed: int, blocks: int = 4) -> Graph:
         """Parts of one product or convolution and what is computed of it by element."""
         total = sum(sizes)
         whole = maker.conv(x, maker.weight(total, shape(x)[1], 1, 1), maker.weight(total))
-        for op in generator.permutation(["Add", "Tanh", "Mul"])[: generator.integers(4)]:
-            factor = maker.weight(1, int(generator.choice([1, total])), 1, 1)
-            whole = maker("Tanh", whole) if op == "Tanh" else maker(str(op), whole, factor)
+        steps = generator.permutation(["Add", "Tanh", "Mul", "Square", "BatchNormalization"])
+        for op in steps[: generator.integers(5)].tolist():
+            match op:
+                case "Tanh":
+                    whole = maker("Tanh", whole)
+                case "Square":
+                    whole = maker("Mul", whole, whole)
+                case "BatchNormalization":
+                    numbers = [maker.weight(total) for _ in range(3)]
+                    variance = maker.constant(np.arange(1, total + 1, dtype=np.float32))
+                    whole = maker(op, whole, *numbers, variance, epsilon=0.1)
+                case _:
+                    factor = maker.weight(1, int(generator.choice([1, total])), 1, 1)
+                    whole = maker(op, whole, factor)
         ends = np.cumsum(sizes).tolist()
         if generator.random() < 0.3 and len(sizes) > 2:  # a part of a part
             outer = maker("Slice", whole, axis=1, lo=sizes[0], hi=total)

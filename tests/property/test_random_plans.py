@@ -18,7 +18,7 @@ from benchmarks.plans import mixed, mixed_all, tensors_of, workspace_bytes
 from eqsat_opt import zoo
 from eqsat_opt.ir import import_model, load_model
 from eqsat_opt.ir.forms import Form
-from eqsat_opt.ir.graph import Graph, Node
+from eqsat_opt.ir.graph import Graph, Node, attributes
 from eqsat_opt.ir.stored_tensors import stored_tensors
 from eqsat_opt.runtime.backends.generated.compiling import compiler_missing
 from eqsat_opt.runtime.backends.launching import load_launcher, takes_views
@@ -33,7 +33,8 @@ from eqsat_opt.runtime.plan.files import plan_from_json, plan_text
 from eqsat_opt.runtime.plan.interpreter import interpret
 from eqsat_opt.runtime.plan.plan import Plan
 from eqsat_opt.runtime.planning.planner import make_plan
-from eqsat_opt.testing.graphs import evaluate, typed_graphs
+from eqsat_opt.runtime.planning.views import find_views
+from eqsat_opt.testing.graphs import GraphMaker, evaluate, typed_graphs
 from eqsat_opt.testing.plans import (
     MUTATIONS,
     branching_graph,
@@ -125,6 +126,55 @@ def test_merged_siblings(layout: str) -> None:
         plan = check(graph, seed, 1 + seed % 3, orders=3, choose=choose, layout=layout)
         joined += any(" and " in buffer.name for buffer in plan.buffers)
     assert joined >= 4
+
+
+def test_squares_of_merged_siblings_are_planned_once_each() -> None:
+    maker = GraphMaker()
+    whole = maker.conv(maker.input("x", 1, 3, 4, 4), maker.weight(8, 3, 1, 1))
+    for _ in range(40):
+        whole = maker("Mul", whole, whole)
+    first = maker("Slice", whole, axis=1, lo=0, hi=3)
+    rest = maker("Slice", whole, axis=1, lo=3, hi=8)
+    graph = maker.graph(maker("Concat", first, maker("Tanh", rest), axis=1))
+    plan = make_plan(graph, tensors_of(graph), lambda node: "numpy")
+    assert any(" and " in buffer.name for buffer in plan.buffers)
+
+
+def linked_blocks(count: int) -> Graph:
+    """Each of three siblings: for the concatenation of the block, for the next one, and further."""
+    maker = GraphMaker()
+    whole = maker.input("x", 1, 8, 8, 8)
+    last: list[str] = []
+    for _ in range(count):
+        channels = maker.type(whole).static_shape()[1]
+        merged = maker.conv(whole, maker.weight(24, channels, 1, 1))
+        parts = [maker("Slice", merged, axis=1, lo=lo, hi=lo + 8) for lo in (0, 8, 16)]
+        further = maker.conv(parts[1], maker.weight(8, 8, 1, 1))
+        whole = maker("Concat", *last, further, parts[0], axis=1)
+        last = [parts[2]]
+    return maker.graph(whole)
+
+
+def test_values_that_overlap_in_a_chain_do_not_keep_all_memory() -> None:
+    short, long = (
+        make_plan(graph, tensors_of(graph), lambda node: "numpy")
+        for graph in map(linked_blocks, (10, 40))
+    )
+    assert any(" and " in buffer.name for buffer in long.buffers)
+    assert long.arena_bytes <= short.arena_bytes
+    assert max(len(buffer.name) for buffer in long.buffers) < 20
+
+
+def test_memory_of_several_values_may_align_one_of_them() -> None:
+    slice_ = Node("Slice", ("w",), ("p",), attributes(axis=0, lo=5, hi=8))
+    concat = Node("Concat", ("p", "y"), ("c",), attributes(axis=0))
+    nodes = [Node("Tanh", ("x",), ("w",)), Node("Tanh", ("z",), ("y",)), slice_, concat]
+    dims = {"x": (8,), "w": (8,), "z": (4,), "y": (4,), "p": (3,), "c": (7,)}
+    views = find_views(nodes, dims, ("p", "c"), ("x", "z"), aligned={"w": 4, "y": 4})
+    assert not views.copies
+    assert {name: views.layouts[name].offset for name in ("w", "p", "c", "y")} == {
+        "w": 0, "p": 5, "c": 5, "y": 8,
+    }  # fmt: skip
 
 
 @pytest.mark.slow

@@ -187,15 +187,18 @@ class _Change:
             return [(node, [None, *[0] * (len(node.inputs) - 1)])]
         if node.op == "MatMul" and axis == rank - 1 and constants and self.type(weight).rank > 1:
             return [(node, [None, self.type(weight).rank - 1])]
-        if get_op(node.op).kind != "pointwise":
+        op = get_op(node.op)
+        if op.kind != "pointwise":
             return None
         found: list[tuple[Node, list[int | None]]] = []
         operands: list[int | None] = []
-        for name in node.inputs:
+        for number, name in enumerate(node.inputs):
             along = axis - rank + self.type(name).rank
+            if number and "channel" in op.traits:  # a number for each channel, which is axis 1
+                along = 0 if axis == 1 else -1
             is_whole = along >= 0 and self.size(name, along) > 1
             operands.append(along if is_whole and name in self.known else None)
-            if is_whole and name not in self.known:
+            if is_whole and name not in self.known and name not in node.inputs[:number]:
                 inner = self._made_of(name, along, order) if self._is_own(name, node) else None
                 if inner is None:
                     return None

@@ -13,6 +13,13 @@ __all__ = ["Dims", "Layout", "Places", "is_part", "part_layout", "reshaped_strid
 
 Dims = tuple[int, ...]
 
+_MOST_TIMES = 4
+"""How much memory of values that overlap may be, times that of the largest of them.
+
+It is theirs from the first that is written to the last that is read: a chain of them through a
+model would keep all of it.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -97,6 +104,7 @@ class Places:
         self.dims = dict(dims)
         self.inside: dict[str, tuple[str, int, int]] = {}
         self.unions: dict[str, str] = {}
+        self._largest: dict[str, int] = {}  # elements of a value in such memory
         self._strides = dict(strides)
         self._packed, self._aligned = packed, aligned
         self._part_of = {node.output: node for node in nodes if is_part(node, movable)}
@@ -194,21 +202,36 @@ class Places:
         dims = tuple(extent if i == axis else d for i, d in enumerate(self.dims[roots[0]]))
         if any(a != b for d, a, b in zip(dims, one, two, strict=True) if d > 1):
             return False
-        moved = [*roots, *(value for value in self.inside if self.layout(value).root in roots)]
-        before = sum(1 for value in moved for _ in self._views_of(value, self.layout(value)))
-        name = f"{roots[1]} and {roots[0]}"
+        largest = max(self._largest.get(root, prod(self.dims[root])) for root in roots)
+        if prod(dims) > _MOST_TIMES * largest:
+            return False
+        moved = self._lying_in(roots)
+        before = self._views_into(moved)
+        first, second = (self.unions.get(root, root) for root in roots)
+        name = f"{second} and {first}"
         while name in self.dims:
             name += "_"
         state = self.saved()
-        self.dims[name], self._strides[name] = dims, one
-        self.unions[name] = self.unions.get(roots[1], roots[1])
+        self.dims[name], self._strides[name], self._largest[name] = dims, one, largest
+        self.unions[name] = second
         for root, start in zip(roots, starts, strict=True):
             self.inside[root] = name, axis, start
-        after = sum(1 for value in moved for _ in self._views_of(value, self.layout(value)))
-        if after == before and all(self.may_lie(v, self.layout(v)) for v in moved):
+        if before <= self._views_into(moved) and all(
+            self.may_lie(value, self.layout(value)) for value in moved
+        ):
             return True
         self.restore(state)
         return False
+
+    def _lying_in(self, roots: Collection[str]) -> list[str]:
+        """What has some memory for its own, and all that was placed there."""
+        within: dict[str, list[str]] = {}
+        for value, (whole, _, _) in self.inside.items():
+            within.setdefault(whole, []).append(value)
+        found = list(roots)
+        for value in found:
+            found += within.get(value, ())
+        return found
 
     def _widened(self, root: str, axis: int, extent: int) -> Dims:
         """Strides of memory that is longer along an axis, and otherwise lies as a value does."""
@@ -218,6 +241,9 @@ class Places:
             stride // step * extent * strides[axis] if d > 1 and stride >= step else stride
             for d, stride in zip(dims, strides, strict=True)
         )
+
+    def _views_into(self, values: Collection[str]) -> set[str]:
+        return {part for value in values for part in self._views_of(value, self.layout(value))}
 
     def _views_of(self, value: str, layout: Layout) -> Iterator[str]:
         """What is a view into a value that lies there."""

@@ -110,8 +110,8 @@ def _placed(concat: Node, places: Places) -> list[int]:
         if not places.put(value, concat.output, axis, begin):
             left.append((number, value, begin))
         begin += places.dims[value][axis]
+    left = [one for one in left if not places.unite(one[1], concat.output, axis, one[2])]
+    # Memory that begins before the Concat may align what did not lie well in it alone.
     return [
-        number
-        for number, value, begin in left
-        if not places.unite(value, concat.output, axis, begin)
+        number for number, value, begin in left if not places.put(value, concat.output, axis, begin)
     ]
