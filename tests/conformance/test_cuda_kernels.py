@@ -153,6 +153,17 @@ def test_every_schedule_is_used(some: tuple[list[Trial], Compiled]) -> None:
     assert schedules == {"element", "row", "column", "tile"}
 
 
+def test_rows_that_numbers_name_are_read_without_a_tile(tmp_path: Path) -> None:
+    """Their place is known only when the number was read."""
+    types = (TensorType("float32", (8, 16, 16)), TensorType("int32", ()))
+    case = Case("Gather", types, {"axis": 0})
+    x, number = operands_of(case)
+    turned = x.transpose(0, 2, 1).copy().transpose(0, 2, 1)
+    result = np.zeros((16, 16), np.float32)
+    one = placed("gathered", case, "turned", [turned, number], result=result)
+    assert failures([one], compiled([one.kernel], tmp_path)) == {}
+
+
 # ** packs **
 
 

@@ -140,6 +140,22 @@ def test_squares_of_merged_siblings_are_planned_once_each() -> None:
     assert any(" and " in buffer.name for buffer in plan.buffers)
 
 
+def test_a_part_that_must_be_copied_is_copied_with_what_stands_beside_it() -> None:
+    maker = GraphMaker()
+    whole = maker.conv(maker.input("x", 1, 16, 8, 8), maker.weight(48, 16, 1, 1))
+    first, middle, last = (maker("Slice", whole, axis=1, lo=lo, hi=lo + 16) for lo in (0, 16, 32))
+    joined = maker("Concat", maker("Tanh", first), middle, maker("Sigmoid", last), axis=1)
+    graph = maker.graph(joined)
+    plan = make_plan(
+        graph,
+        tensors_of(graph),
+        lambda node: "cudnn" if node.op == "Conv" else "cuda",
+        form_of=lambda name: Form("cuda", "nhwc"),
+        target="h200",
+    )
+    assert [launch.backend for launch in plan.launches] == ["cudnn", "cuda"]
+
+
 def linked_blocks(count: int) -> Graph:
     """Each of three siblings: for the concatenation of the block, for the next one, and further."""
     maker = GraphMaker()

@@ -200,15 +200,23 @@ def _generators(
 
 
 def _written_by_others(nodes: Sequence[Node], own: Container[str]) -> set[str]:
-    """Concats that kernels outside of regions write parts of."""
+    """Concats that kernels outside of regions write parts of.
+
+    Of what they compute, a part is written where it belongs if it is at an end there; what is
+    copied anyway is copied by the kernel that computes its neighbours.
+    """
     concats: set[str] = set()
     others: set[str] = set()
+    parts: set[str] = set()
     for node in nodes:
-        is_view = node.op in ("Concat", "Slice") and not others.isdisjoint(node.inputs)
-        if is_view or node.output not in own or not _is_chain(node):
-            others.add(node.output)
-        if is_view and node.op == "Concat":
+        if node.op == "Slice" and (node.inputs[0] in others or node.inputs[0] in parts):
+            parts.add(node.output)
+        ends = (node.inputs[0], node.inputs[-1]) if node.op == "Concat" else ()
+        if node.op == "Concat" and not (others.isdisjoint(node.inputs) and parts.isdisjoint(ends)):
             concats.add(node.output)
+        is_own = node.output in own and _is_chain(node)
+        if node.output in concats or not is_own:
+            others.add(node.output)
     return concats
 
 

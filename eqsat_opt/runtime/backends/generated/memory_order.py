@@ -42,6 +42,7 @@ _LANES = 8, 4, 2
 
 def found_tile(block: Sequence[Statement], loops: Sequence[Loop]) -> Tile | None:
     """The loops by which elements are read in another order than they are written, if they are."""
+    variables = {loop.variable for loop in loops}
     wide = [loop.variable for loop in loops if loop.extent >= _TILED]
     stores = [steps_of(one.place) for one in block if isinstance(one, Store)]
     for write in wide:
@@ -54,6 +55,7 @@ def found_tile(block: Sequence[Statement], loops: Sequence[Loop]) -> Tile | None
                 if isinstance(one, Load)
                 and steps_of(one.place).get(read) == 1
                 and steps_of(one.place).get(write, 0) > 1
+                and one.place.symbols() <= variables  # tiles are read before all else is known
             )
             if read != write and loads:
                 return Tile(read, write, loads[:_MOST_TILES])
