@@ -170,7 +170,8 @@ HELD: dict[str, dict[str, str]] = {
         "testing/graphs.py":
             "Abs Add AveragePool Concat Conv MatMul MaxPool Mul Neg Relu Sigmoid Slice Sub Tanh "
             "Transpose",
-        "testing/plans.py": "Add BatchNormalization Concat MatMul Mul Reshape Slice Square Tanh Transpose",
+        "testing/plans.py":
+            "Add BatchNormalization Concat MatMul Mul Reshape Slice Square Tanh Transpose",
         "zoo/_builder.py":
             "Add AveragePool BatchNormalization Concat Conv Div Erf GlobalAveragePool "
             "LayerNormalization MatMul MaxPool Mul Relu Reshape Sigmoid Tanh Transpose",
