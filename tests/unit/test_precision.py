@@ -478,7 +478,7 @@ def test_wrong_precisions(options: dict[str, Any], expected: str) -> None:
 @pytest.mark.parametrize(
     ("target", "precision", "expected"),
     [
-        ("t4", "tf32", "t4 has no precision 'tf32'; it has fp16, fp32"),
+        ("t4", "tf32", "t4 has no precision tf32; it has strict-fp32, fp16"),
         ("v100", "fp16", "of compute capability 7.5 and later, and the target is v100"),
         ("xeon", "tf32", "and the target is xeon; leave --precision out"),
     ],

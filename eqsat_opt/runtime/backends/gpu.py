@@ -72,7 +72,11 @@ def device_backend(profile: DeviceProfile, precision: Precision = Precision.STRI
         OptionError: the device does not have that precision.
     """
     if profile.description is not None:
-        profile.require_precision(precision.peak)
+        known = [one for one in Precision if one.peak in profile.peak_tflops]
+        if precision not in known:
+            raise OptionError(
+                f"{profile.name} has no precision {precision}; it has {', '.join(known)}"
+            )
         return GpuBackend(profile, precision)
     if precision is not Precision.STRICT:
         raise OptionError(
