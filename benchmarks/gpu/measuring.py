@@ -13,6 +13,7 @@ from benchmarks.gpu.results import read_results, results_path
 from benchmarks.gpu.timing import by_turns, runs_for
 from benchmarks.gpu.unit import FIRST, Bench, Sampler, Task, Unit
 from eqsat_opt.errors import EqsatError, RuntimeFailed
+from eqsat_opt.ir.commuted import commuted_key
 from eqsat_opt.precision import Precision
 from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.plan.plan import Plan
@@ -92,11 +93,17 @@ def run(unit: Unit, bench: Bench) -> Mapping[str, Any]:
     if not samplers:
         raise RuntimeFailed(next(iter(found.values()))["why"])
     (launch,) = kernel.plan.launches
+    buffer_of = kernel.plan.buffer_of
+    signature, forms = commuted_key(
+        launch.body,
+        tuple(buffer_of[name].form for name in launch.reads),
+        tuple(buffer_of[name].form for name in launch.writes),
+    )
     return {
         "backend": launch.backend,
         "version": kernel.plan.versions[launch.backend],
-        "signature": launch.body.signature,
-        "forms": forms_of(kernel.plan),
+        "signature": signature,
+        "forms": forms,
         "precision": "" if launch.precision is Precision.STRICT else launch.precision.peak,
         "copies": count,
         "cache": "cold" if is_cold else "warm",
@@ -135,13 +142,3 @@ def cache_bytes(target: str) -> int:
     description = load_profile(target).description
     assert description is not None
     return int(json.loads(description.text)["l2CacheSize"])
-
-
-def forms_of(plan: Plan) -> str:
-    """The forms of operands and results, as prices name them."""
-    (launch,) = plan.launches
-    reads, writes = (
-        " ".join(str(plan.buffer_of[name].form) for name in names)
-        for names in (launch.reads, launch.writes)
-    )
-    return f"{reads} > {writes}"

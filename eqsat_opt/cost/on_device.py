@@ -12,6 +12,8 @@ from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.metrics import ENERGY, TIME
 from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.cost.recorded import RecordedDevice
+from eqsat_opt.ir.commuted import commuted_key
+from eqsat_opt.ir.forms import PLAIN, Form
 from eqsat_opt.ir.kernel import Kernel
 from eqsat_opt.runtime.backends.cudnn.backend import CUDNN
 from eqsat_opt.runtime.backends.cudnn.oracle import recorded
@@ -52,7 +54,7 @@ class MeasuredPricer(ProfilePricer):
 
     def _quote(self, offer: Offer) -> Quote:
         quote, how = super()._quote(offer), offer.implementation
-        time_us = _time_us(self._times_us, offer.kernel, how)
+        time_us = _time_us(self._times_us, offer.kernel, how, self.interface)
         if time_us is None or quote.is_bound:
             return quote
         metrics = {**quote.metrics, TIME: time_us}
@@ -80,17 +82,26 @@ class _MeasuredGpu(GpuBackend):
             replace(first, algorithm=f"{CUDNN} {one.name}", workspace_bytes=one.workspace_bytes)
             for one in self._table.get(site.spec.key, ())
         ]
-        measured = [one for one in ways if _time_us(self._times_us, kernel, one) is not None]
+        measured = [
+            one for one in ways if _time_us(self._times_us, kernel, one, self.interface) is not None
+        ]
         return (*(measured or (first,)), *others)
 
 
-def _time_us(times_us: _Times, kernel: Kernel, how: Implementation) -> float | None:
-    return times_us.get((*_split(how.algorithm, kernel), how.forms))
+def _time_us(
+    times_us: _Times, kernel: Kernel, how: Implementation, interface: Form
+) -> float | None:
+    """What was measured of a kernel, in the forms that it has where nothing says another one."""
+    reads = how.reads or tuple(_form(one.form, interface) for one in kernel.operands)
+    writes = how.writes or (_form(kernel.writes, interface),) * len(kernel.outputs)
+    backend, own = runner_of(how.algorithm)
+    signature, forms = commuted_key(kernel, reads, writes)
+    return times_us.get((backend, signature, own, forms))
 
 
-def _split(algorithm: str, kernel: Kernel) -> tuple[str, str, str]:
-    backend, own = runner_of(algorithm)
-    return backend, kernel.signature, own
+def _form(form: Form, interface: Form) -> Form:
+    """Of a value on the device, whose kernels call what is plain there plain."""
+    return interface if form == PLAIN else form
 
 
 def plan_times_us(device: RecordedDevice, plan: Plan) -> tuple[list[float], int]:
@@ -98,12 +109,12 @@ def plan_times_us(device: RecordedDevice, plan: Plan) -> tuple[list[float], int]
     times, known = device.profile.launch_times_us(plan.launches), strict_times_us(device)
     count = 0
     for number, launch in enumerate(plan.launches):
-        reads, writes = (
-            " ".join(str(plan.buffer_of[name].form) for name in names)
-            for names in (launch.reads, launch.writes)
+        signature, forms = commuted_key(
+            launch.body,
+            tuple(plan.buffer_of[name].form for name in launch.reads),
+            tuple(plan.buffer_of[name].form for name in launch.writes),
         )
-        key = launch.backend, launch.body.signature, launch.algorithm, f"{reads} > {writes}"
-        found = known.get(key)
+        found = known.get((launch.backend, signature, launch.algorithm, forms))
         if found is not None:
             times[number] = found
             count += 1

@@ -57,6 +57,7 @@ from eqsat_opt import zoo
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.on_device import MeasuredPricer, is_measured_gpu, plan_times_us
 from eqsat_opt.cost.profile import ProfileKey, ProfileRow
+from eqsat_opt.cost.quotes import Quote
 from eqsat_opt.cost.recorded import (
     RecordedDevice,
     load_recorded,
@@ -65,6 +66,8 @@ from eqsat_opt.cost.recorded import (
 )
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import StageError
+from eqsat_opt.ir.commuted import commuted_key
+from eqsat_opt.ir.forms import Form
 from eqsat_opt.ir.graph import attributes
 from eqsat_opt.ir.kernel import Kernel, Operand, Step
 from eqsat_opt.ir.normalise import normalise
@@ -604,6 +607,31 @@ def test_engines_compete_by_what_was_measured() -> None:
     bare = MeasuredPricer(replace(device, rows=()))
     (way,) = bare.backends[0].implementations(kernel)
     assert bare.price(Offer(kernel, "gpu", way)) == usual.price(Offer(kernel, "gpu", first))
+
+
+def test_what_was_measured_in_plain_forms_prices_kernels_of_an_extraction() -> None:
+    """These say no forms; and they read what is added in whatever order they find it."""
+    image, plain = TensorType("float32", (1, 4, 5, 5)), Form("cuda")
+    x, y, z = (Operand(image, const) for const in (False, False, True))
+    product = Step("Mul", (), (0, 1)), Step("Add", (), (3, 2))
+    measured = Kernel((x, y, z), product, (4,))
+    asked = Kernel((z, x, y), (Step("Mul", (), (2, 1)), Step("Add", (), (0, 3))), (4,))
+    signature, forms = commuted_key(measured, (plain,) * 3, (plain,))
+    key = ProfileKey(
+        "cuda 1", signature, "default", "gpu", threads=1, protocol=PROTOCOL_VERSION, forms=forms
+    )
+    row = ProfileRow(key, Timed((7.0,)).measurement, "2026-01-01T00:00:00+00:00")
+    pricer = MeasuredPricer(RecordedDevice(load_profile("h200"), (row,)))
+
+    def quote(kernel: Kernel) -> Quote:
+        usual = pricer.backends[0].implementations(kernel)
+        (plainly,) = (one for one in usual if not one.forms)
+        return pricer.price(Offer(kernel, "gpu", plainly))
+
+    assert [quote(one).source for one in (measured, asked)] == ["recorded"] * 2
+    assert quote(asked).time_us == 7.0
+    other = replace(asked, steps=(Step("Sub", (), (2, 1)), asked.steps[1]))
+    assert quote(other).source != "recorded"
 
 
 def read(folder: Path, step: str) -> dict[str, Any]:
