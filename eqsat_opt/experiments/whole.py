@@ -205,7 +205,10 @@ def _raced(found: Comparison, model: AnyModel, options: Options) -> RaceResult:
         held = _with_noise_of(held, plans[0])
     shared = {name: held.entries[first[key]] for name, key in keys.items()}
     entries = {name: replace(entry, name=name) for name, entry in shared.items()}
-    return replace(held, entries={ORIGINAL: held.entries[ORIGINAL], **entries})
+    # Where the twin of a plan was ahead of all, who won is said of the others.
+    ratios = {name: entry.ratio for name, entry in entries.items() if entry.wins}
+    winner = min(ratios, key=ratios.__getitem__, default=ORIGINAL)
+    return replace(held, winner=winner, entries={ORIGINAL: held.entries[ORIGINAL], **entries})
 
 
 def _what_runs(result: MethodResult, settings: CompareSettings) -> str:

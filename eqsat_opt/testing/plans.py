@@ -95,7 +95,8 @@ def siblings_graph(seed: int, blocks: int = 4) -> Graph:
             match op:
                 case "Tanh":
                     whole = maker("Tanh", whole)
-                case "Square":
+                case "Square":  # of what is small: rounding grows with the values
+                    whole = maker("Tanh", whole)
                     whole = maker("Mul", whole, whole)
                 case "BatchNormalization":
                     numbers = [maker.weight(total) for _ in range(3)]
