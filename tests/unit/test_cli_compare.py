@@ -25,7 +25,8 @@ from eqsat_opt.comparison import (
 from eqsat_opt.comparison.engines import ENGINES
 from eqsat_opt.comparison.results import MOST_NOISE
 from eqsat_opt.comparison.saturated import saturated
-from eqsat_opt.contest.race import RaceResult, race
+from eqsat_opt.contest.race import RaceResult
+from eqsat_opt.contest.race import race as race_of
 from eqsat_opt.cost.operators import OperatorCost, graph_cost_us
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import OptionError
@@ -362,7 +363,7 @@ def test_streams_of_this_processor_are_raced_with_their_threads(
 
     def won_by_the_twin(*entrants: Any, **options: Any) -> RaceResult:
         """As happens where the same plan twice is not equally fast."""
-        return replace(race(*entrants, **options), winner=whole._TWIN)
+        return replace(race_of(*entrants, **options), winner=whole._TWIN)
 
     monkeypatch.setattr(whole, "race", won_by_the_twin)
     model = "zoo:inception_e@tiny"
