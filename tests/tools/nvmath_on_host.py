@@ -65,6 +65,10 @@ class HostCublasLt:
         version: as it numbers itself.
     """
 
+    MatmulDescInterface: Any
+    MatrixLayoutInterface: Any
+    MatmulPreferenceInterface: Any
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from nvmath.internal import utils
         from nvmath.linalg.advanced import matmulmod
@@ -124,7 +128,7 @@ class HostCublasLt:
 
     def matmul_desc_create(self, compute_type: int, scale_type: int) -> int:
         number = next(self._numbers)
-        told = self.MatmulDescInterface(number)  # type: ignore[attr-defined]
+        told = self.MatmulDescInterface(number)
         told.epilogue, told.bias_pointer = self._enums.Epilogue.DEFAULT, 0
         return number
 
@@ -133,7 +137,7 @@ class HostCublasLt:
 
     def matrix_layout_create(self, type: int, rows: int, cols: int, ld: int) -> int:
         number = next(self._numbers)
-        told = self.MatrixLayoutInterface(number)  # type: ignore[attr-defined]
+        told = self.MatrixLayoutInterface(number)
         told.dtype, told.rows, told.cols, told.ld = type, rows, cols, ld
         return number
 
@@ -150,7 +154,7 @@ class HostCublasLt:
         results: int,
         count: int,
     ) -> None:
-        room = self.MatmulPreferenceInterface(preference).max_workspace_bytes  # type: ignore[attr-defined]
+        room = self.MatmulPreferenceInterface(preference).max_workspace_bytes
         kind = self._enums.matmul_heuristic_result_dtype
         memory = (ctypes.c_char * (kind.itemsize * requested)).from_address(results)
         found = np.frombuffer(memory, kind)
@@ -179,7 +183,7 @@ class HostCublasLt:
         workspace_bytes: int,
         stream: int,
     ) -> None:
-        told = self.MatmulDescInterface(operation)  # type: ignore[attr-defined]
+        told = self.MatmulDescInterface(operation)
         one = ctypes.c_float.from_address(alpha).value, ctypes.c_float.from_address(beta).value
         assert one == (1.0, 0.0)
         assert (c, c_layout) == (d, d_layout)
@@ -188,7 +192,7 @@ class HostCublasLt:
         epilogue = self._enums.Epilogue(told.epilogue)
         if "BIAS" in epilogue.name:
             # By row of a result that lies by columns, packed (documentation of cuBLASLt).
-            order = self.MatrixLayoutInterface(d_layout).order  # type: ignore[attr-defined]
+            order = self.MatrixLayoutInterface(d_layout).order
             assert order == self._enums.Order.COL, "no bias of rows that are contiguous"
             shape = (y.shape[0], 1)
             value = value + _at(told.bias_pointer, shape, (1, 1), y.dtype).astype("f8")
@@ -201,13 +205,13 @@ class HostCublasLt:
                 "workspace": (workspace, workspace_bytes),
                 "algorithm": ctypes.c_uint64.from_address(algorithm).value,
                 "epilogue": epilogue.name,
-                "batches": self.MatrixLayoutInterface(d_layout).batch_count,  # type: ignore[attr-defined]
+                "batches": self.MatrixLayoutInterface(d_layout).batch_count,
             }
         )
 
     def _matrix(self, pointer: int, number: int) -> NDArray[Any]:
         """A matrix as a layout tells it, or batches of them."""
-        told = self.MatrixLayoutInterface(number)  # type: ignore[attr-defined]
+        told = self.MatrixLayoutInterface(number)
         is_by_columns = told.order == self._enums.Order.COL
         assert told.ld >= (told.rows if is_by_columns else told.cols)
         strides = (1, told.ld) if is_by_columns else (told.ld, 1)

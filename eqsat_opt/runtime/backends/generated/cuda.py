@@ -237,22 +237,17 @@ def _column(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
     yield f"  const {kind} r = static_cast<{kind}>(blockIdx.x);"
     yield from decomposed("r", squares, kind, "  ")
     yield f"  const int lane = threadIdx.x % {_WARP}, warp = threadIdx.x / {_WARP};"
-    beyond = f"{part.key} * {_WARP} + lane >= {last.extent}"
-    yield f"  const bool is_beyond = {beyond};"
-    place = f"is_beyond ? {last.extent - 1} : {part.key} * {_WARP} + lane"
-    yield f"  const {kind} {last.variable.key} = {place};"
+    place = f"{part.key} * {_WARP} + lane"
+    yield f"  const bool is_beyond = {place} >= {last.extent};"
+    yield f"  const {kind} {last.variable.key} = is_beyond ? {last.extent - 1} : {place};"
     warps = geometry.threads // _WARP
     for one in nest.head:
         if not isinstance(one, Fold):
             yield from statement_lines(one, "  ", kind, {})
             continue
         total, register = f"v{one.result.number}", REGISTERS[one.result.dtype]
-        join, flat, shared = FOLDS[one.kind], f"t{one.result.number}", f"shared{one.result.number}"
-        yield f"  {register} {total} = {start(one.kind, one.result.dtype)};"
-        yield f"  for ({kind} {flat} = warp; {flat} < {one.size}; {flat} += {warps}) {{"
-        yield from decomposed(flat, one.loops, kind, "    ")
-        yield from fold_step(one, "    ", kind, total)
-        yield "  }"
+        join, shared = FOLDS[one.kind], f"shared{one.result.number}"
+        yield from _share(one, "warp", warps, kind)
         yield f"  __shared__ {register} {shared}[{warps}][{_WARP}];"
         yield f"  {shared}[warp][lane] = {total};"
         yield "  __syncthreads();"
@@ -262,15 +257,21 @@ def _column(nest: LoopNest, geometry: Geometry, kind: str) -> Iterator[str]:
     yield from block_lines(nest.block, "  ", kind)
 
 
-def _shared_fold(one: Fold, threads: int, kind: str) -> Iterator[str]:
-    """A reduction by all threads of a block: each its share, then warps, then the block."""
-    total, register = f"v{one.result.number}", REGISTERS[one.result.dtype]
-    join, flat = FOLDS[one.kind], f"t{one.result.number}"
-    yield f"  {register} {total} = {start(one.kind, one.result.dtype)};"
-    yield f"  for ({kind} {flat} = threadIdx.x; {flat} < {one.size}; {flat} += {threads}) {{"
+def _share(one: Fold, first: str, step: int, kind: str) -> Iterator[str]:
+    """The total of every so many iterations of a reduction, from one on."""
+    total, flat = f"v{one.result.number}", f"t{one.result.number}"
+    yield f"  {REGISTERS[one.result.dtype]} {total} = {start(one.kind, one.result.dtype)};"
+    yield f"  for ({kind} {flat} = {first}; {flat} < {one.size}; {flat} += {step}) {{"
     yield from decomposed(flat, one.loops, kind, "    ")
     yield from fold_step(one, "    ", kind, total)
     yield "  }"
+
+
+def _shared_fold(one: Fold, threads: int, kind: str) -> Iterator[str]:
+    """A reduction by all threads of a block: each its share, then warps, then the block."""
+    total, register = f"v{one.result.number}", REGISTERS[one.result.dtype]
+    join = FOLDS[one.kind]
+    yield from _share(one, "threadIdx.x", threads, kind)
     yield f"  for (int mask = {_WARP // 2}; mask; mask >>= 1)"
     yield f"    {total} = {join}({total}, neighbour({total}, mask));"
     warps = threads // _WARP
