@@ -108,12 +108,12 @@ class Kernel:
         """The operators, for people: ``Conv+Add+Relu``."""
         return "+".join(step.op for step in self.steps)
 
-    @property
+    @cached_property
     def is_static(self) -> bool:
         """Whether all sizes are literal, so that it can be measured as it is."""
         return all(type_.is_static for type_ in self.types)
 
-    @property
+    @cached_property
     def flops(self) -> Dim:
         """Floating point operations of all steps; one application makes all of its outputs."""
         total: Dim = 0
@@ -126,7 +126,7 @@ class Kernel:
             seen.update(filter(None, [key]))
         return total
 
-    @property
+    @cached_property
     def bytes(self) -> Dim:
         """Least bytes to read and write: operands and outputs, nothing in between."""
         total: Dim = 0

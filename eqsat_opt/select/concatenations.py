@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from eqsat_opt.deadline import Deadline
 from eqsat_opt.egraph import EClasses
 from eqsat_opt.ir.kernel import Step
 from eqsat_opt.ir.outputs import Application, application
@@ -63,12 +64,20 @@ def concatenation(
     )  # fmt: skip
 
 
-def concatenations(eclasses: EClasses, pairs: Sequence[int]) -> Iterator[Candidate]:
+def concatenations(
+    eclasses: EClasses, pairs: Sequence[int], deadline: Deadline | None = None
+) -> Iterator[Candidate]:
     """Concatenations of two as they are, and flat ones as far as there is room for operands.
 
     A concatenation of n is n - 1 pairs, and to flatten each of them would take n² operands. So the
     outermost, which no other one continues, come first, and each once before any in another way.
+    Past the deadline none is flattened any more, but for those that are wholly the model's.
     """
+
+    def has_room(node: int) -> bool:
+        is_late = deadline is not None and bool(eclasses.origin[node]) and deadline.expired
+        return room > 0 and not is_late
+
     room = _ROOM + _ROOM_PER_NODE * eclasses.n_nodes
     attrs, classes = eclasses.attrs, eclasses.class_of
     continued = {(eclasses.children(node)[0], attrs[node]) for node in pairs}
@@ -80,13 +89,13 @@ def concatenations(eclasses: EClasses, pairs: Sequence[int]) -> Iterator[Candida
         if node in other_ways:
             continue
         ways = other_ways[node] = flat_operands(eclasses, node)
-        operands, nodes = next(ways) if room > 0 else (eclasses.children(node), (node,))
+        operands, nodes = next(ways) if has_room(node) else (eclasses.children(node), (node,))
         yield concatenation(eclasses, node, operands, nodes)
         room -= len(operands)
         if len(nodes) >= _OPERANDS:  # the rest of it is a concatenation of its own
             pending += [n for n in eclasses.nodes_of[operands[0]] if n in whole]
     for node, ways in other_ways.items():
-        for operands, nodes in ways if room > 0 else ():
+        for operands, nodes in ways if has_room(node) else ():
             yield concatenation(eclasses, node, operands, nodes)
             room -= len(operands)
         yield concatenation(eclasses, node, eclasses.children(node), (node,))

@@ -122,9 +122,8 @@ def _priced(
     pricer: AnyPricer,
     sizes: Mapping[str, int],
     max_constant_bytes: int,
-    deadline: Deadline | None = None,
+    candidates: Candidates,
 ) -> PricedCandidates:
-    candidates = tile(saturation.eclasses, pricer.backends, deadline)
     value, classes = saturation.lowered.value, saturation.eclasses.term_class
     roots = tuple(dict.fromkeys(int(classes[value[n]]) for n in saturation.lowered.graph.outputs))
     return PricedCandidates.of(
@@ -236,21 +235,20 @@ def propose(
     room = folding_room(graph.constants.values())
     sizes = Sizes.of(graph, options.sizes).all
     own_start = options.deadline.clock()
-    unchanged = _priced(loaded, pricer, sizes, room)
+    unchanged = _priced(loaded, pricer, sizes, room, tile(loaded.eclasses, pricer.backends))
     own_s = options.deadline.clock() - own_start
     # What the model costs as it came is what the first backend makes of it.
     own = unchanged.run_by(pricer.backends[0].name)
-    if _is_too_large(saturation, loaded, own_s, options.deadline):
+    priced = None
+    if not _is_too_large(saturation, loaded, own_s, options.deadline):
+        until = options.deadline.share(_TILING)
+        candidates = tile(saturation.eclasses, pricer.backends, until)
+        if not options.deadline.expired:
+            priced = _priced(saturation, pricer, sizes, room, candidates)
+    if priced is None or options.deadline.expired:
+        # Nothing but the model would be chosen, and what is larger only takes longer.
         report = replace(loaded.report, stopped_by="time")
         saturation, priced = replace(loaded, report=report), unchanged
-    else:
-        priced = _priced(
-            saturation,
-            pricer,
-            sizes=sizes,
-            max_constant_bytes=room,
-            deadline=options.deadline.share(_TILING),
-        )
     stages["tile"] = clock() - start
 
     start = clock()
@@ -306,12 +304,13 @@ def repropose(
         ExtractionError: no graph was found in time.
     """
     saturation, before = proposal.saturation, proposal.choice.priced
+    until = options.deadline.share(_TILING)
     priced = _priced(
         saturation,
         pricer,
         before.sizes,
-        max_constant_bytes=before.max_constant_bytes,
-        deadline=options.deadline.share(_TILING),
+        before.max_constant_bytes,
+        tile(saturation.eclasses, pricer.backends, until),
     )
     priced = replace(priced, refused=before.refused).within(max_error)
     constants = Constants(saturation.lowered, saturation.eclasses)

@@ -226,7 +226,7 @@ def tile(
             continue
         for candidate in kernels_at(tiled, node, by_root):
             add(candidate)
-    for candidate in concatenations(eclasses, pairs):
+    for candidate in concatenations(eclasses, pairs, deadline):
         add(candidate)
     for candidate in joint_kernels(eclasses, eclasses.n_classes):
         add(candidate)

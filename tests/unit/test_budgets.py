@@ -52,7 +52,9 @@ from eqsat_opt.runtime.backends.sandbox import Sandbox, sandbox
 from eqsat_opt.runtime.backends.workers import KernelWorker, Request, measure_kernels
 from eqsat_opt.select import proposal as proposal_module
 from eqsat_opt.select.candidates import Candidate, Candidates, Selection
+from eqsat_opt.select.concatenations import concatenations
 from eqsat_opt.select.constants import Constants, late_constants
+from eqsat_opt.select.pricing import PricedCandidates
 from eqsat_opt.select.proposal import SearchOptions, propose
 from eqsat_opt.select.tiling import tile
 
@@ -145,7 +147,43 @@ def test_a_late_tiling_still_covers_the_model() -> None:
     assert own <= {item.cls for item in late.items}
 
 
+def test_a_late_tiling_flattens_no_concatenation_that_rules_made() -> None:
+    eclasses = saturate(graph_of("slices@40"), default_rules(), Budget(nodes=2_000)).eclasses
+    made = [n for n in range(eclasses.n_nodes) if eclasses.origin[n]]
+    pairs = [n for n in made if eclasses.op[n] == "Concat"]
+    assert pairs
+    full = list(concatenations(eclasses, pairs))
+    late = list(concatenations(eclasses, pairs, Deadline.after(-1.0)))
+    assert max(len(item.nodes) for item in full) > 1
+    assert {len(item.nodes) for item in late} == {1}
+    assert {item.cls for item in late} == {item.cls for item in full}
+
+
 # ** searching **
+
+
+def test_what_cannot_be_chosen_in_time_is_not_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    graph = graph_of("sums_and_products@12")
+    priced: list[int] = []
+
+    def slowly(eclasses: EClasses, *rest: Any) -> Candidates:
+        clock.now_s += 6.0
+        return tile(eclasses, *rest)
+
+    def pricing_of(saturation: Any, *rest: Any) -> PricedCandidates:
+        priced.append(saturation.eclasses.n_nodes)
+        return original(saturation, *rest)
+
+    original = proposal_module._priced
+    monkeypatch.setattr(proposal_module, "tile", slowly)
+    monkeypatch.setattr(proposal_module, "_priced", pricing_of)
+    deadline = Deadline.after(10.0, clock)
+    search = SearchOptions(BY_TIME, Budget(), {}, measure=False, deadline=deadline)
+    proposal = propose(graph, default_rules(), Pricer(None, 1), search)
+    assert priced == [proposal.saturation.eclasses.n_nodes]
+    assert proposal.saturation.report.stopped_by == "time"
+    assert proposal.best.operator_counts() == graph.operator_counts()
 
 
 def test_a_late_search_ends_with_the_model_as_it_came() -> None:

@@ -194,6 +194,7 @@ def test_long_chains_neither_recurse_nor_take_quadratic_memory(
         assert choice is not None
         assert free.evaluate(choice) < 5 * 5_000
     assert simplify(free) is not None
+    assert sharing_greedy(free, until_s=0.0) is None
 
     tied = chain(5_000, back=back, bridges=True)
     draft = Draft.of(tied)
@@ -203,6 +204,9 @@ def test_long_chains_neither_recurse_nor_take_quadratic_memory(
     reduction = simplify(tied)
     assert reduction is not None
     assert reduction.parts == ()
+    late = simplify(tied, until_s=0.0)
+    assert late is not None
+    assert late.parts
 
 
 def test_trees_that_overflow_do_not_look_impossible() -> None:

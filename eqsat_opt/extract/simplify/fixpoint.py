@@ -9,6 +9,7 @@ costs must not be negative.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -53,7 +54,11 @@ class Reduction:
 
 
 def simplify(
-    instance: Instance, *, start: Mapping[int, int] | None = None, work: int | None = None
+    instance: Instance,
+    *,
+    start: Mapping[int, int] | None = None,
+    work: int | None = None,
+    until_s: float = math.inf,
 ) -> Reduction | None:
     """Apply all rules to a fixpoint, or until they gain too little for their price.
 
@@ -63,6 +68,8 @@ def simplify(
             its cost prunes.
         work: rough count of elementary steps, by default in proportion to the size; when it is used
             up the remaining parts stay as they are.
+        until_s: moment of `time.perf_counter` after which no further round begins, nor options are
+            compared; the remaining parts stay as they are.
 
     Returns:
         The reduction, or None when no acyclic choice computes the roots.
@@ -79,7 +86,7 @@ def simplify(
             return None
         draft = possible
         work -= _LINEAR_PASSES * sum(before.size)
-        if work > 0 and draft.n_options:
+        if work > 0 and draft.n_options and time.perf_counter() < until_s:
             draft, steps = compare_options(draft, start=start, work=work)
             work -= steps
             possible = drop_impossible(draft)  # nothing may be left without an option
@@ -87,7 +94,7 @@ def simplify(
                 return None
             draft = drop_unreachable(possible)
         done = _unchanged(before, draft)
-        if work <= 0 or not _shrank(before, draft):
+        if work <= 0 or time.perf_counter() >= until_s or not _shrank(before, draft):
             done[:] = True
         parts.extend(draft.with_classes(done).instances())
         draft = draft.with_classes(~done)

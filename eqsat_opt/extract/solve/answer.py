@@ -65,15 +65,17 @@ class Answer:
         return Answer(self.choice, self.cost, min(bound, self.cost))
 
 
-def first_answer(part: Instance, start: Mapping[int, int]) -> Answer:
+def first_answer(part: Instance, start: Mapping[int, int], until_s: float = math.inf) -> Answer:
     """Best of the given solution and the greedies; the given one wins ties.
 
-    The given one need not fit the part completely.
+    The given one need not fit the part completely. Past `until_s`, a moment of
+    `time.perf_counter`, the greedy that sees sharing is left out.
     """
     answer = Answer(None, math.inf, part.trivial_bound())
     if start:
         answer = answer.better(part, _completed(part, start))
-    return answer.better(part, tree_greedy(part)).better(part, sharing_greedy(part))
+    answer = answer.better(part, tree_greedy(part))
+    return answer.better(part, sharing_greedy(part, until_s=until_s))
 
 
 def _completed(part: Instance, start: Mapping[int, int]) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 
 import numpy as np
 
@@ -19,6 +20,7 @@ __all__ = ["sharing_greedy", "tree_greedy"]
 
 _EXACT_CLASSES = 16_384  # up to here the sets of the sharing greedy are complete
 _WINDOW = 2_048  # classes
+_TURNS = 256  # between two looks at the clock
 
 
 def tree_greedy(instance: Instance) -> list[int]:
@@ -28,7 +30,9 @@ def tree_greedy(instance: Instance) -> list[int]:
     )[1]
 
 
-def sharing_greedy(instance: Instance, *, work: int = 50_000_000) -> list[int] | None:
+def sharing_greedy(
+    instance: Instance, *, work: int = 50_000_000, until_s: float = math.inf
+) -> list[int] | None:
     """Bottom-up greedy whose costs count each class below once (as the gym's faster-greedy-dag).
 
     Every class keeps the set of classes below its choice as a bit set; an option replaces the
@@ -38,11 +42,17 @@ def sharing_greedy(instance: Instance, *, work: int = 50_000_000) -> list[int] |
     In large instances a set reaches back by one or two windows of classes in topological order. Of
     what lies further back, only the costliest child's share is counted: most of it is shared.
 
+    Args:
+        instance: what to choose from.
+        work: rough count of elementary steps after which the search ends.
+        until_s: moment of `time.perf_counter` at which it ends as well.
+
     Returns:
-        `[n_classes]` options (-1: none), or None when the work ran out before the roots had one.
+        `[n_classes]` options (-1: none), or None when work or time ran out before the roots had
+        one.
     """
     search = _SharingGreedy(instance)
-    finished = search.run(work)
+    finished = search.run(work, until_s)
     found = finished or all(search.choice[root] >= 0 for root in instance.roots)
     return search.choice if found else None
 
@@ -71,8 +81,8 @@ class _SharingGreedy:
         self.weights = np.zeros(n + 3 * self.window)  # by position
         self.work = 0
 
-    def run(self, work: int) -> bool:
-        """Improve choices until none gets cheaper; False when the work was used up before."""
+    def run(self, work: int, until_s: float) -> bool:
+        """Improve choices until none gets cheaper; False when work or time was used up before."""
         instance, choice = self.instance, self.choice
         children = instance.children
         missing = [len(ch) for ch in children]
@@ -82,8 +92,11 @@ class _SharingGreedy:
         queue = [rank[i] + i for m in instance.members for i in m if not missing[i]]
         heapq.heapify(queue)
         queued = bytearray(1 if not count else 0 for count in missing)
+        turns = 0
         while queue:
-            if self.work >= work:
+            turns += 1
+            late = not turns % _TURNS and time.perf_counter() >= until_s
+            if late or self.work >= work:
                 return False
             option = heapq.heappop(queue) % instance.n_options
             queued[option] = 0

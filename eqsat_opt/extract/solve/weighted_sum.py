@@ -105,7 +105,7 @@ def solve_priced(
     best = BestRows(lambda rows: math.fsum(cost[list(rows.values())]))
     best.offer(known)
     try:
-        reduction = simplify(instance, start=start)
+        reduction = simplify(instance, start=start, until_s=deadline)
     except KeyboardInterrupt:
         if not settings.interruptible:
             raise
@@ -115,7 +115,7 @@ def solve_priced(
     if reduction is None:
         return Solution(None, math.inf)
     parts = reduction.parts
-    answers = [first_answer(part, start) for part in parts]
+    answers = [first_answer(part, start, deadline) for part in parts]
     chain = dearest_chain(
         instance.members,
         instance.option_class,
@@ -138,8 +138,12 @@ def solve_priced(
     if all(answer.choice is not None for answer in answers):
         best.offer(_assembled(instance, reduction, parts, answers))
     if relative_gap(best.value, lower_bound) > _TIE or math.isinf(best.value):
-        # Greedies can do worse on the simplified problem, and nothing may be worse than they are.
-        _offer_greedies(instance, best)
+        # Greedies can do worse on the simplified problem, and nothing may be worse than they are,
+        # as far as there is time to find out.
+        if best.rows is None:
+            _offer_greedies(instance, best)
+        elif time.perf_counter() < deadline:
+            _offer_greedies(instance, best, until_s=deadline)
     return Solution(best.rows, min(lower_bound, best.value))
 
 
@@ -182,8 +186,8 @@ def _search_parts(
     return improved
 
 
-def _offer_greedies(instance: Instance, best: BestRows) -> None:
-    for choice in (tree_greedy(instance), sharing_greedy(instance)):
+def _offer_greedies(instance: Instance, best: BestRows, until_s: float = math.inf) -> None:
+    for choice in (tree_greedy(instance), sharing_greedy(instance, until_s=until_s)):
         if choice is not None:
             best.offer(_rows(instance, choice))
 

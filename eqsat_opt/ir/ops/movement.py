@@ -37,7 +37,9 @@ def _concat_type(inputs: Sequence[TensorType], attrs: AttrMap) -> TensorType:
         same = operand.rank == first.rank and operand.dtype == first.dtype
         require(
             same and all(i == axis or d == first.shape[i] for i, d in enumerate(operand.shape)),
-            f"concat of {first} and {operand}",  # all of them would take squared time to write
+            "concat of {} and {}",
+            first,
+            operand,  # all of them would take squared time to write
         )
         total = total + operand.shape[axis]
     return TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
