@@ -120,9 +120,10 @@ def _silent(_stage: str, _detail: str) -> None:
 def _priced(
     saturation: Saturation,
     pricer: AnyPricer,
+    candidates: Candidates,
+    *,
     sizes: Mapping[str, int],
     max_constant_bytes: int,
-    candidates: Candidates,
 ) -> PricedCandidates:
     value, classes = saturation.lowered.value, saturation.eclasses.term_class
     roots = tuple(dict.fromkeys(int(classes[value[n]]) for n in saturation.lowered.graph.outputs))
@@ -235,7 +236,13 @@ def propose(
     room = folding_room(graph.constants.values())
     sizes = Sizes.of(graph, options.sizes).all
     own_start = options.deadline.clock()
-    unchanged = _priced(loaded, pricer, sizes, room, tile(loaded.eclasses, pricer.backends))
+    unchanged = _priced(
+        loaded,
+        pricer,
+        tile(loaded.eclasses, pricer.backends),
+        sizes=sizes,
+        max_constant_bytes=room,
+    )
     own_s = options.deadline.clock() - own_start
     # What the model costs as it came is what the first backend makes of it.
     own = unchanged.run_by(pricer.backends[0].name)
@@ -244,7 +251,7 @@ def propose(
         until = options.deadline.share(_TILING)
         candidates = tile(saturation.eclasses, pricer.backends, until)
         if not options.deadline.expired:
-            priced = _priced(saturation, pricer, sizes, room, candidates)
+            priced = _priced(saturation, pricer, candidates, sizes=sizes, max_constant_bytes=room)
     if priced is None or options.deadline.expired:
         # Nothing but the model would be chosen, and what is larger only takes longer.
         report = replace(loaded.report, stopped_by="time")
@@ -308,9 +315,9 @@ def repropose(
     priced = _priced(
         saturation,
         pricer,
-        before.sizes,
-        before.max_constant_bytes,
         tile(saturation.eclasses, pricer.backends, until),
+        sizes=before.sizes,
+        max_constant_bytes=before.max_constant_bytes,
     )
     priced = replace(priced, refused=before.refused).within(max_error)
     constants = Constants(saturation.lowered, saturation.eclasses)

@@ -171,9 +171,9 @@ def test_what_cannot_be_chosen_in_time_is_not_priced(monkeypatch: pytest.MonkeyP
         clock.now_s += 6.0
         return tile(eclasses, *rest)
 
-    def pricing_of(saturation: Any, *rest: Any) -> PricedCandidates:
+    def pricing_of(saturation: Any, *rest: Any, **named: Any) -> PricedCandidates:
         priced.append(saturation.eclasses.n_nodes)
-        return original(saturation, *rest)
+        return original(saturation, *rest, **named)
 
     original = proposal_module._priced
     monkeypatch.setattr(proposal_module, "tile", slowly)

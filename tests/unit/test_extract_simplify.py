@@ -206,7 +206,7 @@ def test_long_chains_neither_recurse_nor_take_quadratic_memory(
     assert reduction.parts == ()
     late = simplify(tied, until_s=0.0)
     assert late is not None
-    assert late.parts
+    assert bool(late.parts) == back  # where linear rules are not enough
 
 
 def test_trees_that_overflow_do_not_look_impossible() -> None:
