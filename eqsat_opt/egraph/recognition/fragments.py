@@ -69,8 +69,10 @@ class _Builder:
         return self.index[key]
 
     def leaf(self, number: int) -> int:
-        local = self.add(LEAF, (), self.lowered.terms[number].type, number, index=len(self.terms))
-        if self.cutter.constant[number]:
+        """Add an operand of the window; what is constant but of open size is computed at run time."""
+        type_ = self.lowered.terms[number].type
+        local = self.add(LEAF, (), type_, number, index=len(self.terms))
+        if self.cutter.constant[number] and isinstance(type_, TensorType) and type_.is_static:
             self.constant.add(local)
         return local
 
