@@ -269,9 +269,6 @@ VALUES: Mapping[str, Kind] = {
     "cycle": lambda: model(*_cyclic("b")),
     "cycle of one": lambda: model(node("Add", ["x", "y"], ["y"])),
     "reads nothing": lambda: model(node("Add", ["x", "nowhere"], ["y"])),
-    "negative dimension": lambda: model(
-        node("Relu", ["x"], ["y"]), inputs=[value("x", FLOAT, [-4])]
-    ),
     "huge dimensions": lambda: model(
         node("Relu", ["x"], ["y"]), inputs=[value("x", FLOAT, [1 << 62, 1 << 62])]
     ),

@@ -52,7 +52,7 @@ def value_drafts(
     def draft(what: str, kind: Any, changes: Mapping[str, Change]) -> Draft:
         return Draft(f"with {what}", kind, lambda seed: _changed(specs, seed, sizes, changes))
 
-    tensors = [spec for spec in specs if not spec.is_sequence]
+    tensors = [spec for spec in specs if spec.is_tensor]
     floats = [spec.name for spec in tensors if spec.elem_type in _FLOATS]
     huge = {spec.name: _HUGE.get(spec.elem_type, 1e9) for spec in tensors}
     ends = {spec.name: found for spec in tensors if (found := integer_ends(spec)) is not None}

@@ -18,6 +18,7 @@ from eqsat_opt.ir.export_context import (
     copy_of,
 )
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
+from eqsat_opt.ir.maps import restore_types
 from eqsat_opt.ir.onnx_import import INITIALIZER
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS, ModelSource
 from eqsat_opt.ir.onnx_mapping import WRITERS
@@ -58,7 +59,7 @@ def model_proto(model: onnx_ir.Model) -> onnx.ModelProto:
     """
     proto = onnx_ir.to_proto(model)
     _drop_repeated_types(proto.graph)
-    return restore_sparse(proto)
+    return restore_types(restore_sparse(proto))
 
 
 def _drop_repeated_types(graph: onnx.GraphProto) -> None:

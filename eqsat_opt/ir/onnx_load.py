@@ -24,6 +24,7 @@ from eqsat_opt.ir.external import (
     external_tensors,
     tensor_slots,
 )
+from eqsat_opt.ir.maps import hide_types
 from eqsat_opt.ir.onnx_types import inner_graphs
 from eqsat_opt.ir.sparse import hide_sparse
 
@@ -87,7 +88,7 @@ def _from_proto(
     _check_envelope(proto, name)
     home = home or os.path.realpath(base)
     check_external(external_in(proto, base), home)
-    hidden = hide_sparse(proto, base, home)
+    hidden = hide_types(hide_sparse(proto, base, home))
     _check_graph(hidden.graph, set())
     for function in hidden.functions:
         _check_function(function)
@@ -224,11 +225,8 @@ def _check_value(value: onnx.ValueInfoProto) -> None:
         raise ModelError(f"value {value.name!r} has the unknown element type {code}")
     size = 1
     for dim in value.type.tensor_type.shape.dim:
-        if dim.HasField("dim_value") and dim.dim_value < 0:
-            raise ModelError(
-                f"value {value.name!r} has the dimension {dim.dim_value}; give unknown sizes a name"
-            )
-        size *= dim.dim_value if dim.HasField("dim_value") else 1
+        # Runtimes take a negative dimension for an unknown one.
+        size *= dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else 1
     if size >= 1 << 63:
         raise ModelError(
             f"value {value.name!r} has {size} elements, more than any machine can count"

@@ -23,6 +23,7 @@ from eqsat_opt.ir.types import DTYPE_CODES, DTYPE_NAMES, OtherType, TensorType, 
 
 __all__ = [
     "OpaqueTyper",
+    "declared_dim",
     "fresh_dim",
     "inner_graphs",
     "plain_symbol",
@@ -58,13 +59,17 @@ def fresh_dim(value: str, axis: int) -> SymDim:
 
 def shape_of(shape: onnx_ir.Shape, value: str) -> tuple[Dim, ...]:
     """Dimensions of an onnx-ir shape; unknown ones become fresh symbols of ``value``."""
-    dims: list[Dim] = []
-    for axis, dim in enumerate(shape):
-        if isinstance(dim, int):
-            dims.append(dim)
-        else:
-            dims.append(sym(dim.value) if dim.value else fresh_dim(value, axis))
-    return tuple(dims)
+    return tuple(
+        declared_dim(dim if isinstance(dim, int) else dim.value or "", value, axis)
+        for axis, dim in enumerate(shape)
+    )
+
+
+def declared_dim(declared: int | str, value: str, axis: int) -> Dim:
+    """A declared dimension; a negative one, no name and the name ``?`` say that it is unknown."""
+    if isinstance(declared, int):
+        return declared if declared >= 0 else fresh_dim(value, axis)
+    return sym(declared) if declared not in ("", "?") else fresh_dim(value, axis)
 
 
 def type_from_ir(value: onnx_ir.Value) -> ValueType:
@@ -174,12 +179,9 @@ class OpaqueTyper:
     def _dims(self, shape: onnx.TensorShapeProto, name: str) -> tuple[Dim, ...]:
         dims: list[Dim] = []
         for axis, dim in enumerate(shape.dim):
-            if dim.HasField("dim_value"):
-                dims.append(dim.dim_value)
-            elif dim.dim_param:
-                dims.append(self.symbols.get(dim.dim_param) or sym(dim.dim_param))
-            else:
-                dims.append(fresh_dim(name, axis))
+            known = self.symbols.get(dim.dim_param) if dim.dim_param else None
+            declared = dim.dim_value if dim.HasField("dim_value") else dim.dim_param
+            dims.append(declared_dim(declared, name, axis) if known is None else known)
         return tuple(dims)
 
     def _proto(self, name: str, types: Mapping[str, ValueType]) -> onnx.TypeProto | None:

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto
 
 from eqsat_opt.errors import ModelError, OptionError
-from eqsat_opt.ir.onnx_types import fresh_dim
+from eqsat_opt.ir.onnx_types import declared_dim
 from eqsat_opt.ir.sizes import assumed_size
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
@@ -43,7 +43,8 @@ class InputSpec:
         elem_type: `TensorProto.DataType` of the elements.
         shape: one entry per axis: a size, or the name of a symbolic dim (one that has none in the
             model has that of `fresh_dim`); None if even the rank is unknown.
-        is_sequence: the value is a list of such tensors.
+        is_sequence: the value is a list of such tensors, or of such maps.
+        map_key: `TensorProto.DataType` of the keys of a map to scalars; None for a tensor.
         index_bound: integers must lie in [0, index_bound) if known to be indices.
     """
 
@@ -52,13 +53,19 @@ class InputSpec:
     shape: tuple[int | str, ...] | None
     is_sequence: bool = False
     index_bound: int | None = None
+    map_key: int | None = None
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the value is one tensor."""
+        return not self.is_sequence and self.map_key is None
 
 
 def input_specs(model: ModelSource) -> tuple[InputSpec, ...]:
     """The inputs of `model` that have no default value, in order.
 
     Raises:
-        ModelError: the model cannot be read, or an input is a map or a sparse tensor.
+        ModelError: the model cannot be read, or an input is a sparse or opaque value.
     """
     graph = read_structure(model).graph
     defaults = {tensor.name for tensor in graph.initializer}
@@ -100,10 +107,11 @@ def random_inputs(
     feeds: dict[str, Any] = {}
     for spec in specs:
         shape = _concrete_shape(spec, sizes)
+        draw = _draw if spec.map_key is None else _draw_map
         if spec.is_sequence:
-            feeds[spec.name] = [_draw(spec, shape, generator) for _ in range(2)]
+            feeds[spec.name] = [draw(spec, shape, generator) for _ in range(2)]
         else:
-            feeds[spec.name] = _draw(spec, shape, generator)
+            feeds[spec.name] = draw(spec, shape, generator)
     return feeds
 
 
@@ -114,6 +122,9 @@ def _spec(value: onnx.ValueInfoProto, index_bound: int | None) -> InputSpec:
     is_sequence = type_.HasField("sequence_type")
     if is_sequence:
         type_ = type_.sequence_type.elem_type
+    map_key = None
+    if type_.HasField("map_type"):
+        map_key, type_ = type_.map_type.key_type, type_.map_type.value_type
     if not type_.HasField("tensor_type"):
         kind = type_.WhichOneof("value") or "untyped value"
         raise ModelError(f"input {value.name!r} is a {kind}; give its value yourself")
@@ -122,19 +133,22 @@ def _spec(value: onnx.ValueInfoProto, index_bound: int | None) -> InputSpec:
     if tensor.HasField("shape"):
         dims = enumerate(tensor.shape.dim)
         shape = tuple(_dim(dim, value.name, axis) for axis, dim in dims)
+    if map_key is not None:
+        shape = ()
     return InputSpec(
         name=value.name,
         elem_type=tensor.elem_type,
         shape=shape,
         is_sequence=is_sequence,
         index_bound=index_bound,
+        map_key=map_key,
     )
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension, value: str, axis: int) -> int | str:
-    if dim.HasField("dim_value") and dim.dim_value >= 0:
-        return dim.dim_value
-    return dim.dim_param or str(fresh_dim(value, axis))
+    declared = dim.dim_value if dim.HasField("dim_value") else dim.dim_param
+    known = declared_dim(declared, value, axis)
+    return known if isinstance(known, int) else str(known)
 
 
 def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
@@ -216,6 +230,15 @@ def _draw(
         return np.asarray(real + 1j * imaginary).astype(dtype)
     wide = np.float64 if element == TensorProto.DOUBLE else np.float32
     return np.asarray(generator.standard_normal(shape, dtype=wide)).astype(dtype)
+
+
+def _draw_map(
+    spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator
+) -> dict[Any, Any]:
+    """A map from a few words or small numbers to scalars."""
+    is_text = spec.map_key == TensorProto.STRING
+    keys: Sequence[Any] = _WORDS if is_text else range(len(_WORDS))
+    return {key: _draw(spec, shape, generator).item() for key in keys}
 
 
 def integer_ends(spec: InputSpec) -> tuple[int, int] | None:

@@ -27,7 +27,7 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
-from eqsat_opt.ir.types import DTYPE_CODES, numpy_dtype
+from eqsat_opt.ir.types import DTYPE_CODES, TensorType, numpy_dtype
 from eqsat_opt.options import Options
 from eqsat_opt.proving import check_rule
 from eqsat_opt.proving.describe import describe
@@ -445,3 +445,45 @@ def test_a_guard_against_nan_needs_relaxed_numerics() -> None:
     relaxed = saturate(graph, default_rules(Numerics.RELAXED)).report
     assert strict.recognised == {}
     assert relaxed.recognised == {"Attention": 1}
+
+
+def test_a_mask_that_is_expanded_to_an_open_batch_is_no_constant() -> None:
+    """As exporters write it: the mask is chosen by a condition, and both are known but their batch.
+
+    A constant that recognition sees must have a size, and this one has none.
+    """
+
+    def whole(name: str, values: Any) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.asarray(values), name)
+
+    nodes = [
+        helper.make_node("Shape", ["x"], ["batch"], start=0, end=1),
+        helper.make_node("Concat", ["batch", "rest"], ["shape"], axis=0),
+        helper.make_node("Expand", ["keep", "shape"], ["kept"]),
+        helper.make_node("Where", ["kept", "zero", "low"], ["mask"]),
+        helper.make_node("Transpose", ["x"], ["xt"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["x", "xt"], ["logits"]),
+        helper.make_node("Add", ["logits", "mask"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["y"], axis=-1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "vit",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, 5, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 1, 5, 5])],
+        [
+            whole("rest", np.array([1, 5, 5])),
+            whole("keep", np.tril(np.ones((1, 1, 5, 5), bool))),
+            whole("zero", np.float32(0)),
+            whole("low", np.float32(-3e38)),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    lowered = lower(normalise(import_model(load_model(model))))
+    pieces = fragments(lowered)
+    assert pieces
+    for piece in pieces:
+        types = [piece.terms[local].type for local in piece.constant]
+        assert all(isinstance(type_, TensorType) and type_.is_static for type_ in types)
+    result = run(model, Options(effort="quick", race=False, store="", check=1))
+    assert not result.report.warnings

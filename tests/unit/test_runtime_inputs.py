@@ -121,9 +121,18 @@ def test_sequences_and_optionals() -> None:
     assert feeds["o"].shape == (2,)
 
 
-def test_maps_are_refused() -> None:
-    value = helper.make_value_info("m", onnx.TypeProto(map_type=onnx.TypeProto.Map()))
-    with pytest.raises(ModelError, match="map_type"):
+def test_maps_have_a_few_keys() -> None:
+    number = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    for key, expected in ((TensorProto.STRING, str), (TensorProto.INT64, int)):
+        value = helper.make_value_info("m", helper.make_map_type_proto(key, number))
+        feed = random_inputs(helper.make_model(helper.make_graph([], "g", [value], [])), 0)["m"]
+        assert {type(one) for one in feed} == {expected}
+        assert {type(one) for one in feed.values()} == {float}
+
+
+def test_opaque_values_are_refused() -> None:
+    value = helper.make_value_info("m", onnx.TypeProto(opaque_type=onnx.TypeProto.Opaque()))
+    with pytest.raises(ModelError, match="opaque_type"):
         random_inputs(helper.make_model(helper.make_graph([], "g", [value], [])), 0)
 
 

@@ -69,7 +69,7 @@ class _Builder:
         return self.index[key]
 
     def leaf(self, number: int) -> int:
-        """Add an operand of the window; what is constant but of open size is computed at run time."""
+        """Add an operand; one that is constant but of open size is computed at run time."""
         type_ = self.lowered.terms[number].type
         local = self.add(LEAF, (), type_, number, index=len(self.terms))
         if self.cutter.constant[number] and isinstance(type_, TensorType) and type_.is_static:
