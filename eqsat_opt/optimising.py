@@ -19,6 +19,7 @@ from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.examination import Contest, Terms, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
+from eqsat_opt.contest.sizing import find_sizes, has_doubt
 from eqsat_opt.contest.verdict import Verdict, unraced
 from eqsat_opt.cost.analytic import ProfilePricer
 from eqsat_opt.cost.energy import MeteredEnergy, energy_text, metered_energy
@@ -284,6 +285,9 @@ CALIBRATION = 0.4
 _NODE_S = 5e-4
 """Seconds that a search takes for each operator at least, whatever it finds."""
 
+_TRYING = 0.3
+"""Share of the time after loading in which sizes may be looked for at which the original runs."""
+
 _RACE_S = 10.0
 """A race that lasts longer than this learns little more."""
 
@@ -422,6 +426,24 @@ def optimise(
             clean = normalised(imported, options)
         sizes = size_sets(imported, options.shape_sets)
         _require_sizes(options, sizes[0])
+        box = None
+        if options.check or (options.race and options.is_here):
+            box = stack.enter_context(sandbox())  # starts in the background while the search runs
+        if box is not None and has_doubt(sizes) and not lacking:
+            with stages("sizes"):
+                tried = find_sizes(
+                    staging.original,
+                    sizes,
+                    replace(session_options(options), level="disabled"),
+                    box=box,
+                    deadline=deadline.share(_TRYING),
+                )
+            sizes = tried.sets
+            if tried.failure:
+                report = unsearched_report(
+                    name, model, stages.seconds, options, objective=objective, why=tried.failure
+                )
+                return Outcome(model, None, report, None)
         bulk_s = _bulk_s(constant_bytes(model), stages.seconds["load"])
         deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
         search = search_options(options, objective, sizes[0].all, deadline)
@@ -430,8 +452,7 @@ def optimise(
             return Outcome(model, None, report, None, bulk_s=bulk_s)
         terms = replace(_terms(options, search, sizes, deadline), bulk_s=bulk_s)
         clear = _nothing
-        if terms.runs_models:
-            box = stack.enter_context(sandbox())  # starts in the background while the search runs
+        if box is not None:
             terms, clear = replace(terms, box=box), box.reset
         pricer = stack.enter_context(_target_pricer(options))
         if isinstance(pricer, Pricer) and search.measure and _is_measured(objective):

@@ -32,8 +32,13 @@ def unsearched_report(
     stages_s: Mapping[str, float],
     options: Options,
     objective: AnyObjective,
+    why: str = "",
 ) -> Report:
-    """The report where loading left no time for a search."""
+    """The report where there was no search, because loading left no time or for a given reason."""
+    late = (
+        f"loading left no time to search within a budget of {options.budget_s:g} s{crowd()}; "
+        "allow more with --budget"
+    )
     counts, held = _contents(model)
     return Report(
         model=name, status="unchanged", winner=ORIGINAL, operators_before=counts,
@@ -44,8 +49,7 @@ def unsearched_report(
         kernels_unmeasured=0, errors=(), result_cost=0.0, **_aim(objective),
         stages_s={key: round(value, 4) for key, value in stages_s.items()},
         notes=(
-            f"loading left no time to search within a budget of {options.budget_s:g} s{crowd()}; "
-            "allow more with --budget",
+            why or late,
             *(("whether the original keeps the limits was not looked at",) * objective.is_limited),
         ),
     )  # fmt: skip

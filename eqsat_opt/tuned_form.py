@@ -28,7 +28,7 @@ from eqsat_opt.ir.external import with_data_inside
 from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model, model_proto
 from eqsat_opt.ir.onnx_import import import_model
-from eqsat_opt.ir.sizes import size_sets
+from eqsat_opt.ir.sizes import Sizes, size_sets
 from eqsat_opt.optimising import (
     CALIBRATION,
     AnyModel,
@@ -177,7 +177,7 @@ def _tuned(
                 suited=_suited(outcome, options, staging, stages, deadline=deadline),
                 is_original=outcome.model is None,
                 session=session_options(options),
-                sizes=size_sets(import_model(outcome.loaded), options.shape_sets),
+                sizes=_sizes(outcome, options),
                 seeds=tuple(options.seed + i for i in range(max(1, options.check))),
                 numerics=options.numerics,
                 max_error=options.max_error,
@@ -186,6 +186,13 @@ def _tuned(
                 deadline=deadline,
             )
         )
+
+
+def _sizes(outcome: Outcome, options: Options) -> tuple[Sizes, ...]:
+    """The sizes at which the result was found, or those that are assumed where nothing was."""
+    if outcome.job is not None:
+        return outcome.job.terms.sizes
+    return size_sets(import_model(outcome.loaded), options.shape_sets)
 
 
 def with_tuned(

@@ -321,7 +321,7 @@ def examine(
     if terms.deadline.expired or terms.deadline.left_s < terms.bulk_s:
         return nothing(_no_time())
     session, sizes = terms.session(), [one.inputs for one in terms.sizes]
-    specs = input_specs(original)
+    specs = input_specs(original, terms.sizes[0].derived)
     named = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
     try:
         if terms.box is not None:  # what starts first tells nothing of how long a session takes

@@ -317,7 +317,7 @@ def _reference(job: TunedJob, box: Sandbox, deadline: Deadline, at_edges: bool) 
     )
     if not at_edges:
         return of()
-    specs = input_specs(job.original)
+    specs = input_specs(job.original, job.sizes[0].derived)
     sets = [symbolic_sizes(specs, sizes_for(specs, one)) for one in sizes]
     return of(
         drafts=drafts_of(job.original, specs, sets, job.numerics),

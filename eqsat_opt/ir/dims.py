@@ -25,6 +25,7 @@ __all__ = [
     "is_size",
     "literal",
     "quotient_of",
+    "substituted",
     "sym",
 ]
 
@@ -213,6 +214,25 @@ def evaluate_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
             else:
                 coefficient *= sizes[name]
         total += coefficient
+    return total
+
+
+def substituted(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
+    """``dim`` with the sizes of some names in their place, within quotients too."""
+    if isinstance(dim, int) or not sizes:
+        return dim
+    total: Dim = 0
+    for monomial, coefficient in dim.terms:
+        product: Dim = coefficient
+        for name in monomial:
+            if name in sizes:
+                product = product * sizes[name]
+            elif name in _QUOTIENTS:
+                above, below = _QUOTIENTS[name]
+                product = product * floor_div(substituted(above, sizes), substituted(below, sizes))
+            else:
+                product = product * sym(name)
+        total = total + product
     return total
 
 

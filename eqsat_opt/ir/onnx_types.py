@@ -6,7 +6,7 @@ own inference, so that nothing larger than one node is ever serialised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +18,7 @@ from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
 from eqsat_opt.errors import ModelError
+from eqsat_opt.ir.dim_names import UNNAMED, plain_names, read_name
 from eqsat_opt.ir.dims import Dim, SymDim, sym
 from eqsat_opt.ir.types import DTYPE_CODES, DTYPE_NAMES, OtherType, TensorType, ValueType
 
@@ -57,27 +58,34 @@ def fresh_dim(value: str, axis: int) -> SymDim:
     return sym(f"?{value}.{axis}")
 
 
-def shape_of(shape: onnx_ir.Shape, value: str) -> tuple[Dim, ...]:
-    """Dimensions of an onnx-ir shape; unknown ones become fresh symbols of ``value``."""
+def shape_of(shape: onnx_ir.Shape, value: str, plain: Collection[str] = ()) -> tuple[Dim, ...]:
+    """Dimensions of an onnx-ir shape; unknown ones become fresh symbols of ``value``.
+
+    Args:
+        shape: as it is declared.
+        value: name of the value that has it.
+        plain: names that are sizes of their own, of which other names may be expressions.
+    """
     return tuple(
-        declared_dim(dim if isinstance(dim, int) else dim.value or "", value, axis)
+        declared_dim(dim if isinstance(dim, int) else dim.value or "", value, axis, plain)
         for axis, dim in enumerate(shape)
     )
 
 
-def declared_dim(declared: int | str, value: str, axis: int) -> Dim:
+def declared_dim(declared: int | str, value: str, axis: int, plain: Collection[str] = ()) -> Dim:
     """A declared dimension; a negative one, no name and the name ``?`` say that it is unknown."""
     if isinstance(declared, int):
         return declared if declared >= 0 else fresh_dim(value, axis)
-    return sym(declared) if declared not in ("", "?") else fresh_dim(value, axis)
+    return read_name(declared, plain) if declared not in UNNAMED else fresh_dim(value, axis)
 
 
-def type_from_ir(value: onnx_ir.Value) -> ValueType:
-    """The type that a model declares for a value."""
+def type_from_ir(value: onnx_ir.Value, plain: Collection[str] = ()) -> ValueType:
+    """The type that a model declares for a value; ``plain`` as for :func:`shape_of`."""
     if isinstance(value.type, onnx_ir.TensorType) and value.type.dtype.value in DTYPE_NAMES:
         if value.shape is not None:
             return TensorType(
-                DTYPE_NAMES[value.type.dtype.value], shape_of(value.shape, value.name or "")
+                DTYPE_NAMES[value.type.dtype.value],
+                shape_of(value.shape, value.name or "", plain),
             )
         return OtherType(f"{DTYPE_NAMES[value.type.dtype.value]} of unknown rank")
     return OtherType(str(value.type) if value.type is not None else "unknown")
@@ -123,9 +131,13 @@ class OpaqueTyper:
         symbols: composite dimensions by the name under which inference sees them.
         protos: types that no :class:`TensorType` expresses (sequences, optionals, unknown ranks),
             by value name.
+        plain: names of dimensions of inputs that are sizes of their own.
     """
 
     def __init__(self, model: onnx_ir.Model) -> None:
+        shapes = (value.shape for value in model.graph.inputs if value.shape is not None)
+        dims = (dim for shape in shapes for dim in shape)
+        self.plain = plain_names(dim.value or "" for dim in dims if not isinstance(dim, int))
         self.symbols: dict[str, Dim] = {}
         self.protos: dict[str, onnx.TypeProto] = {}
         self._opsets = dict(model.graph.opset_imports)
@@ -136,7 +148,7 @@ class OpaqueTyper:
 
     def declare(self, value: onnx_ir.Value) -> ValueType:
         """Remember a declared type and return it."""
-        declared = type_from_ir(value)
+        declared = type_from_ir(value, self.plain)
         if not isinstance(declared, TensorType) and value.name:
             proto = _proto_from_ir(value)
             if proto is not None:
@@ -181,7 +193,8 @@ class OpaqueTyper:
         for axis, dim in enumerate(shape.dim):
             known = self.symbols.get(dim.dim_param) if dim.dim_param else None
             declared = dim.dim_value if dim.HasField("dim_value") else dim.dim_param
-            dims.append(declared_dim(declared, name, axis) if known is None else known)
+            own = declared_dim(declared, name, axis, self.plain) if known is None else known
+            dims.append(own)
         return tuple(dims)
 
     def _proto(self, name: str, types: Mapping[str, ValueType]) -> onnx.TypeProto | None:

@@ -5,18 +5,22 @@ Prices, check and race all use the same sizes, so that what is predicted is what
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, product
 from typing import Any
 
 from eqsat_opt.errors import OptionError
-from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim
+from eqsat_opt.ir.dim_names import read_name
+from eqsat_opt.ir.dims import SymDim, dim_names, evaluate_dim, substituted, sym
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.ops import IllTyped, get_op
+from eqsat_opt.ir.size_equations import Equation, equations, solved
 from eqsat_opt.ir.types import TensorType
 
-__all__ = ["Sizes", "assumed_size", "size_sets"]
+__all__ = ["Sizes", "assumed_size", "other_sizes", "size_sets"]
 
 _SCALES = (1, 2, 4, 8, 16, 32)
 """Times the plain assumptions: up to images of 1024 by 1024."""
@@ -24,6 +28,14 @@ _SCALES = (1, 2, 4, 8, 16, 32)
 _BATCH = 2
 _IMAGE = 32
 _OTHER = 16
+
+_BATCHES = re.compile(r"batch|^(n|b|bs|bsz)$", re.IGNORECASE)
+_SEQUENCES = re.compile(
+    r"seq|past|cache|token|length|\blen|_len|time|frames?|steps?|samples", re.IGNORECASE
+)
+_IMAGES = re.compile(r"height|width|^(h|w)_?$", re.IGNORECASE)
+_TOTALS = re.compile(r"total|mask|kv_?len|all_", re.IGNORECASE)
+"""What names of sizes tell; of the rest rank and axis do."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +47,13 @@ class Sizes:
         assumed: of the inputs, where nobody gave one.
         data: of what the data decide (how many elements are not zero, say); assumed for prices,
             and used for nothing else.
+        derived: assumed sizes that follow from others, as the model demands.
     """
 
     given: Mapping[str, int] = field(default_factory=dict)
     assumed: Mapping[str, int] = field(default_factory=dict)
     data: Mapping[str, int] = field(default_factory=dict)
+    derived: Mapping[str, SymDim] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: Graph, given: Mapping[str, int]) -> Sizes:
@@ -47,25 +61,46 @@ class Sizes:
 
         An image that vanishes in a network's strides does not only fail: some kernels of
         onnxruntime divide by its size and end the process. So small sizes grow until every tensor
-        has elements and every operator is defined; batches do not grow.
+        has elements and every operator is defined; batches do not grow. What has to be equal is.
         """
         plain, batches = _plain_sizes(graph)
         types = (type_ for type_ in graph.types.values() if isinstance(type_, TensorType))
         inner = {name for type_ in types for dim in type_.shape for name in dim_names(dim)}
-        free = sorted((plain.keys() | inner) - given.keys())
+        # Where an equation could be solved for either of two names, it is for that of a total.
+        order = sorted(plain.keys() - given.keys(), key=lambda n: (not _TOTALS.search(n), n))
+        follows = solved(equations(graph), order, sorted(inner - plain.keys()))
+        free = sorted((plain.keys() | inner) - given.keys() - follows.keys())
         growing = [name for name in free if name not in batches]
         smallest = {name: plain.get(name, _OTHER) for name in free}
-        sizes = smallest
+        sizes = _completed(follows, {**smallest, **given})
         for scale in _SCALES if growing else ():
             scaled = {**smallest, **{name: smallest[name] * scale for name in growing}}
-            if _is_defined(graph, {**scaled, **given}):
-                sizes = scaled
+            whole = _completed(follows, {**scaled, **given})
+            if _is_defined(graph, whole):
+                sizes = whole
                 break
+        own = {name: size for name, size in sizes.items() if name not in given}
         return cls(
             dict(given),
-            {name: size for name, size in sizes.items() if name in plain},
-            {name: size for name, size in sizes.items() if name not in plain},
+            {name: size for name, size in own.items() if name in plain},
+            {name: size for name, size in own.items() if name not in plain},
+            {
+                name: size
+                for name, size in follows.items()
+                if name in plain and isinstance(size, SymDim) and plain.keys() >= {*dim_names(size)}
+            },
         )
+
+    @property
+    def independent(self) -> tuple[str, ...]:
+        """Assumed sizes, of no batch, that follow from no others."""
+        own = self.assumed.keys() - self.derived.keys()
+        return tuple(name for name in self.unbatched if name in own)
+
+    @property
+    def unbatched(self) -> tuple[str, ...]:
+        """Sizes of the inputs that are of no batch, by their names."""
+        return tuple(name for name in self.inputs if not _BATCHES.search(name))
 
     @property
     def inputs(self) -> dict[str, int]:
@@ -82,8 +117,75 @@ class Sizes:
         return {"given": dict(self.given), "assumed": dict(self.assumed), "data": dict(self.data)}
 
 
-def assumed_size(rank: int, axis: int) -> int:
-    """A plain size for a symbolic axis of an input."""
+def _completed(follows: Mapping[str, SymDim | int], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes with those that follow from them; nothing has a negative size."""
+    return {**sizes, **{name: max(0, evaluate_dim(dim, sizes)) for name, dim in follows.items()}}
+
+
+def other_sizes(sizes: Sizes) -> Iterator[Sizes]:
+    """Yield further assumptions, for a model that cannot run at ``sizes``.
+
+    What a computed shape demands of sizes is not known; that some are the same, that one is the sum
+    of two others, or that all are 1 is what it demands in most models.
+    """
+    own = [name for name in sizes.assumed if name not in sizes.derived]
+    tried = [dict(sizes.assumed)]
+
+    def variant(changes: Mapping[str, int], derived: Mapping[str, SymDim]) -> Iterator[Sizes]:
+        assumed = {**sizes.assumed, **changes}
+        follows = {**sizes.derived, **derived}
+        assumed.update(
+            {
+                name: max(0, evaluate_dim(dim, {**assumed, **sizes.given}))
+                for name, dim in follows.items()
+            }
+        )
+        if assumed not in tried:
+            tried.append(assumed)
+            yield replace(sizes, assumed=assumed, derived=follows)
+
+    rest = [name for name in own if not _BATCHES.search(name)]
+    totals = sorted(rest, key=lambda name: (not _TOTALS.search(name), name))
+    parts = sorted({*rest, *sizes.given}, key=lambda name: (not _SEQUENCES.search(name), name))
+    sums = [
+        (total, left, right)
+        for total in totals[:_MOST_SUMS]
+        for left, right in combinations(parts[:_MOST_SUMS], 2)
+        if total not in (left, right)
+    ]
+    for total, left, right in sums[:1]:
+        yield from variant({}, {total: _sum(left, right)})
+    yield from variant(dict.fromkeys(rest, _OTHER), {})
+    for total, left, right in sums[1:]:
+        yield from variant({}, {total: _sum(left, right)})
+    for total, other in product(sizes.given, parts[:_MOST_SUMS]):
+        for part in rest[:_MOST_SUMS]:
+            remainder = sizes.given[total] - sizes.inputs[other]
+            if remainder >= 0 and len({total, other, part}) == 3:
+                yield from variant({part: remainder}, {})
+    yield from variant(dict.fromkeys(rest, 1), {})
+    yield from variant(dict.fromkeys(rest, 2 * _IMAGE), {})
+    yield from variant(dict.fromkeys(own, 1), {})
+
+
+_MOST_SUMS = 4
+"""Names that are taken for a sum or a part of one."""
+
+
+def _sum(left: str, right: str) -> SymDim:
+    total = sym(left) + sym(right)
+    assert isinstance(total, SymDim)
+    return total
+
+
+def assumed_size(name: str, rank: int, axis: int) -> int:
+    """A plain size for a symbolic axis of an input, by its name, else by rank and axis."""
+    if _BATCHES.search(name):
+        return _BATCH
+    if _SEQUENCES.search(name):
+        return _OTHER
+    if _IMAGES.search(name):
+        return _IMAGE
     if axis == 0 and rank > 1:
         return _BATCH
     # An image smaller than this vanishes in the strides of usual networks.
@@ -110,7 +212,8 @@ def _plain_sizes(graph: Graph) -> tuple[dict[str, int], set[str]]:
         type_ = graph.tensor_type(name)
         for axis, dim in enumerate(type_.shape if type_ is not None else ()):
             for symbol in dim_names(dim):
-                size = assumed_size(len(type_.shape) if type_ is not None else 0, axis)
+                rank = len(type_.shape) if type_ is not None else 0
+                size = assumed_size(symbol, rank, axis)
                 plain[symbol] = min(size, plain.get(symbol, size))
                 if size == _BATCH:
                     batches.add(symbol)
@@ -161,38 +264,79 @@ def _symbol_sizes_of(graph: Graph, given: Mapping[str, tuple[int, ...] | int]) -
     types = [
         type_ for type_ in (graph.tensor_type(name) for name in graph.inputs) if type_ is not None
     ]
-    symbols = {name for type_ in types for dim in type_.shape for name in dim_names(dim)}
+    dims = {dim for type_ in types for dim in type_.shape if isinstance(dim, SymDim)}
+    symbols = {name for dim in dims for name in dim_names(dim)}
     sizes: dict[str, int] = {}
+    formulas: dict[SymDim, int] = {}
     for name, value in given.items():
+        read = read_name(name, symbols)
         if isinstance(value, tuple):
-            sizes.update(_sizes_of_input(graph, name, value))
+            _note_sizes_of_input(graph, name, value, sizes=sizes, formulas=formulas)
         elif name in symbols:
             sizes[name] = value
         elif name in graph.inputs:
-            sizes.update(_sizes_of_input(graph, name, (value,)))
+            _note_sizes_of_input(graph, name, (value,), sizes=sizes, formulas=formulas)
+        elif read in dims and isinstance(read, SymDim):
+            formulas[read] = value
         else:
             known = ", ".join(sorted(symbols)) or "none"
             raise OptionError(
                 f"no input of the model has a symbolic dimension {name!r}; there are: {known}"
             )
+    for formula, size in formulas.items():
+        _require_formula(formula, size, sizes)
     return sizes
 
 
-def _sizes_of_input(graph: Graph, name: str, shape: tuple[int, ...]) -> dict[str, int]:
+def _require_formula(formula: SymDim, size: int, sizes: dict[str, int]) -> None:
+    """Check a size that follows from others; where one other is missing, it follows from this.
+
+    Raises:
+        OptionError: the sizes contradict each other.
+    """
+    missing = [name for name in dict.fromkeys(dim_names(formula)) if name not in sizes]
+    if len(missing) == 1:
+        wanted = Equation(substituted(formula, sizes), size, "", is_strict=True)
+        found = solved([wanted], missing).get(missing[0])
+        if isinstance(found, int) and found >= 0:
+            sizes[missing[0]] = found
+            missing = []
+    if missing:
+        raise OptionError(
+            f"the dimension {formula} follows from others; give sizes of {', '.join(missing)} "
+            "instead"
+        )
+    if evaluate_dim(formula, sizes) != size:
+        others = ", ".join(f"{name}={sizes[name]}" for name in dict.fromkeys(dim_names(formula)))
+        raise OptionError(
+            f"the dimension {formula} is {evaluate_dim(formula, sizes)} where {others}, "
+            f"not {size}; give sizes that belong together"
+        )
+
+
+def _note_sizes_of_input(
+    graph: Graph,
+    name: str,
+    shape: tuple[int, ...],
+    *,
+    sizes: dict[str, int],
+    formulas: dict[SymDim, int],
+) -> None:
+    """Note the size of each symbol of an input, and of each formula in its shape."""
     if name not in graph.inputs:
         raise OptionError(
             f"the model has no input {name!r}; its inputs are {', '.join(graph.inputs)}"
         )
     type_ = graph.tensor_type(name)
     fits = type_ is not None and type_.rank == len(shape)
-    sizes: dict[str, int] = {}
     for dim, size in zip(type_.shape, shape, strict=True) if type_ is not None and fits else ():
         symbol = plain_symbol(dim)
-        fits = fits and (symbol is not None or dim == size)
+        fits = fits and (isinstance(dim, SymDim) or dim == size)
         if symbol is not None:
             sizes[symbol] = size
+        elif isinstance(dim, SymDim):
+            formulas[dim] = size
     if not fits:
         raise OptionError(
             f"input {name!r} is {graph.types[name]}, which does not fit the shape {list(shape)}"
         )
-    return sizes

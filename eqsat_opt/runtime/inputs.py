@@ -13,7 +13,9 @@ import onnx
 from onnx import TensorProto
 
 from eqsat_opt.errors import ModelError, OptionError
-from eqsat_opt.ir.onnx_types import declared_dim
+from eqsat_opt.ir.dim_names import plain_names
+from eqsat_opt.ir.dims import SymDim, evaluate_dim
+from eqsat_opt.ir.onnx_types import declared_dim, plain_symbol
 from eqsat_opt.ir.sizes import assumed_size
 from eqsat_opt.runtime.source import ModelSource, read_structure
 
@@ -41,8 +43,9 @@ class InputSpec:
     Attributes:
         name: name in the graph.
         elem_type: `TensorProto.DataType` of the elements.
-        shape: one entry per axis: a size, or the name of a symbolic dim (one that has none in the
-            model has that of `fresh_dim`); None if even the rank is unknown.
+        shape: one entry per axis: a size, the name of a symbolic dim (one that has none in the
+            model has that of `fresh_dim`), or what follows from other dims; None if even the rank
+            is unknown.
         is_sequence: the value is a list of such tensors, or of such maps.
         map_key: `TensorProto.DataType` of the keys of a map to scalars; None for a tensor.
         index_bound: integers must lie in [0, index_bound) if known to be indices.
@@ -50,7 +53,7 @@ class InputSpec:
 
     name: str
     elem_type: int
-    shape: tuple[int | str, ...] | None
+    shape: tuple[int | str | SymDim, ...] | None
     is_sequence: bool = False
     index_bound: int | None = None
     map_key: int | None = None
@@ -61,8 +64,14 @@ class InputSpec:
         return not self.is_sequence and self.map_key is None
 
 
-def input_specs(model: ModelSource) -> tuple[InputSpec, ...]:
+def input_specs(
+    model: ModelSource, derived: Mapping[str, SymDim] | None = None
+) -> tuple[InputSpec, ...]:
     """The inputs of `model` that have no default value, in order.
+
+    Args:
+        model: where they are declared.
+        derived: symbolic dims that follow from others; besides those whose names say so.
 
     Raises:
         ModelError: the model cannot be read, or an input is a sparse or opaque value.
@@ -71,9 +80,31 @@ def input_specs(model: ModelSource) -> tuple[InputSpec, ...]:
     defaults = {tensor.name for tensor in graph.initializer}
     defaults.update(tensor.values.name for tensor in graph.sparse_initializer)
     bounds = _index_bounds(graph)
-    return tuple(
-        _spec(value, bounds.get(value.name)) for value in graph.input if value.name not in defaults
+    plain = plain_names(
+        dim.dim_param for value in graph.input for dim in value.type.tensor_type.shape.dim
     )
+    reader = _DimReader(plain, derived or {})
+    return tuple(
+        _spec(value, bounds.get(value.name), reader)
+        for value in graph.input
+        if value.name not in defaults
+    )
+
+
+@dataclass(frozen=True)
+class _DimReader:
+    """Reads declared dimensions: what is a size of its own, and what follows from others."""
+
+    plain: frozenset[str]
+    derived: Mapping[str, SymDim]
+
+    def read(
+        self, dim: onnx.TensorShapeProto.Dimension, value: str, axis: int
+    ) -> int | str | SymDim:
+        declared = dim.dim_value if dim.HasField("dim_value") else dim.dim_param
+        known = declared_dim(declared, value, axis, self.plain)
+        name = plain_symbol(known)
+        return known if name is None else self.derived.get(name, name)
 
 
 def random_inputs(
@@ -115,7 +146,7 @@ def random_inputs(
     return feeds
 
 
-def _spec(value: onnx.ValueInfoProto, index_bound: int | None) -> InputSpec:
+def _spec(value: onnx.ValueInfoProto, index_bound: int | None, reader: _DimReader) -> InputSpec:
     type_ = value.type
     if type_.HasField("optional_type"):
         type_ = type_.optional_type.elem_type
@@ -132,7 +163,7 @@ def _spec(value: onnx.ValueInfoProto, index_bound: int | None) -> InputSpec:
     shape = None
     if tensor.HasField("shape"):
         dims = enumerate(tensor.shape.dim)
-        shape = tuple(_dim(dim, value.name, axis) for axis, dim in dims)
+        shape = tuple(reader.read(dim, value.name, axis) for axis, dim in dims)
     if map_key is not None:
         shape = ()
     return InputSpec(
@@ -143,12 +174,6 @@ def _spec(value: onnx.ValueInfoProto, index_bound: int | None) -> InputSpec:
         index_bound=index_bound,
         map_key=map_key,
     )
-
-
-def _dim(dim: onnx.TensorShapeProto.Dimension, value: str, axis: int) -> int | str:
-    declared = dim.dim_value if dim.HasField("dim_value") else dim.dim_param
-    known = declared_dim(declared, value, axis)
-    return known if isinstance(known, int) else str(known)
 
 
 def _index_bounds(graph: onnx.GraphProto) -> dict[str, int]:
@@ -184,7 +209,7 @@ def symbolic_sizes(specs: Iterable[InputSpec], dims: Mapping[str, int]) -> dict[
     for spec in specs:
         for axis, dim in enumerate(spec.shape or ()):
             if isinstance(dim, str):
-                sizes.setdefault(dim, assumed_size(len(spec.shape or ()), axis))
+                sizes.setdefault(dim, assumed_size(dim, len(spec.shape or ()), axis))
     for name, size in dims.items():
         if name not in sizes:
             known = ", ".join(sorted(sizes)) or "none"
@@ -197,17 +222,23 @@ def symbolic_sizes(specs: Iterable[InputSpec], dims: Mapping[str, int]) -> dict[
 
 def sizes_for(specs: Iterable[InputSpec], sizes: Mapping[str, int]) -> dict[str, int]:
     """Those of ``sizes`` that the inputs have symbols for."""
-    symbols = {dim for spec in specs for dim in spec.shape or ()}
+    symbols = {dim for spec in specs for dim in spec.shape or () if isinstance(dim, str)}
     return {name: size for name, size in sizes.items() if name in symbols}
 
 
 def _concrete_shape(spec: InputSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
     if spec.shape is None:
         return (4,)
-    shape = tuple(dim if isinstance(dim, int) else sizes[dim] for dim in spec.shape)
+    shape = tuple(_size(dim, sizes) for dim in spec.shape)
     if math.prod(shape) > _MAX_ELEMENTS:
         raise ModelError(f"input {spec.name!r} of shape {shape} is too large; give smaller dims")
     return shape
+
+
+def _size(dim: int | str | SymDim, sizes: Mapping[str, int]) -> int:
+    if isinstance(dim, str):
+        return sizes[dim]
+    return max(0, evaluate_dim(dim, sizes))
 
 
 def _draw(

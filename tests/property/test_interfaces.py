@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ DIMS: tuple[int | str, ...] = (
 DTYPES = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.FLOAT16)
 
 
-def value(name: str, dtype: int, dims: list[int | str] | None) -> onnx.ValueInfoProto:
+def value(name: str, dtype: int, dims: Sequence[int | str] | None) -> onnx.ValueInfoProto:
     """A declaration whose dimensions may be what helpers of onnx would refuse."""
     made = helper.make_tensor_value_info(name, dtype, None)
     if dims is not None:

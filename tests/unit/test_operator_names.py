@@ -35,6 +35,7 @@ HELD: dict[str, dict[str, str]] = {
         "ir/contradictions.py": "Conv ConvTranspose Reshape",
         "ir/export_context.py": "Add Concat Gather Mul",
         "ir/import_context.py": "Expand",
+        "ir/size_equations.py": "Concat MatMul Where",
         "ir/mappings/attention.py":
             "Add Attention Gather MaskedAttention MatMul Mul Repeat Softmax Transpose",
         "ir/mappings/elementwise.py":

@@ -76,7 +76,7 @@ def test_an_assumption_that_fails_is_named() -> None:
     report = run(model, OPTIONS).report
     assert report.status == "unchanged"
     (note,) = report.notes
-    assert re.search(r"assumed sizes h=32, w_=32; give .*--input-shape", note)
+    assert re.search(r"were assumed, .* at h=32, w_=32 .*; give .*--input-shape h:SIZE", note)
     options = Options(store="", measure=False, race=False, threads=1, shapes={"h": 5, "w_": 7})
     assert run(model, options).report.status == "unmeasured"
 
