@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, overload
 import onnx
 import onnx_ir
 
+from eqsat_opt.containment import Faults
 from eqsat_opt.contest.compare import Difference, Reference, differences
 from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.race import race
 from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination, Output
-from eqsat_opt.errors import ModelError, OptionError, PlanError
+from eqsat_opt.errors import InternalError, ModelError, OptionError, PlanError
 from eqsat_opt.explanation import Explanation
 from eqsat_opt.inventory import inventory
 from eqsat_opt.ir.external import files_read_by
@@ -151,6 +152,8 @@ def run(
         ModelError: the model cannot be read or the result not be written.
         OptionError: an option has no meaning, or the output is the model itself.
         CheckFailed: a candidate computes something else, and ``strict`` is set; nothing is written.
+        InternalError: a stage failed for a reason of ours, and ``strict`` is set; nothing is
+            written.
     """
     options = chosen_options(options, {})
     given = resolve(model)  # a model of the zoo is built before the clock starts
@@ -184,8 +187,16 @@ def _run(
     if options.plan is not None:
         deadline = deadline.share(PLAN_SHARE)
     share = deadline if tuned is None else deadline.share(PORTABLE_SHARE)
+    faults = Faults(is_strict=options.strict)
     outcome = optimise(
-        given, name, options, progress, deadline=share, destination=destination, tuned=tuned
+        given,
+        name,
+        options,
+        progress,
+        deadline=share,
+        destination=destination,
+        tuned=tuned,
+        faults=faults,
     )
     report, chosen = outcome.report, outcome.model
     result: Any = outcome.loaded if chosen is None else chosen
@@ -200,6 +211,7 @@ def _run(
             is_in_place=outcome.is_written,
             notes=(*report.notes, *notes),
         )
+        faults.written = report.output
         result = output
     elif chosen is not None:
         result = to_same_type(chosen, given)
@@ -214,17 +226,22 @@ def _run(
             destination=tuned,
             progress=progress,
             deadline=deadline,
+            faults=faults,
         )
     plan = None
     if options.plan is not None:
+        work = partial(
+            with_plan, report, outcome, given, options, progress=progress, deadline=whole
+        )
         try:
-            report, plan = with_plan(
-                report, outcome, given, options, progress=progress, deadline=whole
-            )
+            planned = faults.contain("plan", work, f"{options.plan} is not written")
         except PlanError as error:
             if not report.output:
                 raise
             raise PlanError(f"{error}; {report.output} is written, {options.plan} not") from error
+        report, plan = planned or (report, None)
+    late = [text for text in faults.warnings if text not in report.warnings]
+    report = replace(report, warnings=(*report.warnings, *late))
     return Result(result, report, outcome.proposal, plan)
 
 
@@ -405,7 +422,8 @@ def _searched(
     """Search without writing, and return what was found."""
     result = _run(model, given, options, None, progress=progress, deadline=deadline)
     if result.proposal is None:
-        raise OptionError(result.report.notes[0])
+        failures = result.report.warnings
+        raise InternalError(failures[0]) if failures else OptionError(result.report.notes[0])
     return result, result.proposal
 
 

@@ -9,6 +9,7 @@ __all__ = [
     "CheckFailed",
     "EqsatError",
     "ExtractionError",
+    "InternalError",
     "ModelError",
     "OptionError",
     "PlanError",
@@ -110,6 +111,10 @@ class StoreError(EqsatError):
 
 class StageError(EqsatError):
     """A stored stage of the search has another format, is damaged, or cannot be read or written."""
+
+
+class InternalError(EqsatError):
+    """A stage of this package failed for a reason of its own, and the user is strict."""
 
 
 class CheckFailed(EqsatError):

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir
 
+from eqsat_opt.containment import Faults
 from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.examination import Contest, Terms, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
@@ -68,6 +70,9 @@ from eqsat_opt.runtime.devices.profile import load_profile
 from eqsat_opt.runtime.staging import Staging
 from eqsat_opt.select.proposal import Proposal, SearchOptions
 
+if TYPE_CHECKING:
+    from eqsat_opt.rules import Rule
+
 __all__ = [
     "CALIBRATION",
     "AnyModel",
@@ -97,7 +102,13 @@ class Stages:
 
     def __init__(self, progress: Progress) -> None:
         self.seconds: dict[str, float] = {}
-        self.progress = progress
+        self.current = ""
+        self._told = progress
+
+    def progress(self, name: str, detail: str) -> None:
+        """Tell the caller what a stage does."""
+        self.current = name
+        self._told(name, detail)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -394,8 +405,13 @@ def optimise(
     deadline: Deadline,
     destination: Destination | None = None,
     tuned: Destination | None = None,
+    *,
+    faults: Faults,
 ) -> Outcome:
     """Search for a better model, check it and race it; nothing is written.
+
+    What fails for a reason of ours costs its stage: the original is the result where nothing else
+    is known to be right.
 
     Args:
         given: the model; it is never changed.
@@ -405,9 +421,11 @@ def optimise(
         deadline: of everything but writing.
         destination: where the result will be written, and where an earlier one may lie.
         tuned: where the tuned form will be written.
+        faults: collects internal errors; its warnings go into the report.
 
     Raises:
         ModelError, OptionError, CheckFailed: see :func:`eqsat_opt.api.run`.
+        InternalError: a stage failed for a reason of ours, and the user is strict.
     """
     stages = Stages(progress)
     objective = objective_of(options)
@@ -418,12 +436,73 @@ def optimise(
         require_portable(model.metadata_props, name)
         for place in filter(None, (destination, tuned)):
             place.check_for(model)
+    untouched = partial(_untouched, model, name, options, objective, stages=stages, faults=faults)
+    outcome = faults.contain(
+        lambda: stages.current,
+        partial(
+            _optimised,
+            model,
+            given,
+            name,
+            options,
+            stages=stages,
+            deadline=deadline,
+            destination=destination,
+            objective=objective,
+            rules=rules,
+            faults=faults,
+            untouched=untouched,
+        ),
+        _STAYS,
+    )
+    return outcome or untouched()
+
+
+_STAYS = "the original stays"
+
+
+def _untouched(
+    model: onnx_ir.Model,
+    name: str,
+    options: Options,
+    objective: AnyObjective,
+    *,
+    stages: Stages,
+    faults: Faults,
+) -> Outcome:
+    """The original, where a stage failed without which there is no result."""
+    report = unsearched_report(
+        name, model, stages.seconds, options, objective=objective, why="nothing was found"
+    )
+    return Outcome(model, None, replace(report, warnings=faults.warnings), None)
+
+
+def _optimised(
+    model: onnx_ir.Model,
+    given: AnyModel,
+    name: str,
+    options: Options,
+    *,
+    stages: Stages,
+    deadline: Deadline,
+    destination: Destination | None,
+    objective: AnyObjective,
+    rules: Sequence[Rule],
+    faults: Faults,
+    untouched: Callable[[], Outcome],
+) -> Outcome:
+    """What :func:`optimise` does once the model is read."""
     with ExitStack() as stack:
         with stages("load"):
             staging = stack.enter_context(Staging(model, given))
             lacking = require_valid(staging.original, session_options(options), deadline)
             imported = import_model(model, exact=options.numerics == "bitexact")
-            clean = normalised(imported, options)
+            clean = faults.contain(
+                "normalise",
+                partial(normalised, imported, options),
+                "the model is searched as it is",
+            )
+            clean = imported if clean is None else clean
         sizes = size_sets(imported, options.shape_sets)
         _require_sizes(options, sizes[0])
         box = None
@@ -457,7 +536,11 @@ def optimise(
         pricer = stack.enter_context(_target_pricer(options))
         if isinstance(pricer, Pricer) and search.measure and _is_measured(objective):
             with stages("calibrate"):
-                pricer.calibrate(search.deadline.share(CALIBRATION))
+                faults.contain(
+                    "calibrate",
+                    partial(pricer.calibrate, search.deadline.share(CALIBRATION)),
+                    "prices of kernels rest on usual figures",
+                )
         job = Job(
             clean=clean,
             imported=imported,
@@ -469,17 +552,27 @@ def optimise(
             selection=options.rules,
             stage=stages,
             progress=stages.progress,
+            faults=faults,
+            current=lambda: stages.current,
         )
         found, warnings = find_candidates(job, rules, deadline)
+        if found is None:
+            return untouched()
         breaks = found.proposal.choice.original_breaks
         if breaks:  # the clock cannot speak for an original that may not stay
             terms = replace(terms, by_cost=True)
             job = replace(job, terms=terms)
         stages.seconds.update(found.stages_s)
         origin = cache(lambda: origin_of(model, rules, _class_of(options)))
-        joined = _joined(job, found, destination, model, origin=origin, stages=stages)
+        joined = faults.contain(
+            "previous",
+            partial(_joined, job, found, destination, model, origin=origin, stages=stages),
+            "the earlier result does not take part",
+        ) or Joined(found)
         clear()  # what the sandbox holds would only lie in the way of those that race
-        contest = _contest(job, joined, stages)
+        contest = faults.contain("race", partial(_contest, job, joined, stages), _STAYS) or Contest(
+            unraced(ORIGINAL)
+        )
     verdict = contest.verdict
     chosen = _with_settings(model, joined.found, verdict)
     is_written = joined.is_written(verdict)
@@ -487,7 +580,11 @@ def optimise(
         assert chosen is not None
         with stages("record"):
             status = "unmeasured" if terms.by_cost else verdict.status
-            chosen.metadata_props[RECORD] = record_of(origin(), status)
+            record = faults.contain(
+                "record", lambda: record_of(origin(), status), "the result carries no record of it"
+            )
+            if record is not None:
+                chosen.metadata_props[RECORD] = record
     report = report_of(
         name,
         joined.found,
@@ -501,7 +598,12 @@ def optimise(
     )
     report = replace(
         report,
-        warnings=(*warnings, *store_warning(pricer), *_unlimited(verdict, breaks)),
+        warnings=(
+            *warnings,
+            *faults.warnings,
+            *store_warning(pricer),
+            *_unlimited(verdict, breaks),
+        ),
         sizes=tuple(one.to_json() for one in sizes),
         notes=(
             *report.notes,

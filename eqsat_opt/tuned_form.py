@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 
 import onnx
 
+from eqsat_opt.containment import Faults
 from eqsat_opt.contest.entrants import structure
 from eqsat_opt.contest.examination import examine
 from eqsat_opt.contest.tuned import (
@@ -203,8 +205,11 @@ def with_tuned(
     destination: Destination,
     progress: Progress,
     deadline: Deadline,
+    faults: Faults,
 ) -> Report:
     """Make the tuned form of a result, and write it; the report tells of it.
+
+    Where tuning fails for a reason of ours, the portable result is written in its place.
 
     Raises:
         ModelError: the file cannot be written.
@@ -216,7 +221,11 @@ def with_tuned(
     with stages("load"):
         portable = model_proto(with_data_inside(result))
     with stages(TUNING):
-        held = _tuned(outcome, portable, given, options, stages=stages, deadline=deadline)
+        held = faults.contain(
+            TUNING,
+            partial(_tuned, outcome, portable, given, options, stages=stages, deadline=deadline),
+            "the portable result stands for the tuned form",
+        ) or TunedContest(why="tuning failed")
     with stages("write"):
         destination.write_proto(portable if held.model is None else held.model)
 

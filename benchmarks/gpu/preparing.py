@@ -19,6 +19,7 @@ from benchmarks.gpu.prepared import (
     write_prepared,
 )
 from eqsat_opt import zoo
+from eqsat_opt.containment import Faults
 from eqsat_opt.cost.on_device import plan_times_us
 from eqsat_opt.cost.recorded import load_recorded
 from eqsat_opt.deadline import Deadline
@@ -114,7 +115,12 @@ def _plans_of(name: str, scale: Scale, target: str, precision: Precision) -> Ite
         budget_s=_BUDGET_S,
     )
     outcome = optimise(
-        model, name, options, lambda stage, detail: None, Deadline.after(options.budget_s)
+        model,
+        name,
+        options,
+        lambda stage, detail: None,
+        deadline=Deadline.after(options.budget_s),
+        faults=Faults(is_strict=True),
     )
     sizes = size_sets(import_model(outcome.loaded), [])[0]
     known: list[Plan] = []

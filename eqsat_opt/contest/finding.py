@@ -11,17 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import onnx_ir
 
+from eqsat_opt.containment import Faults
 from eqsat_opt.contest.compare import Difference
 from eqsat_opt.contest.entrants import entrants_of
 from eqsat_opt.contest.examination import Examination, Terms, examine, has_session_variants
 from eqsat_opt.contest.guilty import Accusation, accuse
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.deadline import Deadline
-from eqsat_opt.errors import CheckFailed
+from eqsat_opt.errors import CheckFailed, ExtractionError
+from eqsat_opt.extract import AnyObjective, Objective
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from eqsat_opt.rules import Rule
 
 __all__ = ["Found", "Job", "find_candidates"]
+
+_STAYS = "the original stays"
 
 _REPETITION = 0.7
 """Share of the time left that a repeated search gets; the rest is for check and race."""
@@ -58,6 +63,8 @@ class Job:
         selection: of the rules, as the user wrote it.
         stage: times the stage of a name.
         progress: called with a stage and a detail.
+        faults: collects internal errors.
+        current: tells the stage that runs.
     """
 
     clean: Graph
@@ -70,6 +77,8 @@ class Job:
     selection: str
     stage: Callable[[str], AbstractContextManager[None]]
     progress: Progress
+    faults: Faults
+    current: Callable[[], str]
 
 
 @dataclass(frozen=True)
@@ -102,17 +111,22 @@ class Found:
 
 def find_candidates(
     job: Job, rules: Sequence[Rule], deadline: Deadline
-) -> tuple[Found, tuple[str, ...]]:
+) -> tuple[Found | None, tuple[str, ...]]:
     """Search, and again without the rules that made a candidate wrong; what was found, warnings.
+
+    Nothing is found where the search fails for a reason of ours, with rules and without.
 
     Raises:
         CheckFailed: a candidate is wrong, and the user is strict.
+        InternalError: a stage failed for a reason of ours, and the user is strict.
     """
     warnings: list[str] = []
     stages_s: Counter[str] = Counter()
     while True:
         start = time.perf_counter()
         found = _search(job, rules, stages_s)
+        if found is None:
+            return None, tuple(warnings)
         seconds = time.perf_counter() - start
         examined = found.examined
         if examined is None or not (examined.wrong or examined.refused):
@@ -123,7 +137,11 @@ def find_candidates(
         guilty: tuple[Rule, ...] = ()
         if examined.wrong:
             with job.stage("accuse"):
-                accusation = _accuse(job, found, examined=examined, rules=rules, deadline=deadline)
+                accusation = job.faults.contain(
+                    "accuse",
+                    partial(_accuse, job, found, examined=examined, rules=rules, deadline=deadline),
+                    "which rule is to blame is not known",
+                ) or Accusation((), "which rule is to blame is not known")
             guilty = accusation.guilty
             warnings.append(_wrong_text(examined.wrong, accusation))
         if job.strict:
@@ -139,9 +157,31 @@ def find_candidates(
         job = replace(job, search=search)
 
 
-def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
+def _proposed(job: Job, rules: Sequence[Rule]) -> Proposal | None:
+    """Search with rules, and where that fails for a reason of ours without any."""
+    attempts = [(rules, "the search is repeated without rules")] if rules else []
+    for allowed, consequence in (*attempts, ((), _STAYS)):
+        found = job.faults.contain(
+            job.current,
+            partial(propose, job.clean, allowed, job.pricer, job.search, progress=job.progress),
+            consequence,
+            also=() if _may_have_no_answer(job.search.objective) else (ExtractionError,),
+        )
+        if found is not None:
+            return found
+    return None
+
+
+def _may_have_no_answer(objective: AnyObjective) -> bool:
+    """Whether the user can have asked for what no graph keeps."""
+    return not isinstance(objective, Objective) or objective.is_limited
+
+
+def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | None:
     """Search once; its seconds are added to ``stages_s``."""
-    proposal = propose(job.clean, rules, job.pricer, job.search, progress=job.progress)
+    proposal = _proposed(job, rules)
+    if proposal is None:
+        return None
     stages_s.update(proposal.stages_s)
     entrants = entrants_of(
         proposal,
@@ -154,17 +194,29 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
     late = [n for n, g in entrants.items() if folding_s(g.constants.values()) > deadline.left_s]
     entrants = {name: graph for name, graph in entrants.items() if name not in late}
     with job.stage("export"):
-        exported = {label: export_model(graph) for label, graph in entrants.items()}
+        made = {
+            label: job.faults.contain(
+                "export", partial(export_model, graph), f"candidate {label!r} is dropped"
+            )
+            for label, graph in entrants.items()
+        }
+    exported = {label: model for label, model in made.items() if model is not None}
+    entrants = {label: entrants[label] for label in exported}
     models: dict[str, ModelSource] = {}
     examined = None
     if job.terms.runs_models and (
         entrants or (job.terms.race_s and has_session_variants(job.clean))
     ):
         with job.stage("check"):
-            for label, value in exported.items():
-                if deadline.left_s >= job.terms.bulk_s:
-                    models[label] = job.staging.of(value)
-            examined = examine(models, job.staging.original, job.terms)
+            examined = job.faults.contain(
+                "check", partial(_examined, job, exported, models), _STAYS
+            ) or Examination(
+                reference=None,
+                differences={},
+                refused={},
+                seconds=0.0,
+                obstacle="the check did not end, so the original stays",
+            )
             skipped = tuple(label for label in exported if label not in models)
             examined = replace(examined, skipped=(*examined.skipped, *skipped))
     return Found(
@@ -176,6 +228,16 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found:
         stages_s=dict(stages_s),
         late=tuple(late),
     )
+
+
+def _examined(
+    job: Job, exported: Mapping[str, onnx_ir.Model], models: dict[str, ModelSource]
+) -> Examination:
+    """Compare candidates with the original; those for which there is time become ``models``."""
+    for label, value in exported.items():
+        if job.terms.deadline.left_s >= job.terms.bulk_s:
+            models[label] = job.staging.of(value)
+    return examine(models, job.staging.original, job.terms)
 
 
 def _accuse(
