@@ -28,9 +28,15 @@ class Attempt:
     failure: str = ""
 
 
-def attempt(task: Callable[..., Any], *args: Any, limit_s: float) -> Attempt:
-    """Run `task(*args)` in a fresh silent process, so that a crash or a hang is only a result."""
-    context = multiprocessing.get_context("spawn")
+def attempt(
+    task: Callable[..., Any], *args: Any, limit_s: float, preload: Sequence[str] = ()
+) -> Attempt:
+    """Run `task(*args)` in a fresh silent process, so that a crash or a hang is only a result.
+
+    Modules of `preload` are imported once, in a server that such processes are forked from: a
+    library that takes seconds to import then costs them once for all tasks.
+    """
+    context = _context(preload)
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_run_and_send, args=(sender, task, args))
     process.start()
@@ -57,6 +63,14 @@ def fresh(task: Callable[..., Any], *args: Any, limit_s: float = 600.0) -> Any:
     if outcome.failure:
         raise SystemExit(f"{task.__name__.lstrip('_')} of {args} failed: {outcome.failure}")
     return outcome.value
+
+
+def _context(preload: Sequence[str]) -> Any:
+    if not preload or "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(preload))
+    return context
 
 
 def _kill(process: BaseProcess) -> None:

@@ -4,6 +4,7 @@ Run from the repository root, with the extra `bench` installed:
 
     python -m benchmarks.torch_exports build FOLDER
     python -m benchmarks.torch_exports compare FOLDER --markdown table.md
+    python -m benchmarks.torch_exports corpus FOLDER
 
 `build` exports each model by both of PyTorch's exporters, the newer one with and without its own
 optimiser. `compare` gives each file to each optimiser, checks that the result still computes the
@@ -159,6 +160,36 @@ def _missing(record: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _read_record(folder: Path) -> dict[str, dict[str, Any]]:
     path = folder / _EXPORT_RECORD
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+@app.command()
+def corpus(
+    folder: Annotated[Path, typer.Argument(help="Where the .onnx files go.")],
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only models whose name starts so; may be repeated.")
+    ] = None,
+    limit_s: Annotated[float, typer.Option(help="Longest export of a model, seconds.")] = 180.0,
+    again: Annotated[bool, typer.Option(help="Try again what failed.")] = False,
+) -> None:
+    """Export some hundred small models in all their forms; a second call goes on where one ended.
+
+    The forms: both exporters, symbolic sizes, opsets in turn, half precision, integers, 4 bits,
+    and what onnxruntime's own tools fuse.
+    """
+    from benchmarks.exported.building import build, missing_libraries, read_record
+
+    if missing := missing_libraries():
+        raise typer.BadParameter(f"not installed: {', '.join(missing)}; pip install them first")
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, entry in build(folder, only or (), limit_s=limit_s, again=again):
+        remarks = "; ".join(entry.get("remarks", ()))
+        names = ", ".join(entry.get("files", ()))
+        text = entry.get("failure") or names + (f" ({remarks})" if remarks else "")
+        console.print(f"{key}: {text}", markup=False, soft_wrap=True)
+    entries = read_record(folder).values()
+    files = sum(len(entry.get("files", ())) for entry in entries)
+    failed = sum("failure" in entry for entry in entries)
+    console.print(f"{files} files; {failed} exports failed")
 
 
 # ---------------------------------------------------------------------------------- optimisers

@@ -1,0 +1,1 @@
+"""Models that PyTorch's exporters write: what is exported, how, and what becomes of the files."""
