@@ -5,6 +5,7 @@ Run from the repository root, with the extra `bench` installed:
     python -m benchmarks.torch_exports build FOLDER
     python -m benchmarks.torch_exports compare FOLDER --markdown table.md
     python -m benchmarks.torch_exports corpus FOLDER
+    python -m benchmarks.torch_exports check FOLDER --json found.json
 
 `build` exports each model by both of PyTorch's exporters, the newer one with and without its own
 optimiser. `compare` gives each file to each optimiser, checks that the result still computes the
@@ -20,7 +21,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +34,6 @@ from rich.table import Table
 
 from benchmarks.comparison import (
     BASELINE,
-    OURS,
     Candidate,
     Comparison,
     as_json,
@@ -43,6 +43,7 @@ from benchmarks.comparison import (
     table_rows,
 )
 from benchmarks.isolated import attempt
+from benchmarks.optimisers import OPTIMISERS
 from eqsat_opt.contest.race import RaceResult, race
 from eqsat_opt.errors import RuntimeFailed
 from eqsat_opt.files import write_whole
@@ -192,42 +193,39 @@ def corpus(
     console.print(f"{files} files; {failed} exports failed")
 
 
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(help="A folder of .onnx files.", exists=True)],
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only files whose name starts so; may be repeated.")
+    ] = None,
+    coverage: Annotated[bool, typer.Option(help="Only count what passes through.")] = False,
+    effort: Annotated[str, typer.Option(help="quick, normal or max.")] = "quick",
+    budget_s: Annotated[float | None, typer.Option("--budget", help="Seconds for ours.")] = None,
+    race_s: Annotated[float, typer.Option("--race", help="Seconds for a race.")] = 0.0,
+    again: Annotated[bool, typer.Option(help="Examine again what failed.")] = False,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Keep all outcomes.")] = None,
+) -> None:
+    """Tell what becomes of each export, as benchmarks.shipped does of trained models."""
+    from benchmarks.outcomes import Settings, gather, line_of, summary_lines
+
+    models = {
+        path.name: path
+        for path in sorted(folder.glob("*.onnx"))
+        if not only or path.name.startswith(tuple(only))
+    }
+    if not models:
+        raise typer.BadParameter(f"no such .onnx file in {folder}; run the command corpus first")
+    settings = Settings(coverage, effort, budget_s, race_s=race_s)
+    outcomes = {}
+    for name, outcome in gather(models, settings, json_path, again=again):
+        outcomes[name] = outcome
+        console.print(line_of(name, outcome), markup=False, highlight=False, soft_wrap=True)
+    for line in summary_lines(outcomes):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 # ---------------------------------------------------------------------------------- optimisers
-
-
-def _onnxsim(model: onnx.ModelProto) -> Any:
-    import onnxsim
-
-    simplified, valid = onnxsim.simplify(model)
-    if not valid:
-        raise RuntimeFailed("onnxsim's own check failed")
-    return simplified
-
-
-def _onnxoptimizer(model: onnx.ModelProto) -> Any:
-    import onnxoptimizer
-
-    return onnxoptimizer.optimize(model, onnxoptimizer.get_fuse_and_elimination_passes())
-
-
-def _onnxscript(model: onnx.ModelProto) -> Any:
-    import onnxscript.optimizer
-
-    return onnxscript.optimizer.optimize(model)
-
-
-def _eqsat_opt(model: onnx.ModelProto) -> Any:
-    import eqsat_opt
-
-    return eqsat_opt.optimize(model)
-
-
-OPTIMISERS: dict[str, Callable[[onnx.ModelProto], Any]] = {
-    "onnxsim": _onnxsim,
-    "onnxoptimizer": _onnxoptimizer,
-    "onnxscript": _onnxscript,
-    OURS: _eqsat_opt,
-}
 
 
 def _optimise(optimiser: str, source: str, target: str, threads: int) -> float:

@@ -5,7 +5,7 @@
 Models are as in benchmarks/given.py: `bert`, `lstm:128`, `torch:resnet18`, `model.onnx`. Each row
 is printed as soon as it is measured, and a model that fails is a row with the reason.
 
-Peers are onnxruntime as it comes, onnxsim, onnxoptimizer and onnxscript (their results in
+Peers are onnxruntime as it comes, onnxsim, onnxslim, onnxoptimizer and onnxscript (their results in
 onnxruntime), and OpenVINO; those that are not installed are named and left out (extras `bench` and
 `openvino`). Ours is the portable result and the form for this machine, as it is opened by
 `eqsat_opt.session`. Times are relative to onnxruntime's own in the same build of sessions, and A/A
@@ -27,10 +27,11 @@ from rich.console import Console
 
 from benchmarks.given import given, title
 from benchmarks.isolated import attempt
+from benchmarks.optimisers import OPTIMISERS
 from benchmarks.rows import Rows, geometric_mean
-from benchmarks.torch_exports import OPTIMISERS
 from eqsat_opt import api
 from eqsat_opt.contest.race import race
+from eqsat_opt.contest.race_result import RaceResult
 from eqsat_opt.errors import EqsatError, RuntimeFailed
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native.tuning import output_error
@@ -38,13 +39,15 @@ from eqsat_opt.runtime.backends.ort.session import OrtOptions
 from eqsat_opt.runtime.backends.runtimes import load_runtime
 from eqsat_opt.runtime.backends.tuned_file import Execution, open_as_raced
 from eqsat_opt.runtime.inputs import random_inputs
-from eqsat_opt.runtime.source import RaceRunner
+from eqsat_opt.runtime.source import Feeds, RaceRunner
 
 BASE, RUNTIME = "onnxruntime", "openvino"
 PORTABLE, TUNED = "eqsat-opt", "tuned"
-REWRITERS = ("onnxsim", "onnxoptimizer", "onnxscript")
+REWRITERS = ("onnxsim", "onnxslim", "onnxoptimizer", "onnxscript")
 LIMIT_S = 600.0
 MOST_ERROR = 1e-4
+
+__all__ = ["hold", "main"]
 
 Open = Callable[[], RaceRunner]
 
@@ -88,29 +91,46 @@ def _entrants(
     return found, failed
 
 
+def hold(
+    source: Path, folder: Path, feeds: Feeds, threads: int, *, budget_s: float, race_s: float
+) -> tuple[RaceResult, dict[str, str]]:
+    """A race of everybody who computes the same; and why others took no part in it.
+
+    Args:
+        source: the model.
+        folder: for the models of all entrants.
+        feeds: inputs.
+        threads: of everybody.
+        budget_s: seconds for ours.
+        race_s: seconds for the race.
+    """
+    entrants, absent = _entrants(source, folder, threads, budget_s)
+    expected = entrants[BASE]().run(feeds)
+    for peer, opener in list(entrants.items()):
+        try:
+            wrong = output_error(opener().run(feeds), expected) > MOST_ERROR
+        except EqsatError as error:
+            wrong = False
+            absent[peer] = "failed"
+            Console().print(f"{title(str(source))}, {peer}: {error}", markup=False)
+        if wrong or peer in absent:
+            absent.setdefault(peer, "wrong")
+            del entrants[peer]
+    held = race(entrants, BASE, feeds, threads=threads, time_limit_s=race_s, extension_s=race_s / 2)
+    return held, absent
+
+
 def _row(name: str, source: Path, arguments: argparse.Namespace) -> tuple[list[str], float]:
     """A row of the table, and our time over that of the best other."""
     feeds = random_inputs(source, 0)
     with tempfile.TemporaryDirectory() as folder:
-        entrants, cells = _entrants(source, Path(folder), arguments.threads, arguments.budget)
-        expected = entrants[BASE]().run(feeds)
-        for peer, opener in list(entrants.items()):
-            try:
-                wrong = output_error(opener().run(feeds), expected) > MOST_ERROR
-            except EqsatError as error:
-                wrong = False
-                cells[peer] = "failed"
-                Console().print(f"{title(name)}, {peer}: {error}", markup=False)
-            if wrong or peer in cells:
-                cells.setdefault(peer, "wrong")
-                del entrants[peer]
-        held = race(
-            entrants,
-            BASE,
+        held, cells = hold(
+            source,
+            Path(folder),
             feeds,
-            threads=arguments.threads,
-            time_limit_s=arguments.race,
-            extension_s=arguments.race / 2,
+            arguments.threads,
+            budget_s=arguments.budget,
+            race_s=arguments.race,
         )
     ratios = {peer: entry.ratio for peer, entry in held.entries.items() if not entry.note}
     cells |= {peer: f"{ratio:.2f}" for peer, ratio in ratios.items()}

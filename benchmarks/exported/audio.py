@@ -61,18 +61,33 @@ _PATCHES = {
 }
 _WAVE_MODELS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "wav2vec2": ("Wav2Vec2", {}, "Wav2Vec2ForCTC", "logits"),
-    "wav2vec2_stable": ("Wav2Vec2", {"do_stable_layer_norm": True, "feat_extract_norm": "layer"},
-                        "Wav2Vec2Model", "last_hidden_state"),
+    "wav2vec2_stable": (
+        "Wav2Vec2",
+        {"do_stable_layer_norm": True, "feat_extract_norm": "layer"},
+        "Wav2Vec2Model",
+        "last_hidden_state",
+    ),
     "hubert": ("Hubert", {}, "HubertModel", "last_hidden_state"),
-    "wavlm": ("WavLM", {"num_buckets": 32, "max_bucket_distance": 80}, "WavLMModel",
-              "last_hidden_state"),
+    "wavlm": (
+        "WavLM",
+        {"num_buckets": 32, "max_bucket_distance": 80},
+        "WavLMModel",
+        "last_hidden_state",
+    ),
     "sew": ("SEW", {"squeeze_factor": 2}, "SEWModel", "last_hidden_state"),
-    "wav2vec2_conformer": ("Wav2Vec2Conformer", {"position_embeddings_type": "relative"},
-                           "Wav2Vec2ConformerModel", "last_hidden_state"),
+    "wav2vec2_conformer": (
+        "Wav2Vec2Conformer",
+        {"position_embeddings_type": "relative"},
+        "Wav2Vec2ConformerModel",
+        "last_hidden_state",
+    ),
     "unispeech": ("UniSpeech", {}, "UniSpeechModel", "last_hidden_state"),
-    "data2vec_audio": ("Data2VecAudio", {"conv_pos_kernel_size": 7,
-                                         "num_conv_pos_embeddings": 2}, "Data2VecAudioModel",
-                       "last_hidden_state"),
+    "data2vec_audio": (
+        "Data2VecAudio",
+        {"conv_pos_kernel_size": 7, "num_conv_pos_embeddings": 2},
+        "Data2VecAudioModel",
+        "last_hidden_state",
+    ),
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from benchmarks.exported.derived import treat
 from benchmarks.exported.exporting import EXPORTERS, export, opset_of
 from benchmarks.exported.module import Builder
 from benchmarks.exported.pictures import PICTURES
+from benchmarks.exported.sequences import SEQUENCES
 from benchmarks.exported.text import TEXT
 
 __all__ = ["Job", "jobs", "run"]
@@ -24,7 +27,7 @@ _FALLBACK = {"legacy": 17, "dynamo": 18}
 # Families, and the treatments whose turn it is, model by model; None is a model without one.
 _FAMILIES: tuple[tuple[dict[str, Builder], tuple[str | None, ...]], ...] = (
     (DECODERS, ("q4", "int8", "fused", "fp16", "ort", "fp16_ends")),
-    (BLOCKS, ("fp16", "int8", "qdq", None, "ort")),
+    ({**BLOCKS, **SEQUENCES}, ("fp16", "int8", "qdq", None, "ort")),
     (TEXT, ("fused", "int8", "qdq", "fp16", None, "q4", "ort")),
     (AUDIO, ("int8", "fp16", None, "qdq", "fused")),
     (PICTURES, ("qdq", None, "fp16", None, "ort", None, "fp16_ends")),
@@ -116,9 +119,6 @@ def _exported(model: Any, job: Job, folder: str) -> tuple[Path, str]:
 
 def _whole(path: Path, write: Any) -> None:
     """Write a file whole or not at all, without what tools leave beside it."""
-    import shutil
-    import tempfile
-
     scratch = Path(tempfile.mkdtemp(prefix=".part-", dir=path.parent))
     try:
         target = scratch / path.name

@@ -28,9 +28,7 @@ def _write(make: Callable[[], Any], path: Path, zipmap: bool, opset: int) -> Non
     model = make().fit(x, y)
     classifies = hasattr(model, "predict_proba")
     options = {id(model): {"zipmap": zipmap}} if classifies else None
-    path.write_bytes(
-        to_onnx(model, x[:1], options=options, target_opset=opset).SerializeToString()
-    )
+    path.write_bytes(to_onnx(model, x[:1], options=options, target_opset=opset).SerializeToString())
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     session.run(None, {"X": x})
 

@@ -123,9 +123,7 @@ def treat(name: str, source: Path, target: Path, feeds: Feeds) -> None:
     TREATMENTS[name](source, target, feeds)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        str(target), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(str(target), options, providers=["CPUExecutionProvider"])
     types = {value.name: value.type for value in session.get_inputs()}
     session.run(
         None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from types import ModuleType
 from typing import Any
@@ -27,7 +26,9 @@ class _Any(type):
 class _Hollow(ModuleType):
     """A module in which every name is an empty class."""
 
-    __path__: Sequence[str] = ()
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []  # of a package, so that it has submodules
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

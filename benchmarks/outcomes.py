@@ -1,0 +1,306 @@
+"""What becomes of a model of somebody else: accepted, understood, checked, raced; a line for each.
+
+Models come from anywhere, so each is examined in a process of its own, and what is known is kept in
+a file from which the next call goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.isolated import attempt
+from benchmarks.rows import geometric_mean
+from eqsat_opt import api
+from eqsat_opt.errors import EqsatError, RuntimeFailed
+from eqsat_opt.files import write_whole
+from eqsat_opt.ir.coverage import coverage_of
+from eqsat_opt.ir.normalise import normalise
+from eqsat_opt.ir.onnx_import import import_model
+from eqsat_opt.ir.onnx_load import load_model
+from eqsat_opt.ir.sizes import other_sizes, size_sets
+from eqsat_opt.options import Options
+from eqsat_opt.runtime.backends.native.tuning import output_error
+from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
+from eqsat_opt.runtime.inputs import input_specs, random_inputs, sizes_for
+from eqsat_opt.runtime.source import Feeds
+
+__all__ = ["Outcome", "Settings", "covered", "examine", "gather", "line_of", "summary_lines"]
+
+_WRONG = 1e-3
+"""Difference from the original, relative to the maximum of an output, that rounding cannot be."""
+
+_TOLERATED, _TOLERATED_S = 1.2, 1.0
+"""A budget may be exceeded by that factor and so many seconds."""
+
+_START_S = 60.0
+"""For imports and for the runs of the original, beside the budget and the race."""
+
+_MODULES = ("eqsat_opt.api", "eqsat_opt.optimising", "benchmarks.outcomes")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How models are examined.
+
+    Attributes:
+        coverage_only: only count what passes through.
+        effort: of the optimiser.
+        budget_s: seconds; that of the effort where none is given.
+        race_s: seconds of a race beside all peers that are installed; none for 0.
+        threads: of all sessions.
+    """
+
+    coverage_only: bool = False
+    effort: str = "quick"
+    budget_s: float | None = None
+    race_s: float = 0.0
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one model.
+
+    Attributes:
+        failures: kind and reason of everything that should not be; empty where all is well.
+        inside, passing, known: operators in the e-graph, those that pass through, and which of
+            these are known elsewhere.
+        error: of the result, as the largest difference relative to the maximum of an output.
+        seconds: that the optimiser took.
+        before, after: operators in the files.
+        ratios: time relative to onnxruntime running the original, by name of the entrant.
+        absent: who took no part in the race, and why.
+        skipped: why it is no model to be judged: onnxruntime itself does not run it.
+    """
+
+    failures: Sequence[tuple[str, str]] = ()
+    inside: int = 0
+    passing: Mapping[str, int] = field(default_factory=dict)
+    known: Mapping[str, int] = field(default_factory=dict)
+    error: float | None = None
+    seconds: float | None = None
+    before: int | None = None
+    after: int | None = None
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    skipped: str = ""
+
+
+def covered(path: str) -> Outcome:
+    """Count what of a model the e-graph holds."""
+    try:
+        coverage = coverage_of(normalise(import_model(load_model(path))))
+    except EqsatError as error:
+        return Outcome((("refused", str(error)),))
+    failures = []
+    if coverage.known:
+        names = ", ".join(f"{name} ×{count}" for name, count in coverage.known.items())
+        failures.append(("known operators pass through", names))
+    return Outcome(tuple(failures), coverage.inside, coverage.passing, coverage.known)
+
+
+def examine(path: str, settings: Settings) -> Outcome:
+    """Optimise a model, and compare and race the result."""
+    counted = covered(path)
+    if settings.coverage_only:
+        return counted
+    failures = [one for one in counted.failures if one[0] != "refused"]
+    try:
+        original = OrtSession(path, OrtOptions(settings.threads, level="disabled"))
+        feeds = _feeds(path, original)
+    except (EqsatError, RecursionError) as error:
+        return Outcome(skipped=str(error))
+    chosen: dict[str, Any] = {"effort": settings.effort, "threads": settings.threads}
+    if settings.budget_s is not None:
+        chosen["budget_s"] = settings.budget_s
+    options = Options(**chosen, race=False)
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder, "out.onnx")
+        start = time.perf_counter()
+        try:
+            report = api.run(path, options, output=output).report
+        except EqsatError as error:
+            return Outcome((("refused", str(error)), *failures))
+        seconds = time.perf_counter() - start
+        failures += _told(report.warnings, report.notes)
+        if seconds > _TOLERATED * options.budget_s + _TOLERATED_S:
+            failures.append(("over budget", f"{seconds:.1f} s of {options.budget_s:g} s"))
+        distance, wrong = _compared(output, original, feeds)
+        failures += [("wrong", wrong)] if wrong else []
+        ratios, absent = dict[str, float](), dict[str, str]()
+        if settings.race_s:
+            ratios, absent = _raced(path, Path(folder), feeds, settings)
+    return Outcome(
+        tuple(failures),
+        counted.inside,
+        counted.passing,
+        counted.known,
+        error=distance,
+        seconds=round(seconds, 2),
+        before=sum(report.operators_before.values()),
+        after=sum(report.operators_after.values()),
+        ratios=ratios,
+        absent=absent,
+    )
+
+
+def _feeds(path: str, original: OrtSession) -> Feeds:
+    """Inputs on which the original runs.
+
+    Raises:
+        EqsatError: there are none among the sizes that are tried.
+    """
+    (sizes,) = size_sets(import_model(load_model(path)), ({},))
+    failure: RuntimeFailed | None = None
+    for one in (sizes, *other_sizes(sizes)):
+        specs = input_specs(path, one.derived)
+        feeds = random_inputs(specs, 1, sizes_for(specs, one.inputs))
+        try:
+            original.run(feeds)
+        except RuntimeFailed as error:
+            failure = failure or error
+        else:
+            return feeds
+    assert failure is not None
+    raise failure
+
+
+_TOLD = {
+    "internal error": "internal error",
+    "failed:": "internal error",
+    "is dropped": "dropped",
+    "; dropped": "dropped",
+    "nothing was tried": "given up",
+    "does not run in onnxruntime": "given up",
+    "no time to search": "given up",
+}
+"""What stands in a warning or a note, and the kind of failure that it tells."""
+
+
+def _told(*texts: Iterable[str]) -> list[tuple[str, str]]:
+    found = []
+    for text in (one for several in texts for one in several):
+        kind = next((kind for part, kind in _TOLD.items() if part in text), None)
+        if kind is not None:
+            found.append((kind, text))
+    return found
+
+
+def _compared(output: Path, original: OrtSession, feeds: Feeds) -> tuple[float | None, str]:
+    """The error of the result on inputs that its own check has not seen; why it is wrong, if so."""
+    try:
+        outputs = OrtSession(output, original.options).run(feeds)
+    except EqsatError as error:
+        return None, f"the result does not run: {error}"
+    distance = output_error(outputs, original.run(feeds))
+    finite = distance if math.isfinite(distance) else None
+    return finite, f"differs by {distance:.1e}" if distance > _WRONG else ""
+
+
+def _raced(
+    path: str, folder: Path, feeds: Feeds, settings: Settings
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Times beside those of peers, and why some have none."""
+    from benchmarks.versus import hold
+
+    budget_s = settings.budget_s or Options(effort="normal").budget_s
+    held, absent = hold(
+        Path(path), folder, feeds, settings.threads, budget_s=budget_s, race_s=settings.race_s
+    )
+    ratios = {name: entry.ratio for name, entry in held.entries.items() if not entry.note}
+    notes = {name: entry.note for name, entry in held.entries.items() if entry.note}
+    return ratios, {**absent, **notes}
+
+
+# -------------------------------------------------------------------------------- many models
+
+
+def gather(
+    models: Mapping[str, Path], settings: Settings, record: Path | None, again: bool = False
+) -> Iterator[tuple[str, Outcome]]:
+    """Examine models one after another; yield the name and outcome of each, old ones too.
+
+    Args:
+        models: files by name.
+        settings: how; what was found under others is found anew.
+        record: where outcomes are kept, as JSON; nowhere if not given.
+        again: also examine again what failed.
+    """
+    found = _read(record, settings)
+    for name, path in models.items():
+        old = found.get(name)
+        if old is None or (again and old.failures):
+            found[name] = _attempted(path, settings)
+            if record is not None:
+                entries = {key: asdict(value) for key, value in found.items()}
+                document = {"settings": asdict(settings), "models": entries}
+                write_whole(record, json.dumps(document, indent=1) + "\n")
+        yield name, found[name]
+
+
+def _attempted(path: Path, settings: Settings) -> Outcome:
+    budget_s = settings.budget_s or Options(effort=settings.effort).budget_s  # type: ignore[arg-type]
+    limit_s = _START_S + 4 * budget_s
+    if settings.race_s:
+        limit_s += 10 * _START_S + 4 * settings.race_s
+    outcome = attempt(examine, str(path), settings, limit_s=limit_s, preload=_MODULES)
+    if outcome.failure:
+        return Outcome((("crashed", outcome.failure),))
+    assert isinstance(outcome.value, Outcome)
+    return outcome.value
+
+
+def _read(record: Path | None, settings: Settings) -> dict[str, Outcome]:
+    if record is None or not record.exists():
+        return {}
+    document = json.loads(record.read_text(encoding="utf-8"))
+    if document["settings"] != asdict(settings):
+        return {}
+    return {
+        name: Outcome(**{**entry, "failures": [tuple(one) for one in entry["failures"]]})
+        for name, entry in document["models"].items()
+    }
+
+
+def line_of(name: str, outcome: Outcome) -> str:
+    """One line about a model."""
+    if outcome.skipped:
+        return f"{name}: skipped, onnxruntime does not run it: {outcome.skipped}"
+    n_passing = sum(outcome.passing.values())
+    parts = [f"{outcome.inside} of {outcome.inside + n_passing} operators in the e-graph"]
+    if outcome.seconds is not None:
+        parts.append(f"{outcome.before} → {outcome.after} operators in {outcome.seconds:.1f} s")
+    if outcome.error is not None:
+        parts.append(f"error {outcome.error:.1e}")
+    parts += [f"{peer} {ratio:.2f}" for peer, ratio in outcome.ratios.items()]
+    parts += [f"{peer}: {why}" for peer, why in outcome.absent.items()]
+    parts += [f"{kind.upper()}: {why}" for kind, why in outcome.failures]
+    return f"{name}: {'; '.join(parts)}"
+
+
+def summary_lines(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
+    """Counts of failures by kind, of operators that pass through, and means of races."""
+    judged = {name: one for name, one in outcomes.items() if not one.skipped}
+    failed = Counter(kind for one in judged.values() for kind in {kind for kind, _ in one.failures})
+    clean = sum(not one.failures for one in judged.values())
+    yield f"{len(judged)} models, {clean} without a failure, {len(outcomes) - len(judged)} skipped"
+    for kind, count in failed.most_common():
+        yield f"{kind}: {count}"
+    known = Counter[str]()
+    for one in judged.values():
+        known.update(one.known)
+    if known:
+        texts = ", ".join(f"{name} ×{count}" for name, count in known.most_common())
+        yield f"known operators that pass through: {known.total()}: {texts}"
+    peers = dict.fromkeys(peer for one in judged.values() for peer in one.ratios)
+    for peer in peers:
+        ratios = [one.ratios[peer] for one in judged.values() if peer in one.ratios]
+        yield f"{peer}: geometric mean {geometric_mean(ratios):.3f} over {len(ratios)} models"

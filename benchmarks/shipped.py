@@ -1,0 +1,87 @@
+"""Trained models that packages ship: accepted, understood, checked, and raced beside others.
+
+    pip download --no-deps -d WHEELS rapidocr-onnxruntime silero-vad magika
+    python -m benchmarks.shipped WHEELS [--coverage] [--race 10] [--json found.json]
+
+Every ONNX file below the folder is examined, those inside of wheels and other archives too; nothing
+is downloaded and nothing is kept but the outcomes, from which a second call goes on. A file is a
+line; `--coverage` only counts which operators pass through, which is quick. Packages that ship
+models are listed in docs/shipped.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.outcomes import Outcome, Settings, gather, line_of, summary_lines
+from eqsat_opt.files import Scratch
+
+__all__ = ["main", "models_below"]
+
+_ARCHIVES = (".whl", ".zip")
+_PARTS = (".onnx", ".onnx.data", ".onnx_data")
+
+
+def models_below(folder: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
+    """The ONNX files below a folder by name; those in archives are unpacked first.
+
+    Args:
+        folder: where to look.
+        scratch: where archives are unpacked.
+    """
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".onnx" and path.is_file():
+            yield path.relative_to(folder).as_posix(), path
+        elif path.suffix in _ARCHIVES and zipfile.is_zipfile(path):
+            yield from _unpacked(path, folder, scratch)
+
+
+def _unpacked(archive: Path, folder: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
+    relative = archive.relative_to(folder).as_posix()
+    target = scratch / relative
+    with zipfile.ZipFile(archive) as packed:
+        names = sorted(name for name in packed.namelist() if name.endswith(_PARTS))
+        for name in names:  # extract() keeps every name below the target
+            packed.extract(name, target)
+    for name in names:
+        if name.endswith(".onnx"):
+            yield f"{relative}!{name}", target / name
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; 1 if a model failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="of wheels, or of .onnx files")
+    parser.add_argument("--coverage", action="store_true", help="only count what passes through")
+    parser.add_argument("--effort", default="quick", choices=("quick", "normal", "max"))
+    parser.add_argument("--budget", type=float, help="seconds for ours")
+    parser.add_argument("--race", type=float, default=0.0, help="seconds for a race beside peers")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="where outcomes are kept")
+    parser.add_argument("--again", action="store_true", help="examine again what failed")
+    chosen = parser.parse_args(arguments)
+    if not chosen.folder.is_dir():
+        parser.error(f"{chosen.folder} is no folder; give one with wheels or .onnx files")
+    settings = Settings(
+        chosen.coverage, chosen.effort, chosen.budget, race_s=chosen.race, threads=chosen.threads
+    )
+    console, outcomes = Console(), dict[str, Outcome]()
+    with Scratch() as scratch:
+        models = dict(models_below(chosen.folder, Path(scratch)))
+        if not models:
+            parser.error(f"no .onnx file below {chosen.folder}, in wheels neither")
+        for name, outcome in gather(models, settings, chosen.json, again=chosen.again):
+            outcomes[name] = outcome
+            console.print(line_of(name, outcome), markup=False, highlight=False, soft_wrap=True)
+    for line in summary_lines(outcomes):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return int(any(one.failures for one in outcomes.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
