@@ -7,12 +7,24 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.raising import rules_used
 
-__all__ = ["ALTERNATIVE", "BEST", "CLEAN", "ORIGINAL", "entrants_of", "metrics_of", "structure"]
+__all__ = [
+    "ALTERNATIVE",
+    "BEST",
+    "CLEAN",
+    "ORIGINAL",
+    "entrants_of",
+    "is_worth_writing",
+    "metrics_of",
+    "structure",
+]
 
 ORIGINAL = "original"
 BEST = "best"
 CLEAN = "clean"
 ALTERNATIVE = "alternative-"
+
+_TIE = 1e-9
+"""Relative difference of costs that is none."""
 
 
 def entrants_of(
@@ -33,8 +45,8 @@ def entrants_of(
         clean: the normalised graph, which was searched.
         imported: the graph as it came.
         objective: what was minimised.
-        by_cost: whether the predicted cost alone decides; then what rules made has to be cheaper
-            than what they were applied to.
+        by_cost: whether the predicted cost alone decides; then what costs more than the original
+            is left out, and :func:`is_worth_writing` decides about the rest.
     """
     named = {BEST: proposal.best, CLEAN: proposal.original}
     for i, other in enumerate(proposal.alternatives, start=1):
@@ -51,13 +63,32 @@ def entrants_of(
         text = structure(graph)
         # A rule that only removes leaves no node with its name, and neither do kernels of backends.
         is_rewritten = bool(rules_used(graph)) or graph.operator_counts() != counts
-        is_worth_it = not (by_cost and is_rewritten) or breaks_limit or cost[name] < cost[CLEAN]
+        is_worth_it = not by_cost or breaks_limit or cost[name] <= cost[CLEAN]
         if name == CLEAN and breaks_limit:
             continue
         if text not in seen and (is_cleaner or is_rewritten) and is_worth_it:
             kept[name] = graph
         seen.add(text)
     return dict(sorted(kept.items(), key=lambda item: cost[item[0]]))
+
+
+def is_worth_writing(
+    proposal: Proposal, name: str, objective: AnyObjective, *, operators: int, before: int
+) -> bool:
+    """Tell whether an entrant may be written where the predicted cost alone decides.
+
+    It has to cost less than the original, or as much with fewer operators.
+
+    Args:
+        proposal: what the search found.
+        name: of the entrant.
+        objective: what was minimised.
+        operators: of the entrant, as a file.
+        before: operators of the file as it came.
+    """
+    cost, original = (objective.value(metrics_of(proposal, one)) for one in (name, ORIGINAL))
+    is_limited = bool(proposal.choice.original_breaks)
+    return is_limited or cost < original * (1 - _TIE) or operators < before
 
 
 def metrics_of(proposal: Proposal, name: str) -> dict[str, float]:

@@ -18,13 +18,14 @@ import onnx_ir
 
 from eqsat_opt.containment import Faults
 from eqsat_opt.contest.compare import Difference
-from eqsat_opt.contest.entrants import entrants_of
+from eqsat_opt.contest.entrants import entrants_of, is_worth_writing
 from eqsat_opt.contest.examination import Examination, Terms, examine, has_session_variants
 from eqsat_opt.contest.guilty import Accusation, accuse
 from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.errors import CheckFailed, ExtractionError
 from eqsat_opt.extract import AnyObjective, Objective
+from eqsat_opt.ir.content import operator_counts
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.handles import folding_s
 from eqsat_opt.ir.onnx_export import export_model
@@ -183,12 +184,13 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
     if proposal is None:
         return None
     stages_s.update(proposal.stages_s)
+    by_cost = job.terms.by_cost or not job.terms.race_s
     entrants = entrants_of(
         proposal,
         job.clean,
         job.imported,
         job.search.objective,
-        by_cost=job.terms.by_cost or not job.terms.race_s,
+        by_cost=by_cost,
     )
     deadline = job.terms.deadline
     late = [n for n, g in entrants.items() if folding_s(g.constants.values()) > deadline.left_s]
@@ -201,6 +203,8 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
             for label, graph in entrants.items()
         }
     exported = {label: model for label, model in made.items() if model is not None}
+    if by_cost:
+        exported = dict(_worth_writing(job, proposal, exported))
     entrants = {label: entrants[label] for label in exported}
     models: dict[str, ModelSource] = {}
     examined = None
@@ -228,6 +232,22 @@ def _search(job: Job, rules: Sequence[Rule], stages_s: Counter[str]) -> Found | 
         stages_s=dict(stages_s),
         late=tuple(late),
     )
+
+
+def _worth_writing(
+    job: Job, proposal: Proposal, exported: Mapping[str, onnx_ir.Model]
+) -> Iterator[tuple[str, onnx_ir.Model]]:
+    """The candidates that may be written where no race decides; those of no operators too."""
+    before = operator_counts(job.imported.model).total()
+    for label, model in exported.items():
+        if is_worth_writing(
+            proposal,
+            label,
+            job.search.objective,
+            operators=operator_counts(model).total(),
+            before=before,
+        ):
+            yield label, model
 
 
 def _examined(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,9 @@ DEFAULT_IR_VERSION = 10
 _SPLAT_ELEMENTS = 1024
 """Splats above this leave as a ConstantOfShape, smaller ones as plain data."""
 
+_SHAPE_OF_SOME = 15
+"""First operator set in which Shape tells some dimensions alone."""
+
 Array = npt.NDArray[Any]
 
 
@@ -58,6 +62,8 @@ class ExportContext:
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._shape_parts: dict[Any, str] = {}
         self._dims: dict[str, tuple[str, int]] = {}
+        self._shapes: dict[tuple[Dim, ...], str] = {}
+        self._measured: set[str] = set(graph.inputs)
         self._current: Node | None = None
         if self.source is not None:
             self._note_source(self.source)
@@ -65,6 +71,8 @@ class ExportContext:
     def _note_source(self, model: onnx_ir.Model) -> None:
         self._node_names.update(node.name for node in model.graph.all_nodes() if node.name)
         for node in model.graph:
+            if node.op_type == "Shape" and not node.domain:
+                self._measured.update(v.name or "" for v in node.inputs if v is not None)
             self._names.update(v.name or "" for v in node.outputs)
             self._names.update(inner_names(node))
             if node.name:
@@ -237,10 +245,26 @@ class ExportContext:
                 symbol = plain_symbol(dim)
                 if symbol is not None:
                     self._dims.setdefault(symbol, (name, axis))
+            # One more reader of another value could keep a runtime from fusing what reads it.
+            if name in self._measured and not type_.is_static:
+                self._shapes.setdefault(type_.shape, name)
 
     def shape_value(self, shape: tuple[Dim, ...]) -> str:
-        """An ``int64`` vector that holds ``shape``, computed from other shapes at run time."""
-        parts = [self._dim_value(dim) for dim in shape]
+        """An ``int64`` vector that holds ``shape``, computed from other shapes at run time.
+
+        It is the shape of a value where one has it, and takes no more than it has to otherwise.
+        """
+        whole = self._shapes.get(shape)
+        if whole is not None:
+            return self._shape_part(("Shape", whole), lambda: self.op("Shape", [whole]))
+        parts: list[str] = []
+        for is_literal, run in groupby(shape, key=lambda dim: not isinstance(dim, SymDim)):
+            if is_literal:
+                parts.append(self.constant(np.asarray(list(run), np.int64)))
+            else:
+                parts += map(self._dim_value, run)
+        if len(parts) == 1:
+            return parts[0]
         return self._shape_part(("Concat", *parts), lambda: self.op("Concat", parts, axis=0))
 
     def _dim_value(self, dim: Dim) -> str:
@@ -269,6 +293,10 @@ class ExportContext:
                 "give it with --input-shape"
             )
         name, axis = self._dims[atom]
+        if self.opset >= _SHAPE_OF_SOME:
+            return self._shape_part(
+                ("Shape", name, axis), lambda: self.op("Shape", [name], start=axis, end=axis + 1)
+            )
         shape = self._shape_part(("Shape", name), lambda: self.op("Shape", [name]))
         index = self.constant(np.asarray([axis], np.int64))
         return self._shape_part(

@@ -460,6 +460,29 @@ def test_a_tuned_file_holds_the_portable_model(tmp_path: Path) -> None:
     assert properties["author"] == "Ada"
 
 
+def test_a_tuned_file_says_what_the_portable_model_says() -> None:
+    def described(model: onnx.ModelProto) -> tuple[object, ...]:
+        values = (*model.graph.input, *model.graph.output)
+        said = [
+            (v.name, v.doc_string, [(e.key, e.value) for e in v.metadata_props]) for v in values
+        ]
+        graph = [(entry.key, entry.value) for entry in model.graph.metadata_props]
+        return model.doc_string, model.graph.doc_string, graph, said
+
+    portable, bare = onnx.ModelProto(), onnx.ModelProto()
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
+    graph = onnx.helper.make_graph([], "g", [value], [value])
+    for model in (portable, bare):
+        model.CopyFrom(onnx.helper.make_model(graph))
+    portable.doc_string, portable.graph.doc_string = "model", "graph"
+    portable.graph.metadata_props.add(key="unit", value="volt")
+    for one in (*portable.graph.input, *portable.graph.output):
+        one.doc_string = f"what {one.name} is"
+        one.metadata_props.add(key="range", value="0..1")
+    made = tuned_model(bare, portable, Execution("ort", threads=1))
+    assert described(made) == described(portable) != described(bare)
+
+
 @needs_kernels
 def test_a_server_with_nothing_but_onnxruntime_loads_it(tmp_path: Path) -> None:
     portable = conv_net()

@@ -101,6 +101,7 @@ def tuned_model(
     del result.metadata_props[:]
     result.metadata_props.extend(portable.metadata_props)
     if graph is not portable:
+        _describe(result, portable)
         shell = onnx.ModelProto()
         shell.CopyFrom(portable)
         shell.ClearField("graph")
@@ -116,6 +117,24 @@ def tuned_model(
     }
     result.metadata_props.add(key=_KEY, value=json.dumps(record))
     return result
+
+
+def _describe(model: onnx.ModelProto, like: onnx.ModelProto) -> None:
+    """Say of a model, its graph and its interface what another form of it says; in place.
+
+    Runtimes that save what they optimised drop all that speaks to people.
+    """
+    model.doc_string = like.doc_string
+    model.graph.doc_string = like.graph.doc_string
+    del model.graph.metadata_props[:]
+    model.graph.metadata_props.extend(like.graph.metadata_props)
+    described = {value.name: value for value in (*like.graph.input, *like.graph.output)}
+    for value in (*model.graph.input, *model.graph.output):
+        source = described.get(value.name)
+        if source is not None:
+            value.doc_string = source.doc_string
+            del value.metadata_props[:]
+            value.metadata_props.extend(source.metadata_props)
 
 
 def is_tuned(model: ModelSource) -> bool:
