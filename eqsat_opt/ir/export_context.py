@@ -19,7 +19,14 @@ from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS, inner_names
 from eqsat_opt.ir.onnx_types import plain_symbol
 from eqsat_opt.ir.types import DTYPE_CODES, TensorType
 
-__all__ = ["RULES_KEY", "SOURCES_KEY", "ExportContext", "copy_of", "make_attribute"]
+__all__ = [
+    "RULES_KEY",
+    "SOURCES_KEY",
+    "ExportContext",
+    "copy_of",
+    "make_attribute",
+    "tensor_of",
+]
 
 RULES_KEY = "eqsat_opt.rules"
 """Node metadata: the rules that made the node, separated by commas."""
@@ -53,6 +60,9 @@ class ExportContext:
         self._nodes: list[onnx_ir.Node] = []
         self._initializers: list[onnx_ir.Value] = []
         self._names = set(graph.types)
+        for node in graph.nodes:
+            if node.payload is not None:
+                self._names.update(inner_names(node.payload))
         self._numbers: dict[str, int] = {}
         self._node_names: set[str] = set()
         self._given_names: set[str] = set()
@@ -75,13 +85,15 @@ class ExportContext:
                 self._measured.update(v.name or "" for v in node.inputs if v is not None)
             self._names.update(v.name or "" for v in node.outputs)
             self._names.update(inner_names(node))
+        # Nodes of a branch may have left it; those of the graph itself come first.
+        for node in (*model.graph, *model.graph.all_nodes()):
             if node.name:
-                self._originals[node.name] = node
+                self._originals.setdefault(node.name, node)
             source = node.name or next((v.name or "" for v in node.outputs), "")
-            self._spelled[source] = node
+            self._spelled.setdefault(source, node)
             for value in node.outputs:
                 if value.name and value.type is not None:
-                    self._infos[value.name] = value
+                    self._infos.setdefault(value.name, value)
 
     def _value(self, name: str) -> onnx_ir.Value:
         """A new value, with what the model declares of one with this name."""
@@ -104,7 +116,7 @@ class ExportContext:
             fill = np.asarray(constant.source.value).reshape(1)
             self.op("ConstantOfShape", [shape], name, value=fill)
             return
-        tensor = _tensor_of(name, constant)
+        tensor = tensor_of(name, constant)
         if self.ir_version < FREE_INITIALIZERS and original is None:
             self.op("Constant", [], name, value=tensor)
             return
@@ -339,7 +351,7 @@ def copy_of(value: onnx_ir.Value, name: str) -> onnx_ir.Value:
     return copy
 
 
-def _tensor_of(name: str, constant: Constant) -> Any:
+def tensor_of(name: str, constant: Constant) -> Any:
     """The onnx-ir tensor of a constant: the original, under another name if need be, or lazy."""
     source = constant.source
     if source is not None and not isinstance(source, Expression | Splat):

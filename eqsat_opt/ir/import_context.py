@@ -23,7 +23,7 @@ from eqsat_opt.ir.onnx_types import OpaqueTyper, plain_symbol
 from eqsat_opt.ir.ops import OUTPUT, get_op
 from eqsat_opt.ir.types import TensorType, ValueType, numpy_dtype
 
-__all__ = ["SMALL_ELEMENTS", "ImportContext", "identity_node", "is_small_integer"]
+__all__ = ["SMALL_ELEMENTS", "Array", "ImportContext", "identity_node", "is_small_integer"]
 
 SMALL_ELEMENTS = 4096
 """Elements up to which integer tensors are evaluated during the import."""

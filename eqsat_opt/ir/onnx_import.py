@@ -21,11 +21,8 @@ from eqsat_opt.ir.dims import SymDim, is_size
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.handles import array_constant, tensor_constant
-from eqsat_opt.ir.import_context import (
-    ImportContext,
-    identity_node,
-    is_small_integer,
-)
+from eqsat_opt.ir.import_bodies import BodyImporter, Known
+from eqsat_opt.ir.import_context import identity_node, is_small_integer
 from eqsat_opt.ir.onnx_load import (
     FREE_INITIALIZERS,
     ModelSource,
@@ -34,7 +31,7 @@ from eqsat_opt.ir.onnx_load import (
     topological_nodes,
 )
 from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
-from eqsat_opt.ir.onnx_types import standard_schema
+from eqsat_opt.ir.onnx_types import inner_graphs, standard_schema
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.quantised import quantised_units
 from eqsat_opt.ir.types import DTYPE_NAMES, TensorType, ValueType, numpy_dtype
@@ -62,6 +59,7 @@ def import_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     *,
     exact: bool = False,
+    conditions: Mapping[str, bool] | None = None,
 ) -> Graph:
     """The typed graph of a model; the model is not changed and stays attached as ``graph.model``.
 
@@ -71,12 +69,13 @@ def import_model(
             export stays.
         exact: whether every bit counts, so that what the registry spells by several operators,
             which libraries round otherwise than their own kernel, stays opaque.
+        conditions: of Ifs that are known from elsewhere, as folding shows, by the value's name.
 
     Raises:
         ModelError: the graph is malformed, an operand has a wrong element type, or ``shapes`` does
             not fit.
     """
-    return _Importer(model, exact).run(shapes or {})
+    return _Importer(model, exact, conditions=conditions).run(shapes or {})
 
 
 def _attribute_value(attribute: onnx_ir.Attr) -> Any:
@@ -86,17 +85,25 @@ def _attribute_value(attribute: onnx_ir.Attr) -> Any:
     return tuple(value) if isinstance(value, (list, tuple)) else value
 
 
-class _Importer(ImportContext):
+class _Importer(BodyImporter):
     """The walk over the nodes of one model."""
 
-    def __init__(self, model: onnx_ir.Model, exact: bool) -> None:
+    def __init__(
+        self,
+        model: onnx_ir.Model,
+        exact: bool,
+        known: Known | None = None,
+        conditions: Mapping[str, bool] | None = None,
+    ) -> None:
         super().__init__(model, exact)
+        self.conditions = conditions or {}
+        self._known = known or Known({}, {})
         self._units: frozenset[onnx_ir.Node] = frozenset()
 
     def run(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
         graph = self.model.graph
         order = topological_nodes(graph)
-        self._units = quantised_units(order)
+        self._note_units(order)
         inputs = self._enter_interface(shapes)
         for name, value in graph.initializers.items():
             if name not in self.types:
@@ -118,6 +125,12 @@ class _Importer(ImportContext):
         result.check()
         return result
 
+    def _note_units(self, nodes: Sequence[onnx_ir.Node]) -> None:
+        self._units |= quantised_units(nodes)
+
+    def _import_body(self, model: onnx_ir.Model, known: Known) -> Graph:
+        return _Importer(model, self.exact, known).run({})
+
     def _enter_interface(self, shapes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
         graph = self.model.graph
         is_free = self.model.ir_version >= FREE_INITIALIZERS
@@ -130,7 +143,9 @@ class _Importer(ImportContext):
             if name in self.types:
                 raise ModelError(f"graph input {name!r} is defined twice")
             inputs.append(name)
-            type_ = self._typer.declare(value)
+            type_ = self._known.types.get(name) or self._typer.declare(value)
+            if name in self._known.values:
+                self._values[name] = self._known.values[name]
             if name in shapes:
                 type_ = _specialised(name, type_, shapes[name])
             self._define(name, type_)
@@ -173,6 +188,8 @@ class _Importer(ImportContext):
             # Some runtimes run more operators than the operator set has.
             is_standard = standard_schema(node.op_type, self.opset) is not None
             if reader is not None and is_standard and self._read(node, reader):
+                return
+            if self._enter_branch(node):
                 return
         self._enter_opaque(node)
 
@@ -265,6 +282,8 @@ class _Importer(ImportContext):
             self._values[node.outputs[0].name or ""] = known
             return [TensorType("int64", known.shape)]
         types = self._typer.infer(node, captures, self.types, self._small_array)
+        if node.domain == "" and any(True for _ in inner_graphs(node)):
+            return self._body_types(node, inputs, types)
         if node.domain == "" and node.op_type == "Range" and isinstance(types[0], TensorType):
             types[0] = self._range_type(inputs, types[0])
         return types

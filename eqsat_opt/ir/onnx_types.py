@@ -155,6 +155,15 @@ class OpaqueTyper:
                 self.protos[value.name] = proto
         return declared
 
+    def describe(self, value: onnx_ir.Value, type_: ValueType) -> None:
+        """Declare a value that has no type yet, as one of this type or of what is known by name."""
+        proto = type_proto(type_) if isinstance(type_, TensorType) else None
+        proto = self.protos.get(value.name or "") if proto is None else proto
+        if proto is None or value.type is not None:
+            return
+        value.type = onnx_ir.serde.deserialize_type_proto_for_type(proto)
+        value.shape = onnx_ir.serde.deserialize_type_proto_for_shape(proto)
+
     def infer(
         self,
         node: onnx_ir.Node,
