@@ -43,11 +43,13 @@ from eqsat_opt.cost.store import ProfileStore
 from eqsat_opt.deadline import Deadline
 from eqsat_opt.destination import Destination
 from eqsat_opt.egraph import Budget
-from eqsat_opt.errors import OptionError, StoreError
+from eqsat_opt.errors import EqsatError, OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
+from eqsat_opt.inner_models import Bodies, with_better_bodies
 from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.half import in_half
+from eqsat_opt.ir.import_bodies import folded_conditions
 from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
@@ -328,6 +330,22 @@ def normalised(imported: Graph, options: Options) -> Graph:
     return in_half(clean) if options.precision == Precision.FP16 else clean
 
 
+def _imported(model: onnx_ir.Model, options: Options, faults: Faults) -> tuple[Graph, Graph]:
+    """The graph of a model, and its normal form, in which no If has a constant condition."""
+    conditions: dict[str, bool] = {}
+    while True:
+        imported = import_model(model, exact=options.numerics == "bitexact", conditions=conditions)
+        clean = faults.contain(
+            "normalise", partial(normalised, imported, options), "the model is searched as it is"
+        )
+        if clean is None:
+            return imported, imported
+        folded = folded_conditions(clean)
+        if folded.keys() <= conditions.keys():
+            return imported, clean
+        conditions.update(folded)
+
+
 def session_options(options: Options) -> OrtOptions:
     """How sessions are opened for the user."""
     return OrtOptions(options.threads, custom_ops=options.custom_ops)
@@ -496,13 +514,7 @@ def _optimised(
         with stages("load"):
             staging = stack.enter_context(Staging(model, given))
             lacking = require_valid(staging.original, session_options(options), deadline)
-            imported = import_model(model, exact=options.numerics == "bitexact")
-            clean = faults.contain(
-                "normalise",
-                partial(normalised, imported, options),
-                "the model is searched as it is",
-            )
-            clean = imported if clean is None else clean
+            imported, clean = _imported(model, options, faults)
         sizes = size_sets(imported, options.shape_sets)
         _require_sizes(options, sizes[0])
         box = None
@@ -525,6 +537,15 @@ def _optimised(
                 return Outcome(model, None, report, None)
         bulk_s = _bulk_s(constant_bytes(model), stages.seconds["load"])
         deadline = deadline.before(bulk_s)  # by then the result has to be ready for writing
+        plain = clean
+        with stages("bodies"):
+            bodies = faults.contain(
+                "bodies",
+                partial(_with_bodies, plain, options, objective, sizes[0], deadline, faults),
+                _BODIES_STAY,
+                also=(EqsatError,),
+            ) or Bodies(plain)
+            clean = bodies.graph
         search = search_options(options, objective, sizes[0].all, deadline)
         if search.deadline.left_s < _NODE_S * len(clean.nodes):
             report = unsearched_report(name, model, stages.seconds, options, objective=objective)
@@ -558,6 +579,10 @@ def _optimised(
         found, warnings = find_candidates(job, rules, deadline)
         if found is None:
             return untouched()
+        if bodies.better and not any(True for _ in found.sound):
+            job = replace(job, clean=plain)  # who knows whether it is a body that is wrong
+            again, further = find_candidates(job, rules, deadline)
+            found, warnings = again or found, (*warnings, *further)
         breaks = found.proposal.choice.original_breaks
         if breaks:  # the clock cannot speak for an original that may not stay
             terms = replace(terms, by_cost=True)
@@ -570,9 +595,9 @@ def _optimised(
             "the earlier result does not take part",
         ) or Joined(found)
         clear()  # what the sandbox holds would only lie in the way of those that race
-        contest = faults.contain("race", partial(_contest, job, joined, stages), _STAYS) or Contest(
-            unraced(ORIGINAL)
-        )
+        contest = faults.contain(
+            "race", partial(_contest, job, joined, stages, bodies), _STAYS
+        ) or Contest(unraced(ORIGINAL))
     verdict = contest.verdict
     chosen = _with_settings(model, joined.found, verdict)
     is_written = joined.is_written(verdict)
@@ -612,6 +637,7 @@ def _optimised(
             *_unrecorded(pricer, found),
             *_in_less(options),
             *_kept_open(imported),
+            *_late(bodies),
         ),
     )
     return Outcome(
@@ -625,6 +651,51 @@ def _optimised(
         bulk_s=bulk_s,
         sound=tuple(found.entrants[name] for name in found.sound),
     )
+
+
+def _with_bodies(
+    graph: Graph,
+    options: Options,
+    objective: AnyObjective,
+    sizes: Sizes,
+    deadline: Deadline,
+    faults: Faults,
+) -> Bodies:
+    """The graph with the bodies of its operators optimised as models of their own.
+
+    Limits speak of a whole model, and a quotient of a whole model is none of its parts: there
+    bodies stay.
+    """
+    if not isinstance(objective, Objective) or objective.is_limited:
+        return Bodies(graph)
+
+    def improve(
+        model: onnx_ir.Model, name: str, shapes: Mapping[str, tuple[int, ...]], deadline: Deadline
+    ) -> onnx_ir.Model | None:
+        inner = replace(options, shapes=shapes, tuned=None, runtimes=None, plan=None, strict=False)
+        outcome = faults.contain(
+            "bodies",
+            partial(optimise, model, name, inner, _silent, deadline, faults=faults),
+            _BODIES_STAY,
+            also=(EqsatError,),
+        )
+        return None if outcome is None else outcome.model
+
+    exact = options.numerics == "bitexact"
+    return with_better_bodies(graph, improve, sizes.given, deadline, exact=exact)
+
+
+_BODIES_STAY = "bodies of operators stay as they came"
+
+
+def _silent(_stage: str, _detail: str) -> None:
+    pass
+
+
+def _late(bodies: Bodies) -> Iterator[str]:
+    if bodies.late:
+        names = ", ".join(bodies.late)
+        yield f"there was no time to optimise the {names}; allow more with --budget"
 
 
 def _require_sizes(options: Options, sizes: Sizes) -> None:
@@ -737,7 +808,7 @@ def _kept_open(graph: Graph) -> Iterator[str]:
         )
 
 
-def _contest(job: Job, joined: Joined, stages: Stages) -> Contest:
+def _contest(job: Job, joined: Joined, stages: Stages, bodies: Bodies) -> Contest:
     """Race what may be returned, if anything was to be run."""
     found = joined.found
     if found.examined is None:
@@ -749,7 +820,8 @@ def _contest(job: Job, joined: Joined, stages: Stages) -> Contest:
             job.clean,
             found.examined,
             terms=job.terms,
-            incumbent=joined.incumbent,
+            # A race of the whole model runs one branch of several; others have won their own.
+            incumbent=joined.incumbent or (next(found.sound, "") if bodies.better else ""),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eqsat_opt.extract import AnyObjective
 from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.onnx_types import inner_graphs
 from eqsat_opt.select.proposal import Proposal
 from eqsat_opt.select.raising import rules_used
 
@@ -13,6 +14,7 @@ __all__ = [
     "CLEAN",
     "ORIGINAL",
     "entrants_of",
+    "has_other_bodies",
     "is_worth_writing",
     "metrics_of",
     "structure",
@@ -53,8 +55,10 @@ def entrants_of(
         named[f"{ALTERNATIVE}{i}"] = other
     cost = {name: objective.value(metrics_of(proposal, name)) for name in named}
     breaks_limit = bool(proposal.choice.original_breaks)
-    is_cleaner = clean.operator_counts() != imported.operator_counts() or _has_new_constants(
-        clean, imported
+    is_cleaner = (
+        clean.operator_counts() != imported.operator_counts()
+        or _has_new_constants(clean, imported)
+        or has_other_bodies(clean)
     )
     counts = clean.operator_counts()
     seen: set[str] = set()
@@ -104,6 +108,16 @@ def metrics_of(proposal: Proposal, name: str) -> dict[str, float]:
 def _has_new_constants(clean: Graph, imported: Graph) -> bool:
     digests = {constant.digest for constant in imported.constants.values()}
     return any(constant.digest not in digests for constant in clean.constants.values())
+
+
+def has_other_bodies(graph: Graph) -> bool:
+    """Whether a node with bodies of the model is not in the graph: one entered, or all are new."""
+    if graph.model is None:
+        return False
+    kept = {id(node.payload) for node in graph.nodes}
+    return any(
+        id(node) not in kept and any(True for _ in inner_graphs(node)) for node in graph.model.graph
+    )
 
 
 def structure(graph: Graph) -> str:

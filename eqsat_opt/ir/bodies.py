@@ -1,4 +1,4 @@
-"""Bodies of If, Loop and Scan as graphs of their own, and as models whose inputs are what they read.
+"""Bodies of If, Loop and Scan as graphs of their own, and as models with what they read as inputs.
 
 A body is in the scope of its node: it reads values of the graphs around it by name. What is made
 here never refers to those graphs, so neither they nor the model that was given are changed.
@@ -12,16 +12,16 @@ from typing import Any
 
 import onnx_ir
 
+from eqsat_opt.ir.export_context import tensor_of
 from eqsat_opt.ir.graph import Constant
 from eqsat_opt.ir.onnx_load import FREE_INITIALIZERS
 from eqsat_opt.ir.onnx_types import inner_graphs
-from eqsat_opt.ir.export_context import tensor_of
 
 __all__ = ["body_model", "defined_names", "detached", "in_order"]
 
 
 def defined_names(model: onnx_ir.Model) -> Counter[str]:
-    """How often each name is defined in the graphs of a model; graphs side by side may share one."""
+    """How often each name is defined in a model; graphs side by side may share one."""
     found: Counter[str] = Counter()
     for graph in model.graphs():
         values = {id(value): value for value in (*graph.inputs, *graph.initializers.values())}
@@ -108,4 +108,6 @@ def body_model(
     copy.opset_imports.clear()
     copy.opset_imports.update(model.graph.opset_imports)
     functions = [function.clone() for function in model.functions.values()]
-    return onnx_ir.Model(copy, ir_version=max(model.ir_version, FREE_INITIALIZERS), functions=functions)
+    return onnx_ir.Model(
+        copy, ir_version=max(model.ir_version, FREE_INITIALIZERS), functions=functions
+    )

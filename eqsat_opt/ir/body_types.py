@@ -17,7 +17,16 @@ from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.onnx_types import fresh_dim
 from eqsat_opt.ir.types import OtherType, TensorType, ValueType
 
-__all__ = ["Typed", "atoms_of", "joined_type", "loop_types", "scan_types", "widened"]
+__all__ = [
+    "Typed",
+    "atoms_of",
+    "joined_type",
+    "loop_body",
+    "loop_types",
+    "scan_body",
+    "scan_types",
+    "widened",
+]
 
 Typed = Callable[[onnx_ir.Graph, Sequence[ValueType]], Graph | None]
 """Gives a body with its types, for types of its inputs; ``None`` where they do not fit."""
@@ -89,8 +98,9 @@ def _carried(
     Args:
         body: of the loop.
         typed: see :data:`Typed`.
-        before, initial, after: types of the body's inputs: what carries nothing, and the values
-            that are carried, in their place.
+        before: types of the body's inputs in front of those that are carried.
+        initial: types of the carried values before the first iteration.
+        after: types of the inputs behind them.
         first: the output of the body that is the first carried value.
     """
     names = [value.name or "" for value in body.inputs]
@@ -110,6 +120,24 @@ def _carried(
     return None
 
 
+def loop_body(
+    node: onnx_ir.Node, types: Sequence[ValueType], typed: Typed
+) -> tuple[list[ValueType], Graph] | None:
+    """The types of what a Loop carries, and its body with them; ``None`` where it has none.
+
+    Args:
+        node: the Loop.
+        types: of its inputs.
+        typed: see :data:`Typed`.
+    """
+    body = node.attributes["body"].as_graph()
+    initial = list(types[2:])
+    before = (TensorType("int64", ()), TensorType("bool", ()))
+    if len(body.inputs) != 2 + len(initial) or len(body.outputs) < 1 + len(initial):
+        return None
+    return _carried(body, typed, before, initial=initial, after=(), first=1)
+
+
 def loop_types(
     node: onnx_ir.Node,
     types: Sequence[ValueType],
@@ -126,12 +154,7 @@ def loop_types(
         known: names of sizes that are known around it.
         trips: how often it runs unless its condition ends it; ``None`` where nothing is known.
     """
-    body = node.attributes["body"].as_graph()
-    initial = list(types[2:])
-    before = (TensorType("int64", ()), TensorType("bool", ()))
-    if len(body.inputs) != 2 + len(initial) or len(body.outputs) < 1 + len(initial):
-        return None
-    found = _carried(body, typed, before, initial=initial, after=(), first=1)
+    found = loop_body(node, types, typed)
     if found is None:
         return None
     states, graph = found
@@ -163,16 +186,15 @@ def _goes_on(body: Graph) -> bool:
     return name == body.inputs[1] or bool(is_true)
 
 
-def scan_types(
-    node: onnx_ir.Node, types: Sequence[ValueType], typed: Typed, known: frozenset[str]
-) -> list[ValueType] | None:
-    """Types of the outputs of a Scan since operator set 9; ``None`` where its body has none.
+def scan_body(
+    node: onnx_ir.Node, types: Sequence[ValueType], typed: Typed
+) -> tuple[list[ValueType], Graph, Dim] | None:
+    """The types of what a Scan carries, its body with them, and how often it runs.
 
     Args:
-        node: the Scan.
+        node: the Scan, of operator set 9 or later.
         types: of its inputs.
         typed: see :data:`Typed`.
-        known: names of sizes that are known around it.
     """
     body, count = node.attributes["body"].as_graph(), node.attributes["num_scan_inputs"].as_int()
     carried = len(types) - count
@@ -188,9 +210,25 @@ def scan_types(
     if length is None or len(body.inputs) != len(types) or len(body.outputs) < carried:
         return None
     found = _carried(body, typed, (), initial=types[:carried], after=elements, first=0)
+    return None if found is None else (*found, length)
+
+
+def scan_types(
+    node: onnx_ir.Node, types: Sequence[ValueType], typed: Typed, known: frozenset[str]
+) -> list[ValueType] | None:
+    """Types of the outputs of a Scan since operator set 9; ``None`` where its body has none.
+
+    Args:
+        node: the Scan.
+        types: of its inputs.
+        typed: see :data:`Typed`.
+        known: names of sizes that are known around it.
+    """
+    found = scan_body(node, types, typed)
     if found is None:
         return None
-    states, graph = found
+    states, graph, length = found
+    carried = len(states)
     results = [
         joined_type(value.name or "", state, known)
         for value, state in zip(node.outputs, states, strict=False)

@@ -12,20 +12,30 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
 import onnx_ir
 
 from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.bodies import body_model, defined_names, detached, in_order
-from eqsat_opt.ir.body_types import atoms_of, joined_type, loop_types, scan_types, widened
+from eqsat_opt.ir.body_types import (
+    Typed,
+    atoms_of,
+    joined_type,
+    loop_body,
+    loop_types,
+    scan_body,
+    scan_types,
+    widened,
+)
 from eqsat_opt.ir.dims import Dim
 from eqsat_opt.ir.equal_graphs import output_keys
-from eqsat_opt.ir.graph import Graph
+from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.import_context import Array, ImportContext
 from eqsat_opt.ir.onnx_load import captured_values
 from eqsat_opt.ir.onnx_mapping import Call, Untranslatable
 from eqsat_opt.ir.types import TensorType, ValueType
 
-__all__ = ["BRANCHES", "BodyImporter", "Known"]
+__all__ = ["BRANCHES", "BodyImporter", "Known", "body_graphs", "folded_conditions"]
 
 BRANCHES = ("then_branch", "else_branch")
 
@@ -137,7 +147,7 @@ class BodyImporter(ImportContext):
     def _has_equal_branches(self, node: onnx_ir.Node) -> bool:
         keys = []
         for name in BRANCHES:
-            graph = self._body(node.attributes[name].as_graph(), ())
+            graph = self.body(node.attributes[name].as_graph(), ())
             keys.append(None if graph is None else output_keys(self._normal_form(graph)))
         return keys[0] is not None and keys[0] == keys[1]
 
@@ -174,15 +184,15 @@ class BodyImporter(ImportContext):
             if node.op_type == "Loop":
                 states = [self.types[name] for name in inputs[2:]]
                 of_all = (types[0], types[0], *states)  # the first two are not looked at
-                return loop_types(node, of_all, self._body, known=known, trips=self._trips(inputs))
+                return loop_types(node, of_all, self.body, known=known, trips=self._trips(inputs))
             if node.op_type == "Scan" and self.opset >= _SCAN_OPSET:
-                return scan_types(node, types, self._body, known)
+                return scan_types(node, types, self.body, known)
         except (KeyError, IndexError, ValueError, TypeError):
             return None  # a malformed node: whoever runs the model will say what is wrong with it
         return None
 
     def _if_types(self, node: onnx_ir.Node, known: frozenset[str]) -> list[ValueType] | None:
-        graphs = [self._body(node.attributes[name].as_graph(), ()) for name in BRANCHES]
+        graphs = [self.body(node.attributes[name].as_graph(), ()) for name in BRANCHES]
         first, second = graphs
         if first is None or second is None:
             return None
@@ -205,7 +215,12 @@ class BodyImporter(ImportContext):
         except (Untranslatable, IndexError):
             return None
 
-    def _body(self, graph: onnx_ir.Graph, types: Sequence[ValueType]) -> Graph | None:
+    def take(self, graph: Graph) -> None:
+        """Know the types and constants of a graph that is imported already."""
+        self.types.update(graph.types)
+        self.constants.update(graph.constants)
+
+    def body(self, graph: onnx_ir.Graph, types: Sequence[ValueType]) -> Graph | None:
         """A body as a typed graph; ``None`` where it is none by itself.
 
         Args:
@@ -228,6 +243,47 @@ class BodyImporter(ImportContext):
             return self._import_body(model, Known(given, values))
         except ModelError:
             return None
+
+
+def body_graphs(
+    node: onnx_ir.Node, types: Sequence[ValueType], typed: Typed, opset: int
+) -> dict[str, Graph]:
+    """The bodies of a node as graphs of their own, by attribute; without those that are none.
+
+    Args:
+        node: with bodies.
+        types: of its inputs.
+        typed: imports a body.
+        opset: of the default domain.
+    """
+    try:
+        if is_if(node):
+            graphs = {name: typed(node.attributes[name].as_graph(), ()) for name in BRANCHES}
+            return {name: graph for name, graph in graphs.items() if graph is not None}
+        if node.domain == "" and node.op_type == "Loop":
+            loop = loop_body(node, types, typed)
+            return {} if loop is None else {"body": loop[1]}
+        if node.domain == "" and node.op_type == "Scan" and opset >= _SCAN_OPSET:
+            scan = scan_body(node, types, typed)
+            return {} if scan is None else {"body": scan[1]}
+    except (KeyError, IndexError, ValueError, TypeError):
+        return {}  # a malformed node: whoever runs the model will say what is wrong with it
+    return {}
+
+
+def folded_conditions(graph: Graph) -> dict[str, bool]:
+    """The conditions of Ifs that folding has made constants, by their names in the model."""
+    found = {}
+    for node in graph.nodes:
+        if node.op != OPAQUE or not is_if(node.payload):
+            continue
+        constant = graph.constants.get(node.inputs[0])
+        name = node.payload.inputs[0].name
+        if constant is not None and constant.type.dtype == "bool" and name:
+            value = np.asarray(constant.load()).reshape(-1)
+            if value.size == 1:
+                found[name] = bool(value[0])
+    return found
 
 
 def is_if(node: onnx_ir.Node) -> bool:

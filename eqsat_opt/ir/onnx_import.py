@@ -19,9 +19,10 @@ from eqsat_opt.errors import ModelError
 from eqsat_opt.ir.contradictions import contradiction
 from eqsat_opt.ir.dims import SymDim, is_size
 from eqsat_opt.ir.folding import evaluate_opaque, is_deterministic
+from eqsat_opt.ir.functions import with_functions_inlined
 from eqsat_opt.ir.graph import OPAQUE, Graph, Node
 from eqsat_opt.ir.handles import array_constant, tensor_constant
-from eqsat_opt.ir.import_bodies import BodyImporter, Known
+from eqsat_opt.ir.import_bodies import BodyImporter, Known, body_graphs
 from eqsat_opt.ir.import_context import identity_node, is_small_integer
 from eqsat_opt.ir.onnx_load import (
     FREE_INITIALIZERS,
@@ -34,13 +35,14 @@ from eqsat_opt.ir.onnx_mapping import READERS, Call, Untranslatable
 from eqsat_opt.ir.onnx_types import inner_graphs, standard_schema
 from eqsat_opt.ir.ops import IllTyped
 from eqsat_opt.ir.quantised import quantised_units
-from eqsat_opt.ir.types import DTYPE_NAMES, TensorType, ValueType, numpy_dtype
+from eqsat_opt.ir.types import DTYPE_NAMES, OtherType, TensorType, ValueType, numpy_dtype
 
 __all__ = [
     "FIRST_OPSET",
     "INITIALIZER",
     "ModelSource",
     "identity_node",
+    "import_bodies",
     "import_model",
     "load_model",
 ]
@@ -63,6 +65,8 @@ def import_model(
 ) -> Graph:
     """The typed graph of a model; the model is not changed and stays attached as ``graph.model``.
 
+    Where functions are worth inlining, that is a copy with these inlined.
+
     Args:
         model: as :func:`load_model` gives it.
         shapes: sizes to assume for graph inputs instead of the declared ones. The interface of an
@@ -75,7 +79,21 @@ def import_model(
         ModelError: the graph is malformed, an operand has a wrong element type, or ``shapes`` does
             not fit.
     """
-    return _Importer(model, exact, conditions=conditions).run(shapes or {})
+    plain = with_functions_inlined(model)
+    return _Importer(plain, exact, conditions=conditions).run(shapes or {})
+
+
+def import_bodies(node: Node, graph: Graph, *, exact: bool = False) -> dict[str, Graph]:
+    """The bodies of an opaque node of a graph as graphs of their own, by attribute.
+
+    The model of each has the types of its inputs: first the body's own, then what it reads from
+    outside. Constants around it are constants of it. What has no type is left out.
+    """
+    assert graph.model is not None
+    importer = _Importer(graph.model, exact)
+    importer.take(graph)
+    types = [graph.types[name] if name else OtherType("absent") for name in node.inputs]
+    return body_graphs(node.payload, types, importer.body, importer.opset)
 
 
 def _attribute_value(attribute: onnx_ir.Attr) -> Any:
@@ -178,7 +196,8 @@ class _Importer(BodyImporter):
     def _enter_node(self, node: onnx_ir.Node) -> None:
         if node.domain == "" and (why := self._contradiction(node)):
             raise ModelError(f"node {node.name!r} ({node.op_type}) can never run: {why}")
-        if node.domain == "" and self.opset >= FIRST_OPSET:
+        is_function = node.op_identifier() in self.model.functions
+        if node.domain == "" and self.opset >= FIRST_OPSET and not is_function:
             if node.op_type == "Constant" and self._enter_constant(node):
                 return
             reader = READERS.get(node.op_type)

@@ -279,20 +279,21 @@ def test_a_sparse_default_of_an_input_stays_a_default() -> None:
 
 
 def test_local_functions_and_custom_domains_survive() -> None:
-    body = [helper.make_node("Mul", ["a", "a"], ["s"]), helper.make_node("Relu", ["s"], ["r"])]
+    body = [helper.make_node("Det", ["a"], ["s"]), helper.make_node("Identity", ["s"], ["r"])]
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
     function = helper.make_function("mine", "Square", ["a"], ["r"], body, imports[:1])
     nodes = [
         helper.make_node("Square", ["x"], ["y"], domain="mine"),
         helper.make_node("Relu", ["y"], ["z"]),
     ]
-    model = _model(nodes, [_value("x", ["n"])], [_value("z", ["n"])])
+    model = _model(nodes, [_value("x", ["n", 1, 1])], [_value("z", ["n"])])
     model.opset_import.append(imports[1])
     model.functions.append(function)
     assert import_model(load_model(model)).types["y"] == TensorType("float32", (sym("n"),))
     result = _through(model)
     assert [f.name for f in result.functions] == ["Square"]
-    np.testing.assert_array_equal(_run(result, {"x": np.array([2, 3], np.float32)})[0], [4, 9])
+    x = np.array([[[2]], [[-3]]], np.float32)
+    np.testing.assert_array_equal(_run(result, {"x": x})[0], [2, 0])
 
 
 def test_sequences_and_strings_survive() -> None:
