@@ -56,4 +56,5 @@ def _term(node: Node, operands: list[str]) -> str:
 
 
 def _attribute_text(attribute: onnx_ir.Attr) -> str:
-    return onnx_ir.to_proto(attribute).SerializeToString(deterministic=True).hex()
+    data: bytes = onnx_ir.to_proto(attribute).SerializeToString(deterministic=True)
+    return data.hex()

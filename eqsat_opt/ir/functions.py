@@ -33,7 +33,7 @@ def with_functions_inlined(model: onnx_ir.Model) -> onnx_ir.Model:
     _prepare(copy, wanted)
     try:
         InlinePass(lambda function: function.identifier() in wanted)(copy)
-        RemoveUnusedFunctionsPass()(copy)
+        RemoveUnusedFunctionsPass()(copy)  # type: ignore[no-untyped-call]
     except (ValueError, RuntimeError, onnx_ir.passes.PassError):
         return model  # recursive, or of parameters that are graphs
     return model if _hides_names(copy.graph, set()) else copy
