@@ -18,7 +18,7 @@ import onnx_ir
 
 from eqsat_opt.containment import Faults
 from eqsat_opt.contest.compare import Difference
-from eqsat_opt.contest.entrants import entrants_of, is_worth_writing
+from eqsat_opt.contest.entrants import entrants_of, has_other_bodies, is_worth_writing
 from eqsat_opt.contest.examination import Examination, Terms, examine, has_session_variants
 from eqsat_opt.contest.guilty import Accusation, accuse
 from eqsat_opt.cost.quotes import AnyPricer
@@ -239,8 +239,10 @@ def _worth_writing(
 ) -> Iterator[tuple[str, onnx_ir.Model]]:
     """The candidates that may be written where no race decides; those of no operators too."""
     before = operator_counts(job.imported.model).total()
+    # Bodies won by themselves, and a branch that entered is an If less.
+    is_better_inside = has_other_bodies(job.clean)
     for label, model in exported.items():
-        if is_worth_writing(
+        if is_better_inside or is_worth_writing(
             proposal,
             label,
             job.search.objective,
