@@ -46,6 +46,7 @@ from eqsat_opt.egraph import Budget
 from eqsat_opt.errors import EqsatError, OptionError, StoreError
 from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.inner_models import Bodies, with_better_bodies
+from eqsat_opt.ir.body_flops import body_flops
 from eqsat_opt.ir.content import constant_bytes
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.half import in_half
@@ -621,6 +622,9 @@ def _optimised(
         options=options,
         objective=objective,
     )
+    report = _with_body_flops(
+        report, imported, found.entrants.get(verdict.winner, imported), sizes[0], faults
+    )
     report = replace(
         report,
         warnings=(
@@ -684,6 +688,32 @@ def _with_bodies(
     exact = options.numerics == "bitexact"
     return with_better_bodies(graph, improve, sizes.given, deadline, exact=exact)
 
+
+def _with_body_flops(
+    report: Report, before: Graph, after: Graph, sizes: Sizes, faults: Faults
+) -> Report:
+    """The report with what bodies compute beside what the graph around them does."""
+
+    def with_bodies(metrics: Mapping[str, float], graph: Graph) -> dict[str, float]:
+        if _FLOPS not in metrics:
+            return dict(metrics)
+        return {**metrics, _FLOPS: metrics[_FLOPS] + body_flops(graph, sizes.all)}
+
+    counted = faults.contain(
+        "report",
+        lambda: replace(
+            report,
+            metrics_before=with_bodies(report.metrics_before, before),
+            metrics_after=with_bodies(report.metrics_after, after),
+        ),
+        "what bodies compute is not counted",
+        also=(EqsatError,),
+    )
+    return counted or report
+
+
+_FLOPS = "flops"
+"""The metric of operations, which bodies have too."""
 
 _BODIES_STAY = "bodies of operators stay as they came"
 

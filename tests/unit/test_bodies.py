@@ -15,6 +15,7 @@ import pytest
 from eqsat_opt import inner_models
 from eqsat_opt.api import run
 from eqsat_opt.deadline import Deadline
+from eqsat_opt.ir.body_flops import body_flops
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.import_bodies import folded_conditions
 from eqsat_opt.ir.new_bodies import bodies_in, with_new_bodies
@@ -417,3 +418,22 @@ def test_no_time_for_bodies_is_said() -> None:
     )
     assert bodies.graph is graph
     assert len(bodies.late) == 2
+
+
+def test_operations_in_bodies_count() -> None:
+    """Of an If the larger branch; of a loop every iteration that is known."""
+    choice = parsed("""g (float[2, 4] x, bool c) => (float[2, 4] y)
+        <float[4, 4] w = {1, 2, 3, 4, 0, 1, 0, 1, 2, 1, 0, 0, 1, 1, 1, 1}> {
+        y = If (c) <then_branch = a () => (float[2, 4] r) { s = MatMul (x, w) r = MatMul (s, w) },
+            else_branch = b () => (float[2, 4] r) { r = MatMul (x, w) }> }""")
+    product = 2 * 2 * 4 * 4
+    assert body_flops(imported(choice), {}) == 2 * product
+    loop = """g (float[2, 4] x, int64 n) => (float[2, 4] y)
+        <float[4, 4] w = {1, 2, 3, 4, 0, 1, 0, 1, 2, 1, 0, 0, 1, 1, 1, 1}> {
+        trips = Constant <value = int64 {3}> ()  go = Constant <value = bool {1}> ()
+        y = Loop (TRIPS, go, x) <body = l (int64 i, bool c, float[2, 4] h)
+            => (bool d, float[2, 4] m) { d = Identity (c)  m = MatMul (h, w) }> }"""
+    assert body_flops(imported(parsed(loop.replace("TRIPS", "trips"))), {}) == 3 * product
+    assert body_flops(imported(parsed(loop.replace("TRIPS", "n"))), {}) == product
+    before = run(choice, FAST).report.metrics_before
+    assert before["flops"] == 2 * product
