@@ -31,8 +31,9 @@ _FEWEST = 3
 _LEAST_S = 0.3
 """In which no model is loaded, searched, checked and raced."""
 
-_MOST = 0.8
-"""Share of the time left that one body gets at most."""
+_SHARE = 0.5
+"""What bodies get of the time that their number of operators is worth: the whole model is searched,
+checked and raced after them."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def with_better_bodies(
         number, key = place
         node = graph.nodes[number]
         name = f"{key} of {node.name or node.outputs[0]!r}"
-        share = min(_MOST, weight / rest)
+        share = _SHARE * weight / rest
         rest -= weight
         own = deadline.share(share)
         if own.left_s < _LEAST_S:

@@ -31,6 +31,7 @@ from eqsat_opt.ir.dims import Dim
 from eqsat_opt.ir.equal_graphs import output_keys
 from eqsat_opt.ir.graph import OPAQUE, Graph
 from eqsat_opt.ir.import_context import Array, ImportContext
+from eqsat_opt.ir.invariants import without_invariants
 from eqsat_opt.ir.onnx_load import captured_values
 from eqsat_opt.ir.onnx_mapping import Call, Untranslatable
 from eqsat_opt.ir.types import TensorType, ValueType
@@ -157,6 +158,18 @@ class BodyImporter(ImportContext):
 
         numerics = Numerics.BITEXACT if self.exact else Numerics.REASSOCIATE
         return normalise(graph, numerics=numerics)
+
+    def _without_invariants(self, node: onnx_ir.Node) -> onnx_ir.Node:
+        """A loop without what it carries unchanged, which enters under its own name."""
+        if node.domain != "" or node.op_type not in ("Loop", "Scan"):
+            return node
+        if node.op_type == "Scan" and self.opset < _SCAN_OPSET:
+            return node
+        made, pairs = without_invariants(node)
+        self._call, self._made = self._call_of(node), []
+        for value, result in pairs:
+            self.alias(value, result)
+        return made
 
     # ** types **
 

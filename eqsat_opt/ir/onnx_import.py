@@ -210,7 +210,7 @@ class _Importer(BodyImporter):
                 return
             if self._enter_branch(node):
                 return
-        self._enter_opaque(node)
+        self._enter_opaque(self._without_invariants(node))
 
     def _contradiction(self, node: onnx_ir.Node) -> str:
         names = ["" if value is None else value.name or "" for value in node.inputs]

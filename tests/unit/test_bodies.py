@@ -437,3 +437,49 @@ def test_operations_in_bodies_count() -> None:
     assert body_flops(imported(parsed(loop.replace("TRIPS", "n"))), {}) == product
     before = run(choice, FAST).report.metrics_before
     assert before["flops"] == 2 * product
+
+
+def test_what_a_loop_carries_unchanged_is_read_from_outside() -> None:
+    """Weights through every iteration, as Keras hands them on; one of them reads another's name."""
+    model = parsed("""g (float[N, 4] x, int64 trips, bool go, float[4] v)
+        => (float[N, 4] y, float[4, 4] same, float[4] also, float[K, 4] z)
+        <float[4, 4] w = {1, 2, 3, 4, 0, 1, 0, 1, 2, 1, 0, 0, 1, 1, 1, 1}> {
+        y, same, also, z = Loop (trips, go, x, w, v)
+            <body = l (int64 i, bool c, float[N, 4] h, float[4, 4] m, float[4] b)
+            => (bool d, float[N, 4] n, float[4, 4] k, float[4] a, float[4] s) {
+                d = Identity (c)
+                p = MatMul (h, m)
+                q = If (c) <then_branch = tb () => (float[N, 4] r) { r = Add (p, b) },
+                    else_branch = eb () => (float[N, 4] r) { r = Mul (p, b) }>
+                n = Tanh (q)
+                e = Identity (m)
+                k = Identity (e)
+                a = Identity (b)
+                s = Identity (b) }> }""")
+    graph = imported(model)
+    (node,) = [one for one in graph.nodes if one.op == OPAQUE and one.payload.op_type == "Loop"]
+    assert len(node.inputs) == 3
+    assert set(node.captures) == {"w", "v"}
+    feeds = [{**one, "v": np.ones(4, np.float32)} for one in loop_feeds()]
+    require_equal(model, graph, *feeds)
+    require_equal(model, with_clean_bodies(graph), *feeds)
+
+
+def test_values_that_change_places_are_carried() -> None:
+    model = parsed("""g (float[N, 4] x, int64 trips, bool go)
+        => (float[N, 4] y, float[N, 4] z) {
+        b = Relu (x)
+        y, z = Loop (trips, go, x, b) <body = l (int64 i, bool c, float[N, 4] h, float[N, 4] m)
+            => (bool d, float[N, 4] n, float[N, 4] k) {
+                d = Identity (c)  n = Identity (m)  k = Identity (h) }> }""")
+    graph = imported(model)
+    (node,) = [one for one in graph.nodes if one.op == OPAQUE]
+    assert len(node.inputs) == 4
+    require_equal(model, graph, *loop_feeds())
+
+
+def test_a_loop_that_changes_nothing_keeps_a_result() -> None:
+    model = parsed("""g (float[N, 4] x, int64 trips, bool go) => (float[N, 4] y) {
+        y = Loop (trips, go, x) <body = l (int64 i, bool c, float[N, 4] h)
+            => (bool d, float[N, 4] n) { d = Identity (c)  n = Identity (h) }> }""")
+    require_equal(model, imported(model), *loop_feeds())
