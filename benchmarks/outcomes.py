@@ -26,6 +26,7 @@ from eqsat_opt.ir.normalise import normalise
 from eqsat_opt.ir.onnx_import import import_model
 from eqsat_opt.ir.onnx_load import load_model
 from eqsat_opt.ir.sizes import other_sizes, size_sets
+from eqsat_opt.ir.types import TensorType
 from eqsat_opt.options import Options
 from eqsat_opt.runtime.backends.native.tuning import output_error
 from eqsat_opt.runtime.backends.ort.session import OrtOptions, OrtSession
@@ -34,8 +35,9 @@ from eqsat_opt.runtime.source import Feeds
 
 __all__ = ["Outcome", "Settings", "covered", "examine", "gather", "line_of", "summary_lines"]
 
-_WRONG = 1e-3
-"""Difference from the original, relative to the maximum of an output, that rounding cannot be."""
+_WRONG, _WRONG_IN_HALF = 1e-3, 2e-2
+"""Difference from the original, relative to the maximum of an output, that rounding cannot be; and
+where float16 is inside."""
 
 _TOLERATED, _TOLERATED_S = 1.2, 1.0
 """A budget may be exceeded by that factor and so many seconds."""
@@ -133,7 +135,7 @@ def examine(path: str, settings: Settings) -> Outcome:
         failures += _told(report.warnings, report.notes)
         if seconds > _TOLERATED * options.budget_s + _TOLERATED_S:
             failures.append(("over budget", f"{seconds:.1f} s of {options.budget_s:g} s"))
-        distance, wrong = _compared(output, original, feeds)
+        distance, wrong = _compared(output, original, feeds, allowed=_most_error(path))
         failures += [("wrong", wrong)] if wrong else []
         ratios, absent = dict[str, float](), dict[str, str]()
         if settings.race_s:
@@ -194,7 +196,16 @@ def _told(*texts: Iterable[str]) -> list[tuple[str, str]]:
     return found
 
 
-def _compared(output: Path, original: OrtSession, feeds: Feeds) -> tuple[float | None, str]:
+def _most_error(path: str) -> float:
+    """The difference that rounding may make."""
+    types = import_model(load_model(path)).types.values()
+    halves = any(isinstance(one, TensorType) and one.dtype == "float16" for one in types)
+    return _WRONG_IN_HALF if halves else _WRONG
+
+
+def _compared(
+    output: Path, original: OrtSession, feeds: Feeds, allowed: float
+) -> tuple[float | None, str]:
     """The error of the result on inputs that its own check has not seen; why it is wrong, if so."""
     try:
         outputs = OrtSession(output, original.options).run(feeds)
@@ -202,7 +213,7 @@ def _compared(output: Path, original: OrtSession, feeds: Feeds) -> tuple[float |
         return None, f"the result does not run: {error}"
     distance = output_error(outputs, original.run(feeds))
     finite = distance if math.isfinite(distance) else None
-    return finite, f"differs by {distance:.1e}" if distance > _WRONG else ""
+    return finite, f"differs by {distance:.1e}" if distance > allowed else ""
 
 
 def _raced(
