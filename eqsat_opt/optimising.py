@@ -20,6 +20,7 @@ from eqsat_opt.containment import Faults
 from eqsat_opt.contest.entrants import ORIGINAL
 from eqsat_opt.contest.examination import Contest, Terms, hold_contest
 from eqsat_opt.contest.finding import Found, Job, find_candidates
+from eqsat_opt.contest.passing import time_share
 from eqsat_opt.contest.previous import RECORD, Joined, join_previous, origin_of, record_of
 from eqsat_opt.contest.sizing import find_sizes, has_doubt
 from eqsat_opt.contest.verdict import Verdict, unraced
@@ -48,6 +49,7 @@ from eqsat_opt.extract import AnyObjective, Objective, Ratio, parse_objective
 from eqsat_opt.inner_models import Bodies, with_better_bodies
 from eqsat_opt.ir.body_flops import body_flops
 from eqsat_opt.ir.content import constant_bytes
+from eqsat_opt.ir.coverage import Coverage, coverage_of
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.ir.half import in_half
 from eqsat_opt.ir.import_bodies import folded_conditions
@@ -599,6 +601,12 @@ def _optimised(
         contest = faults.contain(
             "race", partial(_contest, job, joined, stages, bodies), _STAYS
         ) or Contest(unraced(ORIGINAL))
+        coverage = coverage_of(clean)
+        share = faults.contain(
+            "report",
+            partial(_passing_share, coverage, job, joined, options=options),
+            "what share of the time passes through is not known",
+        )
     verdict = contest.verdict
     chosen = _with_settings(model, joined.found, verdict)
     is_written = joined.is_written(verdict)
@@ -621,6 +629,8 @@ def _optimised(
         pricer=pricer,
         options=options,
         objective=objective,
+        coverage=coverage,
+        passing_share=share,
     )
     report = _with_body_flops(
         report, imported, found.entrants.get(verdict.winner, imported), sizes[0], faults
@@ -853,6 +863,23 @@ def _contest(job: Job, joined: Joined, stages: Stages, bodies: Bodies) -> Contes
             # A race of the whole model runs one branch of several; others have won their own.
             incumbent=joined.incumbent or (next(found.sound, "") if bodies.better else ""),
         )
+
+
+def _passing_share(coverage: Coverage, job: Job, joined: Joined, options: Options) -> float | None:
+    """The share of the time of what passes through, where kernels are measured and models run."""
+    examined = joined.found.examined
+    if not coverage.n_passing:
+        return 0.0
+    if not options.measure or examined is None or examined.reference is None:
+        return None
+    return time_share(
+        coverage,
+        job.imported.model,
+        job.staging.original,
+        reference=examined.reference,
+        options=session_options(options),
+        deadline=job.terms.deadline,
+    )
 
 
 def _with_settings(original: onnx_ir.Model, found: Found, verdict: Verdict) -> onnx_ir.Model | None:

@@ -298,6 +298,11 @@ class Report:
         planned: what became of the plan; ``None`` if none was asked for.
         energy: how energies are known: by which meter, or from which source they are estimated;
             empty where none is told.
+        operators_inside: how many operators of the normalised model the e-graph holds; ``None``
+            where nothing was loaded.
+        operators_passing: operator to how many of them pass through as they came.
+        passing_share: their share of the original's time, by a profile of a few runs; ``None``
+            where it was not taken.
     """
 
     model: str
@@ -348,6 +353,9 @@ class Report:
     planned: Planned | None = None
     energy: str = ""
     prices: Mapping[str, int] = field(default_factory=dict)
+    operators_inside: int | None = None
+    operators_passing: Mapping[str, int] = field(default_factory=dict)
+    passing_share: float | None = None
 
     @property
     def headline(self) -> str:
@@ -403,11 +411,37 @@ class Report:
             return f"the cheapest graph found would cost {less} less, but {self.passed_over}"
         if self.extraction_status == "optimal":
             which = "no graph within the limits" if self.limits else "no graph in the e-graph"
-            return f"{which} is cheaper than {subject}: proven"
+            return f"{which} is cheaper than {subject}: proven{self._reach}"
         if self.lower_bound <= 0 or self.result_cost > _FAR * self.lower_bound:
             return f"how far {subject} is from the cheapest graph in the e-graph was not settled"
         excess = percent_text(self.result_cost / self.lower_bound - 1)
         return f"{subject} is at most {excess} above the cheapest graph in the e-graph"
+
+    @property
+    def _reach(self) -> str:
+        """What of the model a proof speaks of; empty for all of it."""
+        if not self.operators_passing:
+            return ""
+        return f" for the {counted(self.operators_inside or 0, 'operator')} in it"
+
+    @property
+    def coverage(self) -> str:
+        """How much of the model the e-graph holds, in words; empty where nothing was loaded."""
+        if self.operators_inside is None:
+            return ""
+        passing = sum(self.operators_passing.values())
+        inside = count_text(self.operators_inside)
+        if not passing:
+            return f"all {counted(self.operators_inside, 'operator')} in the e-graph"
+        total = counted(self.operators_inside + passing, "operator")
+        kinds = ", ".join(f"{name} ×{count}" for name, count in self.operators_passing.items())
+        share = (
+            "share of the time not known"
+            if self.passing_share is None
+            else f"{percent_text(self.passing_share)} of the original's time"
+        )
+        verb = "passes" if passing == 1 else "pass"
+        return f"{inside} of {total} in the e-graph; {kinds} {verb} through unchanged ({share})"
 
     @property
     def _was_searched(self) -> bool:
@@ -465,6 +499,11 @@ class Report:
                 "enodes_loaded": self.enodes_loaded,
                 "iterations": self.iterations,
                 "stopped_by": self.stopped_by,
+            },
+            "coverage": {
+                "inside": self.operators_inside,
+                "passing": dict(self.operators_passing),
+                "passing_time_share": self.passing_share,
             },
             "rules": dict(self.rules),
             "matches": dict(self.matches),
@@ -563,6 +602,7 @@ class Report:
                 f"{count_text(self.eclasses)} e-classes, {counted(self.iterations, 'iteration')}, "
                 + _ENDED.get(self.stopped_by, f"stopped by {self.stopped_by}"),
             ),
+            *([("coverage", self.coverage)] if self.coverage else []),
             ("predicted", f"{self._costs_text()}; {self.optimality}"),
             *([("energy", self.energy)] if self.energy else []),
             (

@@ -16,6 +16,7 @@ from eqsat_opt.cost.quotes import AnyPricer
 from eqsat_opt.extract import AnyObjective, Objective
 from eqsat_opt.extract.spec import limit_texts, objective_text
 from eqsat_opt.ir.content import operator_counts
+from eqsat_opt.ir.coverage import Coverage
 from eqsat_opt.ir.graph import Graph
 from eqsat_opt.options import Options
 from eqsat_opt.proving.selection import excluded_rules, notes_on_rules
@@ -119,6 +120,8 @@ def report_of(
     pricer: AnyPricer,
     options: Options,
     objective: AnyObjective,
+    coverage: Coverage,
+    passing_share: float | None,
 ) -> Report:
     """All numbers of a run."""
     verdict, race = contest.verdict, contest.race
@@ -180,6 +183,9 @@ def report_of(
         streams=options.streams,
         target=options.target,
         energy=pricer.energy_text,
+        operators_inside=coverage.inside,
+        operators_passing=coverage.passing,
+        passing_share=passing_share,
         notes=(*_notes(contest, examined), *_flips(differences), *_written_out(raised, exported)),
         **_aim(objective),
     )
