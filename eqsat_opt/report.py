@@ -441,7 +441,7 @@ class Report:
             else f"{percent_text(self.passing_share)} of the original's time"
         )
         verb = "passes" if passing == 1 else "pass"
-        return f"{inside} of {total} in the e-graph; {kinds} {verb} through unchanged ({share})"
+        return f"{inside} of {total} in the e-graph; {kinds} {verb} through ({share})"
 
     @property
     def _was_searched(self) -> bool:
